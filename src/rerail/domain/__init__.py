@@ -1,0 +1,1 @@
+"""Small frozen records that every wing shares; one concept per file."""

@@ -1,0 +1,183 @@
+"""The verdict and its parts, as `rerail diagnose --json` prints them (schema version 1)."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+LineNumber = Annotated[int, Field(ge=1)]
+
+
+class Outcome(StrEnum):
+    """Whether the evidence shows a failure."""
+
+    FAILURE = "failure"
+    NO_FAILURE = "no_failure"
+    INCONCLUSIVE = "inconclusive"
+
+
+class Status(StrEnum):
+    """How firmly the evidence holds the cause; a closed set of words, never a percentage."""
+
+    ESTABLISHED = "established"
+    SUPPORTED = "supported"
+    HYPOTHESIS = "hypothesis"
+    UNKNOWN = "unknown"
+
+
+class Layer(StrEnum):
+    """Whose layer failed (Acme, NSDI'24, table 3)."""
+
+    INFRASTRUCTURE = "infrastructure"
+    FRAMEWORK = "framework"
+    SCRIPT = "script"
+
+
+class Action(StrEnum):
+    """The closed catalogue of recommended actions (taxonomy, section 1)."""
+
+    NONE = "none"
+    RESTART_AS_IS = "restart_as_is"
+    DRAIN_NODE = "drain_node_and_restart_elsewhere"
+    EXCLUDE_NODE = "restart_and_exclude_suspect_node"
+    HEALTH_TESTS = "run_node_health_tests"
+    REDUCE_MEMORY = "reduce_memory_then_restart"
+    FIX_CONFIG = "fix_config_then_restart"
+    FIX_CODE = "fix_code_or_config_do_not_restart"
+    FIX_DATA = "fix_data_then_restart"
+    ROLL_BACK = "roll_back_to_previous_checkpoint"
+    ROLL_BACK_SKIP = "roll_back_checkpoint_and_skip_data"
+    FREE_SPACE = "free_space_then_restart_from_checkpoint"
+    UPGRADE = "restart_with_upgraded_library"
+    REQUEUE = "requeue"
+    PAGE_HUMAN = "page_human"
+    RESULTS_COMPLETE = "no_action_results_complete"
+    USER_STOP = "no_action_user_stop"
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class FirstFault(_Record):
+    """The line where the failure began, and where in the machine that was."""
+
+    file: str
+    line: LineNumber
+    text: str
+    time: str | None = None
+    rank: int | None = None
+    node: str | None = None
+    gpu: int | None = None
+    rule: str | None = None
+
+
+class GpuRef(_Record):
+    """One GPU: an index, a PCI address or a UUID, on a node if that is known."""
+
+    node: str | None = None
+    gpu: int | str
+
+
+class Suspects(_Record):
+    """Who is held responsible; empty lists mean that nobody is accused."""
+
+    ranks: list[int] = []
+    nodes: list[str] = []
+    gpus: list[GpuRef] = []
+
+
+class Evidence(_Record):
+    """One cited line with its causal role."""
+
+    id: str
+    file: str
+    line: LineNumber
+    text: str
+    role: Literal["initiating", "cascade", "teardown", "context"]
+    time: str | None = None
+    rank: int | None = None
+    node: str | None = None
+    rule: str | None = None
+
+
+class Consequence(_Record):
+    """What the first fault did to others, folded to one entry per kind."""
+
+    failure_type: str
+    count: int
+    ranks: list[int] = []
+    what: str = ""
+
+
+class RuledOut(_Record):
+    """A rival cause and why it lost."""
+
+    failure_type: str
+    because: str
+    evidence: list[str] = []
+
+
+class Missing(_Record):
+    """Evidence that was not to be had, and how to get it."""
+
+    what: str
+    how_to_get: str
+
+
+class Targets(_Record):
+    """What the recommended action is aimed at."""
+
+    nodes: list[str] = []
+    ranks: list[int] = []
+
+
+class Recovery(_Record):
+    """The recommended action; nothing is executed by a diagnosis."""
+
+    action: Action
+    targets: Targets = Targets()
+    reason: str = ""
+
+
+class Cost(_Record):
+    """What the failure cost: idle GPU hours and training steps lost since the last checkpoint."""
+
+    idle_gpu_hours: float | None = None
+    lost_steps: int | None = None
+
+
+class Attempt(_Record):
+    """One start of the job inside the evidence, and whether it made progress."""
+
+    number: int
+    first_step: int | None = None
+    last_step: int | None = None
+    ended: str = ""
+
+
+class Diagnosis(_Record):
+    """The verdict on one job attempt (contracts, `rerail diagnose --json`)."""
+
+    schema_version: Literal[1] = 1
+    outcome: Outcome
+    status: Status
+    failure_type: str | None
+    category: str | None
+    layer: Layer | None
+    summary: str
+    first_fault: FirstFault | None
+    suspects: Suspects = Suspects()
+    evidence: list[Evidence] = []
+    consequences: list[Consequence] = []
+    ruled_out: list[RuledOut] = []
+    missing: list[Missing] = []
+    recovery: Recovery
+    cost: Cost = Cost()
+    attempts: list[Attempt] = []
+    progress: dict[str, Any] = {}
+    incident: str | None = None
+    model: dict[str, Any] | None = None
+    elapsed_s: float = 0.0

@@ -1,0 +1,89 @@
+"""What was read: log lines with their origin, and the observations made on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Stream(StrEnum):
+    """Which kind of program wrote a line."""
+
+    TRAIN = "train"
+    AGENT = "agent"
+    KERNEL = "kernel"
+    SCHEDULER = "scheduler"
+    CONTAINER = "container"
+    FABRIC = "fabric"
+    TOOL = "tool"
+
+
+class Role(StrEnum):
+    """The causal role of an observation, in place of a severity level.
+
+    `initiating` can be the first fault, `cascade` is what a fault does to others, `teardown` is
+    what stopping a job prints, `context` supports or places a finding, `benign` looks bad and is
+    not, `success` says that the work was completed.
+    """
+
+    INITIATING = "initiating"
+    CASCADE = "cascade"
+    TEARDOWN = "teardown"
+    CONTEXT = "context"
+    BENIGN = "benign"
+    SUCCESS = "success"
+
+
+class Tier(StrEnum):
+    """How deep in the machine an observation was made; deeper explains shallower."""
+
+    HARDWARE = "hardware"
+    SCHEDULER = "scheduler"
+    HOST = "host"
+    LIBRARY = "library"
+    APPLICATION = "application"
+    GENERIC = "generic"
+    EXIT = "exit"
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """One line of one file, cleaned for people, with everything its prefix says.
+
+    `number` counts raw newlines from 1, as grep does. `text` is the whole line without control
+    characters and with secrets masked; `message` is the part behind the prefixes. `time` is in
+    seconds since the epoch, or None; `clock` says which clock the time was read from.
+    """
+
+    file: str
+    number: int
+    text: str
+    message: str
+    rank: int | None = None
+    local_rank: int | None = None
+    node: str | None = None
+    pid: int | None = None
+    time: float | None = None
+    clock: str | None = None
+    stream: Stream = Stream.TRAIN
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One signature seen on one line.
+
+    `fields` holds the named groups of the signature (pci, xid, exitcode, peer, ...). `lines` are
+    further lines that belong to the same event, the traceback above an exception for example.
+    """
+
+    rule_id: str
+    leaf: str | None
+    role: Role
+    tier: Tier
+    line: LogLine
+    order: int
+    fields: dict[str, str] = field(default_factory=dict)
+    lines: tuple[LogLine, ...] = ()
+    action: str | None = None
+    attempt: int = 0

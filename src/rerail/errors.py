@@ -1,0 +1,52 @@
+"""The whole tree of errors that rerail raises on purpose.
+
+    RerailError
+    |- UsageError        the command line or a file name given on it
+    |- EvidenceError     a log, dump or series is missing, unreadable or empty
+    |- RuleError         a rule or catalogue file is not valid
+    `- ConfigError       a setting has a wrong name or value
+
+Each error says what failed on which subject, and a hint names the next command to try. An error
+that a retry may cure is `recoverable`.
+"""
+
+from __future__ import annotations
+
+
+class RerailError(Exception):
+    """Base of every expected failure: a message, its subject and a hint."""
+
+    exit_code = 70
+
+    def __init__(
+        self, message: str, *, subject: str = "", hint: str = "", recoverable: bool = False
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.subject = subject
+        self.hint = hint
+        self.recoverable = recoverable
+
+
+class UsageError(RerailError):
+    """The command line asks for something that does not exist."""
+
+    exit_code = 2
+
+
+class EvidenceError(RerailError):
+    """Evidence is missing, unreadable or empty."""
+
+    exit_code = 11
+
+
+class RuleError(RerailError):
+    """A rule or catalogue file is not valid."""
+
+    exit_code = 2
+
+
+class ConfigError(RerailError):
+    """A setting has an unknown name or a wrong value."""
+
+    exit_code = 2
