@@ -1,0 +1,86 @@
+"""Series over training steps: what one job or one rank reported, as numpy arrays with units.
+
+The records know nothing of how they were read and nothing of faults; detectors judge them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+def _frozen_copy(values: ArrayLike, dtype: type, name: str, owner: str) -> NDArray[np.generic]:
+    array = np.array(values, dtype=dtype)
+    if array.ndim != 1:
+        raise ValueError(f"{owner}: {name} must have one dimension, not {array.ndim}")
+    array.flags.writeable = False
+    return array
+
+
+@dataclass(frozen=True, eq=False)
+class StepSeries:
+    """Step times of one job or one rank, with whatever else each step reported.
+
+    All arrays have the same length. NaN means that a value was not reported. `step` is int64 and
+    may fall where a job restarted from an older checkpoint; rows are in the order of time.
+    Units: `step_time_s` seconds per step, `time` seconds since the epoch at the end of the step,
+    `tokens` any measure of work per step, `seq_len_sq` the sum of squared sequence lengths.
+    """
+
+    name: str
+    step: IntArray
+    step_time_s: FloatArray
+    rank: int | None = None
+    loss: FloatArray | None = None
+    grad_norm: FloatArray | None = None
+    loss_scale: FloatArray | None = None
+    tokens: FloatArray | None = None
+    seq_len_sq: FloatArray | None = None
+    time: FloatArray | None = None
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if item.name in ("name", "rank") or value is None:
+                continue
+            dtype = np.int64 if item.name == "step" else np.float64
+            array = _frozen_copy(value, dtype, item.name, self.name)
+            if item.name != "step" and len(array) != len(self.step):
+                raise ValueError(
+                    f"{self.name}: {item.name} has {len(array)} values for {len(self.step)} steps"
+                )
+            object.__setattr__(self, item.name, array)
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+
+@dataclass(frozen=True, eq=False)
+class MetricSeries:
+    """One number per step, for example an evaluation score; NaN means not reported."""
+
+    name: str
+    step: IntArray
+    value: FloatArray
+    rank: int | None = None
+    time: FloatArray | None = None
+
+    def __post_init__(self) -> None:
+        for key, dtype in (("step", np.int64), ("value", np.float64), ("time", np.float64)):
+            raw = getattr(self, key)
+            if raw is None:
+                continue
+            array = _frozen_copy(raw, dtype, key, self.name)
+            if key != "step" and len(array) != len(self.step):
+                raise ValueError(
+                    f"{self.name}: {key} has {len(array)} values for {len(self.step)} steps"
+                )
+            object.__setattr__(self, key, array)
+
+    def __len__(self) -> int:
+        return len(self.step)

@@ -1,0 +1,1 @@
+"""Instruments: numeric detectors, the step-time model, read-only access to clusters."""

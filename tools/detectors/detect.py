@@ -1,0 +1,218 @@
+"""One verdict per series: runs every detector that the reported columns allow.
+
+`detect` is what the diagnosis pipeline calls. It knows no files, rules or topology.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+
+from rerail.domain.series import FloatArray, StepSeries
+from rerail.tools.detectors.events import (
+    Episode,
+    Event,
+    EventKind,
+    SeriesOutcome,
+    SeriesReport,
+    Stage,
+)
+from rerail.tools.detectors.hang import Phase, find_hang, find_stalls
+from rerail.tools.detectors.loss import (
+    find_frozen,
+    find_grad_norm_spikes,
+    find_loss_faults,
+    find_non_finite,
+)
+from rerail.tools.detectors.loss_scale import find_scale_collapse
+from rerail.tools.detectors.slow_steps import SlowStepDetector
+from rerail.tools.detectors.workload import normalised, periodic_pauses, restarts, stride
+
+LEAST_ROWS = 6  # fewer rows of step time say nothing about slowness
+LONG_ROWS = 30  # rows of a confirmed phase that are a fault however little they cost
+MATERIAL_SHARE = 0.01  # share of the run's time that a shorter confirmed phase must cost
+LEAST_OPEN = 5  # slow rows at the end of a series that count although ten were not seen
+
+
+def detect(
+    series: StepSeries, *, seen_until: float | None = None, phase: Phase = Phase.TRAIN
+) -> SeriesReport:
+    """Return everything found in one series.
+
+    `seen_until` (seconds since the epoch) is when the job was last known to be alive and `phase`
+    what it was doing then; without it no hang is reported. Any finite or non-finite input is
+    taken; rows without a positive step time are left out of the judgement of slowness.
+    """
+    begins = restarts(series)
+    events = [*_loss_events(series, begins)]
+    hang = find_hang(series, seen_until, phase)
+    events += find_stalls(series) + ([hang] if hang else [])
+    slow, episodes, facts = _slow_events(series, begins)
+    events += slow
+    events.sort(key=lambda event: (event.index, event.detected_at_step))
+    outcome, reason = _outcome(series, events, episodes)
+    return SeriesReport(
+        name=series.name,
+        rank=series.rank,
+        outcome=outcome,
+        events=tuple(events),
+        episodes=tuple(episodes),
+        lost_s=float(sum(item.lost_s for item in episodes)),
+        n_steps=len(series),
+        baseline_s=facts[0],
+        noise=facts[1],
+        reason=reason,
+    )
+
+
+def _loss_events(series: StepSeries, begins: list[int]) -> list[Event]:
+    events: list[Event] = []
+    if series.loss is not None:
+        events += find_loss_faults(series.step, series.loss, restarts=tuple(begins))
+        events += find_frozen(series.step, series.loss)
+        events += find_non_finite(series.step, series.loss, _reported(series.loss))
+    if series.grad_norm is not None:
+        events += find_grad_norm_spikes(series.step, series.grad_norm)
+        bad = find_non_finite(series.step, series.grad_norm, _reported(series.grad_norm))
+        events += [replace(event, note=f"gradient norm, {event.note}") for event in bad]
+    if series.loss_scale is not None:
+        events += find_scale_collapse(series.step, series.loss_scale)
+    return events
+
+
+def _reported(values: FloatArray) -> FloatArray:
+    """Guess which values were reported at all: Inf always, NaN unless most of the column is NaN.
+
+    A loss printed every tenth row leaves nine NaN between two values; a loss that became NaN
+    leaves none after it.
+    """
+    infinite = np.isinf(values)
+    nan = np.isnan(values)
+    known = np.flatnonzero(~nan)
+    if len(known) == 0:
+        return np.asarray(infinite, dtype=np.float64)
+    gaps = np.diff(known) - 1
+    usual = int(np.median(gaps)) if len(gaps) else 0
+    reported = infinite.copy()
+    if usual == 0:
+        reported |= nan
+        reported[: known[0]] = infinite[: known[0]]
+    else:
+        reported[known[-1] + 3 * (usual + 1) :] |= nan[known[-1] + 3 * (usual + 1) :]
+    return np.asarray(reported, dtype=np.float64)
+
+
+def _slow_events(
+    series: StepSeries, begins: list[int]
+) -> tuple[list[Event], list[Episode], tuple[float, float]]:
+    """Return slow-step events, the episodes they bound, and (healthy level in s, noise)."""
+    work = normalised(series)
+    time = work.step_time_s
+    usable = np.isfinite(time) & (time > 0)
+    usable &= ~periodic_pauses(series.step, time)
+    rows = np.flatnonzero(usable)
+    if len(rows) < LEAST_ROWS:
+        return [], [], (math.nan, math.nan)
+    detector = SlowStepDetector()
+    marks = [0, *(int(np.searchsorted(rows, row)) for row in begins), len(rows)]
+    for first, last in pairwise(marks):
+        if first:
+            detector.restart()
+        detector.run(series.step[rows[first:last]], time[rows[first:last]])
+    events = [replace(event, index=int(rows[event.index])) for event in detector.events]
+    level = detector.level
+    episodes = _episodes(events, series, time, rows)
+    if detector.tracking:
+        facts = (math.exp(level.base if level.open else level.m), level.s)
+    else:
+        facts = (float(np.median(time[rows])), math.nan)
+    return events, episodes, facts
+
+
+def _episodes(
+    events: list[Event], series: StepSeries, time: FloatArray, rows: np.ndarray
+) -> list[Episode]:
+    """Join onsets and reliefs to slow phases and price each against its healthy level."""
+    found: list[Episode] = []
+    begun: list[Event] = []
+    weight = stride(series)
+
+    def close(last: int, ongoing: bool) -> None:
+        first = begun[0]
+        inside = rows[(rows >= first.index) & (rows < last)]
+        healthy = first.before
+        lost = float(np.maximum(0.0, (time[inside] - healthy) * weight[inside]).sum())
+        stages = {event.stage for event in begun}
+        stage = next(
+            stage for stage in (Stage.CONFIRMED, Stage.SUSPECT, Stage.BRIEF) if stage in stages
+        )
+        found.append(
+            Episode(
+                first.index,
+                last,
+                first.step,
+                int(series.step[last - 1]),
+                healthy,
+                float(np.median(time[inside])) if len(inside) else healthy,
+                lost,
+                stage,
+                ongoing,
+            )
+        )
+        begun.clear()
+
+    for event in events:
+        if event.kind in (EventKind.SLOW_ONSET, EventKind.CREEP):
+            begun.append(event)
+        elif event.kind is EventKind.SLOW_RELIEF and begun:
+            # A relief to within half of the first rise of the healthy level ends the phase.
+            if event.after < math.sqrt(begun[0].before * min(begun[0].after, event.before)):
+                close(event.index, ongoing=False)
+    if begun:
+        close(len(series), ongoing=True)
+    return found
+
+
+def _matters(item: Episode, series: StepSeries) -> bool:
+    """Whether a slow phase is a fault of the run and not a hiccup.
+
+    It still lasts at the end, or it was confirmed and was long or cost a hundredth of the run.
+    """
+    rows = item.last - item.first
+    if item.ongoing:
+        return rows >= LEAST_OPEN
+    if item.stage is not Stage.CONFIRMED:
+        return False
+    total = float(np.nansum(series.step_time_s * stride(series)))
+    return rows >= LONG_ROWS or item.lost_s >= MATERIAL_SHARE * total
+
+
+def _outcome(
+    series: StepSeries, events: list[Event], episodes: list[Episode]
+) -> tuple[SeriesOutcome, str]:
+    for event in events:
+        rows = int(event.note.split(" rows")[0].split()[-1]) if event.kind is EventKind.NAN else 0
+        if rows >= 3 or (rows and "to the end" in event.note):
+            return SeriesOutcome.NAN, f"not finite from step {event.step}"
+    for event in events:
+        if event.kind is EventKind.HANG:
+            return SeriesOutcome.HANG, event.note
+    for event in events:
+        if event.kind is EventKind.LOSS_DIVERGENCE:
+            return SeriesOutcome.LOSS_DIVERGENCE, f"loss left its level at step {event.step}"
+        if event.kind is EventKind.SCALE_COLLAPSE:
+            return SeriesOutcome.LOSS_DIVERGENCE, f"loss scale collapsed at step {event.step}"
+    for item in episodes:
+        if _matters(item, series):
+            ratio = item.worst_s / item.before_s
+            return SeriesOutcome.FAIL_SLOW, f"{ratio:.2f}x slower from step {item.first_step}"
+    known = int(np.count_nonzero(series.step_time_s > 0))
+    losses = 0 if series.loss is None else int(np.isfinite(series.loss).sum())
+    if max(known, losses) < LEAST_ROWS:
+        return SeriesOutcome.INSUFFICIENT, f"{max(known, losses)} rows"
+    if episodes:
+        return SeriesOutcome.HEALTHY, "brief slow phases only"
+    return SeriesOutcome.HEALTHY, ""

@@ -1,0 +1,259 @@
+"""Loss and gradient-norm faults: spike, divergence, NaN and Inf, and a value that stands still.
+
+The level follows the loss downwards faster than upwards, so that a slow divergence cannot drag
+the reference along (detectors.md 7).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from rerail.domain.series import FloatArray, IntArray
+from rerail.tools.detectors.events import Event, EventKind, Stage
+
+FALL, RISE = 0.02, 0.005  # gain of the level towards lower and higher values
+LEAST_LIMIT = 0.05  # log units above the level that may be a spike
+SIGMAS = 4.0
+ALARM = 2.5
+RECOVERED = 10  # rows under half the limit that end a spike
+LASTING = 200  # rows after which an unrecovered spike is a divergence
+
+
+def find_loss_faults(
+    step: IntArray, loss: FloatArray, *, restarts: tuple[int, ...] = ()
+) -> list[Event]:
+    """Return spikes, recoveries and divergence of a loss [n]; rows that are not finite are skipped.
+
+    After a restart (its row given) the level is learned anew.
+    """
+    watch = _LossWatch(kind=EventKind.LOSS_SPIKE)
+    begin = set(restarts)
+    usable = np.isfinite(loss)
+    positive = bool((loss[usable] > 0).all())
+    scale = float(np.median(np.abs(loss[usable]))) if usable.any() else 1.0
+    for row in range(len(loss)):
+        if row in begin:
+            watch.restart()
+        value = float(loss[row])
+        if not math.isfinite(value):
+            continue
+        # Losses may be negative (reinforcement, likelihood bounds): then a linear scale serves.
+        height = math.log(value) if positive else value / (scale or 1.0)
+        watch.take(row, int(step[row]), value, height)
+    watch.finish()
+    return watch.events
+
+
+class _LossWatch:
+    """Streaming state of the loss detector."""
+
+    def __init__(self, kind: EventKind) -> None:
+        self.kind = kind
+        self.events: list[Event] = []
+        self.restart()
+
+    def restart(self) -> None:
+        self.rows: list[tuple[int, int, float]] = []
+        self.level = math.nan
+        self.noise = 0.01
+        self.previous = math.nan
+        self.score = 0.0
+        self.since = -1
+        self.open: tuple[int, int, float, int, float] | None = None
+        self.calm = 0
+        self.peak = -math.inf
+
+    @property
+    def limit(self) -> float:
+        return max(LEAST_LIMIT, SIGMAS * self.noise)
+
+    def take(self, row: int, step: int, value: float, height: float) -> None:
+        self.rows.append((row, step, value))
+        seen = len(self.rows)
+        if seen == 1:
+            self.level = self.previous = height
+            return
+        excess = height - self.level
+        self._learn(height, excess, seen)
+        if self.open is not None:
+            self._follow(row, step, value, excess)
+            return
+        wide = self.limit if seen > 10 else max(self.limit, 0.25)
+        ratio = excess / wide
+        if self.score == 0.0:
+            self.since = seen - 1
+            self.before = math.exp(self.level)
+        self.score = max(0.0, self.score + min(2.0, ratio - 0.5))
+        if self.score >= ALARM:
+            first = self._first_high()
+            self.begun = first
+            begun_row, begun_step, _ = self.rows[first]
+            before = self._median_before(first)
+            self.open = (begun_row, begun_step, before, step, value)
+            self.peak, self.calm = value, 0
+            self.open_rows = 0
+
+    def _first_high(self) -> int:
+        """Return the position of the first row of the rise that the score saw."""
+        return min(self.since, len(self.rows) - 1)
+
+    def _median_before(self, first: int) -> float:
+        values = [value for _, _, value in self.rows[max(0, first - 9) : first]]
+        return float(np.median(values)) if values else self.rows[0][2]
+
+    def _learn(self, height: float, excess: float, seen: int) -> None:
+        quiet = self.score == 0.0 and self.open is None
+        if quiet:
+            change = abs(height - self.previous) / math.sqrt(2) * 1.4826
+            gain = max(1.0 / seen, 0.01)
+            # The difference of neighbours measures noise without the trend; its median is tracked.
+            step = gain * max(self.noise, 0.002)
+            self.noise += step if change > self.noise else -step
+            self.noise = min(0.5, max(0.0005, self.noise))
+        self.previous = height
+        start = max(0.0, 1.0 / seen - 0.02)
+        if excess < 0:
+            self.level += min(1.0, FALL + start) * excess
+        elif quiet:
+            self.level += (RISE + start) * min(excess, 2 * self.limit)
+
+    def _follow(self, row: int, step: int, value: float, excess: float) -> None:
+        assert self.open is not None
+        self.open_rows += 1
+        self.peak = max(self.peak, value)
+        self.calm = self.calm + 1 if excess < self.limit / 2 else 0
+        if self.calm >= RECOVERED:
+            self._close(row, step, value)
+
+    def _close(self, row: int, step: int, value: float) -> None:
+        assert self.open is not None
+        begun_row, begun_step, before, detected, _ = self.open
+        self.events.append(
+            _event(self.kind, begun_step, detected, before, self.peak, begun_row, "recovered")
+        )
+        back = self.rows[max(0, len(self.rows) - RECOVERED)]
+        self.events.append(
+            _event(EventKind.LOSS_RECOVERY, back[1], step, self.peak, value, back[0], "")
+        )
+        self.open, self.score = None, 0.0
+
+    def finish(self) -> None:
+        """Judge a spike that is still open at the end: divergence if it lasted or stays high."""
+        if self.open is None:
+            return
+        begun_row, begun_step, before, detected, _ = self.open
+        tail = [value for _, _, value in self.rows[-max(2, min(10, self.open_rows // 2 + 1)) :]]
+        last = float(np.median(tail))
+        rise = math.log(last / before) if last > 0 and before > 0 else abs(last - before)
+        lasting = self.open_rows >= LASTING and rise > self.limit
+        seen = len(self.rows) - self.begun
+        severe = seen >= 4 and rise > self.limit and (rise > 0.25 or self.peak > 1.5 * before)
+        if self.calm >= 3:
+            kind, note = self.kind, "recovering"
+        elif lasting or severe:
+            kind, note = EventKind.LOSS_DIVERGENCE, "not recovered"
+        else:
+            kind, note = self.kind, "open at the end"
+        self.events.append(_event(kind, begun_step, detected, before, self.peak, begun_row, note))
+
+
+def _event(
+    kind: EventKind, step: int, seen: int, before: float, after: float, row: int, note: str
+) -> Event:
+    change = after / before - 1 if before else math.nan
+    return Event(kind, step, seen, before, after, change, Stage.CONFIRMED, row, note)
+
+
+def find_non_finite(step: IntArray, values: FloatArray, reported: FloatArray) -> list[Event]:
+    """Return one event per stretch of NaN or Inf in values [n], where `reported` is true [n].
+
+    NaN is also how a series says "not reported", so the caller tells the two apart.
+    """
+    bad = ~np.isfinite(values) & reported.astype(bool)
+    events = []
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], bad.view(np.int8), [0]])))
+    for first, last in zip(edges[::2], edges[1::2], strict=True):
+        known = values[:first][np.isfinite(values[:first])]
+        before = float(known[-1]) if len(known) else math.nan
+        rows, at = int(last - first), int(first)
+        ended = "to the end" if last == len(values) else "recovered"
+        events.append(
+            Event(
+                EventKind.NAN,
+                int(step[at]),
+                int(step[at]),
+                before,
+                float(values[at]),
+                math.nan,
+                Stage.CONFIRMED,
+                at,
+                f"{rows} rows, {ended}",
+            )
+        )
+    return events
+
+
+def find_frozen(step: IntArray, values: FloatArray, least: int = 10) -> list[Event]:
+    """Return stretches of at least `least` equal finite values [n]: the metric stands still.
+
+    Use 10 for a loss and 3 for an evaluation score. Values of fewer than four digits (0, 1, 0.5)
+    do not count, they repeat by rounding.
+    """
+    events = []
+    first = 0
+    for row in range(1, len(values) + 1):
+        if row < len(values) and values[row] == values[first]:
+            continue
+        value = float(values[first])
+        if row - first >= least and math.isfinite(value) and _digits(value) >= 4:
+            events.append(
+                Event(
+                    EventKind.LOSS_FROZEN,
+                    int(step[first]),
+                    int(step[first + least - 1]),
+                    value,
+                    value,
+                    0.0,
+                    Stage.CONFIRMED,
+                    first,
+                    f"{row - first} equal values",
+                )
+            )
+        first = row
+    return events
+
+
+def _digits(value: float) -> int:
+    return len(f"{abs(value):.12g}".replace(".", "").strip("0").split("e")[0])
+
+
+def find_grad_norm_spikes(step: IntArray, grad_norm: FloatArray) -> list[Event]:
+    """Return rows of a gradient norm [n] far above its past: 10 times and 8 sigmas of its log."""
+    events = []
+    known = np.isfinite(grad_norm) & (grad_norm > 0)
+    rows = np.flatnonzero(known)
+    logs = np.log(grad_norm[known])
+    last = -(10**9)
+    for at in range(20, len(rows)):
+        past = logs[max(0, at - 100) : at]
+        if logs[at] - past.max() < 0.3 or at - last < 20:
+            continue
+        centre = float(np.median(past))
+        sigma = max(0.02, 1.4826 * float(np.median(np.abs(past - centre))))
+        if logs[at] - centre > max(math.log(10.0), 8 * sigma):
+            number = int(step[rows[at]])
+            events.append(
+                _event(
+                    EventKind.GRAD_NORM_SPIKE,
+                    number,
+                    number,
+                    math.exp(centre),
+                    float(grad_norm[rows[at]]),
+                    int(rows[at]),
+                    "",
+                )
+            )
+            last = at
+    return events
