@@ -1,0 +1,1 @@
+"""The composition root and every face: pipeline, command line, output."""

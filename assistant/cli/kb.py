@@ -1,0 +1,66 @@
+"""`rerail kb`: run the examples of the rules, check their form, explain a line."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+
+def test_command(only: str, engine: str | None) -> int:
+    """Run the examples of all rules, or of one rule or file."""
+    from rerail.knowledge_base.rule_tests import run_examples
+    from rerail.knowledge_base.rules import load_rules
+
+    console = Console()
+    rules = load_rules()
+    chosen = [r for r in rules if not only or only in (r.id, r.file)]
+    if not chosen:
+        console.print(f"no rule or rule file is called {only!r}", markup=False)
+        return 2
+    failures = run_examples(rules, only=only, engine=engine)
+    for failure in failures:
+        console.print(f"[bold]{escape(failure.rule.file)}[/]: {failure.rule.id}: {escape(failure.why)}")
+        console.print("    " + escape(failure.example.strip()[:300]))
+    examples = sum(len(r.matches) + len(r.must_not_match) for r in chosen)
+    console.print(f"{len(chosen)} rules, {examples} examples, {len(failures)} failed")
+    return 1 if failures else 0
+
+
+def lint_command() -> int:
+    """Check the form of all rules and that no leaf is without a rule."""
+    from rerail.knowledge_base.rules import lint, load_rules
+    from rerail.knowledge_base.taxonomy import leaves
+
+    console = Console()
+    rules = load_rules()
+    complaints = lint(rules)
+    covered = {r.leaf for r in rules}
+    from rerail.knowledge_base.coded_leaves import CODED_LEAVES
+
+    complaints += [f"taxonomy: leaf {leaf!r} has no rule" for leaf in leaves() if leaf not in covered | CODED_LEAVES]
+    for complaint in complaints:
+        console.print(complaint, markup=False)
+    console.print(f"{len(rules)} rules, {len(covered - {None})} leaves, {len(complaints)} complaints")
+    return 1 if complaints else 0
+
+
+def explain_command(text: str) -> int:
+    """Say which rules would fire on a line (or several) and why the others do not."""
+    from rerail.knowledge_base.rule_tests import Bench
+    from rerail.knowledge_base.rules import load_rules
+
+    console = Console()
+    found = Bench(load_rules()).explain(text)
+    if not found:
+        console.print("no rule's pattern matches")
+        return 3
+    table = Table("line", "rule", "file", "role", "leaf", "priority", "fires")
+    won: set[int] = set()
+    for line, rule, why in found:
+        state = why or ("fires" if line in won else "WINS")
+        if why is None:
+            won.add(line)
+        table.add_row(str(line), rule.id, rule.file, rule.role, rule.leaf or "-", str(rule.priority), escape(state))
+    console.print(table)
+    return 0

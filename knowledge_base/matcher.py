@@ -1,0 +1,175 @@
+"""Holds the rules against surveyed files: which rule wins on which line, and why not another.
+
+The scan has proposed (line, rule) pairs; here the company of the line is checked - the traceback
+above it, the lines around it, the rest of the evidence - and one rule wins each line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from rerail.domain.evidence import LogLine, Observation, Role
+from rerail.knowledge_base.rules import Rule
+from rerail.log_parsers.scan import Signature
+from rerail.log_parsers.tracebacks import Traceback, looks_like_exception, traceback_above
+from rerail.log_parsers.view import LogView
+
+_CONTEXT_ROLES = frozenset({Role.INITIATING})
+_MAX_TRACEBACKS_PER_RULE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSet:
+    """Rules with the signatures that the scan looks for, and which signature serves what."""
+
+    rules: tuple[Rule, ...]
+    signatures: tuple[Signature, ...]
+    anywhere: dict[str, int]
+
+
+@dataclass(slots=True)
+class MatchResult:
+    """Observations in evidence order, and what else the matcher learned."""
+
+    observations: list[Observation] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+def rule_set(rules: Sequence[Rule]) -> RuleSet:
+    """Lay out the signatures: one per rule, then one per `in_log`/`not_in_log` pattern."""
+    signatures = [Signature(r.pattern, r.role in _CONTEXT_ROLES) for r in rules]
+    anywhere: dict[str, int] = {}
+    for rule in rules:
+        for pattern in (rule.in_log, rule.not_in_log):
+            if pattern and pattern not in anywhere:
+                anywhere[pattern] = len(signatures)
+                signatures.append(Signature(pattern))
+    return RuleSet(tuple(rules), tuple(signatures), anywhere)
+
+
+@lru_cache(maxsize=8192)
+def compiled(pattern: str) -> re.Pattern[str]:
+    """Compile a pattern once."""
+    return re.compile(pattern)
+
+
+def match(views: Sequence[LogView], rules: RuleSet) -> MatchResult:
+    """Return one observation per line on which a rule wins."""
+    result = MatchResult()
+    present = {
+        pattern
+        for pattern, index in rules.anywhere.items()
+        if any(view.survey.counts.get(index, 0) > 0 for view in views)
+    }
+    matcher = _Matcher(rules, present)
+    order = 0
+    for view in views:
+        by_line: dict[int, list[int]] = defaultdict(list)
+        for hit in view.survey.hits:
+            if hit.signature < len(rules.rules):
+                by_line[hit.line].append(hit.signature)
+        for number in sorted(by_line):
+            line = view.line(number)
+            if line is None:
+                continue
+            order += 1
+            observation = matcher.win(view, line, by_line[number], view.index * 10_000_000 + order)
+            if observation is not None:
+                result.observations.append(observation)
+        for index, count in view.survey.counts.items():
+            if index < len(rules.rules):
+                name = rules.rules[index].id
+                result.counts[name] = result.counts.get(name, 0) + count
+    return result
+
+
+class _Matcher:
+    def __init__(self, rules: RuleSet, present: set[str]) -> None:
+        self._rules = rules.rules
+        self._present = present
+        self._tracebacks: dict[tuple[int, int], Traceback] = {}
+        self._traceback_count: dict[str, int] = defaultdict(int)
+
+    def win(self, view: LogView, line: LogLine, candidates: list[int], order: int) -> Observation | None:
+        ranked = sorted(
+            (self._rules[i] for i in candidates),
+            key=lambda r: (-r.priority, -r.conditions, -len(r.pattern), r.id),
+        )
+        for rule in ranked:
+            if self.fires(rule, view, line) is None:
+                return self._observe(rule, view, line, order)
+        return None
+
+    def fires(self, rule: Rule, view: LogView, line: LogLine) -> str | None:
+        """Return None when the rule fires, else the condition that fails."""
+        if rule.stream and line.stream not in rule.stream:
+            return f"the line is from {line.stream}, not from {', '.join(rule.stream)}"
+        if rule.unless and compiled(rule.unless).search(line.text):
+            return "its 'unless' matches"
+        if rule.min_count > 1 and view.survey.counts.get(self._rules.index(rule), 0) < rule.min_count:
+            return f"fewer than {rule.min_count} hits"
+        if rule.in_log and rule.in_log not in self._present:
+            return "nothing in the evidence matches 'in_log'"
+        if rule.not_in_log and rule.not_in_log in self._present:
+            return "something in the evidence matches 'not_in_log'"
+        if rule.frames or rule.not_frames:
+            above = self.traceback(view, line)
+            text = "\n".join(x.message for x in above.lines)
+            if rule.frames and not compiled(rule.frames).search(text):
+                return "no frame of the traceback matches 'frames'"
+            if rule.not_frames and compiled(rule.not_frames).search(text):
+                return "a frame of the traceback matches 'not_frames'"
+        if rule.nearby and not self._near(rule.nearby, rule, view, line):
+            return "no line around it matches 'nearby'"
+        if rule.not_nearby and self._near(rule.not_nearby, rule, view, line):
+            return "a line around it matches 'not_nearby'"
+        return None
+
+    def _near(self, pattern: str, rule: Rule, view: LogView, line: LogLine) -> bool:
+        first = line.number - (0 if rule.direction == "after" else rule.within)
+        last = line.number + (0 if rule.direction == "before" else rule.within)
+        search = compiled(pattern).search
+        for number in view.between(first, last):
+            if number == line.number:
+                continue
+            text = view.text(number)
+            if text is not None and search(text):
+                return True
+        return False
+
+    def traceback(self, view: LogView, line: LogLine) -> Traceback:
+        key = (view.index, line.number)
+        found = self._tracebacks.get(key)
+        if found is None:
+            found = self._tracebacks[key] = traceback_above(line, view.line)
+        return found
+
+    def _observe(self, rule: Rule, view: LogView, line: LogLine, order: int) -> Observation:
+        found = compiled(rule.pattern).search(line.text)
+        groups = {k: v for k, v in found.groupdict().items() if v is not None} if found else {}
+        lines: tuple[LogLine, ...] = ()
+        if rule.role is Role.INITIATING and looks_like_exception(line.message):
+            self._traceback_count[rule.id] += 1
+            if self._traceback_count[rule.id] <= _MAX_TRACEBACKS_PER_RULE:
+                above = self.traceback(view, line)
+                lines = above.lines
+                if above.in_thread:
+                    groups["thread"] = above.in_thread
+                if above.chained:
+                    groups["chained"] = "yes"
+        return Observation(
+            rule_id=rule.id,
+            leaf=rule.leaf,
+            role=rule.role,
+            tier=rule.tier,
+            line=line,
+            order=order,
+            fields=groups,
+            lines=lines,
+            action=str(rule.action) if rule.action else None,
+            attempt=view.origin.attempt or 0,
+        )

@@ -1,0 +1,118 @@
+"""Runs the examples of the rules through the same code that reads real logs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rerail.domain.evidence import Observation
+from rerail.knowledge_base.matcher import RuleSet, _Matcher, compiled, match, rule_set
+from rerail.knowledge_base.rules import Rule
+from rerail.log_parsers.collect import assemble
+from rerail.log_parsers.scan import Scanner, compile_complaint, make_scanner
+from rerail.log_parsers.sources import Source
+from rerail.log_parsers.survey import FileSurvey, _Pass
+from rerail.log_parsers.view import LogView
+
+
+@dataclass(frozen=True, slots=True)
+class ExampleFailure:
+    """One example that did not come out as its rule says."""
+
+    rule: Rule
+    example: str
+    why: str
+
+
+class Bench:
+    """Matches short texts against a set of rules."""
+
+    def __init__(self, rules: Sequence[Rule], *, engine: str | None = None) -> None:
+        from rerail.knowledge_base.cached_yaml import cache_folder
+
+        self.rules: RuleSet = rule_set(rules)
+        self.scanner: Scanner = make_scanner(self.rules.signatures, cache=cache_folder(), engine=engine)
+
+    def survey_text(self, text: str, name: str = "example") -> FileSurvey:
+        """Survey a text as if it were a file."""
+        reader = _Pass(Source(None, name), self.rules.signatures, self.scanner)
+        data = text.encode("utf-8", "surrogateescape")
+        reader.feed(data if data.endswith(b"\n") else data + b"\n")
+        return reader.finish()
+
+    def observe(self, text: str) -> list[Observation]:
+        """Return the observations on a text."""
+        return match(assemble([self.survey_text(text)]).views, self.rules).observations
+
+    def explain(self, text: str) -> list[tuple[int, Rule, str | None]]:
+        """Return (line, rule, reason it does not fire or None) for every candidate, best first."""
+        views: list[LogView] = assemble([self.survey_text(text)]).views
+        if not views:
+            return []
+        view = views[0]
+        present = {p for p, i in self.rules.anywhere.items() if view.survey.counts.get(i, 0) > 0}
+        matcher = _Matcher(self.rules, present)
+        found = []
+        for hit in view.survey.hits:
+            line = view.line(hit.line)
+            if line is None or hit.signature >= len(self.rules.rules):
+                continue
+            rule = self.rules.rules[hit.signature]
+            found.append((hit.line, rule, matcher.fires(rule, view, line)))
+        return sorted(found, key=lambda f: (f[0], -f[1].priority, -f[1].conditions, f[1].id))
+
+
+def run_examples(rules: Sequence[Rule], *, only: str = "", engine: str | None = None) -> list[ExampleFailure]:
+    """Run every example; return those that fail.
+
+    A `matches` example passes when its rule wins one of its lines; a `must_not_match` example
+    passes when its rule wins none.
+    """
+    failures = []
+    usable = []
+    for rule in rules:
+        why = next((w for p in (rule.pattern, rule.in_log, rule.not_in_log) if p and (w := _uncompilable(p))), None)
+        if why:
+            failures.append(ExampleFailure(rule, rule.pattern, why))
+        else:
+            usable.append(rule)
+    bench = Bench(usable, engine=engine)
+    for rule in usable:
+        if only and only not in (rule.id, rule.file):
+            continue
+        for example in rule.matches:
+            observations = bench.observe(example)
+            if not any(o.rule_id == rule.id for o in observations):
+                failures.append(ExampleFailure(rule, example, _why_not(bench, rule, example)))
+        for example in rule.must_not_match:
+            if any(o.rule_id == rule.id for o in bench.observe(example)):
+                failures.append(ExampleFailure(rule, example, "it fires and must not"))
+    return failures
+
+
+def _uncompilable(pattern: str) -> str | None:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        return str(error)
+    # Most patterns use nothing that the engines disagree on; asking hyperscan costs 1 ms each.
+    return compile_complaint(pattern) if _RISKY.search(pattern) else None
+
+
+_RISKY = re.compile(r"[\^$]|\(\?[^:Pi]|\\[1-9AZz]|[*+?}][*+?{]")
+
+
+def _why_not(bench: Bench, rule: Rule, example: str) -> str:
+    if not compiled(rule.pattern).search(example.replace("\n", " ")):
+        return "the pattern does not match"
+    lines = bench.explain(example)
+    mine = [(line, why) for line, r, why in lines if r.id == rule.id]
+    if not mine:
+        return "the pattern matches no single cleaned line"
+    blocked = [why for _, why in mine if why]
+    if len(blocked) == len(mine):
+        return blocked[0] or ""
+    line = next(line for line, why in mine if why is None)
+    winner = next((r for n, r, why in lines if n == line and why is None), rule)
+    return f"rule {winner.id!r} ({winner.file}, priority {winner.priority}) wins the line"

@@ -1,0 +1,184 @@
+"""Rules: what a line means, in which company. Read from `rules/*.yaml` and the catalogues.
+
+The form of a rule is described in `rules/README.md`. This module reads and checks; it does not
+know how rules are matched.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from rerail.domain.diagnosis import Action
+from rerail.domain.evidence import Role, Stream, Tier
+from rerail.errors import RuleError
+from rerail.knowledge_base import catalogues
+from rerail.knowledge_base.cached_yaml import load_cached
+from rerail.knowledge_base.taxonomy import leaves
+from rerail.log_parsers.scan import compile_complaint
+from rerail.settings import load_settings
+
+FOLDER = Path(__file__).with_name("rules")
+_LOUD = frozenset({Role.BENIGN, Role.SUCCESS})
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule, checked."""
+
+    id: str
+    pattern: str
+    role: Role
+    tier: Tier
+    file: str = ""
+    leaf: str | None = None
+    unless: str | None = None
+    stream: tuple[Stream, ...] = ()
+    frames: str | None = None
+    not_frames: str | None = None
+    nearby: str | None = None
+    not_nearby: str | None = None
+    within: int = 40
+    direction: str = "both"
+    in_log: str | None = None
+    not_in_log: str | None = None
+    min_count: int = 1
+    priority: int = 50
+    weight: int = 0
+    action: Action | None = None
+    safety: str = ""
+    source: str = ""
+    note: str = ""
+    matches: tuple[str, ...] = ()
+    must_not_match: tuple[str, ...] = ()
+
+    @property
+    def conditions(self) -> int:
+        """How many conditions beyond its pattern the rule has; more is more specific."""
+        return sum(
+            bool(x)
+            for x in (
+                self.unless, self.stream, self.frames, self.not_frames, self.nearby,
+                self.not_nearby, self.in_log, self.not_in_log, self.min_count > 1,
+            )
+        )  # fmt: skip
+
+
+_KEYS = {f.name for f in fields(Rule)} - {"file", "weight"}
+
+
+@lru_cache(maxsize=1)
+def load_rules() -> tuple[Rule, ...]:
+    """Return all rules: those of the package, of the catalogues and of the site's own folder.
+
+    Raises:
+        RuleError: for a rule that is not valid, naming file, rule and key.
+    """
+    folders = [FOLDER]
+    site = load_settings().rules_dir
+    if site is not None:
+        folders.append(site.expanduser())
+    rules: list[Rule] = []
+    for folder in folders:
+        for path in sorted(folder.glob("*.yaml")):
+            rules += parse_rules(load_cached(path), path.name)
+    rules += [make_rule(raw, name) for name, raw in catalogues.rule_sources()]
+    seen: dict[str, str] = {}
+    for rule in rules:
+        if rule.id in seen:
+            raise RuleError(
+                f"{rule.file}: rule id {rule.id!r} is also used in {seen[rule.id]}",
+                subject=rule.id,
+                hint="rename one of them",
+            )
+        seen[rule.id] = rule.file
+    return tuple(rules)
+
+
+def parse_rules(content: Any, file: str) -> list[Rule]:
+    """Turn the content of one rule file into rules.
+
+    Raises:
+        RuleError: naming file, rule and key.
+    """
+    if not isinstance(content, dict) or not isinstance(content.get("rules"), list):
+        raise RuleError(f"{file}: no list named 'rules'", subject=file, hint="see rules/README.md")
+    if content.get("schema_version") != 1:
+        raise RuleError(f"{file}: schema_version must be 1", subject=file, hint="see rules/README.md")
+    defaults = content.get("defaults") or {}
+    return [make_rule({**defaults, **raw}, file) for raw in content["rules"]]
+
+
+def make_rule(raw: dict[str, Any], file: str) -> Rule:
+    """Check one raw rule and build it.
+
+    Raises:
+        RuleError: naming file, rule and key.
+    """
+    name = raw.get("id") or "?"
+
+    def wrong(text: str) -> RuleError:
+        return RuleError(f"{file}: rule {name!r}: {text}", subject=str(name), hint="rerail kb lint")
+
+    unknown = set(raw) - _KEYS - {"weight"}
+    if unknown:
+        raise wrong(f"unknown key {sorted(unknown)[0]!r}")
+    for key in ("id", "pattern", "role", "tier"):
+        if key not in raw:
+            raise wrong(f"key {key!r} is missing")
+    values = dict(raw)
+    try:
+        values["role"] = Role(raw["role"])
+        values["tier"] = Tier(raw["tier"])
+        stream = raw.get("stream") or ()
+        values["stream"] = tuple(Stream(s) for s in ([stream] if isinstance(stream, str) else stream))
+        values["action"] = Action(raw["action"]) if raw.get("action") else None
+    except ValueError as error:
+        raise wrong(str(error)) from None
+    leaf = raw.get("leaf")
+    if leaf is not None and leaf not in leaves():
+        raise wrong(f"unknown leaf {leaf!r}")
+    if values["role"] is Role.INITIATING and leaf is None:
+        raise wrong("an initiating rule needs a leaf")
+    if raw.get("direction", "both") not in ("both", "before", "after"):
+        raise wrong("direction is none of both, before, after")
+    values.setdefault("priority", 80 if values["role"] in _LOUD else 50)
+    for key in ("matches", "must_not_match"):
+        values[key] = tuple(str(x) for x in raw.get(key) or ())
+    return Rule(file=file, **values)
+
+
+_REGEX_KEYS = ("pattern", "unless", "frames", "not_frames", "nearby", "not_nearby", "in_log", "not_in_log")
+_FORBIDDEN = re.compile(r"\(\?[=!<](?!P)|\(\?<[=!]|\\[1-9]|\(\?P=|\(\?>|[*+?}]\+")
+
+
+def lint(rules: tuple[Rule, ...]) -> list[str]:
+    """Return every complaint about the form of the rules; empty when all is well."""
+    complaints = []
+    for rule in rules:
+        where = f"{rule.file}: {rule.id}"
+        for key in _REGEX_KEYS:
+            pattern = getattr(rule, key)
+            if not pattern:
+                continue
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                complaints.append(f"{where}: {key}: {error}")
+                continue
+            if key in ("pattern", "in_log", "not_in_log") and (why := compile_complaint(pattern)):
+                complaints.append(f"{where}: {key}: {why}")
+            if key in ("pattern", "in_log", "not_in_log") and _FORBIDDEN.search(pattern):
+                complaints.append(f"{where}: {key}: look-around, back-reference or possessive repeat")
+            if key == "pattern" and pattern.lstrip("(?:i)").startswith("^"):
+                complaints.append(f"{where}: pattern is anchored with ^; labels stand in front of lines")
+        if not re.fullmatch(r"[a-z0-9]+(?:-[a-z0-9]+)*", rule.id):
+            complaints.append(f"{where}: the id is not kebab-case")
+        if rule.role is not Role.BENIGN and not rule.source:
+            complaints.append(f"{where}: no source")
+        if rule.file.endswith(".yaml") and not rule.matches and "catalogue" not in rule.file:
+            complaints.append(f"{where}: no example in 'matches'")
+    return complaints

@@ -1,0 +1,57 @@
+"""The failure taxonomy: leaves, categories, layers and default actions, read from `taxonomy.yaml`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+from pathlib import Path
+
+from rerail.domain.diagnosis import Action, Layer
+from rerail.knowledge_base.cached_yaml import load_cached
+
+PATH = Path(__file__).with_name("taxonomy.yaml")
+NO_FAILURE = "no_failure"
+
+
+class Kind(StrEnum):
+    """Whether a leaf can be the end of the search for a cause."""
+
+    ROOT = "root"
+    LOOK_DEEPER = "look_deeper"
+    SYMPTOM = "symptom"
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One failure type."""
+
+    id: str
+    category: str
+    meaning: str
+    kind: Kind
+    layer: Layer
+    action: Action
+
+
+@lru_cache(maxsize=1)
+def leaves() -> dict[str, Leaf]:
+    """Return every leaf by id, in the order of the file."""
+    found: dict[str, Leaf] = {}
+    for category in load_cached(PATH)["categories"]:
+        for raw in category["leaves"]:
+            found[raw["id"]] = Leaf(
+                raw["id"],
+                category["id"],
+                raw["meaning"],
+                Kind(raw["kind"]),
+                Layer(raw["layer"]),
+                Action(raw["action"]),
+            )
+    return found
+
+
+@lru_cache(maxsize=1)
+def category_titles() -> dict[str, str]:
+    """Return the title of each category."""
+    return {c["id"]: c["title"] for c in load_cached(PATH)["categories"]}

@@ -1,0 +1,1 @@
+"""Text and dumps in, typed observations out: no network, no model, no cluster, no verdict."""

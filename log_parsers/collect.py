@@ -1,0 +1,199 @@
+"""Reads everything that was asked for: finds files, surveys them side by side, sorts out dumps."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from rerail.errors import EvidenceError
+from rerail.log_parsers.prefixes import Origin
+from rerail.log_parsers.scan import Scanner, Signature, make_scanner
+from rerail.log_parsers.sources import STDIN, Discovery, Problem, Source, discover
+from rerail.log_parsers.survey import FileSurvey, survey
+from rerail.log_parsers.timestamps import year_in
+from rerail.log_parsers.view import LogView
+
+PARALLEL_FROM = 48 << 20
+"""Below this many bytes a second process costs more than it saves."""
+
+
+@dataclass(slots=True)
+class Collection:
+    """Everything that was read: text as views, binary files apart, and what is missing."""
+
+    views: list[LogView] = field(default_factory=list)
+    binaries: list[FileSurvey] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    bytes: int = 0
+    lines: int = 0
+    year: int = 1970
+
+
+@dataclass(frozen=True, slots=True)
+class ScanPlan:
+    """What to scan for and how; small enough to send to a worker process."""
+
+    signatures: tuple[Signature, ...]
+    cache: Path | None = None
+    engine: str | None = None
+
+
+def collect(
+    arguments: Iterable[str | Path],
+    plan: ScanPlan,
+    *,
+    workers: int = 0,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Collection:
+    """Read all sources.
+
+    Args:
+        arguments: files, folders, globs, `-`.
+        plan: the signatures.
+        workers: processes; 0 takes one per core.
+        on_progress: called with (bytes done, bytes in all; 0 when unknown).
+
+    Raises:
+        EvidenceError: when nothing at all could be read.
+    """
+    found = discover(arguments)
+    if not found.sources:
+        raise _nothing(found)
+    total = sum(source.size for source in found.sources)
+    surveys = _survey_all(found.sources, plan, workers, total, on_progress)
+    return assemble(surveys, found.problems)
+
+
+def assemble(surveys: Sequence[FileSurvey], problems: Sequence[Problem] = ()) -> Collection:
+    """Turn surveys into views, with one year for stamps that carry none."""
+    collection = Collection(problems=list(problems))
+    texts: list[FileSurvey] = []
+    for one in surveys:
+        collection.problems += one.problems
+        collection.bytes += one.bytes
+        collection.lines += one.lines
+        if one.binary:
+            collection.binaries.append(one)
+        elif one.kept:
+            texts.append(one)
+    collection.year = _year(texts)
+    origins = _rank_origins(texts)
+    for index, one in enumerate(texts):
+        collection.views.append(
+            LogView(one, index, year=collection.year, origin=origins.get(one.source.name))
+        )
+    return collection
+
+
+def _nothing(found: Discovery) -> EvidenceError:
+    if found.problems:
+        first = found.problems[0]
+        return EvidenceError(f"{first.subject}: {first.why}", subject=first.subject, hint=first.hint)
+    return EvidenceError(
+        "the folder holds no log files", subject="", hint="name the log files, or the job's log folder"
+    )
+
+
+def _survey_all(
+    sources: list[Source],
+    plan: ScanPlan,
+    workers: int,
+    total: int,
+    on_progress: Callable[[int, int], None] | None,
+) -> list[FileSurvey]:
+    count = workers or os.cpu_count() or 1
+    scanner = make_scanner(plan.signatures, cache=plan.cache, engine=plan.engine)
+    if count > 1 and len(sources) > 1 and total > PARALLEL_FROM and all(s.name != STDIN for s in sources):
+        try:
+            return _in_parallel(sources, plan, count, total, on_progress)
+        except (BrokenProcessPool, OSError):
+            # No more processes to be had (a limit, a dying machine): one process still answers.
+            pass
+    done = 0
+    surveys = []
+    for source in sources:
+        base = done
+        read = 0
+
+        def advance(count: int, base: int = base, source: Source = source) -> None:
+            nonlocal read
+            read += count
+            if on_progress is not None:
+                on_progress(base + min(read, source.size or read), total)
+
+        surveys.append(survey(source, plan.signatures, scanner, on_bytes=advance))
+        done += source.size
+    return surveys
+
+
+_worker_scanner: tuple[ScanPlan, Scanner] | None = None
+
+
+def _start_worker(plan: ScanPlan) -> None:
+    global _worker_scanner
+    _worker_scanner = (plan, make_scanner(plan.signatures, cache=plan.cache, engine=plan.engine))
+
+
+def _survey_one(source: Source) -> FileSurvey:
+    assert _worker_scanner is not None
+    plan, scanner = _worker_scanner
+    return survey(source, plan.signatures, scanner)
+
+
+def _in_parallel(
+    sources: list[Source],
+    plan: ScanPlan,
+    count: int,
+    total: int,
+    on_progress: Callable[[int, int], None] | None,
+) -> list[FileSurvey]:
+    done = 0
+    surveys: list[FileSurvey] = []
+    with ProcessPoolExecutor(count, initializer=partial(_start_worker, plan)) as pool:
+        for source, result in zip(sources, pool.map(_survey_one, sources, chunksize=1), strict=True):
+            surveys.append(result)
+            done += source.size
+            if on_progress is not None:
+                on_progress(done, total)
+    return surveys
+
+
+def _year(surveys: Sequence[FileSurvey]) -> int:
+    """The latest year any line names, else that of the youngest file."""
+    years = []
+    for one in surveys:
+        numbers = sorted(one.kept)
+        sample = numbers[:200] + numbers[-200:]
+        for number in sample:
+            year = year_in(one.kept[number][:300].decode("utf-8", "replace"))
+            if year and 1990 < year < 2100:
+                years.append(year)
+    if years:
+        return max(years)
+    import time
+
+    stamps = [s.source.path.stat().st_mtime for s in surveys if s.source.path and s.source.path.exists()]
+    return time.gmtime(max(stamps) if stamps else None).tm_year
+
+
+def _rank_origins(surveys: Sequence[FileSurvey]) -> dict[str, Origin]:
+    """In a single-node torchrun tree the local rank is the rank."""
+    from dataclasses import replace
+
+    trees = {
+        one.source.name.rsplit("/attempt_", 1)[0]
+        for one in surveys
+        if one.source.origin.local_rank is not None and "/attempt_" in "/" + one.source.name
+    }
+    if len(trees) != 1:
+        return {}
+    return {
+        one.source.name: replace(one.source.origin, rank=one.source.origin.local_rank)
+        for one in surveys
+        if one.source.origin.local_rank is not None
+    }

@@ -1,0 +1,179 @@
+"""What the front of a log line says about its origin: rank, node, process, time, program.
+
+Launchers, schedulers and log collectors each put their own label in front, and they stack:
+`3: [rank3]:[E1122 06:40:00.5 ProcessGroupNCCL.cpp:607] ...`. Labels are peeled off one by one; an
+inner label knows better than an outer one, so `[rank37]:` behind srun's `4: ` wins.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from rerail.domain.evidence import LogLine, Stream
+from rerail.log_parsers.timestamps import find_stamp
+
+_HOST = r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,80}[A-Za-z0-9])?"
+# Words that end in a digit or hold a dash and stand before a colon without being a host.
+_NOT_HOST = re.compile(
+    r"(?i)^(?:epoch|step|iter(?:ation)?|batch|layer|block|stage|fold|round|phase|seed|gpu|cuda|rank|"
+    r"local_rank|device|worker|thread|process|proc|pid|task|level|v|version|line|frame|ep|lr|run|trial|test|"
+    r"part|chunk|shard|bucket|group|node|host|top|acc|loss|f|h|l|t|p|x|y|q|utf|sha|md|fp|bf|int|float|"
+    r"e|hop|block|conv|python|cu|nccl|nvidia|torch|error|exit|code)[-_]?\d*$"
+)
+_LABELS: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("mpi", re.compile(r"\[(?P<job>\d+),(?P<rank>\d+)\]<(?:stdout|stderr)>:")),
+    ("rank", re.compile(r"\[[Rr]ank:? ?(?P<rank>\d{1,6})\]:?")),
+    ("rank", re.compile(r"\[RANK ?(?P<rank>\d{1,6})\]:?")),
+    ("rank", re.compile(r"(?:RANK|[Rr]ank)[ _]?(?P<rank>\d{1,6})(?:\]|:)(?=\s)")),
+    ("rank", re.compile(r"\((?:[Rr]ank)[ =:]?(?P<rank>\d{1,6})\):?")),
+    ("local", re.compile(r"\[default(?P<local>\d{1,3})\]:?")),
+    ("local", re.compile(r"\[(?:trainer|worker|agent|node)(?P<local>\d{1,3})\]:")),
+    ("pod", re.compile(r"\[pod/(?P<node>[^\]/\s]+)(?:/[^\]\s]*)?\]")),
+    ("pod", re.compile(r"\[pod\]")),
+    ("host", re.compile(r"\[(?:host|node|pod) (?P<node>" + _HOST + r")\]")),
+    ("kernelhost", re.compile(r"\[(?P<node>" + _HOST + r") (?:dmesg|kernel|syslog|journal|kmsg)\]")),
+    ("host", re.compile(r"\[(?P<node>[a-z][a-z0-9]*(?:-[a-z0-9]+)+-?\d+[a-z0-9-]*|[a-z]+\d+[a-z]?)\](?=\s)")),
+    ("ray", re.compile(r"\((?P<actor>[A-Za-z_][\w.:\[\]-]{0,80}?)(?:, rank=(?P<rank>\d+))?,? pid=(?P<pid>\d+)(?:, ip=(?P<node>[^,)\s]+))?(?:, [^)]{0,80})?\)")),
+    ("task", re.compile(r"(?P<rank>\d{1,6}): ?")),
+    ("taskn", re.compile(r"(?P<node>" + _HOST + r")-(?P<rank>\d+): ")),
+)
+_NCCL = re.compile(r"(?P<node>" + _HOST + r"):(?P<pid>\d{1,8}):(?P<tid>\d{1,8}) \[(?P<dev>-?\d{1,3})\] ")
+_NCCL_NODEV = re.compile(r"(?P<node>" + _HOST + r"):(?P<pid>\d{1,8}):(?P<tid>\d{1,8}) (?=NCCL |RCCL )")
+_PDSH = re.compile(r"(?P<node>(?=[A-Za-z0-9.-]*[0-9])(?=[A-Za-z0-9.-]*[A-Za-z])[a-z0-9][A-Za-z0-9.-]{1,80}): ")
+_SYSLOG_HOST = re.compile(
+    r"(?P<node>" + _HOST + r") (?=(?:kernel|systemd|slurmd|slurmctld|slurmstepd|nvidia|nv-|dockerd|containerd|kubelet|sshd|CRON|"
+    r"nhc|dcgm|gpud|munged|opensm|rasdaemon|mcelog|fabricmanager|[a-z][\w.-]{1,30})(?:\[\d+\])?: )"
+)
+# Devices that kernel messages name where a collector would put a host.
+_DEVICE = re.compile(
+    r"(?i)^(?:nvidia(?:-nvswitch)?|nvswitch|nvme|mlx[45]|eth|ens|enp|eno|ib|bond|md|dm-|sd[a-z]|cpu|irq|"
+    r"efa|docker|veth|cali|br|virbr|loop|hfi1_|bnxt_|roce|rdmap)[\w.-]{0,12}$"
+)
+_KERNEL = re.compile(
+    r"(?:^|[\s\]])(?:kernel: |NVRM: |nvidia-nvswitch\d|mlx5_core |pcieport |NVRM |Out of memory: |Memory cgroup out of memory|"
+    r"oom-kill:|[\w./:-]+ invoked oom-killer|watchdog: BUG|rcu: INFO|INFO: task |INFO: rcu_|Kernel panic|mce: |LustreError: |"
+    r"Lustre: |nfs: server|EXT4-fs|XFS \(|Buffer I/O error|nvme nvme|blk_update_request|EDAC |\{\d+\}\[Hardware Error\]|GHES|nvidia-peermem)"
+)
+_SCHEDULER = re.compile(
+    r"(?:^|[\s\]:])(?:slurmstepd(?:-[\w.-]+)?: |srun: |sbatch: |salloc: |slurmctld(?:-[\w.-]+)?: |slurmd(?:-[\w.-]+)?: |scontrol: |scancel: |"
+    r"mpirun |mpiexec |PRTE |=>> PBS)"
+)
+_AGENT = re.compile(
+    r"torch[./]distributed[./](?:elastic|launcher|run|agent)|ChildFailedError|\[launch\.py:\d+|Killing subprocess|"
+    r"torchrun|elastic_launch|deepspeed/launcher|Root Cause \(first observed"
+)
+_CONTAINER = re.compile(
+    r"kubelet|kubectl|default-scheduler|BackOff|ImagePull|OOMKilled|nvidia-container-cli|enroot|pyxis|docker: |"
+    r"Evicted|NodeNotReady|TaintManager|pytorchjob|PyTorchJob|BackoffLimitExceeded|apptainer|singularity|FailedScheduling"
+)
+_FABRIC = re.compile(r"NVSwitch|[Ff]abric ?[Mm]anager|nv-fabricmanager")
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What is known of a file before its lines are read: from its path or its content."""
+
+    rank: int | None = None
+    local_rank: int | None = None
+    node: str | None = None
+    pid: int | None = None
+    stream: Stream | None = None
+    attempt: int | None = None
+
+
+def parse_line(
+    file: str, number: int, text: str, *, origin: Origin = Origin(), year: int
+) -> LogLine:
+    """Return `text`, already cleaned and redacted, as a LogLine with its origin and time."""
+    rank, local, node, pid = origin.rank, origin.local_rank, origin.node, origin.pid
+    label: list[str] = []
+    at = 0
+    stamp = find_stamp(text, year=year)
+    kernel_label = False
+    for _ in range(8):
+        while at < len(text) and text[at] == " ":
+            at += 1
+        if stamp is not None and at <= stamp.start <= at + 3:
+            at = _behind_stamp(text, stamp.end)
+            continue
+        found = _peel(text, at)
+        if found is None:
+            break
+        kind, match = found
+        groups = match.groupdict()
+        if groups.get("rank") is not None:
+            rank = int(groups["rank"])
+            label.append(f"r{rank}")
+        if groups.get("local") is not None:
+            local = int(groups["local"])
+            label.append(f"l{local}")
+        if groups.get("node"):
+            node = groups["node"]
+            label.append(node)
+        if groups.get("pid"):
+            pid = int(groups["pid"])
+            label.append(f"p{pid}")
+        if kind == "ray" and groups.get("actor") and groups.get("rank") is None:
+            inner = re.search(r"(?:Worker|rank|Rank|TP|DP)[_-]?(?:TP|DP|R)?(\d+)$", groups["actor"])
+            if inner:
+                rank = int(inner[1])
+        kernel_label = kernel_label or kind == "kernelhost"
+        at = match.end()
+    message = text[at:]
+    stream = origin.stream or _stream(text, kernel_label)
+    return LogLine(
+        file=file,
+        number=number,
+        text=text,
+        message=message,
+        rank=rank,
+        local_rank=local,
+        node=node,
+        pid=pid,
+        time=stamp.seconds if stamp else None,
+        clock=stamp.clock if stamp else None,
+        stream=stream,
+        label="/".join(label),
+    )
+
+
+def _behind_stamp(text: str, end: int) -> int:
+    while end < len(text) and text[end] in "]:) ":
+        end += 1
+    return end
+
+
+def _peel(text: str, at: int) -> tuple[str, re.Match[str]] | None:
+    first = text[at : at + 1]
+    if not first:
+        return None
+    for kind, pattern in _LABELS:
+        match = pattern.match(text, at)
+        if match and (kind != "taskn") and (kind != "task" or at == len(text) - len(text.lstrip())):
+            return kind, match
+    for kind, pattern in (("nccl", _NCCL), ("nccl", _NCCL_NODEV)):
+        match = pattern.match(text, at)
+        if match:
+            return kind, match
+    match = _PDSH.match(text, at)
+    if match and not _NOT_HOST.match(match["node"]) and not _DEVICE.match(match["node"]):
+        return "pdsh", match
+    match = _SYSLOG_HOST.match(text, at)
+    if match and at > 0:
+        return "syslog", match
+    return None
+
+
+def _stream(text: str, kernel_label: bool) -> Stream:
+    if kernel_label or _KERNEL.search(text):
+        return Stream.KERNEL
+    if _SCHEDULER.search(text):
+        return Stream.SCHEDULER
+    if _AGENT.search(text):
+        return Stream.AGENT
+    if _CONTAINER.search(text):
+        return Stream.CONTAINER
+    if _FABRIC.search(text):
+        return Stream.FABRIC
+    return Stream.TRAIN

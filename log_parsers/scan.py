@@ -1,0 +1,272 @@
+"""Finds the lines that match any of thousands of signatures, in one pass over the bytes.
+
+Hyperscan proposes candidates, google-re2 or Python's own `re` do where it is not to be had, and
+Python's `re` confirms each candidate on the cleaned line; so all engines give the same hits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from rerail.errors import RuleError
+from rerail.log_parsers.text import strip_escapes
+
+# More callbacks than this in one chunk mean a pattern that reports an end at every byte.
+_FLOOD = 300_000
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """One pattern to look for. `wants_context` keeps the lines around its hits."""
+
+    pattern: str
+    wants_context: bool = False
+
+
+class Scanner(Protocol):
+    """Finds candidate lines in a chunk of whole lines."""
+
+    def candidates(self, chunk: bytes) -> list[tuple[int, int]]:
+        """Return (end offset in the chunk, signature index), in any order, maybe with repeats."""
+        ...
+
+
+def make_scanner(
+    signatures: Sequence[Signature], *, cache: Path | None, engine: str | None = None
+) -> Scanner:
+    """Build the best scanner that this machine has.
+
+    Args:
+        signatures: the patterns; a hit carries the index into this sequence.
+        cache: folder for compiled databases, or None to compile anew.
+        engine: `hyperscan`, `re2` or `re` to force one.
+
+    Raises:
+        RuleError: when a pattern does not compile.
+    """
+    wanted = engine or ""
+    patterns = [s.pattern for s in signatures]
+    if wanted in ("", "hyperscan"):
+        try:
+            return _Hyperscan(patterns, cache)
+        except ImportError:
+            if wanted:
+                raise RuleError(
+                    "hyperscan is not installed", subject="scan engine", hint="pip install hyperscan"
+                ) from None
+    if wanted in ("", "re2"):
+        try:
+            return _Re2(patterns)
+        except ImportError:
+            if wanted:
+                raise RuleError(
+                    "google-re2 is not installed", subject="scan engine", hint="pip install google-re2"
+                ) from None
+    return _PlainRe(patterns)
+
+
+def compile_complaint(pattern: str) -> str | None:
+    """Return why hyperscan cannot take one pattern, or None when it can or is not installed."""
+    try:
+        import hyperscan
+    except ImportError:
+        return None
+    flag = hyperscan.HS_FLAG_CASELESS if pattern.startswith("(?i)") else 0
+    relaxed = _relaxed(pattern[4:] if flag else pattern)
+    try:
+        hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK).compile(
+            expressions=[relaxed.encode()], ids=[0], elements=1, flags=[flag]
+        )
+    except hyperscan.HyperscanError as error:
+        return f"hyperscan: {error}"
+    return None
+
+
+def searchable(chunk: bytes) -> bytes:
+    """Return the chunk as the engines should see it: no escape sequences, no NUL bytes.
+
+    Colour codes split literals and NUL bytes hide text. Newlines stay where they are, so lines
+    keep their order; offsets are those of the returned bytes.
+    """
+    if b"\x00" in chunk:
+        chunk = chunk.replace(b"\x00", b"")
+    if b"\x1b" in chunk:
+        chunk = b"\n".join(
+            strip_escapes(line) if b"\x1b" in line else line for line in chunk.split(b"\n")
+        )
+    return chunk
+
+
+def _relaxed(pattern: str) -> str:
+    """Drop what follows the last byte that matters: it only multiplies end offsets.
+
+    A trailing `.*` makes hyperscan report every later byte of the line (5 million callbacks on
+    20 MB measured); the confirmation uses the full pattern.
+    """
+    pattern = _without_end_anchors(pattern)
+    while True:
+        cut = re.sub(
+            r"(?<!\\)(\\[dDwWsS.]|\.|\[(?:\\.|[^\]\\])+\]|[A-Za-z0-9_ ])(?:\*|\{0,\d*\})\??(\)*)$", r"\2", pattern
+        )
+        cut = re.sub(r"(?<!\\)(\\[dDwWsS]|\.|\[(?:\\.|[^\]\\])+\])(?:\+|\{1,\d*\})\??(\)*)$", r"\1\2", cut)
+        if cut == pattern or not cut or _balanced(cut) is False:
+            return pattern
+        pattern = cut
+
+
+def _without_end_anchors(pattern: str) -> str:
+    # An end anchor holds at the end of a line, which an engine that sees a chunk cannot tell from
+    # the middle of its text; the confirmation can.
+    return re.sub(r"(\\.|\[(?:\\.|[^\]\\])*\])|\$", lambda m: m[1] or "", pattern)
+
+
+def _balanced(pattern: str) -> bool:
+    try:
+        re.compile(pattern)
+    except re.error:
+        return False
+    return True
+
+
+class _Hyperscan:
+    def __init__(self, patterns: Sequence[str], cache: Path | None) -> None:
+        import hyperscan
+
+        self._hs = hyperscan
+        database = self._load(patterns, cache)
+        self._database = database
+        self._scratch = hyperscan.Scratch(database)
+        database.scratch = self._scratch
+        self._fallback = _PlainRe(patterns)
+
+    def _load(self, patterns: Sequence[str], cache: Path | None) -> Any:
+        hs = self._hs
+        version = getattr(hs, "__version__", "?")
+        digest = hashlib.sha256()
+        digest.update(repr((version, os.uname().machine, sorted(_cpu_flags()))).encode())
+        for pattern in patterns:
+            digest.update(pattern.encode() + b"\0")
+        path = cache / f"signatures-{digest.hexdigest()[:24]}.hsdb" if cache else None
+        if path is not None and path.is_file():
+            try:
+                return hs.loadb(path.read_bytes(), hs.HS_MODE_BLOCK)
+            except Exception:  # a torn or foreign cache file is rebuilt, whatever is wrong with it
+                path.unlink(missing_ok=True)
+        database = hs.Database(mode=hs.HS_MODE_BLOCK)
+        expressions, flags = [], []
+        for pattern in patterns:
+            flag = 0
+            if pattern.startswith("(?i)"):
+                pattern, flag = pattern[4:], hs.HS_FLAG_CASELESS
+            expressions.append(_relaxed(pattern).encode())
+            flags.append(flag)
+        try:
+            database.compile(
+                expressions=expressions, ids=list(range(len(expressions))), elements=len(expressions), flags=flags
+            )
+        except hs.HyperscanError:
+            raise self._first_bad(expressions, flags) from None
+        if path is not None:
+            _write_atomically(path, hs.dumpb(database))
+        return database
+
+    def _first_bad(self, expressions: list[bytes], flags: list[int]) -> RuleError:
+        for index, (expression, flag) in enumerate(zip(expressions, flags, strict=True)):
+            try:
+                self._hs.Database(mode=self._hs.HS_MODE_BLOCK).compile(
+                    expressions=[expression], ids=[0], elements=1, flags=[flag]
+                )
+            except self._hs.HyperscanError as error:
+                text = expression.decode()
+                return RuleError(
+                    f"the pattern {text!r} does not compile: {error}",
+                    subject=f"signature {index}",
+                    hint="rerail kb lint",
+                )
+        return RuleError("the patterns do not compile together", subject="rules", hint="rerail kb lint")
+
+    def candidates(self, chunk: bytes) -> list[tuple[int, int]]:
+        found: list[tuple[int, int]] = []
+        add = found.append
+
+        def on_match(index: int, _start: int, end: int, _flags: int, _context: object) -> bool:
+            add((end, index))
+            return len(found) > _FLOOD
+
+        try:
+            self._database.scan(chunk, match_event_handler=on_match, scratch=self._scratch)
+        except self._hs.ScanTerminated:
+            return self._fallback.candidates(chunk)
+        return found
+
+
+class _Re2:
+    """A set of all patterns says which occur in the chunk; only those are then looked for."""
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        import re2
+
+        options = re2.Options()
+        options.max_mem = 512 << 20
+        options.encoding = re2.Options.Encoding.LATIN1
+        options.log_errors = False
+        self._set = re2.Set.SearchSet(options)
+        self._always: list[int] = []
+        self._members: list[int] = []
+        for index, pattern in enumerate(patterns):
+            try:
+                self._set.Add(pattern.encode("utf-8"))
+                self._members.append(index)
+            except re2.error:
+                self._always.append(index)
+        self._set.Compile()
+        self._plain = _PlainRe(patterns)
+
+    def candidates(self, chunk: bytes) -> list[tuple[int, int]]:
+        present = {self._members[i] for i in self._set.Match(chunk) or ()}
+        return self._plain.candidates(chunk, only=sorted(present | set(self._always)))
+
+
+class _PlainRe:
+    def __init__(self, patterns: Sequence[str]) -> None:
+        self._patterns = patterns
+        self._compiled: dict[int, re.Pattern[bytes]] = {}
+
+    def candidates(self, chunk: bytes, only: Iterable[int] | None = None) -> list[tuple[int, int]]:
+        found = []
+        for index in range(len(self._patterns)) if only is None else only:
+            compiled = self._compiled.get(index)
+            if compiled is None:
+                compiled = self._compiled[index] = re.compile(_relaxed(self._patterns[index]).encode())
+            found += [(match.end(), index) for match in compiled.finditer(chunk)]
+        return found
+
+
+def _cpu_flags() -> set[str]:
+    # A database compiled for AVX-512 does not load on a machine without it.
+    try:
+        with open("/proc/cpuinfo", encoding="ascii", errors="replace") as info:
+            for line in info:
+                if line.startswith(("flags", "Features")):
+                    return {f for f in line.split() if f.startswith(("avx", "ssse3", "asimd", "sve"))}
+    except OSError:
+        pass
+    return set()
+
+
+def _write_atomically(path: Path, data: bytes) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f"{path.name}.{os.getpid()}")
+        temporary.write_bytes(data)
+        temporary.replace(path)
+    except OSError:
+        # The cache only saves time; a read-only home must not stop a diagnosis.
+        return
+

@@ -1,0 +1,262 @@
+"""Finds the files that were asked for and opens them, whatever their compression.
+
+A source that cannot be read is never an exception here: it becomes a `Problem`, is reported as
+missing evidence, and the rest is diagnosed.
+"""
+
+from __future__ import annotations
+
+import glob
+import io
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from rerail.domain.evidence import Stream
+from rerail.errors import EvidenceError
+from rerail.log_parsers.prefixes import Origin
+
+STDIN = "<stdin>"
+_SKIP_DIRS = frozenset({".git", "__pycache__", ".venv", "node_modules"})
+_SKIP_SUFFIXES = (
+    ".pt", ".pth", ".ckpt", ".safetensors", ".bin", ".npy", ".npz", ".so", ".pyc", ".whl", ".png",
+    ".jpg", ".svg", ".pdf", ".tar", ".zip", ".db", ".sqlite", ".parquet", ".arrow", ".distcp", ".metadata",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Evidence that could not be read in full: which, why, and what would help."""
+
+    subject: str
+    why: str
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One file to read: where it is, how it is called in reports, what its path tells."""
+
+    path: Path | None
+    name: str
+    origin: Origin = Origin()
+    size: int = 0
+
+
+@dataclass(slots=True)
+class Discovery:
+    """All sources found, and what stood in the way."""
+
+    sources: list[Source] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+
+def discover(arguments: Iterable[str | Path]) -> Discovery:
+    """Resolve files, folders, globs and `-` to sources, in a stable order.
+
+    Raises:
+        EvidenceError: when an argument names nothing at all.
+    """
+    found = Discovery()
+    seen: set[tuple[int, int]] = set()
+    for argument in arguments:
+        text = str(argument)
+        if text == "-":
+            found.sources.append(Source(None, STDIN))
+            continue
+        if not text.strip():
+            raise EvidenceError(
+                "an empty path was given", subject="''", hint="rerail diagnose PATH_TO_LOGS"
+            )
+        paths = _expand(text)
+        for path in paths:
+            _add(path, found, seen, folder=None)
+    return found
+
+
+def _expand(text: str) -> list[Path]:
+    path = Path(text).expanduser()
+    if _exists(path):
+        return [path]
+    if any(ch in text for ch in "*?["):
+        hits = sorted(glob.glob(str(path), recursive=True))
+        if hits:
+            return [Path(hit) for hit in hits]
+        raise EvidenceError(
+            f"no file matches {text!r}", subject=text, hint=f"ls {_nearest(path)}"
+        )
+    raise EvidenceError(f"no such file or folder: {text!r}", subject=text, hint=f"ls {_nearest(path)}")
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists() or path.is_symlink()
+    except OSError:
+        return False
+
+
+def _nearest(path: Path) -> str:
+    for parent in path.parents:
+        if _exists(parent):
+            return str(parent)
+    return "."
+
+
+def _add(path: Path, found: Discovery, seen: set[tuple[int, int]], folder: Path | None) -> None:
+    try:
+        stat = path.stat()
+    except OSError as error:
+        found.problems.append(Problem(str(path), f"cannot be read: {error.strerror}", f"ls -l {path}"))
+        return
+    key = (stat.st_dev, stat.st_ino)
+    if key in seen:
+        return
+    seen.add(key)
+    if path.is_dir():
+        _walk(path, found, seen, folder or path)
+        return
+    if not path.is_file() and not path.is_fifo():
+        found.problems.append(Problem(str(path), "not a regular file", ""))
+        return
+    name = str(path.relative_to(folder)) if folder else str(path)
+    if folder and path.name.lower().endswith(_SKIP_SUFFIXES):
+        return
+    if stat.st_size == 0 and path.is_file():
+        if not folder:
+            found.problems.append(Problem(name, "the file is empty", "check that the job wrote to it"))
+        return
+    found.sources.append(Source(path, name, origin_of(name), stat.st_size))
+
+
+def _walk(folder: Path, found: Discovery, seen: set[tuple[int, int]], root: Path) -> None:
+    try:
+        entries = sorted(os.scandir(folder), key=lambda e: _natural(e.name))
+    except OSError as error:
+        found.problems.append(
+            Problem(str(folder), f"folder cannot be read: {error.strerror}", f"ls -ld {folder}")
+        )
+        return
+    for entry in entries:
+        if entry.name in _SKIP_DIRS:
+            continue
+        _add(Path(entry.path), found, seen, root)
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    parts = re.split(r"(\d+)", name)
+    return [(int(p), "") if p.isdigit() else (-1, p) for p in parts]
+
+
+# <run id>/attempt_<k>/<local rank>/stdout.log of torchrun --log-dir
+_TORCHRUN = re.compile(r"(?:^|/)attempt_(?P<attempt>\d+)/(?P<local>\d+)/(?:stdout|stderr|error)")
+_RANK_FILE = re.compile(r"(?:^|[/._-])(?:global_?)?rank[-_.]?(?P<rank>\d{1,6})(?=[/._-]|$)", re.I)
+_DDP_FILE = re.compile(r"(?:^|/)(?:worker|task|trainer)[-_.](?P<rank>\d{1,6})(?=[/._-]|$)", re.I)
+_NCCL_FILE = re.compile(r"(?:^|/)nccl[\w-]*?[._](?P<node>[A-Za-z][\w-]*?)[._](?P<pid>\d+)(?:\.|$)", re.I)
+_KERNEL_FILE = re.compile(
+    r"(?:^|/)(?:(?:dmesg|kern|kernel|syslog|journal(?:ctl)?|messages)(?:[-_.](?P<after>[A-Za-z][\w-]*?\d[\w-]*))?"
+    r"|(?P<before>[A-Za-z][\w-]*?\d[\w-]*)[-_.](?:dmesg|kern|kernel|syslog|journal))(?:\.|$)",
+    re.I,
+)
+_SCHEDULER_FILE = re.compile(r"(?:^|/)(?:slurmctld|slurmd|slurm_logs|sacct|scontrol)", re.I)
+_NODE_DIR = re.compile(r"(?:^|/)(?P<node>[A-Za-z]+(?:-[A-Za-z0-9]+)*-?\d{1,5})/")
+
+
+def origin_of(name: str) -> Origin:
+    """Return what a path tells about the lines inside, before any of them is read."""
+    match = _TORCHRUN.search(name)
+    if match:
+        return Origin(local_rank=int(match["local"]), attempt=int(match["attempt"]))
+    kernel = _KERNEL_FILE.search(name)
+    if kernel:
+        node = kernel["after"] or kernel["before"]
+        node = node if node and node not in ("log", "txt") else _node_of(name)
+        return Origin(node=node, stream=Stream.KERNEL)
+    nccl = _NCCL_FILE.search(name)
+    if nccl:
+        return Origin(node=nccl["node"], pid=int(nccl["pid"]))
+    if _SCHEDULER_FILE.search(name):
+        return Origin(stream=Stream.SCHEDULER)
+    match = _RANK_FILE.search(name) or _DDP_FILE.search(name)
+    return Origin(rank=int(match["rank"]) if match else None, node=_node_of(name))
+
+
+def _node_of(name: str) -> str | None:
+    match = _NODE_DIR.search(name)
+    if match and not re.match(r"(?i)(?:attempt|rank|worker|run|job|step|epoch|iter|log|part)", match["node"]):
+        return match["node"]
+    return None
+
+
+def open_source(source: Source) -> IO[bytes]:
+    """Open a source for reading decompressed bytes.
+
+    Compression is recognised by content, not by name: gzip, zstandard, xz, bzip2.
+
+    Raises:
+        OSError: when the file cannot be opened.
+    """
+    if source.path is None:
+        return sys.stdin.buffer
+    raw = source.path.open("rb", buffering=0)
+    if source.path.is_fifo():
+        return io.BufferedReader(raw)
+    magic = raw.read(6)
+    raw.seek(0)
+    if magic[:2] == b"\x1f\x8b":
+        raw.close()
+        return _open_gzip(source.path)
+    if magic[:4] == b"\x28\xb5\x2f\xfd":
+        import zstandard
+
+        return zstandard.ZstdDecompressor().stream_reader(
+            io.BufferedReader(raw, 1 << 18), read_across_frames=True, closefd=True
+        )
+    if magic == b"\xfd7zXZ\x00":
+        import lzma
+
+        return lzma.open(raw, "rb")
+    if magic[:3] == b"BZh":
+        import bz2
+
+        return bz2.open(raw, "rb")
+    return raw
+
+
+def _open_gzip(path: Path) -> IO[bytes]:
+    try:
+        from isal import igzip
+    except ImportError:
+        import gzip
+
+        return gzip.open(path, "rb")
+    stream: IO[bytes] = igzip.open(path, "rb")
+    return stream
+
+
+def iter_chunks(stream: IO[bytes], size: int = 1 << 20) -> Iterator[bytes]:
+    """Yield the stream in pieces that end at a newline wherever one is to be had.
+
+    A line longer than 8 MiB is split by force, so that memory stays bounded; the reader counts
+    newlines, so line numbers are right all the same.
+    """
+    carry = b""
+    limit = 8 << 20
+    while True:
+        block = stream.read(size)
+        if not block:
+            if carry:
+                yield carry
+            return
+        cut = block.rfind(b"\n") + 1
+        if cut == 0:
+            carry += block
+            if len(carry) >= limit:
+                yield carry
+                carry = b""
+            continue
+        yield carry + block[:cut]
+        carry = block[cut:]

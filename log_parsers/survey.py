@@ -1,0 +1,322 @@
+"""One pass over one file: which signatures hit where, which lines to keep, what the series say.
+
+Memory stays bounded whatever the size: hits are kept up to a number per signature (and at least
+one per rank label), lines around causes are kept within a budget, everything else is counted.
+A file up to `WHOLE_FILE` bytes is kept whole.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import IO
+
+from rerail.log_parsers.metrics import StepReader, StepRow
+from rerail.log_parsers.redaction import redact
+from rerail.log_parsers.scan import Scanner, Signature, searchable
+from rerail.log_parsers.sources import Problem, Source, iter_chunks, open_source
+from rerail.log_parsers.text import clean
+
+WHOLE_FILE = 2 << 20
+HITS_PER_SIGNATURE = 400
+LABELS_PER_SIGNATURE = 4096
+LAST_HITS = 16
+KEEP_BYTES = 6 << 20
+HEAD_LINES = 150
+TAIL_LINES = 300
+_BEFORE, _AFTER = 60, 25
+
+_LABEL = re.compile(rb"^\s*(?:\[?(?:rank|default|Rank )?\d{1,6}\]?:|\[\d+,\d+\]<|\([A-Za-z_]\w*[^)]{0,60}pid=\d+|[a-z][\w.-]*\d[\w.-]*:)")
+_DIGITS = re.compile(rb"\d+")
+
+
+@dataclass(slots=True)
+class Hit:
+    """A confirmed hit: line number and signature index."""
+
+    line: int
+    signature: int
+
+
+@dataclass(slots=True)
+class FileSurvey:
+    """What one pass over a file brought back; small, and safe to send between processes."""
+
+    source: Source
+    lines: int = 0
+    bytes: int = 0
+    whole: bool = True
+    kept: dict[int, bytes] = field(default_factory=dict)
+    hits: list[Hit] = field(default_factory=list)
+    counts: dict[int, int] = field(default_factory=dict)
+    steps: list[StepRow] = field(default_factory=list)
+    step_lines: int = 0
+    last_nonempty: int = 0
+    ends_with_newline: bool = True
+    problems: list[Problem] = field(default_factory=list)
+    binary: bool = False
+    head: bytes = b""
+
+
+Progress = Callable[[int], None]
+
+
+def survey(
+    source: Source,
+    signatures: Sequence[Signature],
+    scanner: Scanner,
+    *,
+    on_bytes: Progress | None = None,
+    on_chunk: Callable[[bytes, int], None] | None = None,
+    chunk_size: int = 1 << 20,
+) -> FileSurvey:
+    """Read one source once and return its survey.
+
+    `on_chunk(chunk, first line number)` sees every piece, for template mining. Whatever goes
+    wrong while reading is reported in `problems`; what was read before it counts.
+    """
+    reader = _Pass(source, signatures, scanner)
+    try:
+        stream = open_source(source)
+    except OSError as error:
+        reader.result.problems.append(
+            Problem(source.name, f"cannot be opened: {error.strerror or error}", f"ls -l {source.path}")
+        )
+        return reader.result
+    with stream:
+        _drain(stream, reader, on_bytes, on_chunk, chunk_size)
+    return reader.finish()
+
+
+def _drain(
+    stream: IO[bytes],
+    reader: _Pass,
+    on_bytes: Progress | None,
+    on_chunk: Callable[[bytes, int], None] | None,
+    chunk_size: int,
+) -> None:
+    chunks = iter_chunks(stream, chunk_size)
+    while True:
+        try:
+            chunk = next(chunks, None)
+        except (OSError, EOFError, ValueError) as error:
+            reader.broken(error)
+            return
+        except Exception as error:  # zstandard, lzma and zlib each have an error class of their own
+            if type(error).__module__.split(".")[0] not in ("zstd", "zstandard", "_lzma", "lzma", "zlib", "isal", "backend_c"):
+                raise
+            reader.broken(error)
+            return
+        if chunk is None:
+            return
+        if reader.result.lines == 0 and looks_binary(chunk):
+            reader.result.binary = True
+            reader.result.head = chunk[:65536]
+            return
+        if on_chunk is not None:
+            on_chunk(chunk, reader.result.lines + 1)
+        reader.feed(chunk)
+        if on_bytes is not None:
+            on_bytes(len(chunk))
+
+
+def looks_binary(chunk: bytes) -> bool:
+    """Tell whether a first chunk is not text: a pickle, or mostly bytes that no log holds."""
+    head = chunk[:4096]
+    if head[:2] in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05") or head[:4] in (b"\x7fELF", b"PK\x03\x04"):
+        return True
+    strange = sum(head.count(bytes([b])) for b in (*range(1, 7), *range(14, 27), *range(28, 32)))
+    return bool(head) and (strange > len(head) * 0.1 or head.count(0) > len(head) * 0.6)
+
+
+class _Pass:
+    def __init__(self, source: Source, signatures: Sequence[Signature], scanner: Scanner) -> None:
+        self.result = FileSurvey(source)
+        self._signatures = signatures
+        self._scanner = scanner
+        self._compiled: dict[int, re.Pattern[str]] = {}
+        self._kept_hits: dict[int, int] = {}
+        self._labels: dict[int, set[bytes]] = {}
+        self._last: dict[int, deque[tuple[int, bytes]]] = {}
+        self._kept_bytes = 0
+        self._small: list[bytes] | None = []
+        self._small_bytes = 0
+        self._tail: deque[tuple[int, bytes]] = deque(maxlen=TAIL_LINES)
+        self._steps = StepReader()
+
+    def broken(self, error: Exception) -> None:
+        line = self.result.lines
+        self.result.problems.append(
+            Problem(
+                self.result.source.name,
+                f"reading stopped behind line {line}: {error or type(error).__name__}",
+                "the file is truncated or damaged; copy it again",
+            )
+        )
+
+    def feed(self, chunk: bytes) -> None:
+        result = self.result
+        first = result.lines + 1
+        lines = chunk.split(b"\n")
+        if lines[-1] == b"":
+            lines.pop()
+            result.ends_with_newline = True
+        else:
+            result.ends_with_newline = False
+        self._collect(chunk, lines, first)
+        view = searchable(chunk)
+        self._steps.feed(view, first)
+        candidates = self._scanner.candidates(view)
+        if candidates:
+            self._confirm(view, lines, first, candidates)
+        result.bytes += len(chunk)
+        # A line split by force ends without a newline and goes on in the next chunk.
+        result.lines = first - 1 + chunk.count(b"\n")
+
+    def _collect(self, chunk: bytes, lines: list[bytes], first: int) -> None:
+        if self._small is not None:
+            self._small_bytes += len(chunk)
+            if self._small_bytes <= WHOLE_FILE:
+                self._small.append(chunk)
+                return
+            self._spill()
+        start = max(0, len(lines) - TAIL_LINES)
+        self._tail.extend((first + i, lines[i]) for i in range(start, len(lines)))
+
+    def _spill(self) -> None:
+        """The file outgrew `WHOLE_FILE`: keep its head, and from here on only what matters."""
+        chunks, self._small = self._small or [], None
+        self.result.whole = False
+        number = 1
+        previous: list[bytes] = []
+        for piece in chunks:
+            lines = piece.split(b"\n")
+            if lines[-1] == b"":
+                lines.pop()
+            if number <= HEAD_LINES:
+                for offset, line in enumerate(lines[: HEAD_LINES - number + 1]):
+                    self._keep(number + offset, line, always=True)
+            hits = {hit.line for hit in self.result.hits if number <= hit.line < number + len(lines)}
+            for line_number in sorted(hits):
+                self._keep_around(lines, number, line_number - number)
+            number += len(lines)
+            previous = lines
+        start = max(0, len(previous) - TAIL_LINES)
+        base = number - len(previous)
+        self._tail.extend((base + i, previous[i]) for i in range(start, len(previous)))
+
+    def _confirm(self, view: bytes, lines: list[bytes], first: int, found: list[tuple[int, int]]) -> None:
+        starts = _line_starts(view)
+        pairs = sorted({(bisect_right(starts, end - 1) - 1, index) for end, index in found if end > 0})
+        texts: dict[int, str] = {}
+        for row, index in pairs:
+            if row >= len(lines):
+                continue
+            raw = lines[row]
+            self.result.counts[index] = self.result.counts.get(index, 0) + 1
+            if not self._room(index, raw):
+                self._last.setdefault(index, deque(maxlen=LAST_HITS)).append((first + row, raw))
+                continue
+            text = texts.get(row)
+            if text is None:
+                text = texts[row] = redact(clean(raw))
+            if not self._matches(index, text):
+                self.result.counts[index] -= 1
+                continue
+            self._kept_hits[index] = self._kept_hits.get(index, 0) + 1
+            self.result.hits.append(Hit(first + row, index))
+            if self._small is None:
+                self._keep(first + row, raw, always=True)
+                if self._signatures[index].wants_context:
+                    self._keep_around(lines, first, row)
+
+    def _room(self, index: int, raw: bytes) -> bool:
+        if self._kept_hits.get(index, 0) < HITS_PER_SIGNATURE:
+            return True
+        match = _LABEL.match(raw)
+        if match is None:
+            return False
+        labels = self._labels.setdefault(index, set())
+        if len(labels) >= LABELS_PER_SIGNATURE or match[0] in labels:
+            return False
+        labels.add(match[0])
+        return True
+
+    def _matches(self, index: int, text: str) -> bool:
+        compiled = self._compiled.get(index)
+        if compiled is None:
+            compiled = self._compiled[index] = re.compile(self._signatures[index].pattern)
+        return compiled.search(text) is not None
+
+    def _keep(self, number: int, raw: bytes, *, always: bool = False) -> None:
+        if number in self.result.kept:
+            return
+        if not always and self._kept_bytes > KEEP_BYTES:
+            return
+        raw = raw if len(raw) <= 65536 else raw[:32768] + raw[-32768:]
+        self._kept_bytes += len(raw)
+        self.result.kept[number] = raw
+
+    def _keep_around(self, lines: list[bytes], first: int, row: int) -> None:
+        match = _LABEL.match(lines[row])
+        if match is None:
+            for near in range(max(0, row - _BEFORE), min(len(lines), row + _AFTER + 1)):
+                self._keep(first + near, lines[near])
+            return
+        # Ranks interleave: what belongs to this hit carries the same label, however far above.
+        label, kept = match[0], 0
+        for near in range(row, max(-1, row - 3000), -1):
+            if lines[near].startswith(label):
+                self._keep(first + near, lines[near])
+                kept += 1
+                if kept > _BEFORE or b"Traceback (most recent call last)" in lines[near]:
+                    break
+        kept = 0
+        for near in range(row + 1, min(len(lines), row + 1500)):
+            if lines[near].startswith(label):
+                self._keep(first + near, lines[near])
+                kept += 1
+                if kept > _AFTER:
+                    break
+
+    def finish(self) -> FileSurvey:
+        result = self.result
+        if not result.ends_with_newline and result.bytes:
+            result.lines += 1
+        if self._small is not None:
+            lines = b"".join(self._small).split(b"\n")
+            if lines and lines[-1] == b"":
+                lines.pop()
+            result.kept = dict(enumerate(lines, 1))
+        else:
+            for number, raw in self._tail:
+                self._keep(number, raw, always=True)
+            for index, last in self._last.items():
+                for number, raw in last:
+                    if self._matches(index, redact(clean(raw))):
+                        self._keep(number, raw, always=True)
+                        result.hits.append(Hit(number, index))
+        nonempty = [n for n in sorted(result.kept)[-TAIL_LINES:] if result.kept[n].strip()]
+        result.last_nonempty = nonempty[-1] if nonempty else 0
+        result.hits.sort(key=lambda hit: (hit.line, hit.signature))
+        result.steps = self._steps.rows
+        result.step_lines = self._steps.count
+        return result
+
+
+def _line_starts(view: bytes) -> list[int]:
+    if len(view) > 65536:
+        import numpy as np
+
+        ends = np.flatnonzero(np.frombuffer(view, dtype=np.uint8) == 10)
+        starts: list[int] = [0, *(ends + 1).tolist()]
+        return starts
+    starts = [0]
+    at = view.find(b"\n")
+    while at >= 0:
+        starts.append(at + 1)
+        at = view.find(b"\n", at + 1)
+    return starts

@@ -1,0 +1,56 @@
+"""Bytes of a log line into text that is safe to show: decoded, without control characters.
+
+Logs are written by attackers too: an escape sequence could rewrite the engineer's terminal, a
+bidirectional override could show a host name backwards. Both are taken out here, once, for every
+reader behind it.
+"""
+
+from __future__ import annotations
+
+import re
+
+MAX_LINE = 16_384
+"""Longest line kept, in bytes; of a longer one the head and the tail stay."""
+
+# CSI, OSC (ended by BEL or ST), and two-byte escapes, in that order (ECMA-48, 5.4 and 5.6).
+_ESCAPES = re.compile(
+    rb"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)|\x1b[@-Z\\^_P-X]|\x1b[ -/]+."
+)
+# C0 without tab, DEL, C1, bidirectional marks and isolates, zero-width characters, line and
+# paragraph separators, byte-order mark, interlinear annotations, tag characters.
+_UNSAFE = re.compile(
+    "[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\U000e0000-\U000e007f]"
+)
+
+
+def strip_escapes(raw: bytes) -> bytes:
+    """Return `raw` without terminal escape sequences."""
+    return _ESCAPES.sub(b"", raw)
+
+
+def clean(raw: bytes, *, focus: int | None = None) -> str:
+    """Return one raw line as safe text.
+
+    Carriage-return frames (progress bars) are joined by a space. A line longer than `MAX_LINE`
+    bytes is cut: around `focus`, a byte offset, when one is given, else to its head and tail.
+    """
+    if len(raw) > MAX_LINE:
+        raw = _shorten(raw, focus)
+    raw = raw.rstrip(b"\r\n")
+    if b"\x1b" in raw:
+        raw = strip_escapes(raw)
+    if b"\r" in raw:
+        raw = b" ".join(frame for frame in raw.split(b"\r") if frame)
+    text = raw.decode("utf-8", errors="replace")
+    if text.isascii() and text.isprintable():
+        return text
+    return _UNSAFE.sub("", text)
+
+
+def _shorten(raw: bytes, focus: int | None) -> bytes:
+    half = MAX_LINE // 2
+    if focus is None:
+        return raw[:half] + b" ... " + raw[-half:]
+    start = max(0, focus - half)
+    return raw[start : start + MAX_LINE]

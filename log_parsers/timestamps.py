@@ -1,0 +1,106 @@
+"""Time stamps of every program that writes into a training log, as seconds since the epoch.
+
+A stamp without a zone is read as UTC: only differences inside one job matter. A stamp without a
+year takes the year given by the caller. A kernel stamp since boot is on a clock of its own
+(`boot`), which only an event shared with a wall clock can tie to the others.
+"""
+
+from __future__ import annotations
+
+import re
+from calendar import timegm
+from dataclasses import dataclass
+
+WALL = "wall"
+BOOT = "boot"
+
+_MONTHS = {m: i + 1 for i, m in enumerate("jan feb mar apr may jun jul aug sep oct nov dec".split())}
+_MON = r"(?P<mon>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
+_HMS = r"(?P<h>[0-2]?\d):(?P<mi>[0-5]\d):(?P<s>[0-6]\d)(?:[.,](?P<f>\d{1,9}))?"
+
+_FORMS: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("iso", re.compile(r"(?P<y>20\d\d|19\d\d)[-/](?P<mo>[01]?\d)[-/](?P<d>[0-3]?\d)[T _]" + _HMS + r"\s?(?P<z>Z|[+-]\d\d:?\d\d)?(?:\s(?P<ap>AM|PM)\b)?")),
+    ("us", re.compile(r"\b(?P<mo>[01]?\d)/(?P<d>[0-3]?\d)/(?P<y>20\d\d|19\d\d|\d\d) " + _HMS)),
+    ("dmesg", re.compile(r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) " + _MON + r" +(?P<d>[0-3]?\d) " + _HMS + r" (?P<y>20\d\d)")),
+    ("mdy", re.compile(_MON + r" +(?P<d>[0-3]?\d),? (?P<y>20\d\d) " + _HMS)),
+    ("glog", re.compile(r"(?:^|[\[\s:])[IWEF](?P<mo>0[1-9]|1[0-2]|[1-9])(?P<d>[0-2]\d|3[01]) " + _HMS)),
+    ("syslog", re.compile(_MON + r" +(?P<d>[0-3]?\d) " + _HMS)),
+    ("md", re.compile(r"(?:^|[\s\[])(?P<mo>[01]\d)-(?P<d>[0-3]\d) " + _HMS)),
+    ("boot", re.compile(r"(?:^|\s)\[\s*(?P<boot>\d{1,10}\.\d{3,6})\]")),
+    ("mllog", re.compile(r'"time_ms": ?(?P<ms>1\d{12})\b')),
+    ("epoch", re.compile(r"(?:^|[\s\[=])(?P<epoch>1\.\d{6,}e\+09|1\d{9}\.\d{1,9})(?=[\s\],:]|$)")),
+)
+_QUICK = re.compile(r"\d[:.]\d\d|time_ms|e\+09|\[\s*\d+\.\d{3,6}\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """A time in seconds, the clock it was read from, and where it stands in the text."""
+
+    seconds: float
+    clock: str
+    has_year: bool
+    start: int
+    end: int
+
+
+def find_stamp(text: str, *, year: int, limit: int = 400) -> Stamp | None:
+    """Return the first time stamp in the first `limit` characters of `text`, or None."""
+    head = text[:limit]
+    if not _QUICK.search(head):
+        return None
+    best: Stamp | None = None
+    for name, pattern in _FORMS:
+        match = pattern.search(head)
+        if match is None or (best is not None and match.start() >= best.start):
+            continue
+        seconds = _seconds(name, match, year)
+        if seconds is not None:
+            clock = BOOT if name == "boot" else WALL
+            has_year = name not in ("glog", "syslog", "md")
+            best = Stamp(seconds, clock, has_year, match.start(), match.end())
+        if best is not None and best.start == 0:
+            break
+    return best
+
+
+def _seconds(name: str, match: re.Match[str], year: int) -> float | None:
+    groups = match.groupdict()
+    if name == "boot":
+        return float(groups["boot"])
+    if name == "epoch":
+        return float(groups["epoch"])
+    if name == "mllog":
+        return int(groups["ms"]) / 1000.0
+    month = _MONTHS[groups["mon"].lower()] if groups.get("mon") else int(groups["mo"])
+    day, hour = int(groups["d"]), int(groups["h"])
+    if groups.get("y"):
+        year = int(groups["y"])
+        year += 2000 if year < 100 else 0
+    if groups.get("ap") == "PM" and hour < 12:
+        hour += 12
+    if groups.get("ap") == "AM" and hour == 12:
+        hour = 0
+    if not (1 <= month <= 12 and 1 <= day <= 31 and hour <= 23):
+        return None
+    base = timegm((year, month, day, hour, int(groups["mi"]), int(groups["s"])))
+    fraction = float("0." + groups["f"]) if groups.get("f") else 0.0
+    return base + fraction - _offset(groups.get("z"))
+
+
+def _offset(zone: str | None) -> int:
+    if not zone or zone == "Z":
+        return 0
+    sign = -1 if zone[0] == "-" else 1
+    digits = zone[1:].replace(":", "")
+    return sign * (int(digits[:2]) * 3600 + int(digits[2:]) * 60)
+
+
+def year_in(text: str) -> int | None:
+    """Return the year of a full date in `text`, or None."""
+    for name, pattern in _FORMS[:4]:
+        match = pattern.search(text)
+        if match and match["y"] and len(match["y"]) == 4 and name != "us":
+            return int(match["y"])
+    match = _FORMS[8][1].search(text)
+    return 1970 + int(int(match["ms"]) / 1000 / 31_556_952) if match else None

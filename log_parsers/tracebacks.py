@@ -1,0 +1,111 @@
+"""Puts a Python traceback together again, also where the ranks of a job interleave.
+
+A traceback belongs to one label (rank, pod, process). From the line that names the exception it is
+followed upwards through lines of the same label; chained exceptions are kept apart but in order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rerail.domain.evidence import LogLine
+
+HEADER = "Traceback (most recent call last):"
+_FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line \d+, in (?P<function>\S+)')
+_EXCEPTION = re.compile(r"^\s*(?:[A-Za-z_][\w.]*\.)?[A-Z_][A-Za-z0-9_]*(?:Error|Exception|Interrupt|Exit|Warning|Failure|Timeout|Empty|Full|Fault|Abort|Killed|StopIteration|Died|Resources|Failed|OOM)\w*(?:: |:$|$)")
+_CHAIN = re.compile(
+    r"During handling of the above exception|The above exception was the direct cause|Original Traceback|"
+    r"The above exception was the direct cause of the following"
+)
+_THREAD = re.compile(r"Exception in thread (?P<thread>[\w-]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Traceback:
+    """The lines above one exception line, oldest first, and where in a chain it stands."""
+
+    lines: tuple[LogLine, ...]
+    complete: bool
+    in_thread: str | None = None
+    chained: bool = False
+
+    @property
+    def frames(self) -> tuple[str, ...]:
+        """Source files of the frames, outermost first."""
+        found = []
+        for line in self.lines:
+            match = _FRAME.match(line.message)
+            if match:
+                found.append(match["file"])
+        return tuple(found)
+
+
+def looks_like_exception(message: str) -> bool:
+    """Tell whether a message is the last line of a traceback: `SomeError: text`."""
+    return _EXCEPTION.match(message) is not None
+
+
+def traceback_above(
+    line: LogLine, get: Callable[[int], LogLine | None], *, reach: int = 3000, most: int = 80
+) -> Traceback:
+    """Collect the traceback that ends at `line`.
+
+    Args:
+        line: the line that names the exception.
+        get: returns a line of the same file by number, or None where it was not kept.
+        reach: how many lines to look back at most.
+        most: how many lines a traceback may hold.
+    """
+    collected: list[LogLine] = []
+    complete = False
+    thread: str | None = None
+    chained = False
+    misses = 0
+    for number in range(line.number - 1, max(0, line.number - reach), -1):
+        above = get(number)
+        if above is None:
+            misses += 1
+            if misses > 400:
+                break
+            continue
+        if above.label != line.label:
+            if not line.label and not above.label:
+                break
+            continue
+        message = above.message
+        if _CHAIN.search(message):
+            chained = True
+            break
+        if looks_like_exception(message) and not _indented(message):
+            break
+        collected.append(above)
+        if HEADER in message:
+            complete = True
+            before = _previous(above, get)
+            match = _THREAD.search(before.message) if before else None
+            thread = match["thread"] if match else None
+            chained = chained or (before is not None and _is_chain(before, get))
+            break
+        if len(collected) >= most:
+            break
+    if not complete:
+        collected = [c for c in collected[:6] if _FRAME.match(c.message)]
+    return Traceback(tuple(reversed(collected)), complete, thread, chained)
+
+
+def _indented(message: str) -> bool:
+    return message.startswith((" ", "\t"))
+
+
+def _previous(line: LogLine, get: Callable[[int], LogLine | None]) -> LogLine | None:
+    for number in range(line.number - 1, max(0, line.number - 60), -1):
+        above = get(number)
+        if above is not None and above.label == line.label and above.message.strip():
+            return above
+    return None
+
+
+def _is_chain(line: LogLine, get: Callable[[int], LogLine | None]) -> bool:
+    return _CHAIN.search(line.message) is not None

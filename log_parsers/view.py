@@ -1,0 +1,64 @@
+"""The kept lines of one surveyed file, parsed on demand."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+
+from rerail.domain.evidence import LogLine
+from rerail.log_parsers.prefixes import Origin, parse_line
+from rerail.log_parsers.redaction import redact
+from rerail.log_parsers.survey import FileSurvey
+from rerail.log_parsers.text import clean
+
+
+class LogView:
+    """Lines of one file by number; a line that was not kept is None."""
+
+    def __init__(self, survey: FileSurvey, index: int, *, year: int, origin: Origin | None = None) -> None:
+        self.survey = survey
+        self.index = index
+        self.year = year
+        self.origin = origin or survey.source.origin
+        self.numbers = sorted(survey.kept)
+        self._texts: dict[int, str] = {}
+        self._lines: dict[int, LogLine] = {}
+
+    @property
+    def name(self) -> str:
+        """How the file is called in reports."""
+        return self.survey.source.name
+
+    def text(self, number: int) -> str | None:
+        """Return the cleaned, redacted text of a line, or None where it was not kept."""
+        found = self._texts.get(number)
+        if found is None:
+            raw = self.survey.kept.get(number)
+            if raw is None:
+                return None
+            found = self._texts[number] = redact(clean(raw))
+        return found
+
+    def line(self, number: int) -> LogLine | None:
+        """Return a line with its origin and time, or None where it was not kept."""
+        found = self._lines.get(number)
+        if found is None:
+            text = self.text(number)
+            if text is None:
+                return None
+            found = parse_line(self.name, number, text, origin=self.origin, year=self.year)
+            self._lines[number] = found
+        return found
+
+    def between(self, first: int, last: int) -> Iterator[int]:
+        """Yield the numbers of kept lines from `first` to `last`, both included."""
+        yield from self.numbers[bisect_left(self.numbers, first) : bisect_right(self.numbers, last)]
+
+    def time_near(self, number: int, reach: int = 400) -> float | None:
+        """Return the wall-clock time of a line, or of the nearest stamped line above it."""
+        start = bisect_right(self.numbers, number) - 1
+        for position in range(start, max(-1, start - reach), -1):
+            line = self.line(self.numbers[position])
+            if line is not None and line.time is not None and line.clock == "wall":
+                return line.time
+        return None

@@ -1,0 +1,80 @@
+"""Every setting, its default and where it may come from: environment first, then `rerail.toml`.
+
+The only reader of environment variables. Unknown keys are errors, so that a misspelt setting is
+not silently without effect.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+from pydantic import ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from rerail.errors import ConfigError
+
+CONFIG_FILES = (Path("rerail.toml"), Path("~/.config/rerail/rerail.toml"))
+
+
+class Settings(BaseSettings):
+    """Settings of one process; `RERAIL_<NAME>` in the environment overrides the file."""
+
+    model_config = SettingsConfigDict(env_prefix="RERAIL_", extra="forbid", frozen=True)
+
+    cache_dir: Path = Path("~/.cache/rerail")
+    """Where compiled rules lie; safe to delete."""
+    scan_engine: Literal["", "hyperscan", "re2", "re"] = ""
+    """Force one scan engine; empty takes the fastest that is installed."""
+    workers: int = 0
+    """Processes that read logs; 0 takes one per CPU core."""
+    rules_dir: Path | None = None
+    """A folder of further rule files of this site."""
+
+
+@lru_cache(maxsize=1)
+def load_settings() -> Settings:
+    """Read the configuration file, if any, and the environment.
+
+    Raises:
+        ConfigError: for an unknown key or a value of the wrong kind, naming file and key.
+    """
+    values: dict[str, object] = {}
+    origin = ""
+    for candidate in CONFIG_FILES:
+        path = candidate.expanduser()
+        if path.is_file():
+            origin = str(candidate)
+            try:
+                values = tomllib.loads(path.read_text(encoding="utf-8"))
+            except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+                raise ConfigError(f"{origin}: {error}", subject=origin, hint=f"edit {origin}") from None
+            break
+    for key in values:
+        if key not in Settings.model_fields:
+            near = difflib.get_close_matches(key, Settings.model_fields, 1)
+            raise ConfigError(
+                f"{origin}: unknown setting {key!r}",
+                subject=key,
+                hint=f"did you mean {near[0]!r}?" if near else "rerail config show",
+            )
+    try:
+        return Settings(**_without_overridden(values))
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = str(first["loc"][0]) if first["loc"] else "?"
+        raise ConfigError(
+            f"setting {key!r}: {first['msg']} (got {first.get('input')!r})",
+            subject=key,
+            hint=f"set RERAIL_{key.upper()} or {key} in rerail.toml",
+        ) from None
+
+
+def _without_overridden(values: dict[str, object]) -> dict[str, object]:
+    # Keyword arguments beat the environment in pydantic-settings; the house wants the reverse.
+    import os
+
+    return {k: v for k, v in values.items() if f"RERAIL_{k.upper()}" not in os.environ}
