@@ -156,7 +156,7 @@ def _episodes(
                 first.step,
                 int(series.step[last - 1]),
                 healthy,
-                float(np.median(time[inside])) if len(inside) else healthy,
+                max(event.after for event in begun),
                 lost,
                 stage,
                 ongoing,

@@ -20,6 +20,7 @@ from rerail.tools.detectors.baseline import (
     CHUNK,
     FULL_DELTA,
     GATE,
+    MOST_NOISE,
     QUANTUM,
     Level,
     early_onset,
@@ -32,6 +33,7 @@ CONFIRM = 10  # rows of a phase that make it confirmed
 WARM_UP = 300  # rows in which a fall is settling, not a relief
 RING = 128  # rows remembered
 RETURN = 6  # rows in a row at the healthy level that end a phase whatever its jitter
+RAMP = 30  # rows after an event in which a further move the same way belongs to it
 CLIP = 1.5
 ALLOWANCE = 0.5
 
@@ -62,6 +64,7 @@ class SlowStepDetector:
         self.chunk_from = 0
         self.last_event = -(10**9)
         self.last_jump = 0.0
+        self.last_doubt = 0.0
         self.retry_at = 0
         self.prior: float | None = None
         self._pending: list[int] = []
@@ -150,7 +153,7 @@ class SlowStepDetector:
         elif self.down >= level.h and self.rows >= self.retry_at:
             found += self._crossing(self.down_from, -1)
         elif self.returned >= RETURN:
-            found += self._crossing(self.rows - self.returned, -1)
+            found += self._return()
         if self._pending:
             found += self._confirm()
         if self.rows - self.chunk_from >= CHUNK:
@@ -286,7 +289,7 @@ class SlowStepDetector:
             reference = level.best  # creep in small jumps counts against the best level held
         distance = abs(new - reference)
         doubt = 1.5 * level.standard_error(n)
-        if abs(distance - level.gate) < doubt and n < CHUNK:
+        if distance < level.gate < distance + doubt and n < CHUNK:
             self.retry_at = self.rows + 4
             return []
         if distance < level.gate:
@@ -295,25 +298,55 @@ class SlowStepDetector:
             self._reset_sums()
             level.settle(new, n)
             return []
-        if self._same_ramp(new, sign) and not self._back_at_base(new):
+        if self._refines(new, sign) and not self._back_at_base(new):
             self._reset_sums()
-            self.last_event = self.rows
             self._move_open(new)
             level.settle(new, n)
             return []
+        if self._same_ramp(self.rows - window + at, sign):
+            return self._extend(new, n)
         if sign > 0:
             return self._raise_onset(at - window, reference, new, n)
         return self._raise_relief(at - window, new, n)
+
+    def _return(self) -> list[Event]:
+        """End the phase: RETURN rows in a row were at the healthy level."""
+        level = self.level
+        n = self.returned
+        new = middle(np.array(self._values[-n:]))
+        # Rows picked for being low measure a level too low; the known one is better.
+        return self._raise_relief(-n, level.base if new < level.base + level.gate else new, n)
 
     def _back_at_base(self, new: float) -> bool:
         level = self.level
         return bool(level.open) and new - level.base < level.gate / 2
 
-    def _same_ramp(self, new: float, sign: int) -> bool:
-        """Whether this move only completes the change reported a few rows ago."""
-        if self.rows - self.last_event > 25 or self.last_jump * sign < 0:
+    def _refines(self, new: float, sign: int) -> bool:
+        """Whether this move only corrects the level that was guessed from few rows just now."""
+        if self.rows - self.last_event > 25:
             return False
-        return abs(new - self.level.m) < 0.35 * abs(self.last_jump)
+        move = abs(new - self.level.m)
+        return move < (0.4 * abs(self.last_jump) if sign * self.last_jump < 0 else 0.0) or (
+            move < self.last_doubt
+        )
+
+    def _same_ramp(self, row: int, sign: int) -> bool:
+        """Whether this move goes on where the last change was still under way."""
+        return bool(self._log) and sign * self.last_jump > 0 and row - self.last_event < RAMP
+
+    def _extend(self, new: float, n: int) -> list[Event]:
+        """Let the last event reach a further level: a ramp is one change."""
+        event = self._log[-1]
+        change = new - float(np.log(event.before))
+        event = replace(event, after=math.exp(new), change=math.exp(change) - 1)
+        level = self.level
+        if event.kind is EventKind.SLOW_RELIEF:
+            while level.open and level.open[-1] > new + level.gate / 2:
+                level.open.pop()
+        self._log[-1] = event
+        self._move_open(new)
+        self._arrive(new, self.last_jump, n)
+        return [event]
 
     def _move_open(self, new: float) -> None:
         if self.level.open:
@@ -349,6 +382,11 @@ class SlowStepDetector:
             event = self._event(kind, offset, before, after, Stage.CONFIRMED)
             self._log.append(event)
             return [event]
+        newest = self._log[-1].kind if self._log else None
+        if newest is EventKind.SLOW_RELIEF and before - after < level.gate:
+            # The last relief had left a rest that fades now; it was one relief.
+            level.open.clear()
+            return self._extend(after, n)
         found = self._brief(offset)
         while level.open and level.open[-1] > after + level.gate / 2:
             level.open.pop()
@@ -365,6 +403,7 @@ class SlowStepDetector:
 
     def _arrive(self, level: float, jump: float, n: int) -> None:
         self.last_event, self.last_jump = self.rows, jump
+        self.last_doubt = 2.5 * self.level.standard_error(n)
         self._reset_sums()
         self.level.settle(level, n)
 
@@ -385,6 +424,9 @@ class SlowStepDetector:
             return []
         self._pending.pop()
         self._log[number] = replace(event, stage=Stage.BRIEF)
+        # Such blocks may come back (an evaluation of a few steps): the next must be longer.
+        level = self.level
+        level.longest, level.longest_age = max(level.longest, start - event.index), 0
         return [self._log[number]]
 
     def _undo(self, _sign: int, offset: int) -> list[Event]:
@@ -408,49 +450,63 @@ class SlowStepDetector:
 
     def _confirm(self) -> list[Event]:
         found: list[Event] = []
-        level = self.level
         for number in list(self._pending):
-            event = self._log[number]
-            seen = self.rows - event.index
+            seen = self.rows - self._log[number].index
             if seen < CONFIRM:
                 continue
+            if number == len(self._log) - 1 and seen <= RING:
+                found += self._verify(number, seen)
+                continue
             self._pending.remove(number)
-            newest = number == len(self._log) - 1
-            if newest and seen <= len(self._values):
-                new = middle(np.array(self._values[-min(seen, RING) :]))
-                before = float(np.log(event.before))
-                reached = abs(new - before) >= 0.75 * level.gate
-                if not reached or (new > before) != (event.change > 0):
-                    found += self._withdraw(number)
-                    continue
-                self._move_open(new) if event.kind is EventKind.SLOW_ONSET else None
-                self._reset_sums_keep_runs()
-                level.settle(new, seen)
-                event = replace(event, after=math.exp(new), change=math.exp(new - before) - 1)
-            self._log[number] = replace(event, stage=Stage.CONFIRMED)
+            self._log[number] = replace(self._log[number], stage=Stage.CONFIRMED)
             found.append(self._log[number])
         return found
 
-    def _reset_sums_keep_runs(self) -> None:
-        self.up = self.down = 0.0
-        self.up_from = self.down_from = self.chunk_from = self.rows
-
-    def _withdraw(self, number: int) -> list[Event]:
-        """Take back a change whose first ten rows do not bear it out."""
-        event = replace(self._log[number], stage=Stage.BRIEF)
+    def _verify(self, number: int, seen: int) -> list[Event]:
+        """Confirm the newest change by all its rows, take it back, or wait for more of them."""
+        event = self._log[number]
         level = self.level
+        rows = np.array(self._values[-seen:])
         before = float(np.log(event.before))
+        sign = 1 if event.change > 0 else -1
+        new = middle(rows)
+        change = (new - before) * sign
+        half = before + sign * change / 2
+        if np.count_nonzero((rows - half) * sign > 0) < 0.8 * seen and seen < 2 * CONFIRM:
+            return []
+        if sign < 0 and new - level.base < level.gate:
+            level.open.clear()
+        closed = sign < 0 and not level.open and new - level.base < level.gate
+        if not closed and abs(change - level.gate) < level.standard_error(seen) and seen < CHUNK:
+            return []
+        self._pending.remove(number)
+        spread = 1.4826 * middle(np.abs(rows - new))
+        level.s = max(level.s, min(spread, 1.5 * level.s, MOST_NOISE))
+        if not closed and change < level.gate:
+            return self._withdraw(number, new, seen)
+        if sign > 0:
+            self._move_open(new)
+        if seen < 2 * CONFIRM:
+            self.up = self.down = 0.0
+            self.up_from = self.down_from = self.chunk_from = self.rows
+            level.settle(new, seen)
+        event = replace(
+            event, after=math.exp(new), change=math.exp(new - before) - 1, stage=Stage.CONFIRMED
+        )
         self._log[number] = event
+        return [event]
+
+    def _withdraw(self, number: int, new: float, n: int) -> list[Event]:
+        """Take back a change that more rows do not bear out; the level they show is kept."""
+        event = replace(self._log.pop(number), stage=Stage.BRIEF)
+        level = self.level
         if event.kind is EventKind.SLOW_ONSET:
             if level.open:
                 level.open.pop()
-        else:
-            if not level.open:
-                level.base = float(np.log(event.after))
-            level.open.append(before)
-            self._log.pop(number)
+        elif not level.open and new - level.base >= level.gate / 2:
+            level.open.append(new)
         self._reset_sums()
-        level.settle(before, BOOT)
+        level.settle(new, n)
         return [event]
 
     def _event(
