@@ -67,11 +67,11 @@ class Bocd:
         weight = self.log_p[:, :k] + density
         top = weight.max(axis=1, keepdims=True)
         total = top[:, 0] + np.log(np.exp(weight - top).sum(axis=1))
-        grown = np.exp(weight - total[:, None])
+        grown: FloatArray = np.exp(weight - total[:, None]).astype(np.float64)
         self._grow(grown, gap, kappa, k)
         return np.asarray(np.exp(self.log_p[:, : SHORT_RUN + 1]).sum(axis=1))
 
-    def _grow(self, grown: NDArray[np.float64], gap: FloatArray, kappa: FloatArray, k: int) -> None:
+    def _grow(self, grown: FloatArray, gap: FloatArray, kappa: FloatArray, k: int) -> None:
         mean = self.mean[:, :k] + gap / (kappa + 1)
         beta = self.beta[:, :k] + kappa * gap * gap / (2 * (kappa + 1))
         keep = min(k, self.longest)

@@ -82,6 +82,11 @@ class SlowStepDetector:
         """Whether a slow phase is open now."""
         return bool(self.level.open)
 
+    @property
+    def watchful(self) -> bool:
+        """Whether the next row needs a closer look: warm-up, or a change not yet verified."""
+        return not self.tracking or bool(self._pending) or self.outlier_run > 0
+
     def update(self, point: StepPoint) -> list[Event]:
         """Take one step and return the events it raised or changed."""
         if not (point.step_time_s > 0 and math.isfinite(point.step_time_s)):

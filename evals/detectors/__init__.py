@@ -1,0 +1,1 @@
+"""Measures the numeric detectors on labelled series, beside baselines in the same run."""
