@@ -1,0 +1,117 @@
+"""What the lab borrows from the machine: cgroups, ports, the kernel log; all given back."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+CGROUPS = Path("/sys/fs/cgroup")
+
+
+def missing(need: str) -> str:
+    """Return why the machine cannot offer `need`, or an empty string if it can."""
+    if os.geteuid() != 0:
+        return f"{need} needs root"
+    if need == "mount_namespace":
+        command = ["unshare", "--mount", "true"]
+        if not shutil.which("unshare") or subprocess.run(command, capture_output=True).returncode:
+            return "private mount namespaces are not allowed here"
+    if need.endswith("_cgroup"):
+        controller = need.removesuffix("_cgroup")
+        if not os.access(CGROUPS / controller, os.W_OK):
+            return f"no writable cgroup v1 controller {controller!r}"
+    return ""
+
+
+class Cgroup:
+    """One cgroup (v1) of the lab, removed when the run is over."""
+
+    def __init__(self, controller: str, name: str, limits: dict[str, int]) -> None:
+        self.path = CGROUPS / controller / name
+        self.path.mkdir()
+        for key, value in limits.items():
+            try:
+                (self.path / key).write_text(str(value))
+            except FileNotFoundError:
+                if "memsw" not in key:
+                    raise
+
+    def join(self) -> None:
+        """Move the calling process into the group (before exec)."""
+        (self.path / "cgroup.procs").write_text(str(os.getpid()))
+
+    def close(self) -> None:
+        """Remove the group once its processes are gone."""
+        for _ in range(50):
+            try:
+                self.path.rmdir()
+            except FileNotFoundError:
+                return
+            except OSError:
+                time.sleep(0.1)
+            else:
+                return
+
+
+def processes_of(token: str) -> list[int]:
+    """Return the processes whose environment holds the token of a run."""
+    found = []
+    needle = token.encode()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                if needle in (entry / "environ").read_bytes():
+                    found.append(int(entry.name))
+            except OSError:
+                continue
+    return found
+
+
+def end_processes(token: str) -> int:
+    """Kill what a run left behind, stopped processes too; return how many there were."""
+    total = 0
+    for _ in range(20):
+        left = processes_of(token)
+        if not left:
+            break
+        total = max(total, len(left))
+        for process in left:
+            try:
+                os.kill(process, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        time.sleep(0.1)
+    return total
+
+
+def free_port() -> int:
+    """Return a port nobody listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def listen(port: int) -> socket.socket:
+    """Occupy a port on all addresses."""
+    server = socket.socket(socket.AF_INET6)
+    server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    server.bind(("::", port))
+    server.listen()
+    return server
+
+
+def kernel_log(since: float) -> str:
+    """Return the lines that the kernel logged after `since` (seconds since boot)."""
+    shown = subprocess.run(["dmesg"], capture_output=True, text=True, errors="replace")
+    lines = []
+    for line in shown.stdout.splitlines():
+        stamp = re.match(r"\[\s*(\d+\.\d+)\]", line)
+        if stamp and float(stamp[1]) >= since:
+            lines.append(line + "\n")
+    return "".join(lines)
