@@ -53,6 +53,32 @@ def kb_explain(
     raise typer.Exit(explain_command(sys.stdin.read() if line == "-" else line))
 
 
+@app.command("diagnose")
+def diagnose(
+    paths: Annotated[list[str], typer.Argument(help="Files, folders, globs, or '-' for standard input.")],
+    job: Annotated[Optional[str], typer.Option(help="The job's id, for the record.")] = None,
+    json_output: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+    no_model: Annotated[bool, typer.Option("--no-model", help="Rules only.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="One line.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="All evidence.")] = False,
+    since: Annotated[Optional[str], typer.Option(help="Only what happened since: a time, or 2h, 30m.")] = None,
+    rank: Annotated[Optional[int], typer.Option(help="Only this rank's lines, and those of no rank.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Watch a live job.")] = False,
+) -> None:
+    """Find the first fault of a failed, hung or slow job.
+
+    Exit codes: 0 failure found; 3 no failure; 10 inconclusive; 11 evidence missing or unreadable;
+    2 usage; 70 bug.
+    """
+    from rerail.assistant.cli.diagnose import diagnose_command
+
+    raise typer.Exit(
+        diagnose_command(
+            paths, json_output=json_output, quiet=quiet, verbose=verbose, follow=follow, rank=rank, since=since
+        )
+    )
+
+
 def main() -> None:
     """Entry point: expected errors become one clear message and an exit code."""
     from rerail.errors import RerailError

@@ -1,0 +1,85 @@
+"""`rerail diagnose`: logs in, first fault out."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+
+from rerail.domain.diagnosis import Diagnosis, Outcome, Status
+
+EXIT_NO_FAILURE = 3
+EXIT_INCONCLUSIVE = 10
+
+
+def exit_code(diagnosis: Diagnosis) -> int:
+    """Return the exit code that contracts.md gives to a diagnosis."""
+    if diagnosis.outcome is Outcome.NO_FAILURE:
+        return EXIT_NO_FAILURE
+    if diagnosis.outcome is Outcome.FAILURE and diagnosis.status in (Status.ESTABLISHED, Status.SUPPORTED):
+        return 0
+    return EXIT_INCONCLUSIVE
+
+
+def diagnose_command(
+    paths: list[str], *, json_output: bool, quiet: bool, verbose: bool, follow: bool, rank: int | None, since: str | None
+) -> int:
+    """Diagnose the paths and print the verdict; return the exit code."""
+    if follow:
+        from rerail.assistant.follow import follow_command
+
+        return follow_command(paths, json_output=json_output, quiet=quiet)
+    from rerail.assistant.narrow import Narrow
+    from rerail.assistant.pipeline import diagnose_paths
+
+    narrow = Narrow.parse(rank=rank, since=since)
+    with _Progress(enabled=not (quiet or json_output)) as progress:
+        outcome = diagnose_paths(paths, on_progress=progress, narrow=narrow)
+    show(outcome.diagnosis, json_output=json_output, quiet=quiet, verbose=verbose)
+    return exit_code(outcome.diagnosis)
+
+
+def show(diagnosis: Diagnosis, *, json_output: bool, quiet: bool, verbose: bool) -> None:
+    """Print a diagnosis as JSON, as one line, or in full."""
+    if json_output:
+        sys.stdout.write(diagnosis.model_dump_json(indent=2) + "\n")
+        return
+    if quiet:
+        first = diagnosis.first_fault
+        where = f" {first.file}:{first.line}" if first else ""
+        print(f"{diagnosis.outcome} {diagnosis.status} {diagnosis.failure_type or '-'}{where}")
+        return
+    from rich.console import Console
+
+    from rerail.assistant.render import render
+
+    render(diagnosis, Console(), verbose=verbose)
+
+
+class _Progress:
+    """One line on standard error, only on a terminal and only when reading takes a while."""
+
+    def __init__(self, *, enabled: bool) -> None:
+        self._enabled = enabled and sys.stderr.isatty()
+        self._started = time.monotonic()
+        self._shown = 0.0
+
+    def __enter__(self) -> Callable[[int, int], None]:
+        return self._update
+
+    def _update(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if not self._enabled or now - self._started < 0.5 or now - self._shown < 0.1:
+            return
+        self._shown = now
+        share = f"{100 * done // total:3d}%" if total else ""
+        rate = done / (now - self._started) / 1e6
+        sys.stderr.write(f"\r\x1b[Kreading logs {share}  {done / 1e6:,.0f} MB  {rate:,.0f} MB/s")
+        sys.stderr.flush()
+
+    def __exit__(self, *_: object) -> None:
+        if self._shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+

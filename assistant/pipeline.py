@@ -1,0 +1,74 @@
+"""From paths to a diagnosis: the one place that puts the wings together.
+
+The rules verdict is complete here; a model, where one is configured, only adds to it later.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from rerail.assistant.narrow import Narrow
+from rerail.domain.diagnosis import Diagnosis
+from rerail.knowledge_base.causality.case import Case
+from rerail.knowledge_base.causality.verdict import Verdict, judge
+from rerail.knowledge_base.causality.words import to_diagnosis
+from rerail.knowledge_base.cached_yaml import cache_folder
+from rerail.knowledge_base.matcher import RuleSet, match, rule_set
+from rerail.knowledge_base.rules import load_rules
+from rerail.log_parsers.collect import Collection, ScanPlan, collect
+from rerail.settings import load_settings
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A diagnosis with what it was made from."""
+
+    diagnosis: Diagnosis
+    case: Case
+    verdict: Verdict
+    collection: Collection
+
+
+@lru_cache(maxsize=1)
+def rules() -> RuleSet:
+    """Return the rules of this installation, laid out for scanning."""
+    return rule_set(load_rules())
+
+
+def scan_plan() -> ScanPlan:
+    """Return what the reader has to look for."""
+    return ScanPlan(rules().signatures, cache_folder(), load_settings().scan_engine or None)
+
+
+def diagnose_paths(
+    paths: Iterable[str | Path],
+    *,
+    on_progress: Callable[[int, int], None] | None = None,
+    narrow: Narrow = Narrow(),
+) -> Outcome:
+    """Read the evidence and return the rules verdict.
+
+    Raises:
+        EvidenceError: when nothing could be read at all.
+    """
+    started = time.perf_counter()
+    collection = collect(paths, scan_plan(), workers=load_settings().workers, on_progress=on_progress)
+    return diagnose_collection(collection, started=started, narrow=narrow)
+
+
+def diagnose_collection(
+    collection: Collection, *, started: float | None = None, narrow: Narrow = Narrow()
+) -> Outcome:
+    """Return the rules verdict on evidence that was already read."""
+    begun = time.perf_counter() if started is None else started
+    found = narrow.apply(collection.views, match(collection.views, rules()))
+    case = Case(collection.views, found.observations, found.counts, collection.problems)
+    verdict = judge(case, {rule.id: rule for rule in rules().rules})
+    diagnosis = to_diagnosis(case, verdict, elapsed_s=time.perf_counter() - begun)
+    return Outcome(diagnosis, case, verdict, collection)
+
+

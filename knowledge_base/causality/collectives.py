@@ -1,0 +1,230 @@
+"""Who broke a collective: read from time-outs, status lines and silence.
+
+The ranks that print a time-out are the victims. The culprit is the rank that printed none, is
+behind by the status lines, or ran another operation at the same sequence number.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+
+from rerail.domain.evidence import LogLine, Observation
+from rerail.knowledge_base.causality.case import Case
+from rerail.knowledge_base.causality.joins import Joins
+
+_WORK = re.compile(
+    r"WorkNCCL\((?:SeqNum=(?P<seq>\d+), )?OpType=(?P<op>\w+)(?:, NumelIn=(?P<nin>\d+), NumelOut=(?P<nout>\d+))?"
+    r"[^)]*?Timeout\(ms\)=(?P<timeout>\d+)\)"
+)
+_RAN = re.compile(r"ran for (?P<ran>\d+) milliseconds")
+_PG = re.compile(r"\[PG (?:ID )?(?P<pg>\d+)(?: PG GUID [^\]]*?)? Rank (?P<local>\d+)\]")
+_STATUS = re.compile(
+    r"last enqueued (?:NCCL )?work: (?P<enqueued>-?\d+), last completed (?:NCCL )?work: (?P<completed>-?\d+)"
+)
+_IN_GROUP = re.compile(r"\[Rank (?P<rank>\d+)\]")
+_GLOO = re.compile(r"Timed out waiting (?P<timeout>\d+)ms for (?:recv|send) operation")
+_LAGGING = re.compile(r"lagging/dead/mismatched ranks")
+_NAMED_RANK = re.compile(r"- \[(?P<ranks>\d+(?:, ?\d+)*)\] (?:joined but didn't finish|finished|did not join|never joined)")
+_MONITORED = re.compile(r"Ranks? (?P<ranks>\d+(?:, ?\d+)*) failed to pass monitoredBarrier")
+
+
+@dataclass(slots=True)
+class Timeout:
+    """One collective time-out as one rank printed it."""
+
+    line: LogLine
+    rank: int | None
+    op: str | None = None
+    seq: int | None = None
+    numel: int | None = None
+    pg: str | None = None
+    timeout_s: float | None = None
+    enqueued: int | None = None
+    completed: int | None = None
+
+
+@dataclass(slots=True)
+class Collectives:
+    """What the time-outs say together.
+
+    `absent` are ranks that the job has and that printed no time-out; `behind` have the smallest
+    last enqueued work; `divergent` ran another operation or size than the majority.
+    """
+
+    timeouts: list[Timeout] = field(default_factory=list)
+    victims: set[int] = field(default_factory=set)
+    absent: list[int] = field(default_factory=list)
+    behind: list[int] = field(default_factory=list)
+    divergent: list[int] = field(default_factory=list)
+    named: list[int] = field(default_factory=list)
+    first: Timeout | None = None
+    started: float | None = None
+    timeout_s: float | None = None
+
+    @property
+    def suspects(self) -> list[int]:
+        """The smallest set of ranks that explains the time-outs, or an empty list."""
+        for found in (self.named, self.divergent, self.behind, self.absent):
+            if found:
+                return found
+        return []
+
+    def describe(self) -> str:
+        """Say in one clause why the suspects are suspects."""
+        ranks = _ranks(self.suspects)
+        if self.named:
+            return f"{ranks} named by the other ranks as missing from the collective"
+        if self.divergent:
+            return f"{ranks} ran another operation or size than the others"
+        if self.behind:
+            return f"{ranks} behind the others by last enqueued work"
+        if self.absent:
+            return f"{ranks} printed no time-out while {len(self.victims)} others did"
+        return "no rank stands out"
+
+
+def analyse(case: Case, joins: Joins) -> Collectives | None:
+    """Return what the collective time-outs of the case say, or None when there are none."""
+    result = Collectives()
+    status: dict[tuple[int | None, str | None], tuple[int, int]] = {}
+    for observation in case.observations:
+        line = observation.line
+        text = line.text
+        if "last enqueued" in text:
+            match = _STATUS.search(text)
+            if match:
+                pg = _PG.search(text)
+                key = (_rank_of(line, text), pg["pg"] if pg else None)
+                status.setdefault(key, (int(match["enqueued"]), int(match["completed"])))
+        timeout = _timeout(line, text)
+        if timeout is not None:
+            result.timeouts.append(timeout)
+        _named(case, observation, result)
+    if not result.timeouts and not result.named:
+        return None
+    for timeout in result.timeouts:
+        found = status.get((timeout.rank, timeout.pg)) or status.get((timeout.rank, None)) or next(
+            (v for (rank, _), v in status.items() if rank == timeout.rank and rank is not None), None
+        )
+        if found:
+            timeout.enqueued, timeout.completed = found
+    result.victims = {t.rank for t in result.timeouts if t.rank is not None}
+    _first(case, result)
+    _behind(result, status)
+    _divergent(result)
+    _absent(result, joins)
+    return result
+
+
+def _rank_of(line: LogLine, text: str) -> int | None:
+    if line.rank is not None:
+        return line.rank
+    if line.local_rank is not None:
+        return None
+    # Without any launcher label the group-local rank is all there is; good for one group only.
+    match = _IN_GROUP.search(text)
+    return int(match["rank"]) if match else None
+
+
+def _timeout(line: LogLine, text: str) -> Timeout | None:
+    if "milliseconds before timing out" in text or "Watchdog caught collective" in text:
+        if text.lstrip().startswith("what():") or "terminated with exception" in text:
+            return None
+        match = _WORK.search(text)
+        if match is None:
+            return Timeout(line, _rank_of(line, text))
+        pg = _PG.search(text)
+        return Timeout(
+            line,
+            _rank_of(line, text),
+            op=match["op"],
+            seq=int(match["seq"]) if match["seq"] else None,
+            numel=int(match["nin"]) if match["nin"] else None,
+            pg=pg["pg"] if pg else None,
+            timeout_s=int(match["timeout"]) / 1000.0,
+        )
+    match = _GLOO.search(text)
+    if match:
+        return Timeout(line, line.rank, timeout_s=int(match["timeout"]) / 1000.0)
+    return None
+
+
+def _named(case: Case, observation: Observation, result: Collectives) -> None:
+    text = observation.line.text
+    match = _MONITORED.search(text)
+    if match:
+        result.named = sorted({int(r) for r in match["ranks"].split(",")} | set(result.named))
+    if _LAGGING.search(text):
+        view = case.view(observation.line)
+        for number in view.between(observation.line.number, observation.line.number + 8):
+            found = _NAMED_RANK.search(view.text(number) or "")
+            if found:
+                result.named = sorted({int(r) for r in found["ranks"].split(",")} | set(result.named))
+
+
+def _first(case: Case, result: Collectives) -> None:
+    if not result.timeouts:
+        return
+    def key(timeout: Timeout) -> tuple[float, int]:
+        time = case.near_time(timeout.line)
+        return (time if time is not None else float("inf"), timeout.line.number)
+
+    result.first = min(result.timeouts, key=key)
+    result.timeout_s = result.first.timeout_s
+    when = case.near_time(result.first.line)
+    if when is not None and result.timeout_s is not None:
+        result.started = when - result.timeout_s
+
+
+def _behind(result: Collectives, status: dict[tuple[int | None, str | None], tuple[int, int]]) -> None:
+    by_group: dict[str | None, dict[int, int]] = defaultdict(dict)
+    for (rank, pg), (enqueued, _) in status.items():
+        if rank is not None:
+            by_group[pg][rank] = enqueued
+    for ranks in by_group.values():
+        if len(ranks) < 2:
+            continue
+        low, high = min(ranks.values()), max(ranks.values())
+        behind = sorted(r for r, e in ranks.items() if e == low)
+        if low < high and len(behind) <= max(1, len(ranks) // 3):
+            result.behind = sorted(set(result.behind) | set(behind))
+
+
+def _divergent(result: Collectives) -> None:
+    by_seq: dict[tuple[str | None, int], list[Timeout]] = defaultdict(list)
+    for timeout in result.timeouts:
+        if timeout.seq is not None and timeout.rank is not None:
+            by_seq[(timeout.pg, timeout.seq)].append(timeout)
+    for group in by_seq.values():
+        kinds = Counter((t.op, t.numel) for t in group)
+        if len(kinds) < 2 or len(group) < 2:
+            continue
+        common, count = kinds.most_common(1)[0]
+        odd = sorted({t.rank for t in group if (t.op, t.numel) != common and t.rank is not None})
+        if len(odd) <= count:
+            # With two ranks neither is the majority: both are shown.
+            everyone = sorted({t.rank for t in group if t.rank is not None})
+            result.divergent = odd if count > len(odd) else everyone
+
+
+def _absent(result: Collectives, joins: Joins) -> None:
+    if not result.victims or result.behind or result.divergent:
+        return
+    known = set(joins.ranks_seen)
+    if joins.world_size is not None and joins.world_size <= 65_536:
+        # A world size below the highest rank belongs to a sub-group, not to the job.
+        if joins.world_size > max(known | {0}):
+            known |= set(range(joins.world_size))
+    elif max(result.victims, default=0) >= 1 and len(result.victims) >= 3:
+        known |= set(range(max(result.victims) + 1))
+    absent = sorted(known - result.victims)
+    if absent and len(absent) <= max(1, len(result.victims) // 2):
+        result.absent = absent
+
+
+def _ranks(ranks: list[int]) -> str:
+    if len(ranks) == 1:
+        return f"rank {ranks[0]} is"
+    return f"ranks {', '.join(map(str, ranks[:8]))}{' ...' if len(ranks) > 8 else ''} are"

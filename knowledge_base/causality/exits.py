@@ -1,0 +1,146 @@
+"""How the processes ended: exit codes and signals from launchers, schedulers and the kernel.
+
+An exit is the weakest evidence: it is used when nothing says why. A process that was terminated by
+its launcher after another one failed is a consequence, so only the first odd exit counts.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from rerail.domain.evidence import LogLine
+from rerail.knowledge_base.causality.case import Case
+from rerail.knowledge_base.causality.joins import Joins
+
+SIGNALS = {"killed": 9, "segmentation fault": 11, "aborted": 6, "bus error": 7, "terminated": 15,
+           "illegal instruction": 4, "floating point exception": 8, "floating-point exception": 8,
+           "trace/breakpoint trap": 5, "hangup": 1, "interrupt": 2}  # fmt: skip
+_AGENT = re.compile(
+    r"failed \(exitcode: (?P<code>-?\d+)\)(?: local_rank: (?P<local>\d+))? \(pid: (?P<pid>\d+)\)"
+)
+_SRUN = re.compile(
+    r"(?:srun: error: )?(?P<node>[\w.-]+): tasks? (?P<tasks>[\d,-]+): (?:Exited with exit code (?P<code>\d+)|(?P<word>[A-Z][A-Za-z/ -]+?))(?: \(core dumped\))?\s*$"
+)
+_MPI = re.compile(
+    r"process rank (?P<rank>\d+) with PID \d+ on node (?P<node>\S+) exited on signal (?P<signal>\d+)"
+)
+_MPI_CODE = re.compile(r"process rank (?P<rank>\d+)[^.]* exit(?:ed|ing)[^.]*?(?:status|code)\D{0,10}(?P<code>\d+)")
+_DEEPSPEED = re.compile(r"exits with return code = (?P<code>-?\d+)")
+_BLOCK_CODE = re.compile(r"^\s*exitcode\s*: (?P<code>-?\d+) \(pid: (?P<pid>\d+)\)")
+_BLOCK_RANK = re.compile(r"^\s*rank\s*: (?P<rank>\d+) \(local_rank: (?P<local>\d+)\)")
+_BLOCK_HOST = re.compile(r"^\s*host\s*: (?P<host>\S+)")
+_BASH = re.compile(r"line \d+: +(?P<pid>\d+) (?P<word>Killed|Aborted|Segmentation fault|Bus error|Terminated)\b")
+_SIGNALLED = re.compile(r"Signal (?P<signal>\d+) \(SIG[A-Z]+\) received by PID (?P<pid>\d+)")
+_K8S = re.compile(r"[Ee]xit ?[Cc]ode:? +(?P<code>\d+)\b")
+
+
+@dataclass(frozen=True, slots=True)
+class ExitFact:
+    """One process that ended, as one line says it. `code` is negative for a signal."""
+
+    code: int
+    line: LogLine
+    rank: int | None = None
+    local_rank: int | None = None
+    node: str | None = None
+    pid: int | None = None
+    root_block: bool = False
+
+
+def collect(case: Case, joins: Joins) -> list[ExitFact]:
+    """Return the exits that the kept lines report, in evidence order."""
+    facts: list[ExitFact] = []
+    many_tasks = any(
+        "-" in (m["tasks"]) or "," in m["tasks"]
+        for view in case.views
+        for number in view.numbers[-2000:]
+        if "task" in (text := view.text(number) or "") and (m := _SRUN.search(text))
+    )
+    for view in case.views:
+        rank: int | None = None
+        local: int | None = None
+        host: str | None = None
+        in_root = False
+        for number in view.numbers:
+            text = view.text(number) or ""
+            if "Root Cause (first observed failure)" in text:
+                in_root = True
+            low = text.lower()
+            if not any(w in low for w in ("exit", "task", "rank ", "host ", "line ", "signal")):
+                continue
+            line = view.line(number)
+            if line is None:
+                continue
+            message = line.message
+            if m := _BLOCK_HOST.search(message):
+                host = m["host"]
+            elif m := _BLOCK_RANK.search(message):
+                rank, local = int(m["rank"]), int(m["local"])
+            elif m := _BLOCK_CODE.search(message):
+                facts.append(
+                    ExitFact(int(m["code"]), line, rank, local, host, int(m["pid"]), root_block=in_root)
+                )
+                rank = local = host = None
+                in_root = False
+            else:
+                fact = _single(line, joins, many_tasks)
+                if fact is not None:
+                    facts.append(fact)
+    return facts
+
+
+def _single(line: LogLine, joins: Joins, many_tasks: bool) -> ExitFact | None:
+    text = line.text
+    if m := _AGENT.search(text):
+        pid = int(m["pid"])
+        identity = joins.by_pid.get(pid)
+        return ExitFact(
+            int(m["code"]),
+            line,
+            identity.rank if identity else None,
+            int(m["local"]) if m["local"] else None,
+            (identity.node if identity else None) or line.node,
+            pid,
+        )
+    if (m := _SRUN.search(text)) and ("srun" in text or "slurmstepd" in text):
+        code = int(m["code"]) if m["code"] else -SIGNALS.get(m["word"].strip().lower(), 0)
+        if code == 0:
+            return None
+        single = m["tasks"].isdigit()
+        return ExitFact(
+            code if code < 128 else -(code - 128) if code - 128 in (6, 7, 9, 11, 15) else code,
+            line,
+            rank=int(m["tasks"]) if single and many_tasks else None,
+            node=m["node"],
+        )
+    if m := _MPI.search(text):
+        return ExitFact(-int(m["signal"]), line, rank=int(m["rank"]), node=m["node"])
+    if m := _MPI_CODE.search(text):
+        return ExitFact(int(m["code"]), line, rank=int(m["rank"]))
+    if m := _DEEPSPEED.search(text):
+        return ExitFact(int(m["code"]), line, node=line.node)
+    if m := _BASH.search(text):
+        return ExitFact(-SIGNALS.get(m["word"].lower(), 0), line, rank=line.rank, pid=int(m["pid"]))
+    return None
+
+
+def first_odd(facts: list[ExitFact]) -> ExitFact | None:
+    """Return the exit that best stands for the failure: the first that no launcher caused.
+
+    SIGTERM (and the SIGKILL that a launcher sends after it) is what the survivors get, and an
+    abort is what NCCL does to itself; they count only when nothing else is there.
+    """
+    if not facts:
+        return None
+    def weight(fact: ExitFact) -> int:
+        if fact.code in (-15, 143, -2, -1):
+            return 3
+        if fact.code in (-6, 134, 250):
+            return 2
+        return 0
+
+    # Several lines describe the same death; the one that knows the rank is the best of them.
+    best = min(range(len(facts)), key=lambda i: (weight(facts[i]), i))
+    same = [f for f in facts if f.code == facts[best].code and (f.pid is None or f.pid == facts[best].pid)]
+    return next((f for f in same if f.rank is not None), facts[best])

@@ -1,0 +1,169 @@
+"""Who is who: process ids, PCI addresses and local ranks joined to ranks, GPUs and nodes.
+
+A kernel log knows a PCI address and a process id; a launcher knows process id and local rank; NCCL
+knows bus id, device and rank. Only together do they say which rank sat on the GPU that failed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from rerail.domain.evidence import Stream
+from rerail.knowledge_base.causality.case import Case
+
+_AGENT_PID = re.compile(r"local_rank: (?P<local>\d+) \(pid: (?P<pid>\d+)\)")
+_BLOCK_RANK = re.compile(r"rank\s*: (?P<rank>\d+) \(local_rank: (?P<local>\d+)\)")
+_BLOCK_PID = re.compile(r"exitcode\s*: (?P<code>-?\d+) \(pid: (?P<pid>\d+)\)")
+_BLOCK_HOST = re.compile(r"host\s*: (?P<host>\S+)")
+_NCCL_INIT = re.compile(
+    r"\brank (?P<rank>\d+) nranks (?P<n>\d+) cudaDev (?P<dev>\d+)(?: nvmlDev (?P<nvml>\d+))? busId (?P<bus>[0-9a-fA-F]+)"
+)
+_WORKER = re.compile(r"\((?:[A-Za-z_]*?)(?:Worker|worker|rank|Rank)[_ ]?(?:TP|DP|PP|R)?(?P<rank>\d+)[^)]*?pid=(?P<pid>\d+)")
+_WORLD = re.compile(r"(?:world[ _]size|nranks|WORLD_SIZE)[\"' ]*[:= ]+\(?(?P<n>\d{1,6})\b", re.IGNORECASE)
+_GPU_LIST = re.compile(r"^\s*GPU (?P<gpu>\d+): .*UUID")
+
+
+@dataclass(slots=True)
+class Identity:
+    """One process of the job, as far as it is known."""
+
+    rank: int | None = None
+    local_rank: int | None = None
+    node: str | None = None
+    gpu: int | None = None
+    pid: int | None = None
+
+
+@dataclass(slots=True)
+class Joins:
+    """Look-ups from what one program knows to what another does."""
+
+    by_pid: dict[int, Identity] = field(default_factory=dict)
+    by_pci: dict[str, Identity] = field(default_factory=dict)
+    node_of_rank: dict[int, str] = field(default_factory=dict)
+    world_size: int | None = None
+    ranks_seen: set[int] = field(default_factory=set)
+    nodes_seen: set[str] = field(default_factory=set)
+
+
+def pci_key(address: str) -> str:
+    """Normalise a PCI address: `0000:9B:00.0`, `PCI:0000:9b:00` and busId `9b000` give `9b:00`."""
+    text = address.lower().removeprefix("pci:")
+    if re.fullmatch(r"[0-9a-f]{3,12}", text):
+        digits = text[:-1].rjust(4, "0")
+        return f"{digits[-4:-2]}:{digits[-2:]}"
+    parts = text.split(".")[0].split(":")
+    return ":".join(parts[-2:])
+
+
+def build(case: Case) -> Joins:
+    """Read the kept lines once for everything that ties identities together."""
+    joins = Joins()
+    block: Identity | None = None
+    hosts: dict[int, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for view in case.views:
+        for number in view.numbers:
+            text = view.text(number)
+            if text is None:
+                continue
+            # Cheap words first: the regular expressions are worth it only on few lines.
+            if "local_rank" in text or "exitcode" in text or "host " in text:
+                block = _elastic(text, block, joins)
+            if "nranks" in text:
+                _nccl(text, view.line(number), joins)
+            if "pid=" in text:
+                match = _WORKER.search(text)
+                if match:
+                    _merge(joins, int(match["pid"]), rank=int(match["rank"]))
+            if "orld" in text or "nranks" in text or "WORLD" in text:
+                match = _WORLD.search(text)
+                if match and 1 < int(match["n"]) <= 200_000:
+                    joins.world_size = max(joins.world_size or 0, int(match["n"]))
+        # Labels tie ranks to nodes; parsing every line is too slow for large logs, hits suffice.
+        lines = view.numbers if len(view.numbers) <= 4000 else sorted({h.line for h in view.survey.hits})
+        for number in lines:
+            line = view.line(number)
+            if line is None:
+                continue
+            if line.rank is not None:
+                joins.ranks_seen.add(line.rank)
+                if line.node:
+                    hosts[line.rank][line.node] += 1
+            if line.node and line.stream is not Stream.TOOL:
+                joins.nodes_seen.add(line.node)
+            if line.pid is not None and line.rank is not None:
+                _merge(joins, line.pid, rank=line.rank, node=line.node)
+    for rank, seen in hosts.items():
+        joins.node_of_rank.setdefault(rank, max(sorted(seen), key=lambda n: seen[n]))
+    for identity in joins.by_pid.values():
+        if identity.rank is not None and identity.node:
+            joins.node_of_rank.setdefault(identity.rank, identity.node)
+    return joins
+
+
+def _elastic(text: str, block: Identity | None, joins: Joins) -> Identity | None:
+    match = _AGENT_PID.search(text)
+    if match:
+        _merge(joins, int(match["pid"]), local_rank=int(match["local"]))
+        return block
+    match = _BLOCK_HOST.search(text)
+    if match and ":" in text:
+        return Identity(node=match["host"])
+    match = _BLOCK_RANK.search(text)
+    if match:
+        block = block or Identity()
+        block.rank, block.local_rank = int(match["rank"]), int(match["local"])
+        return block
+    match = _BLOCK_PID.search(text)
+    if match and block is not None and block.rank is not None:
+        _merge(joins, int(match["pid"]), rank=block.rank, local_rank=block.local_rank, node=block.node)
+        return None
+    return block
+
+
+def _nccl(text: str, line: object, joins: Joins) -> None:
+    match = _NCCL_INIT.search(text)
+    if match is None:
+        return
+    node = getattr(line, "node", None)
+    pid = getattr(line, "pid", None)
+    gpu = int(match["nvml"] or match["dev"])
+    rank = int(match["rank"])
+    identity = Identity(rank=rank, node=node, gpu=gpu, pid=pid)
+    joins.by_pci.setdefault(f"{node or ''}|{pci_key(match['bus'])}", identity)
+    joins.world_size = max(joins.world_size or 0, int(match["n"]))
+    joins.ranks_seen.add(rank)
+    if node:
+        joins.node_of_rank.setdefault(rank, node)
+    if pid is not None:
+        _merge(joins, pid, rank=rank, node=node, gpu=gpu)
+
+
+def _merge(
+    joins: Joins,
+    pid: int,
+    *,
+    rank: int | None = None,
+    local_rank: int | None = None,
+    node: str | None = None,
+    gpu: int | None = None,
+) -> None:
+    identity = joins.by_pid.setdefault(pid, Identity(pid=pid))
+    identity.rank = rank if identity.rank is None else identity.rank
+    identity.local_rank = local_rank if identity.local_rank is None else identity.local_rank
+    identity.node = node if identity.node is None else identity.node
+    identity.gpu = gpu if identity.gpu is None else identity.gpu
+
+
+def find_pci(joins: Joins, address: str, node: str | None) -> Identity | None:
+    """Return who used a PCI address: on that node, or on the only node that has the address."""
+    key = pci_key(address)
+    exact = joins.by_pci.get(f"{node or ''}|{key}")
+    if exact is not None:
+        return exact
+    found = [v for k, v in joins.by_pci.items() if k.endswith(f"|{key}")]
+    if len(found) != 1 or (node and found[0].node and found[0].node != node):
+        return None
+    return found[0]

@@ -1,0 +1,67 @@
+"""What would have told more, and how to get it: the half of an answer that saves the next night."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rerail.domain.diagnosis import Outcome, Status
+from rerail.domain.evidence import Role, Stream
+from rerail.knowledge_base.causality.case import Case
+from rerail.knowledge_base.causality.verdict import Verdict
+from rerail.knowledge_base.taxonomy import leaves
+
+_HARDWARE = frozenset({"hardware_gpu", "gpu_memory_ecc", "nvlink_nvswitch"})
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """One piece of evidence that is not there."""
+
+    what: str
+    how_to_get: str
+
+
+def missing(case: Case, verdict: Verdict) -> list[Lack]:
+    """Return what is missing for a firmer verdict, most useful first."""
+    found = [Lack(f"{p.subject}: {p.why}", p.hint or "copy the file again") for p in case.problems]
+    if verdict.outcome is Outcome.NO_FAILURE:
+        return found
+    leaf = leaves().get(verdict.leaf or "")
+    kernel = any(o.line.stream is Stream.KERNEL for o in case.observations) or any(
+        v.origin.stream is Stream.KERNEL for v in case.views
+    )
+    if verdict.collectives is not None and verdict.status is not Status.ESTABLISHED:
+        ranks = verdict.ranks or verdict.collectives.absent
+        who = f"of rank {ranks[0]}" if ranks else "of every rank"
+        found.append(
+            Lack(
+                "NCCL flight-recorder dumps",
+                "set TORCH_NCCL_TRACE_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1, then pass the dump folder",
+            )
+        )
+        found.append(Lack(f"the stack {who} while it hangs", "py-spy dump --native --pid PID on its node"))
+    device = leaf is not None and (leaf.category in _HARDWARE or leaf.id.startswith(("cuda_", "nccl_")))
+    if not kernel and (device or verdict.leaf in ("process_killed_unexplained", "process_segfault", "node_crash")):
+        node = verdict.nodes[0] if verdict.nodes else "the node"
+        found.append(Lack(f"the kernel log of {node}", f"ssh {node} dmesg -T (or journalctl -k) around the failure"))
+    if verdict.leaf == "process_exit_unexplained":
+        found.append(Lack("standard error of the process that exited", "torchrun --log-dir DIR --redirects 3, or srun -e"))
+    if verdict.outcome is Outcome.INCONCLUSIVE:
+        found += _inconclusive(case, verdict)
+    return found
+
+
+def _inconclusive(case: Case, verdict: Verdict) -> list[Lack]:
+    found = []
+    if not case.with_role(Role.SUCCESS):
+        found.append(Lack("how the job ended", "sacct -j JOB -o JobID,State,ExitCode,Reason,NodeList,End"))
+    if verdict.last is not None:
+        found.append(
+            Lack(
+                f"anything after step {verdict.last.step} (line {verdict.last.line.number} of {verdict.last.line.file})",
+                "standard error of all ranks, the node's kernel log, py-spy dump of every rank if it still runs",
+            )
+        )
+    else:
+        found.append(Lack("output of the training program", "name the job's standard output and error files"))
+    return found

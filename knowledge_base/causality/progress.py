@@ -1,0 +1,94 @@
+"""Training progress: which step each rank reached, and whether the job went on after an event."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rerail.domain.evidence import LogLine, Observation
+from rerail.knowledge_base.causality.case import Case
+from rerail.log_parsers.metrics import StepRow
+from rerail.log_parsers.view import LogView
+
+# Progress bars count images, shards and files too; they show life, not training steps.
+WEAK_FORMS = frozenset({"tqdm"})
+
+
+@dataclass(frozen=True, slots=True)
+class LastStep:
+    """The last step line of the evidence."""
+
+    step: int | None
+    line: LogLine
+    time: float | None
+
+
+def step_rows(view: LogView) -> list[StepRow]:
+    """Return the rows of one file that count training steps: strong forms if it has any."""
+    strong = [row for row in view.survey.steps if row.form not in WEAK_FORMS]
+    return strong or view.survey.steps
+
+
+def last_step(case: Case, attempt: int | None = None) -> LastStep | None:
+    """Return the furthest step of the evidence, or None when no step line was found."""
+    best: tuple[int, float, int, LastStep] | None = None
+    for view in case.views:
+        if attempt is not None and (view.origin.attempt or 0) != attempt and view.origin.attempt is not None:
+            continue
+        rows = step_rows(view)
+        if not rows:
+            continue
+        row = rows[-1]
+        line = view.line(row.line)
+        if line is None:
+            continue
+        strong = 0 if row.form in WEAK_FORMS else 1
+        found = LastStep(row.step, line, case.near_time(line))
+        key = (strong, float(row.step if row.step is not None else -1), -view.index)
+        if best is None or key > best[:3]:
+            best = (*key, found)
+    return best[3] if best else None
+
+
+def survived(case: Case, observation: Observation, *, steps: int = 2) -> bool:
+    """Tell whether training went on after an observation: the step count rose by `steps` or more."""
+    view = case.view(observation.line)
+    rows = step_rows(view)
+    if rows:
+        return _rose(rows, observation.line.number, steps)
+    when = case.near_time(observation.line)
+    if when is None:
+        return False
+    # The line is in a file without steps (a kernel log): compare by time with the files that have.
+    for other in case.views:
+        rows = step_rows(other)
+        if not rows:
+            continue
+        timed = [
+            (case.near_time(line), row)
+            for row in rows[-200:]
+            if (line := other.line(row.line)) is not None
+        ]
+        after = [row for time, row in timed if time is not None and time > when + 1.0]
+        before = [row for time, row in timed if time is not None and time <= when]
+        if not after:
+            continue
+        first = max((r.step for r in before if r.step is not None), default=None)
+        last = max((r.step for r in after if r.step is not None), default=None)
+        if last is not None and (first is None or last - first >= steps) and len(after) >= steps:
+            return True
+    return False
+
+
+def _rose(rows: list[StepRow], line: int, steps: int) -> bool:
+    before = [r for r in rows if r.line <= line]
+    after = [r for r in rows if r.line > line]
+    if not after:
+        return False
+    with_steps = [r.step for r in after if r.step is not None]
+    if not with_steps:
+        return len(after) >= steps
+    top = max(with_steps)
+    reached = max((r.step for r in before if r.step is not None), default=None)
+    if reached is None:
+        return len(set(with_steps)) >= steps
+    return top - reached >= steps and len(set(with_steps)) >= min(steps, 2)

@@ -1,0 +1,163 @@
+"""Chooses the first fault among the observations that could be one.
+
+Deeper explains shallower: a kernel line explains a CUDA error, a CUDA error explains a time-out.
+Among equals the earlier wins. What training survived was not fatal. What came after a completed
+run is teardown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rerail.domain.evidence import Observation, Role, Tier
+from rerail.knowledge_base.causality.case import Case
+from rerail.knowledge_base.causality.progress import survived
+from rerail.knowledge_base.rules import Rule
+from rerail.knowledge_base.taxonomy import Kind, leaves
+
+_LEVEL = {
+    Tier.HARDWARE: 0.0,
+    Tier.HOST: 1.0,
+    Tier.SCHEDULER: 2.0,
+    Tier.LIBRARY: 2.0,
+    Tier.APPLICATION: 2.3,
+    Tier.GENERIC: 4.0,
+    Tier.EXIT: 5.0,
+}
+_DEEPER_PENALTY = {Kind.ROOT: 0.0, Kind.LOOK_DEEPER: 1.5, Kind.SYMPTOM: 3.0}
+SLACK_S = 120.0
+"""A deeper fault this much later than a shallower one did not cause it."""
+
+# What still counts when it happens behind a success marker: the results may not have been written.
+_AFTER_SUCCESS = frozenset(
+    {"disk_full_or_quota", "checkpoint_save_failure", "local_disk_failure", "shared_fs_error", "object_store_error"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A candidate that lost, and why."""
+
+    observation: Observation
+    because: str
+
+
+@dataclass(slots=True)
+class Selection:
+    """The candidates of the last attempt, the winner, and the losers with reasons."""
+
+    winner: Observation | None = None
+    candidates: list[Observation] = field(default_factory=list)
+    rejected: list[Rejected] = field(default_factory=list)
+    success: Observation | None = None
+    attempt_starts: list[Observation] = field(default_factory=list)
+    after_success: list[Observation] = field(default_factory=list)
+
+
+def level(observation: Observation) -> float:
+    """Return how shallow an observation is: 0 is hardware, larger explains less."""
+    kind = leaves()[observation.leaf].kind if observation.leaf else Kind.ROOT
+    return _LEVEL[observation.tier] + _DEEPER_PENALTY[kind]
+
+
+def beats(case: Case, weights: dict[str, Rule], a: Observation, b: Observation) -> bool:
+    """Tell whether `a` is the better first fault than `b`."""
+    level_a, level_b = level(a), level(b)
+    if abs(level_a - level_b) < 1.0:
+        heavier = _heavier(weights, a, b)
+        if heavier is not None and _close(case, a, b):
+            return heavier
+        return case.before(a, b)
+    deeper, shallower = (a, b) if level_a < level_b else (b, a)
+    gap = case.seconds_between(shallower, deeper)
+    winner = shallower if gap is not None and gap > SLACK_S else deeper
+    return winner is a
+
+
+def _heavier(rules: dict[str, Rule], a: Observation, b: Observation) -> bool | None:
+    """Several Xids of one GPU within seconds: the vendor's order says which is the fault."""
+    if "pci" not in a.fields or "pci" not in b.fields or a.fields["pci"] != b.fields["pci"]:
+        return None
+    weight_a = rules[a.rule_id].weight if a.rule_id in rules else 0
+    weight_b = rules[b.rule_id].weight if b.rule_id in rules else 0
+    return None if weight_a == weight_b else weight_a > weight_b
+
+
+def _close(case: Case, a: Observation, b: Observation) -> bool:
+    own_a, own_b = a.line.time, b.line.time
+    if own_a is not None and own_b is not None and a.line.clock == b.line.clock:
+        return abs(own_a - own_b) < 30.0
+    gap = case.seconds_between(a, b)
+    return gap is None or abs(gap) < 30.0
+
+
+def select(case: Case, rules: dict[str, Rule]) -> Selection:
+    """Return the first fault of the last attempt, or a selection without a winner."""
+    result = Selection()
+    result.attempt_starts = [o for o in case.observations if o.rule_id == "attempt-restart"]
+    in_last = _last_attempt(case, result)
+    result.success = _final_success(case, in_last)
+    for observation in in_last:
+        if observation.role is not Role.INITIATING:
+            continue
+        if result.success is not None and not case.before(observation, result.success):
+            if observation.leaf not in _AFTER_SUCCESS:
+                result.after_success.append(observation)
+                continue
+        elif result.success is not None:
+            result.rejected.append(Rejected(observation, "the run completed after it"))
+            continue
+        if survived(case, observation):
+            result.rejected.append(Rejected(observation, "training went on after it"))
+            continue
+        result.candidates.append(observation)
+    winner: Observation | None = None
+    for candidate in result.candidates:
+        if winner is None or beats(case, rules, candidate, winner):
+            winner = candidate
+    result.winner = winner
+    if winner is not None:
+        seen = {winner.leaf}
+        for candidate in result.candidates:
+            if candidate.leaf not in seen:
+                seen.add(candidate.leaf)
+                result.rejected.append(Rejected(candidate, _because(case, winner, candidate)))
+    return result
+
+
+def _because(case: Case, winner: Observation, loser: Observation) -> str:
+    later = case.before(winner, loser)
+    if level(winner) + 1.0 <= level(loser):
+        return "explained by the deeper fault" + (" before it" if later else "")
+    return "came later" if later else "not as deep as the first fault"
+
+
+def _last_attempt(case: Case, result: Selection) -> list[Observation]:
+    """Keep what belongs to the last start of the job: an earlier attempt was already recovered."""
+    attempts = [v.origin.attempt for v in case.views if v.origin.attempt is not None]
+    last = max(attempts, default=None)
+    kept = []
+    for observation in case.observations:
+        view = case.view(observation.line)
+        if last is not None and view.origin.attempt is not None and view.origin.attempt < last:
+            continue
+        cut = max(
+            (o.line.number for o in result.attempt_starts if o.line.file == observation.line.file), default=0
+        )
+        if observation.line.number < cut:
+            continue
+        kept.append(observation)
+    return kept
+
+
+def _final_success(case: Case, observations: list[Observation]) -> Observation | None:
+    """Return the last success marker, unless training went on behind it."""
+    markers = [o for o in observations if o.role is Role.SUCCESS]
+    if not markers:
+        return None
+    last = markers[-1]
+    if survived(case, last, steps=3):
+        return None
+    # The first marker of the final stretch: what comes between the markers is teardown as well.
+    final = [m for m in markers if not survived(case, m, steps=3)]
+    return final[0]

@@ -1,0 +1,162 @@
+"""What to conclude when nothing but symptoms is there: time-outs, lost peers, exits.
+
+The leaf is what the evidence carries and no more: a rank that is behind with evidence of what it
+did is slow, a rank that ran another operation diverged, and a time-out on all ranks alike stays
+unexplained.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from rerail.domain.diagnosis import Status
+from rerail.domain.evidence import LogLine, Observation, Role
+from rerail.knowledge_base.causality.case import Case
+from rerail.knowledge_base.causality.collectives import Collectives
+from rerail.knowledge_base.causality.exits import ExitFact
+from rerail.knowledge_base.causality.joins import Joins
+from rerail.knowledge_base.causality.progress import survived
+
+_PEER = re.compile(
+    r"(?:closed by remote peer|Connection closed by peer|closed by peer|remote peer|Broken pipe.{0,40}peer)\s*:?\s*\[?(?P<peer>[A-Za-z][\w.-]*|\d+\.\d+\.\d+\.\d+)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Conclusion:
+    """A cause concluded from symptoms."""
+
+    leaf: str
+    line: LogLine
+    status: Status
+    why: str
+    ranks: tuple[int, ...] = ()
+    nodes: tuple[str, ...] = ()
+    action: str | None = None
+
+
+def from_collectives(case: Case, joins: Joins, found: Collectives) -> Conclusion | None:
+    """Conclude from collective time-outs."""
+    if found.first is None and not found.named:
+        return None
+    suspects = tuple(found.suspects[:16])
+    activity = last_activity(case, found)
+    first_line = found.first.line if found.first else None
+    if found.divergent:
+        odd = [t for t in found.timeouts if t.rank in found.divergent]
+        line = odd[0].line if odd else first_line
+        assert line is not None
+        return Conclusion("rank_divergence", line, Status.SUPPORTED, found.describe(), suspects)
+    if activity is not None:
+        ranks = (activity.line.rank,) if activity.line.rank is not None else suspects
+        early = activity.rule_id == "activity-finished-early"
+        if early:
+            why = "this rank ended its loop while the others still expect it in the collective"
+            return Conclusion("rank_divergence", activity.line, Status.SUPPORTED, why, ranks)
+        why = "this was still going on when the others gave up waiting"
+        return Conclusion("nccl_slow_rank_timeout", activity.line, Status.SUPPORTED, why, ranks)
+    line = first_line
+    if line is None:
+        return None
+    return Conclusion(
+        "nccl_timeout_unexplained",
+        line,
+        Status.SUPPORTED if suspects else Status.HYPOTHESIS,
+        found.describe(),
+        suspects,
+    )
+
+
+def last_activity(case: Case, found: Collectives) -> Observation | None:
+    """Return what a rank was busy with when the others began to wait, or None.
+
+    It must lie before the first time-out, no training step may follow it, and it must not be the
+    work of a rank that itself sat in the collective.
+    """
+    first = found.first
+    if first is None:
+        return None
+    best: Observation | None = None
+    for observation in case.observations:
+        if not observation.rule_id.startswith("activity-"):
+            continue
+        line = observation.line
+        if not _earlier(case, line, first.line):
+            continue
+        early = observation.rule_id == "activity-finished-early"
+        if line.rank is not None and line.rank in found.victims and not early:
+            continue
+        if found.behind and line.rank is not None and line.rank not in found.behind:
+            continue
+        if survived(case, observation, steps=2 if not early else 50):
+            continue
+        if early and line.rank is not None and line.rank in found.victims:
+            continue
+        if best is None or (best.rule_id, best.line.rank) != (observation.rule_id, line.rank):
+            best = observation
+    return best
+
+
+def _earlier(case: Case, a: LogLine, b: LogLine) -> bool:
+    if a.file == b.file:
+        return a.number < b.number
+    time_a, time_b = case.near_time(a), case.near_time(b)
+    return time_a is None or time_b is None or time_a <= time_b
+
+
+def from_exit(case: Case, fact: ExitFact) -> Conclusion | None:
+    """Conclude from the first odd exit alone."""
+    code = fact.code
+    ranks = (fact.rank,) if fact.rank is not None else ()
+    nodes = (fact.node,) if fact.node else ()
+    if code in (-9, 137):
+        return Conclusion(
+            "process_killed_unexplained", fact.line, Status.SUPPORTED,
+            "killed with SIGKILL; no out-of-memory line and no scheduler reason was found", ranks, nodes,
+        )  # fmt: skip
+    if code in (-11, 139, -4, 132, -8, 136, -7, 135, -6, 134):
+        name = {11: "SIGSEGV", 139: "SIGSEGV", 4: "SIGILL", 132: "SIGILL", 8: "SIGFPE", 136: "SIGFPE",
+                7: "SIGBUS", 135: "SIGBUS", 6: "SIGABRT", 134: "SIGABRT"}[abs(code)]  # fmt: skip
+        return Conclusion(
+            "process_segfault", fact.line, Status.SUPPORTED,
+            f"the process died of {name} in native code and printed no reason", ranks, nodes,
+        )  # fmt: skip
+    if code in (-15, 143, -2, -1, 130, 129):
+        return Conclusion(
+            "job_cancelled_or_hangup", fact.line, Status.SUPPORTED,
+            "stopped by a signal from outside the job", (), (),
+        )  # fmt: skip
+    if code == 127 or code == 126:
+        return Conclusion(
+            "scheduler_launch_failure", fact.line, Status.SUPPORTED,
+            f"exit code {code}: the command was not found or cannot be run", ranks, nodes,
+        )  # fmt: skip
+    return Conclusion(
+        "process_exit_unexplained", fact.line, Status.SUPPORTED,
+        f"exit code {code} and no trace of why", ranks, nodes,
+    )  # fmt: skip
+
+
+def from_lost_peer(case: Case, joins: Joins) -> Conclusion | None:
+    """Conclude from connections that broke: the peer that all others name is gone."""
+    peers: dict[str, LogLine] = {}
+    first: LogLine | None = None
+    for observation in case.observations:
+        if observation.role is not Role.CASCADE:
+            continue
+        first = first or observation.line
+        match = _PEER.search(observation.line.text)
+        peer = observation.fields.get("peer") or (match["peer"] if match else None)
+        if peer:
+            peers.setdefault(peer.split("<")[0].split(":")[0].strip("[]"), observation.line)
+    named = {p: line for p, line in peers.items() if p and not p.startswith("127.")}
+    if len(named) == 1 and first is not None:
+        peer, line = next(iter(named.items()))
+        if line.node != peer:
+            return Conclusion(
+                "node_crash", line, Status.HYPOTHESIS,
+                f"all that is known is that {peer} closed its connections; it left no line of its own",
+                (), (peer,), "restart_and_exclude_suspect_node",
+            )  # fmt: skip
+    return None

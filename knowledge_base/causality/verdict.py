@@ -1,0 +1,330 @@
+"""The verdict: first fault, status and leaf, in the order of evidence of the taxonomy.
+
+1. A completed run makes what follows teardown. 2. The deepest, earliest initiating line that
+training did not survive. 3. What the time-outs say of their culprit. 4. Lost peers and odd exits.
+5. Numbers. 6. Nothing: no failure if the job moved to its end, else inconclusive.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rerail.domain.diagnosis import Outcome, Status
+from rerail.domain.evidence import LogLine, Observation, Role, Tier
+from rerail.knowledge_base.causality import collectives, exits, joins, numeric, select, symptoms
+from rerail.knowledge_base.causality.case import Case
+from rerail.knowledge_base.causality.progress import LastStep, last_step
+from rerail.knowledge_base.rules import Rule
+from rerail.knowledge_base.taxonomy import NO_FAILURE, Kind, leaves
+
+CANCELLED = "slurm-step-cancelled"
+
+
+@dataclass(slots=True)
+class Verdict:
+    """Everything the analysis concluded, before it is put into words."""
+
+    outcome: Outcome
+    status: Status
+    leaf: str | None
+    line: LogLine | None = None
+    why: str = ""
+    rule: Rule | None = None
+    observation: Observation | None = None
+    ranks: list[int] = field(default_factory=list)
+    nodes: list[str] = field(default_factory=list)
+    pci: str | None = None
+    gpu: int | None = None
+    action: str | None = None
+    selection: select.Selection = field(default_factory=select.Selection)
+    collectives: collectives.Collectives | None = None
+    exits: list[exits.ExitFact] = field(default_factory=list)
+    numeric: list[numeric.NumericFinding] = field(default_factory=list)
+    joins: joins.Joins = field(default_factory=joins.Joins)
+    last: LastStep | None = None
+
+
+def judge(case: Case, rules: dict[str, Rule]) -> Verdict:
+    """Return the verdict on a case; pure, and never raises on any evidence."""
+    identities = joins.build(case)
+    selection = select.select(case, rules)
+    facts = _last_attempt_exits(case, selection, exits.collect(case, identities))
+    verdict = Verdict(
+        Outcome.INCONCLUSIVE,
+        Status.UNKNOWN,
+        None,
+        selection=selection,
+        joins=identities,
+        exits=facts,
+        last=last_step(case),
+        collectives=collectives.analyse(case, identities),
+    )
+    for step in (_completed, _initiating, _timeouts, _peers, _died, _stopped, _numbers):
+        if step(case, rules, verdict):
+            return verdict
+    _nothing(case, verdict)
+    return verdict
+
+
+def _last_attempt_exits(
+    case: Case, selection: select.Selection, facts: list[exits.ExitFact]
+) -> list[exits.ExitFact]:
+    cuts = {o.line.file: o.line.number for o in selection.attempt_starts}
+    return [f for f in facts if f.line.number > cuts.get(f.line.file, 0)]
+
+
+def _completed(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
+    """The run finished: either nothing happened, or only its teardown failed."""
+    success = verdict.selection.success
+    if success is None:
+        return False
+    if verdict.selection.candidates:
+        return False
+    if not case.before(success, _last_observation(case, success)):
+        bad: list[LogLine] = []
+    else:
+        bad = _bad_teardown(case, verdict, success)
+    verdict.observation = success
+    verdict.rule = rules.get(success.rule_id)
+    if bad:
+        verdict.outcome, verdict.status = Outcome.NO_FAILURE, Status.ESTABLISHED
+        verdict.leaf, verdict.line = "teardown_hang_or_abort", bad[0]
+        verdict.why = "the run had completed before it; only its teardown failed"
+        verdict.action = "no_action_results_complete"
+    else:
+        verdict.outcome, verdict.status, verdict.leaf = Outcome.NO_FAILURE, Status.ESTABLISHED, NO_FAILURE
+        verdict.why = "the run reports its completion"
+        verdict.action = "none"
+    return True
+
+
+def _last_observation(case: Case, default: Observation) -> Observation:
+    return case.observations[-1] if case.observations else default
+
+
+def _bad_teardown(case: Case, verdict: Verdict, success: Observation) -> list[LogLine]:
+    """Return lines behind the success marker that tell of an abort, a crash or a killed hang."""
+    bad = [
+        o.line
+        for o in verdict.selection.after_success
+        if o.tier not in (Tier.GENERIC,) and not o.fields.get("thread")
+    ]
+    for fact in verdict.exits:
+        later = fact.line.file != success.line.file or fact.line.number > success.line.number
+        if later and fact.code not in (0, 143, -15, 1):
+            bad.append(fact.line)
+    abort = [o.line for o in verdict.selection.after_success if o.line in bad]
+    return abort or bad
+
+
+def _initiating(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
+    """A line that can be a first fault was found."""
+    winner = verdict.selection.winner
+    if winner is None or winner.leaf is None:
+        return False
+    kind = leaves()[winner.leaf].kind
+    if kind is Kind.SYMPTOM and verdict.collectives is not None:
+        return False
+    if winner.tier is Tier.GENERIC and _victims_exception(case, verdict, winner):
+        return False
+    verdict.outcome = Outcome.FAILURE
+    verdict.leaf, verdict.line, verdict.observation = winner.leaf, winner.line, winner
+    verdict.rule = rules.get(winner.rule_id)
+    verdict.action = winner.action
+    verdict.status = _status(case, verdict, winner, kind)
+    _localise(case, verdict, winner)
+    return True
+
+
+def _victims_exception(case: Case, verdict: Verdict, winner: Observation) -> bool:
+    """A generic exception on ranks that had already timed out is what the time-out raised."""
+    found = verdict.collectives
+    if found is None or found.first is None:
+        return False
+    first = found.first
+    if winner.line.rank is None or winner.line.rank not in found.victims:
+        return False
+    mine = next((t for t in found.timeouts if t.rank == winner.line.rank), first)
+    return mine.line.file == winner.line.file and mine.line.number < winner.line.number
+
+
+def _status(case: Case, verdict: Verdict, winner: Observation, kind: Kind) -> Status:
+    rivals = [
+        c
+        for c in verdict.selection.candidates
+        if c.leaf != winner.leaf and abs(select.level(c) - select.level(winner)) < 1.0
+    ]
+    if kind is Kind.ROOT and winner.tier is not Tier.GENERIC:
+        contested = [r for r in rivals if (gap := case.seconds_between(winner, r)) is not None and abs(gap) < 1.0
+                     and r.line.label != winner.line.label]  # fmt: skip
+        return Status.SUPPORTED if contested else Status.ESTABLISHED
+    return Status.SUPPORTED
+
+
+def _localise(case: Case, verdict: Verdict, winner: Observation) -> None:
+    """Say which rank, node and GPU, as far as the evidence ties them to the line."""
+    fields, line = winner.fields, winner.line
+    identity = None
+    if fields.get("pid"):
+        identity = verdict.joins.by_pid.get(int(fields["pid"]))
+    verdict.pci = fields.get("pci")
+    if verdict.pci and (identity is None or identity.rank is None):
+        by_pci = joins.find_pci(verdict.joins, verdict.pci, line.node)
+        identity = by_pci or identity
+    rank = _int(fields.get("rank"))
+    if rank is None and identity is not None:
+        rank = identity.rank if identity.rank is not None else None
+        if rank is None and identity.local_rank is not None:
+            rank = _rank_from_local(case, verdict, identity.local_rank, winner)
+    if rank is None:
+        rank = line.rank
+    node = fields.get("node") or line.node or (identity.node if identity else None)
+    gpu = _int(fields.get("gpu"))
+    if gpu is None and identity is not None:
+        gpu = identity.gpu if identity.gpu is not None else identity.local_rank
+    same = {
+        o.line.rank
+        for o in verdict.selection.candidates
+        if o.leaf == winner.leaf and o.line.rank is not None
+    }
+    if rank is None and winner.tier is Tier.HARDWARE:
+        rank = _rank_that_felt_it(case, verdict, winner)
+    everywhere = len(same) >= 3 and rank in same and not verdict.pci
+    verdict.gpu = gpu
+    if rank is not None and not everywhere:
+        verdict.ranks = [rank]
+    if node is None and rank is not None:
+        node = verdict.joins.node_of_rank.get(rank)
+    if node is None:
+        node = _node_from_exits(verdict, rank)
+    if node is not None:
+        verdict.nodes = [node]
+
+
+def _rank_from_local(case: Case, verdict: Verdict, local: int, winner: Observation) -> int | None:
+    """A local rank is a rank when the job has one node, as its own labels show."""
+    if local in verdict.joins.ranks_seen and len(verdict.joins.nodes_seen) <= 1:
+        return local
+    return None
+
+
+def _rank_that_felt_it(case: Case, verdict: Verdict, winner: Observation) -> int | None:
+    """The only rank that printed a device error right after a hardware line sat on that device."""
+    felt = {
+        o.line.rank
+        for o in case.observations
+        if o.line.rank is not None
+        and o.tier in (Tier.LIBRARY, Tier.HARDWARE, Tier.APPLICATION)
+        and o is not winner
+        and ("CUDA" in o.line.text or "uncorrectable" in o.line.text or "Cuda failure" in o.line.text)
+    }
+    return felt.pop() if len(felt) == 1 else None
+
+
+def _node_from_exits(verdict: Verdict, rank: int | None) -> str | None:
+    """The node whose task ended first and alone; later tasks were torn down."""
+    named = [f for f in verdict.exits if f.node and f.code not in (-15, 143)]
+    if rank is not None:
+        mine = [f for f in named if f.rank == rank]
+        named = mine or named
+    nodes = {f.node for f in named}
+    return named[0].node if len(nodes) == 1 else None
+
+
+def _int(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdigit() else None
+
+
+def _timeouts(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
+    found = verdict.collectives
+    if found is None:
+        return False
+    odd = exits.first_odd([f for f in verdict.exits if f.code not in (-6, 134, 1)])
+    if odd is not None and odd.code in (-9, -11, -7, 137, 139, 135) and not found.divergent:
+        # A process that died of a signal is why the others waited.
+        conclusion = symptoms.from_exit(case, odd)
+    else:
+        conclusion = symptoms.from_collectives(case, verdict.joins, found)
+    return _take(verdict, conclusion, Outcome.FAILURE)
+
+
+def _peers(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
+    odd = exits.first_odd(verdict.exits)
+    if odd is not None and odd.code not in (1, -6, 134, -15, 143):
+        return False
+    return _take(verdict, symptoms.from_lost_peer(case, verdict.joins), Outcome.FAILURE)
+
+
+def _died(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
+    odd = exits.first_odd(verdict.exits)
+    if odd is None or odd.code in (-15, 143, -2, -1):
+        return False
+    return _take(verdict, symptoms.from_exit(case, odd), Outcome.FAILURE)
+
+
+def _stopped(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
+    """Nothing failed before somebody stopped the job."""
+    for observation in case.observations:
+        if observation.rule_id == CANCELLED and not case.with_role(Role.CASCADE):
+            verdict.observation, verdict.rule = observation, rules.get(observation.rule_id)
+            return _take(
+                verdict,
+                symptoms.Conclusion(
+                    "job_cancelled_or_hangup", observation.line, Status.SUPPORTED,
+                    "the scheduler gives no reason and nothing failed before: somebody cancelled it",
+                    (), (), "no_action_user_stop",
+                ),
+                Outcome.FAILURE,
+            )  # fmt: skip
+    odd = exits.first_odd(verdict.exits)
+    if odd is not None:
+        return _take(verdict, symptoms.from_exit(case, odd), Outcome.FAILURE)
+    cascade = case.with_role(Role.CASCADE)
+    cascade = [o for o in cascade if not select.survived(case, o)]
+    if cascade and verdict.selection.success is None:
+        verdict.line = cascade[0].line
+        verdict.outcome, verdict.status = Outcome.INCONCLUSIVE, Status.HYPOTHESIS
+        verdict.leaf = None
+        verdict.why = "only consequences are in the evidence; the fault that caused them is not"
+        return True
+    return False
+
+
+def _numbers(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
+    verdict.numeric = numeric.analyse(case)
+    if not verdict.numeric:
+        return False
+    first = verdict.numeric[0]
+    verdict.outcome, verdict.status = Outcome.FAILURE, Status.SUPPORTED
+    verdict.leaf, verdict.line, verdict.why = first.leaf, first.line, first.what
+    verdict.ranks = [first.rank] if first.rank is not None and first.leaf == "loss_nan" else []
+    return True
+
+
+def _take(verdict: Verdict, conclusion: symptoms.Conclusion | None, outcome: Outcome) -> bool:
+    if conclusion is None:
+        return False
+    verdict.outcome, verdict.status, verdict.leaf = outcome, conclusion.status, conclusion.leaf
+    verdict.line, verdict.why = conclusion.line, conclusion.why
+    verdict.ranks, verdict.nodes = list(conclusion.ranks), list(conclusion.nodes)
+    verdict.action = conclusion.action
+    if not verdict.nodes:
+        nodes = {verdict.joins.node_of_rank.get(r) for r in verdict.ranks} - {None}
+        verdict.nodes = sorted(n for n in nodes if n)
+    return True
+
+
+def _nothing(case: Case, verdict: Verdict) -> None:
+    """No error, no odd exit, no odd number."""
+    started = any(o.rule_id == "ok-mlperf-run-start" for o in case.observations)
+    if started:
+        verdict.why = "the run announces its start and never its end, and no error was printed"
+        verdict.line = verdict.last.line if verdict.last else None
+        return
+    moved = verdict.last is not None
+    if moved:
+        verdict.outcome, verdict.status, verdict.leaf = Outcome.NO_FAILURE, Status.SUPPORTED, NO_FAILURE
+        verdict.why = "training moves on to the last line and nothing failed"
+        verdict.action = "none"
+        return
+    verdict.why = "no error, no exit and no training step was found"

@@ -1,0 +1,289 @@
+"""Puts a verdict into the words and records that people and programs read."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from datetime import UTC, datetime
+
+from rerail.domain.diagnosis import (
+    Action, Attempt, Consequence, Cost, Diagnosis, Evidence, FirstFault, GpuRef, Missing, Outcome,
+    Recovery, RuledOut, Suspects, Targets,
+)  # fmt: skip
+from rerail.domain.evidence import LogLine, Observation, Role
+from rerail.knowledge_base.causality.case import Case
+from rerail.knowledge_base.causality.missing import missing
+from rerail.knowledge_base.causality.verdict import Verdict
+from rerail.knowledge_base.taxonomy import NO_FAILURE, leaves
+
+MAX_TEXT = 600
+_NODE_CATEGORIES = frozenset(
+    {
+        "hardware_gpu", "gpu_memory_ecc", "nvlink_nvswitch", "network", "host_os", "storage",
+        "scheduler_preemption", "container_driver", "nccl_communication", "numerical", "framework", "fail_slow",
+    }
+)  # fmt: skip
+
+
+def to_diagnosis(case: Case, verdict: Verdict, *, elapsed_s: float = 0.0) -> Diagnosis:
+    """Return the diagnosis that contracts.md describes."""
+    leaf = leaves().get(verdict.leaf or "")
+    suspects = _suspects(verdict)
+    evidence, ruled_out = _evidence(case, verdict)
+    return Diagnosis(
+        outcome=verdict.outcome,
+        status=verdict.status,
+        failure_type=verdict.leaf,
+        category=leaf.category if leaf else (NO_FAILURE if verdict.leaf == NO_FAILURE else None),
+        layer=leaf.layer if leaf and verdict.outcome is Outcome.FAILURE else None,
+        summary=_summary(case, verdict),
+        first_fault=_first_fault(case, verdict),
+        suspects=suspects,
+        evidence=evidence,
+        consequences=_consequences(case, verdict),
+        ruled_out=ruled_out,
+        missing=[Missing(what=m.what, how_to_get=m.how_to_get) for m in missing(case, verdict)],
+        recovery=_recovery(verdict, suspects),
+        cost=_cost(case, verdict),
+        attempts=_attempts(case, verdict),
+        progress=_progress(verdict),
+        elapsed_s=round(elapsed_s, 3),
+    )
+
+
+def iso(seconds: float | None) -> str | None:
+    """Return seconds since the epoch as ISO 8601 in UTC."""
+    if seconds is None or not 0 <= seconds < 4e9:
+        return None
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _first_fault(case: Case, verdict: Verdict) -> FirstFault | None:
+    if verdict.line is None or verdict.outcome is Outcome.NO_FAILURE and verdict.leaf == NO_FAILURE:
+        return None
+    line = verdict.line
+    return FirstFault(
+        file=line.file,
+        line=line.number,
+        text=line.text[:MAX_TEXT],
+        time=iso(case.time(line)),
+        rank=verdict.ranks[0] if len(verdict.ranks) == 1 else line.rank,
+        node=verdict.nodes[0] if len(verdict.nodes) == 1 else line.node,
+        gpu=verdict.gpu,
+        rule=verdict.observation.rule_id if verdict.observation else None,
+    )
+
+
+def _suspects(verdict: Verdict) -> Suspects:
+    if verdict.outcome is not Outcome.FAILURE:
+        return Suspects()
+    leaf = leaves().get(verdict.leaf or "")
+    nodes = verdict.nodes if leaf and leaf.category in _NODE_CATEGORIES else []
+    gpus = []
+    node = nodes[0] if nodes else None
+    if verdict.pci:
+        gpus.append(GpuRef(node=node, gpu=verdict.pci))
+    if verdict.gpu is not None:
+        gpus.append(GpuRef(node=node, gpu=verdict.gpu))
+    return Suspects(ranks=verdict.ranks, nodes=nodes, gpus=gpus)
+
+
+def _summary(case: Case, verdict: Verdict) -> str:
+    leaf = leaves().get(verdict.leaf or "")
+    if verdict.outcome is Outcome.NO_FAILURE:
+        if leaf is not None:
+            return f"No failure of the run: it completed, then its teardown failed. {_last(verdict)}".strip()
+        return f"No failure found: {verdict.why}. {_last(verdict)}".strip()
+    if leaf is None:
+        return f"No verdict: {verdict.why}. {_last(verdict)}".strip()
+    where = _where(verdict)
+    text = f"{leaf.meaning}{where}"
+    detail = verdict.why or (verdict.rule.note if verdict.rule else "")
+    if detail and "{" not in detail:
+        text += f": {detail}"
+    text = text.rstrip(".") + "."
+    cascade = len(case.with_role(Role.CASCADE))
+    if cascade:
+        text += f" {cascade} further line{'s' if cascade > 1 else ''} of other ranks or layers {'are' if cascade > 1 else 'is a'} consequence{'s' if cascade > 1 else ''}."
+    return text
+
+
+def _where(verdict: Verdict) -> str:
+    parts = []
+    if verdict.gpu is not None or verdict.pci:
+        parts.append(f"GPU {verdict.pci or verdict.gpu}")
+    if verdict.ranks:
+        parts.append(("rank " if len(verdict.ranks) == 1 else "ranks ") + ", ".join(map(str, verdict.ranks[:8])))
+    if verdict.nodes:
+        parts.append(", ".join(verdict.nodes[:4]))
+    return f" ({'; '.join(parts)})" if parts else ""
+
+
+def _last(verdict: Verdict) -> str:
+    if verdict.last is None or verdict.last.step is None:
+        return ""
+    return f"Last step seen: {verdict.last.step}."
+
+
+def _evidence(case: Case, verdict: Verdict) -> tuple[list[Evidence], list[RuledOut]]:
+    found: list[Evidence] = []
+    taken: dict[tuple[str, int], str] = {}
+
+    def cite(line: LogLine, role: str, rule: str | None) -> str:
+        key = (line.file, line.number)
+        if key in taken:
+            return taken[key]
+        name = f"E{len(found) + 1}"
+        taken[key] = name
+        found.append(
+            Evidence.model_validate(
+                {
+                    "id": name, "file": line.file, "line": line.number, "text": line.text[:MAX_TEXT], "role": role,
+                    "time": iso(case.time(line)), "rank": line.rank, "node": line.node, "rule": rule,
+                }
+            )
+        )  # fmt: skip
+        return name
+
+    if verdict.outcome is Outcome.NO_FAILURE:
+        if verdict.observation is not None:
+            cite(verdict.observation.line, "context", verdict.observation.rule_id)
+        if verdict.line is not None:
+            cite(verdict.line, "teardown", None)
+    elif verdict.line is not None:
+        cite(verdict.line, "initiating", verdict.observation.rule_id if verdict.observation else None)
+    for line in (verdict.observation.lines if verdict.observation else ())[-3:]:
+        if verdict.outcome is Outcome.FAILURE:
+            cite(line, "context", None)
+    same = [
+        c for c in verdict.selection.candidates
+        if verdict.outcome is Outcome.FAILURE and c.leaf == verdict.leaf and c is not verdict.observation
+    ]  # fmt: skip
+    for observation in same[:3]:
+        cite(observation.line, "context", observation.rule_id)
+    if verdict.collectives and verdict.collectives.first and verdict.outcome is not Outcome.NO_FAILURE:
+        cite(verdict.collectives.first.line, "cascade", "nccl-watchdog-timeout")
+    seen_rules: set[str] = set()
+    for role in (Role.CASCADE, Role.TEARDOWN):
+        for observation in case.with_role(role):
+            if observation.rule_id not in seen_rules and len(seen_rules) < 8:
+                seen_rules.add(observation.rule_id)
+                cite(observation.line, str(role), observation.rule_id)
+    if verdict.last is not None and verdict.outcome is not Outcome.NO_FAILURE:
+        cite(verdict.last.line, "context", None)
+    ruled_out = []
+    for rejected in verdict.selection.rejected[:12]:
+        leaf = rejected.observation.leaf
+        if leaf is None or leaf == verdict.leaf or any(r.failure_type == leaf for r in ruled_out):
+            continue
+        name = cite(rejected.observation.line, "context", rejected.observation.rule_id)
+        ruled_out.append(RuledOut(failure_type=leaf, because=rejected.because, evidence=[name]))
+    return found, ruled_out
+
+
+def _consequences(case: Case, verdict: Verdict) -> list[Consequence]:
+    if verdict.outcome is Outcome.NO_FAILURE and verdict.leaf == NO_FAILURE:
+        return []
+    groups: dict[str, list[Observation]] = defaultdict(list)
+    for observation in case.observations:
+        loser = observation in verdict.selection.candidates and observation.leaf != verdict.leaf
+        if observation.role in (Role.CASCADE, Role.TEARDOWN) or loser:
+            groups[observation.leaf or observation.rule_id].append(observation)
+    result = []
+    for name, items in groups.items():
+        ranks = sorted({o.line.rank for o in items if o.line.rank is not None})
+        count = max(len(items), sum(case.counts.get(r, 0) for r in {o.rule_id for o in items}))
+        result.append(Consequence(failure_type=name, count=count, ranks=ranks, what=items[0].line.message[:160].strip()))
+    return sorted(result, key=lambda c: -c.count)
+
+
+def _recovery(verdict: Verdict, suspects: Suspects) -> Recovery:
+    if verdict.outcome is Outcome.INCONCLUSIVE:
+        action = Action.HEALTH_TESTS if verdict.leaf else Action.PAGE_HUMAN
+        return Recovery(action=action, reason=f"the cause is not known: {verdict.why}")
+    leaf = leaves().get(verdict.leaf or "")
+    action = Action(verdict.action) if verdict.action else leaf.action if leaf else Action.NONE
+    reason = verdict.why or (leaf.meaning if leaf else "")
+    on_nodes = action in (Action.DRAIN_NODE, Action.EXCLUDE_NODE, Action.HEALTH_TESTS)
+    return Recovery(
+        action=action,
+        targets=Targets(nodes=suspects.nodes if on_nodes else [], ranks=suspects.ranks if on_nodes else []),
+        reason=reason,
+    )
+
+
+def _cost(case: Case, verdict: Verdict) -> Cost:
+    if verdict.outcome is not Outcome.FAILURE or verdict.line is None:
+        return Cost()
+    began = case.near_time(verdict.line)
+    if verdict.collectives is not None and verdict.collectives.started is not None:
+        began = min(began, verdict.collectives.started) if began is not None else verdict.collectives.started
+    ended = None
+    for view in case.views:
+        for number in reversed(view.numbers[-50:]):
+            line = view.line(number)
+            if line is not None and (time := case.time(line)) is not None:
+                ended = time if ended is None else max(ended, time)
+                break
+    gpus = verdict.joins.world_size or (len(verdict.joins.ranks_seen) or None)
+    idle = None
+    if began is not None and ended is not None and gpus and 0 <= ended - began < 30 * 86_400:
+        idle = round((ended - began) * gpus / 3600.0, 2)
+    return Cost(idle_gpu_hours=idle, lost_steps=_lost_steps(case, verdict))
+
+
+def _lost_steps(case: Case, verdict: Verdict) -> int | None:
+    if verdict.last is None or verdict.last.step is None:
+        return None
+    saved = [
+        int(o.fields["step"].replace(",", ""))
+        for o in case.observations
+        if o.rule_id.startswith("ok-checkpoint-saved") and o.fields.get("step", "").replace(",", "").isdigit()
+    ]
+    before = [step for step in saved if step <= verdict.last.step]
+    return verdict.last.step - max(before) if before else None
+
+
+def _attempts(case: Case, verdict: Verdict) -> list[Attempt]:
+    numbers = sorted({v.origin.attempt for v in case.views if v.origin.attempt is not None})
+    if not numbers and not verdict.selection.attempt_starts:
+        return []
+    if not numbers:
+        return _attempts_in_log(case, verdict)
+    result = []
+    for number in numbers:
+        steps = [
+            row.step
+            for view in case.views
+            if view.origin.attempt == number
+            for row in view.survey.steps
+            if row.step is not None
+        ]
+        ended = "last" if number == numbers[-1] else "restarted"
+        result.append(
+            Attempt(number=number, first_step=min(steps, default=None), last_step=max(steps, default=None), ended=ended)
+        )
+    return result
+
+
+def _attempts_in_log(case: Case, verdict: Verdict) -> list[Attempt]:
+    start = verdict.selection.attempt_starts[0]
+    cuts = [o.line.number for o in verdict.selection.attempt_starts if o.line.file == start.line.file]
+    rows = case.view(start.line).survey.steps
+    result = []
+    edges = [0, *cuts, 1 << 60]
+    for index in range(len(edges) - 1):
+        steps = [r.step for r in rows if r.step is not None and edges[index] < r.line <= edges[index + 1]]
+        ended = "last" if index == len(edges) - 2 else "restarted"
+        result.append(
+            Attempt(number=index, first_step=min(steps, default=None), last_step=max(steps, default=None), ended=ended)
+        )
+    return result
+
+
+def _progress(verdict: Verdict) -> dict[str, object]:
+    if verdict.last is None:
+        return {}
+    line = verdict.last.line
+    return {"last_step": verdict.last.step, "file": line.file, "line": line.number, "time": iso(verdict.last.time)}
+
+
