@@ -48,7 +48,7 @@ class Bocd:
         self.mean = np.repeat(centre[:, None], longest + 1, axis=1)
         self.beta = np.repeat(variance[:, None], longest + 1, axis=1)
         run = np.arange(longest + 1)
-        self.kappa = self.kappa0 + run
+        self.kappa: FloatArray = (self.kappa0 + run).astype(np.float64)
         alpha = self.alpha0 + run / 2
         self.alpha = alpha
         self.constant = np.array(

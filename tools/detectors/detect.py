@@ -54,13 +54,16 @@ def detect(
     events += slow
     events.sort(key=lambda event: (event.index, event.detected_at_step))
     outcome, reason = _outcome(series, events, episodes)
+    lost = float(sum(item.lost_s for item in episodes))
+    total = _total_s(series)
     return SeriesReport(
         name=series.name,
         rank=series.rank,
         outcome=outcome,
         events=tuple(events),
         episodes=tuple(episodes),
-        lost_s=float(sum(item.lost_s for item in episodes)),
+        lost_s=lost,
+        lost_share=lost / total if total > 0 else 0.0,
         n_steps=len(series),
         baseline_s=facts[0],
         noise=facts[1],
@@ -176,6 +179,11 @@ def _episodes(
     return found
 
 
+def _total_s(series: StepSeries) -> float:
+    times = np.where(series.step_time_s > 0, series.step_time_s, 0.0)
+    return float(np.sum(times[np.isfinite(times)] * stride(series)[np.isfinite(times)]))
+
+
 def _matters(item: Episode, series: StepSeries) -> bool:
     """Whether a slow phase is a fault of the run and not a hiccup.
 
@@ -186,8 +194,7 @@ def _matters(item: Episode, series: StepSeries) -> bool:
         return rows >= LEAST_OPEN
     if item.stage is not Stage.CONFIRMED:
         return False
-    total = float(np.nansum(series.step_time_s * stride(series)))
-    return rows >= LONG_ROWS or item.lost_s >= MATERIAL_SHARE * total
+    return rows >= LONG_ROWS or item.lost_s >= MATERIAL_SHARE * _total_s(series)
 
 
 def _outcome(

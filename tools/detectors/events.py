@@ -97,7 +97,8 @@ class Episode:
 class SeriesReport:
     """Everything `detect` found in one series.
 
-    `lost_s` is the time above the healthy level inside slow phases, brief ones included.
+    `lost_s` is the time above the healthy level inside slow phases, brief ones included, and
+    `lost_share` its share of all step time.
     `baseline_s` and `noise` (relative standard deviation) describe the healthy steps, NaN if none.
     """
 
@@ -107,6 +108,7 @@ class SeriesReport:
     events: tuple[Event, ...] = ()
     episodes: tuple[Episode, ...] = ()
     lost_s: float = 0.0
+    lost_share: float = 0.0
     n_steps: int = 0
     baseline_s: float = float("nan")
     noise: float = float("nan")
@@ -125,6 +127,7 @@ class SeriesReport:
             "events": [event.to_json() for event in self.events],
             "episodes": [{**asdict(item), "stage": str(item.stage)} for item in self.episodes],
             "lost_s": self.lost_s,
+            "lost_share": self.lost_share,
             "n_steps": self.n_steps,
             "baseline_s": baseline,
             "noise": noise,

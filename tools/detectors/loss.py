@@ -18,6 +18,7 @@ LEAST_LIMIT = 0.05  # log units above the level that may be a spike
 SIGMAS = 4.0
 ALARM = 2.5
 RECOVERED = 10  # rows under half the limit that end a spike
+KEPT = 500  # rows remembered while nothing happens
 LASTING = 200  # rows after which an unrecovered spike is a divergence
 
 
@@ -28,7 +29,7 @@ def find_loss_faults(
 
     After a restart (its row given) the level is learned anew.
     """
-    watch = _LossWatch(kind=EventKind.LOSS_SPIKE)
+    watch = LossWatch(kind=EventKind.LOSS_SPIKE)
     begin = set(restarts)
     usable = np.isfinite(loss)
     positive = bool((loss[usable] > 0).all())
@@ -46,32 +47,46 @@ def find_loss_faults(
     return watch.events
 
 
-class _LossWatch:
-    """Streaming state of the loss detector."""
+class LossWatch:
+    """Streams one loss: `take` per row, `finish` at the end, `events` in between.
 
-    def __init__(self, kind: EventKind) -> None:
+    The last rows are kept to find where a rise began.
+    """
+
+    def __init__(self, kind: EventKind = EventKind.LOSS_SPIKE) -> None:
         self.kind = kind
         self.events: list[Event] = []
+        self.open: tuple[int, int, float, int, float] | None = None
         self.restart()
 
     def restart(self) -> None:
+        """Judge what is open and learn the level anew: the job restarted."""
+        self.finish()
         self.rows: list[tuple[int, int, float]] = []
+        self.seen = 0
         self.level = math.nan
         self.noise = 0.01
         self.previous = math.nan
         self.score = 0.0
         self.since = -1
-        self.open: tuple[int, int, float, int, float] | None = None
+        self.open = None
         self.calm = 0
         self.peak = -math.inf
 
     @property
     def limit(self) -> float:
+        """Log units above the level that are out of the ordinary."""
         return max(LEAST_LIMIT, SIGMAS * self.noise)
 
     def take(self, row: int, step: int, value: float, height: float) -> None:
+        """Take one row: its number, step, loss, and loss on the scale that is watched (log)."""
         self.rows.append((row, step, value))
-        seen = len(self.rows)
+        self.seen += 1
+        seen = self.seen
+        if len(self.rows) > 2 * KEPT and self.open is None:
+            cut = len(self.rows) - KEPT
+            del self.rows[:cut]
+            self.since -= cut
         if seen == 1:
             self.level = self.previous = height
             return
@@ -83,8 +98,7 @@ class _LossWatch:
         wide = self.limit if seen > 10 else max(self.limit, 0.25)
         ratio = excess / wide
         if self.score == 0.0:
-            self.since = seen - 1
-            self.before = math.exp(self.level)
+            self.since = len(self.rows) - 1
         self.score = max(0.0, self.score + min(2.0, ratio - 0.5))
         if self.score >= ALARM:
             first = self._first_high()
@@ -97,7 +111,7 @@ class _LossWatch:
 
     def _first_high(self) -> int:
         """Return the position of the first row of the rise that the score saw."""
-        return min(self.since, len(self.rows) - 1)
+        return max(0, min(self.since, len(self.rows) - 1))
 
     def _median_before(self, first: int) -> float:
         values = [value for _, _, value in self.rows[max(0, first - 9) : first]]
@@ -157,6 +171,7 @@ class _LossWatch:
         else:
             kind, note = self.kind, "open at the end"
         self.events.append(_event(kind, begun_step, detected, before, self.peak, begun_row, note))
+        self.open = None
 
 
 def _event(
