@@ -28,6 +28,7 @@ _FORMS: tuple[tuple[str, re.Pattern[bytes]], ...] = (
     ("hf", re.compile(rb"\{'loss': (?P<loss>" + _VALUE + rb")")),
     ("hf_eval", re.compile(rb"\{'train/(?:batch_)?loss': (?P<loss>" + _VALUE + rb")")),
     ("mllog", re.compile(rb'"key": "(?:train_loss|loss)", "value": (?P<loss>' + _VALUE + rb")")),
+    ("mllog_rate", re.compile(rb'"key": "tracked_stats", "value": \{"throughput": (?P<tps>[\d.eE+-]+)')),
     ("tqdm", re.compile(rb"\| *(?P<step>\d+)/\d+ \[[\d:]+<[^,\]\n]{1,12}, +(?P<rate>[\d.]+)(?P<unit>s/it|it/s)")),
 )
 _LOSS = re.compile(
@@ -45,7 +46,7 @@ _SEC_FIELD = re.compile(rb"(?:\(sec: |, time = |\btime: )(?P<value>[\d.]+)")
 _GRAD = re.compile(rb"(?:grad(?:ient)?[ _]norm|gnorm)['\"]?\s*[:= ]\s*(" + _VALUE + rb")", re.IGNORECASE)
 _SCALE = re.compile(rb"loss[ _]scale['\"]?\s*[:= ]\s*(" + _NUMBER + rb")", re.IGNORECASE)
 _TPS = re.compile(rb"(?:\btps|tokens/s(?:ec)?|samples/s(?:ec(?:ond)?)?|imgs/s|throughput(?: per GPU \(TFLOP/s/GPU\))?)['\"]?\s*[:= ]\s*(" + _NUMBER + rb")", re.IGNORECASE)
-_SAMPLES = re.compile(rb'"(?:samples_count|step_num|iteration|step|iter)": ?(\d+)')
+_SAMPLES = re.compile(rb'"(?:step_num|samples_count|iteration|step|iter)": ?(\d+)')
 _EPOCH = re.compile(rb"(?:'epoch': |epoch[ :=\[]{1,3})([\d.]+)", re.IGNORECASE)
 _RANK = re.compile(rb"^\s*(?:\[(?:rank|default) ?(\d+)\]|(\d+): |\[\d+,(\d+)\]<)", re.IGNORECASE)
 
@@ -109,11 +110,15 @@ def _row(line: int, form: str, match: re.Match[bytes], text: bytes) -> StepRow:
     else:
         row.loss = _first(_LOSS, text)
     row.grad_norm = _first(_GRAD, text)
+    if b"valid" in text and re.search(rb"valid(?:ation)? loss", text):
+        row.form, row.loss = "evaluation", None
     row.loss_scale = _first(_SCALE, text)
     row.throughput = _first(_TPS, text)
     row.epoch = _first(_EPOCH, text)
     row.step_time = _step_time(form, groups, text)
-    if form == "mllog":
+    if groups.get("tps") is not None:
+        row.throughput = _float(groups["tps"])
+    if form in ("mllog", "mllog_rate"):
         samples = _SAMPLES.search(text)
         row.step = int(samples[1]) if samples else None
     label = _RANK.match(text)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rerail.domain.evidence import LogLine
 from rerail.knowledge_base.causality.case import Case
@@ -16,10 +17,17 @@ from rerail.knowledge_base.causality.progress import WEAK_FORMS
 from rerail.log_parsers.metrics import StepRow
 from rerail.log_parsers.view import LogView
 
+if TYPE_CHECKING:
+    from rerail.domain.series import FloatArray
+    from rerail.tools.detectors.events import SeriesReport
+
 MIN_ROWS = 5
 _EVAL = re.compile(
     r'"key": "eval_(?:accuracy|loss|error)", "value": (?P<value>[-\d.eE+]+)(?:.*?"metric": "(?P<metric>\w+)")?'
 )
+MATERIAL_RATE = 0.05
+"""Least share of the run's time that a slow phase in a throughput series must cost: a rate that is
+averaged over a block of steps counts the pauses between them (evaluation, checkpoints) as slowness."""
 SAME_EVALS = 3
 """Identical evaluation results in a row that no learning model gives."""
 
@@ -64,7 +72,7 @@ def _series(view: LogView, form: str, rank: int | None, rows: list[StepRow]) -> 
     if len(rows) < MIN_ROWS:
         return []
 
-    def column(name: str) -> np.ndarray | None:
+    def column(name: str) -> FloatArray | None:
         values = [getattr(row, name) for row in rows]
         if all(v is None for v in values):
             return None
@@ -104,7 +112,10 @@ def _series(view: LogView, form: str, rank: int | None, rows: list[StepRow]) -> 
                     f"the loss jumps from {event.before:.4g} to {event.after:.4g} at step {event.step} and does not come back",
                 )
             )
-    if report.outcome is SeriesOutcome.FAIL_SLOW:
+    slow = report.outcome is SeriesOutcome.FAIL_SLOW
+    if slow and column("step_time") is None and _lost_share(report, times) < MATERIAL_RATE:
+        slow = False
+    if slow:
         onset = next(
             (
                 e
@@ -127,6 +138,15 @@ def _series(view: LogView, form: str, rank: int | None, rows: list[StepRow]) -> 
     return found
 
 
+def _lost_share(report: SeriesReport, times: FloatArray | None) -> float:
+    if times is None:
+        return 0.0
+    lost = 0.0
+    for episode in report.episodes:
+        lost += sum(max(0.0, t - episode.before_s) for t in times[episode.first : episode.last] if t == t)
+    return lost / (sum(t for t in times if t == t) or 1.0)
+
+
 def _one_per_step(rows: list[StepRow]) -> list[StepRow]:
     """Several ranks or lines may print one step; the first of each run of equal steps stands."""
     kept: list[StepRow] = []
@@ -137,7 +157,7 @@ def _one_per_step(rows: list[StepRow]) -> list[StepRow]:
     return kept
 
 
-def _stamps(view: LogView, rows: list[StepRow]) -> object:
+def _stamps(view: LogView, rows: list[StepRow]) -> FloatArray | None:
     import numpy as np
 
     if len(rows) > 20_000:

@@ -10,7 +10,7 @@ from rerail.log_parsers.metrics import StepRow
 from rerail.log_parsers.view import LogView
 
 # Progress bars count images, shards and files too; they show life, not training steps.
-WEAK_FORMS = frozenset({"tqdm"})
+WEAK_FORMS = frozenset({"tqdm", "evaluation"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,13 @@ SLACK_S = 120.0
 _AFTER_SUCCESS = frozenset(
     {"disk_full_or_quota", "checkpoint_save_failure", "local_disk_failure", "shared_fs_error", "object_store_error"}
 )
+# Markers of the whole run; the others end a stage, and what fails behind a stage is a failure.
+_RUN_COMPLETE = frozenset(
+    {
+        "ok-mlperf-run-stop", "ok-mlperf-status", "ok-exit-code-zero", "ok-slurm-completed", "ok-k8s-completed",
+        "ok-ray-job-succeeded", "ok-torchrun-agent-finished", "ok-deepspeed-launcher-success",
+    }
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +108,7 @@ def select(case: Case, rules: dict[str, Rule]) -> Selection:
         if observation.role is not Role.INITIATING:
             continue
         if result.success is not None and not case.before(observation, result.success):
-            if observation.leaf not in _AFTER_SUCCESS:
+            if observation.leaf not in _AFTER_SUCCESS and not _stage_failed(case, in_last, observation):
                 result.after_success.append(observation)
                 continue
         elif result.success is not None:
@@ -123,6 +130,15 @@ def select(case: Case, rules: dict[str, Rule]) -> Selection:
                 seen.add(candidate.leaf)
                 result.rejected.append(Rejected(candidate, _because(case, winner, candidate)))
     return result
+
+
+def _stage_failed(case: Case, observations: list[Observation], observation: Observation) -> bool:
+    """A whole traceback in the main thread behind a stage's end marker is a failure of the next stage."""
+    if any(o.rule_id in _RUN_COMPLETE and not case.before(observation, o) for o in observations):
+        return False
+    if any(o.rule_id in _RUN_COMPLETE and case.before(observation, o) for o in observations):
+        return False
+    return bool(observation.lines) and "thread" not in observation.fields
 
 
 def _because(case: Case, winner: Observation, loser: Observation) -> str:

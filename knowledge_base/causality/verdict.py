@@ -91,10 +91,14 @@ def _completed(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
         verdict.leaf, verdict.line = "teardown_hang_or_abort", bad[0]
         verdict.why = "the run had completed before it; only its teardown failed"
         verdict.action = "no_action_results_complete"
-    else:
-        verdict.outcome, verdict.status, verdict.leaf = Outcome.NO_FAILURE, Status.ESTABLISHED, NO_FAILURE
-        verdict.why = "the run reports its completion"
-        verdict.action = "none"
+        return True
+    if _numbers(case, rules, verdict):
+        verdict.observation, verdict.rule = None, None
+        verdict.why += "; the run completed all the same"
+        return True
+    verdict.outcome, verdict.status, verdict.leaf = Outcome.NO_FAILURE, Status.ESTABLISHED, NO_FAILURE
+    verdict.why = "the run reports its completion"
+    verdict.action = "none"
     return True
 
 
@@ -316,7 +320,7 @@ def _take(verdict: Verdict, conclusion: symptoms.Conclusion | None, outcome: Out
 
 def _nothing(case: Case, verdict: Verdict) -> None:
     """No error, no odd exit, no odd number."""
-    started = any(o.rule_id == "ok-mlperf-run-start" for o in case.observations)
+    started = any(o.rule_id == "run-started-mllog" for o in case.observations)
     if started:
         verdict.why = "the run announces its start and never its end, and no error was printed"
         verdict.line = verdict.last.line if verdict.last else None
