@@ -11,8 +11,7 @@ from rerail.knowledge_base.matcher import RuleSet, _Matcher, compiled, match, ru
 from rerail.knowledge_base.rules import Rule
 from rerail.log_parsers.collect import assemble
 from rerail.log_parsers.scan import Scanner, compile_complaint, make_scanner
-from rerail.log_parsers.sources import Source
-from rerail.log_parsers.survey import FileSurvey, _Pass
+from rerail.log_parsers.survey import FileSurvey, survey_bytes
 from rerail.log_parsers.view import LogView
 
 
@@ -36,10 +35,8 @@ class Bench:
 
     def survey_text(self, text: str, name: str = "example") -> FileSurvey:
         """Survey a text as if it were a file."""
-        reader = _Pass(Source(None, name), self.rules.signatures, self.scanner)
         data = text.encode("utf-8", "surrogateescape")
-        reader.feed(data if data.endswith(b"\n") else data + b"\n")
-        return reader.finish()
+        return survey_bytes(name, data, self.rules.signatures, self.scanner)
 
     def observe(self, text: str) -> list[Observation]:
         """Return the observations on a text."""

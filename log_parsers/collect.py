@@ -41,6 +41,7 @@ class ScanPlan:
     signatures: tuple[Signature, ...]
     cache: Path | None = None
     engine: str | None = None
+    mine: bool = False
 
 
 def collect(
@@ -126,7 +127,7 @@ def _survey_all(
             if on_progress is not None:
                 on_progress(base + min(read, source.size or read), total)
 
-        surveys.append(survey(source, plan.signatures, scanner, on_bytes=advance))
+        surveys.append(survey(source, plan.signatures, scanner, on_bytes=advance, mine=plan.mine))
         done += source.size
     return surveys
 
@@ -142,7 +143,7 @@ def _start_worker(plan: ScanPlan) -> None:
 def _survey_one(source: Source) -> FileSurvey:
     assert _worker_scanner is not None
     plan, scanner = _worker_scanner
-    return survey(source, plan.signatures, scanner)
+    return survey(source, plan.signatures, scanner, mine=plan.mine)
 
 
 def _in_parallel(

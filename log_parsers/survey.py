@@ -7,6 +7,7 @@ A file up to `WHOLE_FILE` bytes is kept whole.
 
 from __future__ import annotations
 
+import io
 import re
 from bisect import bisect_right
 from collections import deque
@@ -17,6 +18,7 @@ from typing import IO
 from rerail.log_parsers.metrics import StepReader, StepRow
 from rerail.log_parsers.redaction import redact
 from rerail.log_parsers.scan import Scanner, Signature, searchable
+from rerail.log_parsers.skeletons import SkeletonMiner
 from rerail.log_parsers.sources import Problem, Source, iter_chunks, open_source
 from rerail.log_parsers.text import clean
 
@@ -59,6 +61,7 @@ class FileSurvey:
     problems: list[Problem] = field(default_factory=list)
     binary: bool = False
     head: bytes = b""
+    miner: SkeletonMiner | None = None
 
 
 Progress = Callable[[int], None]
@@ -70,15 +73,17 @@ def survey(
     scanner: Scanner,
     *,
     on_bytes: Progress | None = None,
-    on_chunk: Callable[[bytes, int], None] | None = None,
+    mine: bool = False,
     chunk_size: int = 1 << 20,
 ) -> FileSurvey:
     """Read one source once and return its survey.
 
-    `on_chunk(chunk, first line number)` sees every piece, for template mining. Whatever goes
-    wrong while reading is reported in `problems`; what was read before it counts.
+    With `mine` the templates of all lines are counted as well. Whatever goes wrong while reading
+    is reported in `problems`; what was read before it counts.
     """
     reader = _Pass(source, signatures, scanner)
+    if mine:
+        reader.result.miner = SkeletonMiner()
     try:
         stream = open_source(source)
     except OSError as error:
@@ -87,7 +92,14 @@ def survey(
         )
         return reader.result
     with stream:
-        _drain(stream, reader, on_bytes, on_chunk, chunk_size)
+        _drain(stream, reader, on_bytes, chunk_size)
+    return reader.finish()
+
+
+def survey_bytes(name: str, data: bytes, signatures: Sequence[Signature], scanner: Scanner) -> FileSurvey:
+    """Survey bytes that are already in memory as if they were a file called `name`."""
+    reader = _Pass(Source(None, name), signatures, scanner)
+    _drain(io.BytesIO(data), reader, None, 1 << 20)
     return reader.finish()
 
 
@@ -95,7 +107,6 @@ def _drain(
     stream: IO[bytes],
     reader: _Pass,
     on_bytes: Progress | None,
-    on_chunk: Callable[[bytes, int], None] | None,
     chunk_size: int,
 ) -> None:
     chunks = iter_chunks(stream, chunk_size)
@@ -116,8 +127,8 @@ def _drain(
             reader.result.binary = True
             reader.result.head = chunk[:65536]
             return
-        if on_chunk is not None:
-            on_chunk(chunk, reader.result.lines + 1)
+        if reader.result.miner is not None:
+            reader.result.miner.feed(chunk, reader.result.lines + 1)
         reader.feed(chunk)
         if on_bytes is not None:
             on_bytes(len(chunk))

@@ -79,6 +79,47 @@ def diagnose(
     )
 
 
+@app.command("detect")
+def detect(
+    paths: Annotated[list[Path], typer.Argument(help="CSV, Parquet or any log with step lines.")],
+    json_output: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+    plot: Annotated[Optional[Path], typer.Option(help="Write the series with its episodes as SVG.")] = None,
+) -> None:
+    """Judge step series: slow phases, loss spikes, NaN, hangs."""
+    from rerail.assistant.cli.detect import detect_command
+    from rerail.assistant.step_logs import read_step_log
+
+    raise typer.Exit(detect_command(paths, json_output, plot, read_log=read_step_log))
+
+
+@app.command(
+    "eval", context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
+)
+def evaluate(context: typer.Context) -> None:
+    """Measure rerail on labelled evidence: cases, logs, faultlab, detectors, bench."""
+    from importlib.metadata import entry_points
+
+    from rerail.errors import UsageError
+
+    found = entry_points(group="rerail.commands", name="eval")
+    if not found:
+        raise UsageError("the evaluation commands are not installed", hint="pip install rerail")
+    command = next(iter(found)).load()
+    command(args=context.args, prog_name="rerail eval")
+
+
+config = typer.Typer(help="Settings: what is in force and where it comes from.", no_args_is_help=True)
+app.add_typer(config, name="config")
+
+
+@config.command("show")
+def config_show() -> None:
+    """Print every setting with its value and source."""
+    from rerail.assistant.cli.config import show_command
+
+    raise typer.Exit(show_command())
+
+
 def main() -> None:
     """Entry point: expected errors become one clear message and an exit code."""
     from rerail.errors import RerailError
@@ -92,5 +133,3 @@ def main() -> None:
         print(text, file=sys.stderr)
         raise SystemExit(error.exit_code) from None
 
-
-_ = Path

@@ -1,0 +1,28 @@
+"""`rerail config show`: every setting, its value and where it came from."""
+
+from __future__ import annotations
+
+import os
+
+from rich.console import Console
+from rich.table import Table
+
+
+def show_command() -> int:
+    """Print the settings in force."""
+    from rerail.settings import CONFIG_FILES, Settings, load_settings
+
+    settings = load_settings()
+    file = next((str(f) for f in CONFIG_FILES if f.expanduser().is_file()), None)
+    table = Table("setting", "value", "from")
+    for name, field in Settings.model_fields.items():
+        value = getattr(settings, name)
+        if f"RERAIL_{name.upper()}" in os.environ:
+            origin = f"environment RERAIL_{name.upper()}"
+        elif value != field.default:
+            origin = file or "default"
+        else:
+            origin = "default"
+        table.add_row(name, str(value), origin)
+    Console().print(table)
+    return 0

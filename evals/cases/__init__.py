@@ -1,0 +1,1 @@
+"""Labelled cases: load, diagnose, score beside baselines, and paraphrase to guard against fitting."""

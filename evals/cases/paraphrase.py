@@ -1,0 +1,113 @@
+"""Rewrites a case so that a rule fitted to its text would fail: other names, other company.
+
+Every rewrite keeps what happened and which line shows it: hosts, ranks, numbers and dates change
+consistently, a label is put in front of every line, or a thousand healthy lines are put around.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable
+from dataclasses import replace
+
+from rerail.evals.cases.case_file import LabelledCase
+
+_HEX = re.compile(r"\b0x[0-9a-f]{6,}\b")
+_PIDS = re.compile(r"\bpid[=: ]+(\d{3,8})|\(pid: (\d{3,8})\)|\bPID (\d{3,8})|process (\d{3,8})")
+_PATHS = re.compile(r"/(?:opt|app|workspace|home|code|scratch|share|data|usr/local)/[A-Za-z0-9_.-]+")
+_CPP = re.compile(r"\b(\w+\.(?:cpp|cc|cu|c|hpp)):(\d{2,4})\b")
+_PY = re.compile(r"(File \"[^\"]+\", line )(\d+)")
+_IP = re.compile(r"\b(10|172|192)\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})\b")
+_RANK = re.compile(r"\[rank(\d+)\]")
+
+
+def other_hosts(case: LabelledCase, rng: random.Random) -> LabelledCase:
+    """Rename the culprit node everywhere, and shift every private address."""
+    log = case.log
+    node = case.node
+    if node:
+        fresh = f"{rng.choice(['zx', 'kraken-gpu', 'tz-h100', 'ap9'])}-{rng.randrange(100, 999)}"
+        log = re.sub(rf"(?<![\w-]){re.escape(node)}(?![\w-])", fresh, log)
+        node = fresh
+    shift = rng.randrange(1, 200)
+    log = _IP.sub(lambda m: f"{m[1]}.{m[2]}.{m[3]}.{(int(m[4]) + shift) % 250 + 1}", log)
+    return replace(case, log=log, node=node)
+
+
+def other_numbers(case: LabelledCase, rng: random.Random) -> LabelledCase:
+    """Change addresses, process ids, source line numbers and paths, each the same way everywhere."""
+    pids: dict[str, str] = {}
+
+    def pid(match: re.Match[str]) -> str:
+        old = next(g for g in match.groups() if g)
+        new = pids.setdefault(old, str(rng.randrange(10_000, 4_000_000)))
+        return match[0].replace(old, new)
+
+    log = _PIDS.sub(pid, case.log)
+    for old, new in pids.items():
+        log = re.sub(rf"(?<=[\s:\[]){old}(?=[\]\s:,)])", new, log)
+    log = _HEX.sub(lambda m: f"0x{rng.getrandbits(44):x}", log)
+    log = _CPP.sub(lambda m: f"{m[1]}:{int(m[2]) + rng.randrange(1, 40)}", log)
+    log = _PY.sub(lambda m: f"{m[1]}{int(m[2]) + rng.randrange(1, 90)}", log)
+    names: dict[str, str] = {}
+    log = _PATHS.sub(lambda m: names.setdefault(m[0], f"{m[0]}{rng.randrange(2, 9)}"), log)
+    return replace(case, log=log)
+
+
+def other_ranks(case: LabelledCase, rng: random.Random) -> LabelledCase:
+    """Shift every `[rankN]` label and the rank that a case asks for; only where nothing else names it."""
+    if case.rank is None or not _RANK.search(case.log):
+        return case
+    rest = _RANK.sub("", case.log)
+    if re.search(r"(?i)\brank[ :=]*\d|^\s*\d+: |local_rank|cuda:\d|GPU ?\d", rest, re.M):
+        return case
+    shift = 8 * rng.randrange(1, 60)
+    log = _RANK.sub(lambda m: f"[rank{int(m[1]) + shift}]", case.log)
+    return replace(case, log=log, rank=case.rank + shift)
+
+
+def labelled(case: LabelledCase, rng: random.Random) -> LabelledCase:
+    """Put the label of a log collector in front of every line."""
+    label = rng.choice(["[pod/llm-train-0/pytorch] ", "2026-03-01T00:00:00.000000000Z stdout F "])
+    if case.node is not None or "time" in case.category or re.search(r"\d\d:\d\d:\d\d", case.log):
+        label = "[pod] "
+    return replace(case, log="\n".join(label + line for line in case.log.split("\n")))
+
+
+def among_healthy(case: LabelledCase, rng: random.Random) -> LabelledCase:
+    """Put a thousand healthy lines before the case."""
+    steps = case.log
+    if re.search(r"(?i)iter|step|loss|epoch", steps):
+        lines = [f"DEBUG cache lookup {rng.randrange(1 << 30):08x} hit in {rng.random():.4f} s" for _ in range(1000)]
+    else:
+        lines = [f"step {i} loss {3.0 - i * 0.0004 + rng.random() * 0.01:.4f}" for i in range(1000)]
+    moved = frozenset(line + len(lines) for line in case.lines)
+    return replace(case, log="\n".join([*lines, case.log]), lines=moved)
+
+
+def crlf(case: LabelledCase, rng: random.Random) -> LabelledCase:
+    """End every line as Windows tools do."""
+    return replace(case, log=case.log.replace("\n", "\r\n"))
+
+
+def coloured(case: LabelledCase, rng: random.Random) -> LabelledCase:
+    """Wrap every line in colour codes."""
+    return replace(case, log="\n".join(f"\x1b[3{rng.randrange(1, 7)}m{x}\x1b[0m" for x in case.log.split("\n")))
+
+
+REWRITES: dict[str, Callable[[LabelledCase, random.Random], LabelledCase]] = {
+    "other hosts": other_hosts,
+    "other numbers": other_numbers,
+    "other ranks": other_ranks,
+    "collector label": labelled,
+    "among 1000 healthy lines": among_healthy,
+    "CRLF": crlf,
+    "colour codes": coloured,
+}
+
+
+def paraphrase(cases: list[LabelledCase], name: str, seed: int) -> list[LabelledCase]:
+    """Return the cases rewritten by one of `REWRITES`, the same way for the same seed."""
+    rng = random.Random(f"{name} {seed}")
+    return [REWRITES[name](case, rng) for case in cases]

@@ -1,0 +1,74 @@
+"""`rerail eval`: measure the product. Installed as a plug-in command; the product imports none of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+app = typer.Typer(help="Measure rerail on labelled evidence.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@app.command("cases")
+def cases(
+    file: Annotated[Path, typer.Argument(help="JSON lines of labelled cases.")],
+    rewrites: Annotated[bool, typer.Option(help="Score rewritten texts as well.")] = True,
+    seed: Annotated[int, typer.Option(help="Seed of the rewriting.")] = 1,
+    json_output: Annotated[bool, typer.Option("--json")] = False,
+    failures: Annotated[bool, typer.Option(help="Say what was wrong in each case.")] = False,
+) -> None:
+    """Score labelled cases beside keyword baselines, and under rewriting."""
+    from rerail.evals.cases.command import cases_command
+
+    raise typer.Exit(cases_command(file, rewrites=rewrites, seed=seed, json_output=json_output, failures=failures))
+
+
+@app.command("logs")
+def logs(
+    folder: Annotated[Path, typer.Argument(help="Folder with log files and index.json.")],
+    json_output: Annotated[bool, typer.Option("--json")] = False,
+) -> None:
+    """Score whole log files that an index labels."""
+    from rerail.evals.cases.logs import logs_command
+
+    raise typer.Exit(logs_command(folder, json_output=json_output))
+
+
+@app.command("faultlab")
+def faultlab(
+    scenario: Annotated[Optional[list[str]], typer.Option(help="A scenario; repeat for several.")] = None,
+    keep: Annotated[Optional[Path], typer.Option(help="Folder that keeps the runs.")] = None,
+    recorded: Annotated[Optional[Path], typer.Option(help="Score recorded runs instead.")] = None,
+    json_output: Annotated[bool, typer.Option("--json")] = False,
+) -> None:
+    """Run real torch.distributed jobs that fail, and score the diagnosis of their logs."""
+    from rerail.evals.faultlab.command import faultlab_command
+
+    raise typer.Exit(faultlab_command(scenario or [], keep, recorded, json_output))
+
+
+@app.command("detectors")
+def detectors(
+    cases: Annotated[Optional[Path], typer.Option(help="Folder with dev.jsonl and mlperf/.")] = None,
+    seed: Annotated[int, typer.Option()] = 50_000,
+    quick: Annotated[bool, typer.Option(help="A tenth of it.")] = False,
+    only: Annotated[str, typer.Option(help="One table: steps, healthy, falcon, loss, cost, logs.")] = "",
+) -> None:
+    """Score the numeric detectors beside published methods."""
+    from rerail.evals.detectors.command import detectors_command
+
+    raise typer.Exit(detectors_command(seed=seed, quick=quick, cases=cases, only=only))
+
+
+@app.command("bench")
+def bench(
+    name: Annotated[Optional[list[str]], typer.Argument(help="Benchmarks to run; none for all.")] = None,
+    size_gb: Annotated[float, typer.Option(help="Size of the generated log.")] = 1.2,
+    data: Annotated[Path, typer.Option(help="Folder for generated logs.")] = Path("bench-data"),
+    json_output: Annotated[bool, typer.Option("--json")] = False,
+) -> None:
+    """Measure speed and memory as ratios against named baselines of the same run."""
+    from rerail.evals.bench.command import bench_command
+
+    raise typer.Exit(bench_command(name or [], size_gb, data, json_output))

@@ -1,0 +1,96 @@
+"""Step rows of a log as numeric series, with the row that each point came from."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+
+from rerail.domain.series import FloatArray, StepSeries
+from rerail.log_parsers.metrics import StepRow
+from rerail.log_parsers.view import LogView
+
+_WEAK_FORMS = frozenset({"tqdm", "evaluation"})
+_MOST_STAMPED = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class LogSeries:
+    """One series with its rows; point i of the series stands on line `rows[i].line`.
+
+    `from_rate` tells that the step times are the inverse of a printed rate, so that only their
+    ratios mean something.
+    """
+
+    series: StepSeries
+    rows: tuple[StepRow, ...]
+    from_rate: bool
+
+
+def series_of(view: LogView, *, least: int = 5) -> list[LogSeries]:
+    """Return one series per form of step line and rank, of at least `least` steps each.
+
+    Progress bars and evaluation lines count only where nothing better is printed.
+    """
+    groups: dict[tuple[str, int | None], list[StepRow]] = defaultdict(list)
+    for row in view.survey.steps:
+        groups[(row.form, row.rank)].append(row)
+    strong = any(form not in _WEAK_FORMS for form, _ in groups)
+    found = []
+    for (form, rank), rows in groups.items():
+        if strong and form in _WEAK_FORMS:
+            continue
+        kept = _one_per_step(rows)
+        if len(kept) >= least:
+            found.append(_build(view, form, rank, kept))
+    return found
+
+
+def _build(view: LogView, form: str, rank: int | None, rows: list[StepRow]) -> LogSeries:
+    times = _column(rows, "step_time")
+    rates = _column(rows, "throughput") if times is None else None
+    if rates is not None:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            times = np.where(rates > 0, 1.0 / rates, np.nan)
+    name = view.name if rank is None else f"{view.name} rank {rank}"
+    series = StepSeries(
+        name=name,
+        step=np.array([i if row.step is None else row.step for i, row in enumerate(rows)]),
+        step_time_s=times if times is not None else np.full(len(rows), np.nan),
+        rank=rank,
+        loss=None if form == "hf_eval" else _column(rows, "loss"),
+        grad_norm=_column(rows, "grad_norm"),
+        loss_scale=_column(rows, "loss_scale"),
+        time=_stamps(view, rows),
+    )
+    return LogSeries(series, tuple(rows), rates is not None)
+
+
+def _column(rows: list[StepRow], name: str) -> FloatArray | None:
+    values = [getattr(row, name) for row in rows]
+    if all(value is None for value in values):
+        return None
+    return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
+
+
+def _one_per_step(rows: list[StepRow]) -> list[StepRow]:
+    """Several ranks or lines may print one step; the first of each run of equal steps stands."""
+    kept: list[StepRow] = []
+    for row in rows:
+        if kept and row.step is not None and kept[-1].step == row.step:
+            continue
+        kept.append(row)
+    return kept
+
+
+def _stamps(view: LogView, rows: list[StepRow]) -> FloatArray | None:
+    if len(rows) > _MOST_STAMPED:
+        return None
+    times = []
+    for row in rows:
+        line = view.line(row.line)
+        known = line is not None and line.time is not None and line.clock == "wall"
+        times.append(line.time if line is not None and known else np.nan)
+    stamps = np.array(times, dtype=np.float64)
+    return None if np.isnan(stamps).all() else stamps
