@@ -27,12 +27,12 @@ def as_json(scores: list[Score], skipped: Mapping[str, str]) -> str:
 def show(scores: list[Score], skipped: Mapping[str, str], console: Console) -> None:
     """Print the table, the skipped scenarios and the summary."""
     table = Table(title="Fault lab: diagnosis of real failed runs")
-    for column in ("scenario", "outcome", "leaf", "rank", "action", "torchrun says"):
+    for column in ("scenario", "outcome", "leaf", "rank", "node", "action", "torchrun says"):
         table.add_column(column, overflow="fold")
     for one in scores:
         verdict, truth = one.verdict, one.truth
         if verdict.error:
-            table.add_row(one.name, f"[red]{verdict.error}[/red]", "", "", "", "")
+            table.add_row(one.name, f"[red]{verdict.error}[/red]", "", "", "", "", "")
             continue
         accused = ",".join(map(str, verdict.ranks)) or _text(verdict.first_rank)
         table.add_row(
@@ -40,6 +40,7 @@ def show(scores: list[Score], skipped: Mapping[str, str], console: Console) -> N
             _cell(one.outcome_ok, verdict.outcome, truth.outcome),
             _cell(one.leaf_ok, _text(verdict.leaf), _text(truth.leaf)),
             _cell(one.rank_ok, accused, _text(truth.rank)),
+            _cell(one.node_ok, ",".join(verdict.nodes), _text(truth.node)),
             _cell(one.action_ok, verdict.action, truth.action),
             ""
             if one.baseline_ok is None

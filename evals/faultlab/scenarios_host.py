@@ -346,7 +346,12 @@ SCENARIOS = (
             "python_exception",
             None,
             CONFIG,
-            accept_leaves=("cuda_driver_or_arch_mismatch", "gpu_missing_at_start", "config_error"),
+            accept_leaves=(
+                "cuda_driver_or_arch_mismatch",
+                "gpu_missing_at_start",
+                "config_error",
+                "package_version_conflict",
+            ),
             accept_actions=(CODE,),
         ),
         hooks="cuda_model",

@@ -60,7 +60,8 @@ class Score:
 
     Attributes:
         baseline: Rank that torchrun calls the root cause; None if it names none.
-        baseline_ok: Whether that is the culprit; None where no single rank is.
+        baseline_ok: Whether that is the culprit; None where no single rank is, or where torchrun
+            made no report (not used, or nothing failed).
     """
 
     name: str
@@ -71,6 +72,7 @@ class Score:
     leaf_ok: bool
     leaf_exact: bool
     rank_ok: bool
+    node_ok: bool
     action_ok: bool
     baseline: int | None
     baseline_ok: bool | None
@@ -78,7 +80,8 @@ class Score:
     @property
     def right(self) -> bool:
         """Whether everything agrees."""
-        return self.outcome_ok and self.leaf_ok and self.rank_ok and self.action_ok
+        culprit_ok = self.rank_ok and self.node_ok
+        return self.outcome_ok and self.leaf_ok and culprit_ok and self.action_ok
 
 
 def torchrun_root_cause(text: str) -> int | None:
@@ -112,7 +115,8 @@ def read_verdict(answer: dict[str, Any]) -> Verdict:
     return Verdict(
         outcome=answer["outcome"],
         status=answer["status"],
-        leaf=answer["failure_type"],
+        # The special label of the taxonomy says the same as no label.
+        leaf=None if answer["failure_type"] == "no_failure" else answer["failure_type"],
         ranks=tuple(suspects.get("ranks", ())),
         first_rank=first.get("rank"),
         nodes=tuple(suspects.get("nodes", ())),
@@ -159,10 +163,11 @@ def score(
         outcome_ok=outcome_ok,
         leaf_ok=leaf_ok and not no_verdict,
         leaf_exact=leaf_exact and not no_verdict,
-        rank_ok=rank_agrees(truth, verdict, world) and node_ok and not no_verdict,
+        rank_ok=rank_agrees(truth, verdict, world) and not no_verdict,
+        node_ok=node_ok and not no_verdict,
         action_ok=verdict.action in (truth.action, *truth.accept_actions),
         baseline=baseline,
-        baseline_ok=None if truth.rank is None else baseline == truth.rank,
+        baseline_ok=None if truth.rank is None or baseline is None else baseline == truth.rank,
     )
 
 
@@ -200,6 +205,8 @@ def summary(scores: Iterable[Score]) -> dict[str, Any]:
         "action": sum(one.action_ok for one in every),
         "single_culprit": len(culprit),
         "rank": sum(one.rank_ok for one in culprit),
+        "named_node": sum(one.truth.node is not None for one in every),
+        "node": sum(one.node_ok for one in every if one.truth.node is not None),
         "no_culprit": len(every) - len(culprit),
         "nobody_accused_wrongly": sum(one.rank_ok for one in every if one.truth.rank is None),
         "baseline_runs": len(ran),
