@@ -1,5 +1,6 @@
-"""Labelled loss curves: power-law decay with noise, learning-rate drops, restarts; spikes of known
-size, slow divergences. Truth is the row and size of each spike and the row of each divergence.
+"""Labelled loss curves: healthy, with spikes of known size, and with slow divergences.
+
+Healthy curves fall by a power law with noise, learning-rate drops and restarts. Truth is the row and size of each spike and the row of each divergence.
 """
 
 from __future__ import annotations

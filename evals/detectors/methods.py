@@ -70,11 +70,11 @@ def confirmed_alarms(series: FloatArray) -> list[Alarm]:
     ]
 
 
-def _bocd(*, verify: bool) -> Run:
+def _bocd(*, verify: bool, medians: bool = False) -> Run:
     def run(values: FloatArray) -> list[list[Alarm]]:
         return [
             [Alarm(c.said_at, 1 if c.after > c.before else -1, c.at) for c in changes]
-            for changes in find_changes(values, verify=verify)
+            for changes in find_changes(values, verify=verify, medians=medians)
         ]
 
     return run
@@ -230,6 +230,7 @@ METHODS: tuple[Method, ...] = (
     Method("rerail, confirmed", _each(confirmed_alarms)),
     Method("BOCD", _bocd(verify=False), slow=True),
     Method("BOCD+V (FALCON)", _bocd(verify=True), slow=True),
+    Method("BOCD+V, medians", _bocd(verify=True, medians=True), slow=True),
     Method("sliding window 10", _each(sliding_window)),
     Method("FOCuS, hold 5", _each(focus), slow=True),
     Method("Page-Hinkley (river)", _each(page_hinkley), needs="river"),

@@ -71,7 +71,9 @@ def series_of(lines: Iterable[str], name: str) -> tuple[list[StepSeries], list[M
         )
     metrics = [
         MetricSeries(
-            f"{name} {kind}", np.array([r[0] for r in rows]), np.array([r[1] for r in rows])
+            f"{name} {kind}",
+            np.array([number for number, _ in rows]),
+            np.array([score for _, score in rows]),
         )
         for kind, rows in scores.items()
     ]
@@ -140,7 +142,8 @@ def judge_cases(path: Path) -> list[LogVerdict]:
 def noise_pool(folder: Path, least: int = 1000) -> tuple[FloatArray, ...]:
     """Return log residuals [n] of the long healthy series in a folder of real logs.
 
-    The slow trend is removed with a running median, and the logs labelled slow are left out.
+    The slow trend is removed with a running median, and the logs labelled slow are left out. Short
+    stretches in which every other step takes twice as long are part of that noise.
     """
     pool = []
     for entry in json.loads((folder / "index.json").read_text()):

@@ -62,7 +62,7 @@ class Level:
         self.limit = max(0.8 * self.delta, 4 * self.s)
         if self.open:
             tolerance = max(3 * self.base_s, self.gate / 2)
-            self.return_limit = min(self.base + tolerance, (self.base + self.m) / 2)
+            self.return_limit = min(self.base + tolerance, self.m - 3 * self.s)
         else:
             self.return_limit = -math.inf
 
