@@ -35,9 +35,13 @@ class Case:
         """Return the job-wide group of an entry."""
         return self.board.groups[self.board.key_of(self.board.dumps[rank], entry.group)]
 
+    def label(self, rank: int, entry: Entry) -> str:
+        """Name an operation of a rank, with global ranks if it is point-to-point."""
+        return wording.label(entry, self.board.dumps[rank].peer_ranks(entry))
+
     def place(self, rank: int, entry: Entry) -> str:
         """Name an operation and its group."""
-        return f"{wording.label(entry)} of {wording.group(self.group(rank, entry))}"
+        return f"{self.label(rank, entry)} of {wording.group(self.group(rank, entry))}"
 
     def close(
         self,

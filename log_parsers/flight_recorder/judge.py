@@ -113,7 +113,9 @@ def _judge_culprits(case: Case, waits: Waits, culprits: set[int]) -> Verdict:
     left = set(culprits)
     while left and (wait := _best_wait(waits, left)):
         named = wait.on & left
-        clauses.append(f"{wording.ranks(named)} never entered {case.place(wait.rank, wait.entry)}")
+        missed = "took its part in" if wait.entry.is_p2p else "entered"
+        place = case.place(wait.rank, wait.entry)
+        clauses.append(f"{wording.ranks(named)} never {missed} {place}")
         at = at or (wait.rank, wait.entry)
         for rank in sorted(named):
             _cite_absent(case, waits, rank, wait)
@@ -121,13 +123,13 @@ def _judge_culprits(case: Case, waits: Waits, culprits: set[int]) -> Verdict:
     for rank in sorted(left & waits.stalled.keys()):
         entry = waits.stalled[rank]
         clauses.append(f"rank {rank} did not finish {case.place(rank, entry)}, which others did")
-        case.cite(rank, f"still holds {wording.label(entry)}, which others finished", entry)
+        case.cite(rank, f"still holds {case.label(rank, entry)}, which others finished", entry)
         at = at or (rank, entry)
     witnesses = [w for w in waits.waiting.values() if w.on & culprits]
     for wait in sorted(witnesses, key=lambda w: (at is None or w.entry.op != at[1].op, w.rank)):
         if len(case.evidence) >= len(culprits) + _WITNESSES:
             break
-        shows = f"waits in {wording.label(wait.entry)} for {wording.ranks(wait.on)}"
+        shows = f"waits in {case.label(wait.rank, wait.entry)} for {wording.ranks(wait.on)}"
         case.cite(wait.rank, shows, wait.entry)
     reason = wording.sentence("; ".join(clauses))
     if waiting := waits.waiting.keys() - culprits:
@@ -179,14 +181,15 @@ def _cite_absent(case: Case, waits: Waits, rank: int, wait: Wait) -> None:
     dump = board.dumps[rank]
     key = board.key_of(board.dumps[wait.rank], wait.entry.group)
     last = board.entered.get((rank, key))
-    shows = f"has no {wording.label(wait.entry)}"
+    side = "counterpart of " if wait.entry.is_p2p else ""
+    shows = f"has no {side}{case.label(wait.rank, wait.entry)}"
     if not wait.entry.is_p2p and last is not None:
         shows += f"; its last collective in that group is {last}"
     if rank in waits.stalled:
-        shows += f"; still holds {wording.label(waits.stalled[rank])}, which others finished"
+        shows += f"; still holds {case.label(rank, waits.stalled[rank])}, which others finished"
     newest = max(dump.entries, key=lambda e: (e.record_id, e.index), default=None)
     if newest is not None:
-        shows += f"; its newest entry is {wording.label(newest)}"
+        shows += f"; its newest entry is {case.label(rank, newest)}"
         shows += f" at {newest.frame}" if newest.frame else ""
     case.cite(rank, shows, newest)
 
@@ -211,7 +214,7 @@ def _judge_ahead(case: Case, waits: Waits, idle: set[int]) -> Verdict:
     at = (first.rank, first.entry)
     for rank in ahead[:_WITNESSES]:
         entry = waits.waiting[rank].entry
-        case.cite(rank, f"waits in {wording.label(entry)}, which no other rank entered", entry)
+        case.cite(rank, f"waits in {case.label(rank, entry)}, which no other rank entered", entry)
     place = case.place(*at)
     subject = f"{wording.ranks(ahead)} {wording.verb(ahead, 'is', 'are')}"
     if steps == 1 and first.entry.backend not in STATE_IS_KEPT:
@@ -234,7 +237,9 @@ def _judge_unknown(case: Case, waits: Waits) -> Verdict:
     wait = min(waits.waiting.values(), key=lambda w: (w.kind != "unknown", len(w.on), w.rank))
     at = (wait.rank, wait.entry)
     for witness in list(waits.waiting.values())[:_WITNESSES]:
-        shows = f"waits in {wording.label(witness.entry)} for {wording.ranks(witness.on)}"
+        shows = (
+            f"waits in {case.label(witness.rank, witness.entry)} for {wording.ranks(witness.on)}"
+        )
         case.cite(witness.rank, shows, witness.entry)
     broken = {p.rank for p in case.problems if p.kind != "missing"}
     if len(suspects) == 1 and not suspects & broken and _left_nothing(board, suspects):
@@ -284,7 +289,7 @@ def _judge_in_flight(case: Case, waits: Waits) -> Verdict:
     ]
     moving = any(o.done or o.passed for o in operations)
     for r, e in waits.entered_by_all[:_WITNESSES]:
-        case.cite(r, f"has not finished {wording.label(e)} ({e.state})", e)
+        case.cite(r, f"has not finished {case.label(r, e)} ({e.state})", e)
     if moving or (not keeps_state and most == 1):
         reason = f"All members entered {place}, and nothing shows that it does not move on."
         return case.close("healthy", "hypothesis", reason, at=at)

@@ -33,12 +33,15 @@ def verb(numbers: Collection[int], one: str, many: str) -> str:
     return one if len(numbers) == 1 else many
 
 
-def label(entry: Entry) -> str:
-    """Name an operation with its number: `all_reduce 7`, `send 0->1 number 14`."""
-    if entry.is_p2p:
-        bare = entry.name.partition(":")[2] or entry.op
-        return f"{bare} (point-to-point {entry.p2p_seq})"
-    return f"{entry.op} {entry.seq}"
+def label(entry: Entry, channel: tuple[int, int] | None = None) -> str:
+    """Name an operation with its number: `all_reduce 7`, `send 6->14 (point-to-point 3)`.
+
+    `channel` is the global (source, destination); the recorded name counts within the group.
+    """
+    if not entry.is_p2p:
+        return f"{entry.op} {entry.seq}"
+    name = f"{entry.op} {channel[0]}->{channel[1]}" if channel else entry.op
+    return f"{name} (point-to-point {entry.p2p_seq})"
 
 
 def call(entry: Entry) -> str:
