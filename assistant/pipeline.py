@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
 from rerail.assistant.narrow import Narrow
 from rerail.domain.diagnosis import Diagnosis
+from rerail.knowledge_base.causality import recorder
 from rerail.knowledge_base.causality.case import Case
 from rerail.knowledge_base.causality.verdict import Verdict, judge
 from rerail.knowledge_base.causality.words import to_diagnosis
@@ -20,6 +21,8 @@ from rerail.knowledge_base.cached_yaml import cache_folder
 from rerail.knowledge_base.matcher import RuleSet, match, rule_set
 from rerail.knowledge_base.rules import load_rules
 from rerail.log_parsers.collect import Collection, ScanPlan, collect
+from rerail.log_parsers.flight_recorder.verdict import Verdict as DumpVerdict
+from rerail.log_parsers.sources import Problem
 from rerail.settings import load_settings
 
 
@@ -31,6 +34,29 @@ class Outcome:
     case: Case
     verdict: Verdict
     collection: Collection
+
+
+def _judge_dumps(collection: Collection) -> DumpVerdict | None:
+    """Judge the flight-recorder dumps among the files; what is no dump is reported as unread."""
+    from rerail.log_parsers.flight_recorder import diagnose_dumps, looks_like_flight_recorder
+
+    paths = []
+    for one in collection.binaries:
+        path = one.source.path
+        if path is not None and looks_like_flight_recorder(one.head, one.source.name):
+            paths.append(path)
+        else:
+            collection.problems.append(
+                Problem(one.source.name, "not a text file and no known dump; it was not read", "")
+            )
+    if not paths:
+        return None
+    verdict = diagnose_dumps(paths)
+    names = {str(one.source.path): one.source.name for one in collection.binaries}
+    return replace(
+        verdict,
+        evidence=tuple(replace(fact, file=names.get(fact.file, fact.file)) for fact in verdict.evidence),
+    )
 
 
 @lru_cache(maxsize=1)
@@ -66,8 +92,11 @@ def diagnose_collection(
     """Return the rules verdict on evidence that was already read."""
     begun = time.perf_counter() if started is None else started
     found = narrow.apply(collection.views, match(collection.views, rules()))
+    dumps = _judge_dumps(collection)
     case = Case(collection.views, found.observations, found.counts, collection.problems)
     verdict = judge(case, {rule.id: rule for rule in rules().rules})
+    if dumps is not None:
+        recorder.apply(verdict, dumps)
     diagnosis = to_diagnosis(case, verdict, elapsed_s=time.perf_counter() - begun)
     return Outcome(diagnosis, case, verdict, collection)
 

@@ -57,7 +57,7 @@ class Bench:
                 continue
             rule = self.rules.rules[hit.signature]
             found.append((hit.line, rule, matcher.fires(rule, view, line)))
-        return sorted(found, key=lambda f: (f[0], -f[1].priority, -f[1].conditions, f[1].id))
+        return sorted(found, key=lambda f: (f[0], -f[1].priority, -f[1].conditions, -len(f[1].pattern), f[1].id))
 
 
 def run_examples(rules: Sequence[Rule], *, only: str = "", engine: str | None = None) -> list[ExampleFailure]:

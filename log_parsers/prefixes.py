@@ -29,6 +29,7 @@ _LABELS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("rank", re.compile(r"\((?:[Rr]ank)[ =:]?(?P<rank>\d{1,6})\):?")),
     ("local", re.compile(r"\[default(?P<local>\d{1,3})\]:?")),
     ("local", re.compile(r"\[(?:trainer|worker|agent|node)(?P<local>\d{1,3})\]:")),
+    ("ucx", re.compile(r"\[(?P<node>" + _HOST + r"):(?P<pid>\d{1,8}):\d+:\d+\]")),
     ("pod", re.compile(r"\[pod/(?P<node>[^\]/\s]+)(?:/[^\]\s]*)?\]")),
     ("pod", re.compile(r"\[pod\]")),
     ("host", re.compile(r"\[(?:host|node|pod) (?P<node>" + _HOST + r")\]")),
@@ -160,7 +161,7 @@ def _peel(text: str, at: int) -> tuple[str, re.Match[str]] | None:
     if match and not _NOT_HOST.match(match["node"]) and not _DEVICE.match(match["node"]):
         return "pdsh", match
     match = _SYSLOG_HOST.match(text, at)
-    if match and at > 0:
+    if match and at > 0 and not _DEVICE.match(match["node"]):
         return "syslog", match
     return None
 

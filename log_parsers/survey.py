@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import IO
 
+from rerail.log_parsers.flight_recorder.loader import looks_like_flight_recorder
 from rerail.log_parsers.metrics import StepReader, StepRow
 from rerail.log_parsers.redaction import redact
 from rerail.log_parsers.scan import Scanner, Signature, searchable
@@ -123,10 +124,12 @@ def _drain(
             return
         if chunk is None:
             return
-        if reader.result.lines == 0 and looks_binary(chunk):
-            reader.result.binary = True
-            reader.result.head = chunk[:65536]
-            return
+        if reader.result.lines == 0 and not reader.result.bytes:
+            head = chunk[:65536]
+            if looks_binary(chunk) or looks_like_flight_recorder(head, reader.result.source.name):
+                reader.result.binary = True
+                reader.result.head = head
+                return
         if reader.result.miner is not None:
             reader.result.miner.feed(chunk, reader.result.lines + 1)
         reader.feed(chunk)

@@ -31,7 +31,8 @@ def cases_command(file: Path, *, rewrites: bool, seed: int, json_output: bool, f
     if json_output:
         sys.stdout.write(json.dumps(_payload(scores, rewritten), indent=2) + "\n")
         return 0
-    console = Console()
+    # Twelve columns: a pipe gets them all on one line rather than folded cells.
+    console = Console(width=None if sys.stdout.isatty() else 190)
     if failures:
         _print_failures(scores, console)
     console.print(_table(cases, scores, rewritten))

@@ -43,7 +43,8 @@ class Case:
         own = self.time(line)
         if own is not None:
             return own
-        near = self.view(line).time_near(line.number)
+        view = self._by_name.get(line.file)
+        near = view.time_near(line.number) if view is not None else None
         return None if near is None else near + self.offsets.get(line.file, 0.0)
 
     def with_role(self, *roles: Role) -> list[Observation]:

@@ -59,6 +59,7 @@ class Collectives:
     behind: list[int] = field(default_factory=list)
     divergent: list[int] = field(default_factory=list)
     named: list[int] = field(default_factory=list)
+    named_by: LogLine | None = None
     first: Timeout | None = None
     started: float | None = None
     timeout_s: float | None = None
@@ -156,12 +157,14 @@ def _named(case: Case, observation: Observation, result: Collectives) -> None:
     match = _MONITORED.search(text)
     if match:
         result.named = sorted({int(r) for r in match["ranks"].split(",")} | set(result.named))
+        result.named_by = result.named_by or observation.line
     if _LAGGING.search(text):
         view = case.view(observation.line)
         for number in view.between(observation.line.number, observation.line.number + 8):
             found = _NAMED_RANK.search(view.text(number) or "")
             if found:
                 result.named = sorted({int(r) for r in found["ranks"].split(",")} | set(result.named))
+                result.named_by = result.named_by or observation.line
 
 
 def _first(case: Case, result: Collectives) -> None:

@@ -22,7 +22,9 @@ _NCCL_INIT = re.compile(
 )
 _WORKER = re.compile(r"\((?:[A-Za-z_]*?)(?:Worker|worker|rank|Rank)[_ ]?(?:TP|DP|PP|R)?(?P<rank>\d+)[^)]*?pid=(?P<pid>\d+)")
 _WORLD = re.compile(r"(?:world[ _]size|nranks|WORLD_SIZE)[\"' ]*[:= ]+\(?(?P<n>\d{1,6})\b", re.IGNORECASE)
-_GPU_LIST = re.compile(r"^\s*GPU (?P<gpu>\d+): .*UUID")
+_NPROC = re.compile(r"nproc[_-]per[_-]node[= ]+(?P<n>\d{1,3})\b")
+_NNODES = re.compile(r"\bnnodes[= ]+(?P<n>\d{1,5})\b")
+_XID_PID = re.compile(r"Xid \((?:PCI:)?(?P<pci>[0-9A-Fa-f:.]+)\): \d+, pid='?(?P<pid>\d+)")
 
 
 @dataclass(slots=True)
@@ -62,6 +64,8 @@ def build(case: Case) -> Joins:
     """Read the kept lines once for everything that ties identities together."""
     joins = Joins()
     block: Identity | None = None
+    per_node = nodes = None
+    on_gpu: list[tuple[str | None, str, int]] = []
     hosts: dict[int, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for view in case.views:
         for number in view.numbers:
@@ -77,6 +81,13 @@ def build(case: Case) -> Joins:
                 match = _WORKER.search(text)
                 if match:
                     _merge(joins, int(match["pid"]), rank=int(match["rank"]))
+            if "Xid" in text and (match := _XID_PID.search(text)):
+                line = view.line(number)
+                on_gpu.append((line.node if line else None, match["pci"], int(match["pid"])))
+            if "nproc" in text and (match := _NPROC.search(text)):
+                per_node = int(match["n"])
+            if "nnodes" in text and (match := _NNODES.search(text)):
+                nodes = int(match["n"])
             if "orld" in text or "nranks" in text or "WORLD" in text:
                 match = _WORLD.search(text)
                 if match and 1 < int(match["n"]) <= 200_000:
@@ -97,6 +108,13 @@ def build(case: Case) -> Joins:
                 _merge(joins, line.pid, rank=line.rank, node=line.node)
     for rank, seen in hosts.items():
         joins.node_of_rank.setdefault(rank, max(sorted(seen), key=lambda n: seen[n]))
+    if joins.world_size is None and per_node and len(joins.nodes_seen) <= 1:
+        joins.world_size = per_node * (nodes or 1)
+    for node, pci, pid in on_gpu:
+        # The kernel names the process on a GPU in one line and not in another of the same address.
+        identity = joins.by_pid.setdefault(pid, Identity(pid=pid))
+        identity.node = identity.node or node
+        joins.by_pci.setdefault(f"{node or ''}|{pci_key(pci)}", identity)
     for identity in joins.by_pid.values():
         if identity.rank is not None and identity.node:
             joins.node_of_rank.setdefault(identity.rank, identity.node)

@@ -30,7 +30,11 @@ def missing(case: Case, verdict: Verdict) -> list[Lack]:
     kernel = any(o.line.stream is Stream.KERNEL for o in case.observations) or any(
         v.origin.stream is Stream.KERNEL for v in case.views
     )
-    if verdict.collectives is not None and verdict.status is not Status.ESTABLISHED:
+    if verdict.dumps is not None:
+        for unknown in verdict.dumps.unknown_ranks[:8]:
+            what = f"the flight-recorder dump of rank {unknown.rank}: {unknown.why}"
+            found.append(Lack(what, "copy the dump again, or ask that rank's node for its file"))
+    elif verdict.collectives is not None and verdict.status is not Status.ESTABLISHED:
         ranks = verdict.ranks or verdict.collectives.absent
         who = f"of rank {ranks[0]}" if ranks else "of every rank"
         found.append(
@@ -42,8 +46,12 @@ def missing(case: Case, verdict: Verdict) -> list[Lack]:
         found.append(Lack(f"the stack {who} while it hangs", "py-spy dump --native --pid PID on its node"))
     device = leaf is not None and (leaf.category in _HARDWARE or leaf.id.startswith(("cuda_", "nccl_")))
     if not kernel and (device or verdict.leaf in ("process_killed_unexplained", "process_segfault", "node_crash")):
-        node = verdict.nodes[0] if verdict.nodes else "the node"
-        found.append(Lack(f"the kernel log of {node}", f"ssh {node} dmesg -T (or journalctl -k) around the failure"))
+        if verdict.nodes:
+            node = verdict.nodes[0]
+            found.append(Lack(f"the kernel log of {node}", f"ssh {node} dmesg -T, or journalctl -k, around the failure"))
+        else:
+            who = f"the node of rank {verdict.ranks[0]}" if verdict.ranks else "every node of the job"
+            found.append(Lack(f"the kernel log of {who}", "dmesg -T, or journalctl -k, around the failure"))
     if verdict.leaf == "process_exit_unexplained":
         found.append(Lack("standard error of the process that exited", "torchrun --log-dir DIR --redirects 3, or srun -e"))
     if verdict.outcome is Outcome.INCONCLUSIVE:

@@ -32,6 +32,9 @@ SLACK_S = 120.0
 _AFTER_SUCCESS = frozenset(
     {"disk_full_or_quota", "checkpoint_save_failure", "local_disk_failure", "shared_fs_error", "object_store_error"}
 )
+# Training goes on under these: going on does not clear them.
+_LIVED_WITH = frozenset({"fail_slow", "numerical"})
+_ATTEMPT_STARTS = frozenset({"attempt-restart", "slurm-requeue-cancel"})
 # Markers of the whole run; the others end a stage, and what fails behind a stage is a failure.
 _RUN_COMPLETE = frozenset(
     {
@@ -67,13 +70,18 @@ def level(observation: Observation) -> float:
     return _LEVEL[observation.tier] + _DEEPER_PENALTY[kind]
 
 
-def beats(case: Case, weights: dict[str, Rule], a: Observation, b: Observation) -> bool:
+def beats(case: Case, rules: dict[str, Rule], a: Observation, b: Observation) -> bool:
     """Tell whether `a` is the better first fault than `b`."""
     level_a, level_b = level(a), level(b)
     if abs(level_a - level_b) < 1.0:
-        heavier = _heavier(weights, a, b)
+        heavier = _heavier(rules, a, b)
         if heavier is not None and _close(case, a, b):
             return heavier
+        if a.leaf == b.leaf and (a.line.time is None or b.line.time is None):
+            # The same fault told twice without a clock: the line that says more stands for it.
+            gap = rules[a.rule_id].priority - rules[b.rule_id].priority
+            if abs(gap) >= 10:
+                return gap > 0
         return case.before(a, b)
     deeper, shallower = (a, b) if level_a < level_b else (b, a)
     gap = case.seconds_between(shallower, deeper)
@@ -101,7 +109,8 @@ def _close(case: Case, a: Observation, b: Observation) -> bool:
 def select(case: Case, rules: dict[str, Rule]) -> Selection:
     """Return the first fault of the last attempt, or a selection without a winner."""
     result = Selection()
-    result.attempt_starts = [o for o in case.observations if o.rule_id == "attempt-restart"]
+    starts = [o for o in case.observations if o.rule_id in _ATTEMPT_STARTS]
+    result.attempt_starts = [o for o in starts if _goes_on(case, o)]
     in_last = _last_attempt(case, result)
     result.success = _final_success(case, in_last)
     for observation in in_last:
@@ -114,7 +123,7 @@ def select(case: Case, rules: dict[str, Rule]) -> Selection:
         elif result.success is not None:
             result.rejected.append(Rejected(observation, "the run completed after it"))
             continue
-        if survived(case, observation):
+        if leaves()[observation.leaf or ""].category not in _LIVED_WITH and survived(case, observation):
             result.rejected.append(Rejected(observation, "training went on after it"))
             continue
         result.candidates.append(observation)
@@ -146,6 +155,19 @@ def _because(case: Case, winner: Observation, loser: Observation) -> str:
     if level(winner) + 1.0 <= level(loser):
         return "explained by the deeper fault" + (" before it" if later else "")
     return "came later" if later else "not as deep as the first fault"
+
+
+def _goes_on(case: Case, start: Observation) -> bool:
+    """A restart counts once the next attempt has left a trace: a step, an error or an end."""
+    view = case.view(start.line)
+    if any(row.line > start.line.number for row in view.survey.steps):
+        return True
+    telling = (Role.INITIATING, Role.CASCADE, Role.SUCCESS)
+    return any(
+        o.role in telling and o.line.file == start.line.file and o.line.number > start.line.number + 2
+        and o.rule_id not in _ATTEMPT_STARTS
+        for o in case.observations
+    )  # fmt: skip
 
 
 def _last_attempt(case: Case, result: Selection) -> list[Observation]:

@@ -42,7 +42,7 @@ def from_collectives(case: Case, joins: Joins, found: Collectives) -> Conclusion
         return None
     suspects = tuple(found.suspects[:16])
     activity = last_activity(case, found)
-    first_line = found.first.line if found.first else None
+    first_line = found.named_by or (found.first.line if found.first else None)
     if found.divergent:
         odd = [t for t in found.timeouts if t.rank in found.divergent]
         line = odd[0].line if odd else first_line
@@ -50,6 +50,9 @@ def from_collectives(case: Case, joins: Joins, found: Collectives) -> Conclusion
         return Conclusion("rank_divergence", line, Status.SUPPORTED, found.describe(), suspects)
     if activity is not None:
         ranks = (activity.line.rank,) if activity.line.rank is not None else suspects
+        if activity.line.rank is None and 0 not in found.victims and found.victims and not found.behind:
+            # Trainers let rank 0 alone print progress, without any label.
+            ranks = (0,)
         early = activity.rule_id == "activity-finished-early"
         if early:
             why = "this rank ended its loop while the others still expect it in the collective"

@@ -16,6 +16,7 @@ from rerail.knowledge_base.causality.case import Case
 from rerail.knowledge_base.causality.progress import LastStep, last_step
 from rerail.knowledge_base.rules import Rule
 from rerail.knowledge_base.taxonomy import NO_FAILURE, Kind, leaves
+from rerail.log_parsers.flight_recorder.verdict import Verdict as DumpVerdict
 
 CANCELLED = "slurm-step-cancelled"
 
@@ -42,6 +43,7 @@ class Verdict:
     numeric: list[numeric.NumericFinding] = field(default_factory=list)
     joins: joins.Joins = field(default_factory=joins.Joins)
     last: LastStep | None = None
+    dumps: DumpVerdict | None = None
 
 
 def judge(case: Case, rules: dict[str, Rule]) -> Verdict:
@@ -129,6 +131,8 @@ def _initiating(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
     kind = leaves()[winner.leaf].kind
     if kind is Kind.SYMPTOM and verdict.collectives is not None:
         return False
+    if winner.leaf == "job_time_limit" and _hung_before(case, verdict, winner):
+        return False
     if winner.tier is Tier.GENERIC and _victims_exception(case, verdict, winner):
         return False
     verdict.outcome = Outcome.FAILURE
@@ -138,6 +142,15 @@ def _initiating(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
     verdict.status = _status(case, verdict, winner, kind)
     _localise(case, verdict, winner)
     return True
+
+
+def _hung_before(case: Case, verdict: Verdict, winner: Observation) -> bool:
+    """The limit ended a job whose ranks had already given up on a collective."""
+    found = verdict.collectives
+    if found is None or found.first is None:
+        return False
+    limit, first = case.near_time(winner.line), case.near_time(found.first.line)
+    return limit is not None and first is not None and first < limit - 1.0
 
 
 def _victims_exception(case: Case, verdict: Verdict, winner: Observation) -> bool:
@@ -158,7 +171,7 @@ def _status(case: Case, verdict: Verdict, winner: Observation, kind: Kind) -> St
         for c in verdict.selection.candidates
         if c.leaf != winner.leaf and abs(select.level(c) - select.level(winner)) < 1.0
     ]
-    if kind is Kind.ROOT and winner.tier is not Tier.GENERIC:
+    if kind is Kind.ROOT and winner.tier not in (Tier.GENERIC, Tier.EXIT):
         contested = [r for r in rivals if (gap := case.seconds_between(winner, r)) is not None and abs(gap) < 1.0
                      and r.line.label != winner.line.label]  # fmt: skip
         return Status.SUPPORTED if contested else Status.ESTABLISHED
@@ -191,8 +204,10 @@ def _localise(case: Case, verdict: Verdict, winner: Observation) -> None:
         for o in verdict.selection.candidates
         if o.leaf == winner.leaf and o.line.rank is not None
     }
-    if rank is None and winner.tier is Tier.HARDWARE:
+    if rank is None and winner.tier in (Tier.HARDWARE, Tier.HOST):
         rank = _rank_that_felt_it(case, verdict, winner)
+    elif rank is None:
+        rank = _rank_that_died(verdict)
     everywhere = len(same) >= 3 and rank in same and not verdict.pci
     verdict.gpu = gpu
     if rank is not None and not everywhere:
@@ -201,6 +216,8 @@ def _localise(case: Case, verdict: Verdict, winner: Observation) -> None:
         node = verdict.joins.node_of_rank.get(rank)
     if node is None:
         node = _node_from_exits(verdict, rank)
+    if node is None and len(verdict.joins.nodes_seen) == 1:
+        node = next(iter(verdict.joins.nodes_seen))
     if node is not None:
         verdict.nodes = [node]
 
@@ -212,8 +229,14 @@ def _rank_from_local(case: Case, verdict: Verdict, local: int, winner: Observati
     return None
 
 
+def _rank_that_died(verdict: Verdict) -> int | None:
+    """The only rank that a signal ended by itself is the one whose crash the log shows."""
+    crashed = {f.rank for f in verdict.exits if f.rank is not None and f.code in (-4, -6, -7, -8, -9, -11)}
+    return crashed.pop() if len(crashed) == 1 else None
+
+
 def _rank_that_felt_it(case: Case, verdict: Verdict, winner: Observation) -> int | None:
-    """The only rank that printed a device error right after a hardware line sat on that device."""
+    """The only rank that printed an error of its own right after a deeper line was hit by it."""
     felt = {
         o.line.rank
         for o in case.observations
@@ -222,6 +245,10 @@ def _rank_that_felt_it(case: Case, verdict: Verdict, winner: Observation) -> int
         and o is not winner
         and ("CUDA" in o.line.text or "uncorrectable" in o.line.text or "Cuda failure" in o.line.text)
     }
+    if not felt:
+        felt = {o.line.rank for o in verdict.selection.candidates if o.line.rank is not None}
+    if not felt:
+        felt = {o.line.rank for o in case.with_role(Role.CASCADE) if o.line.rank is not None}
     return felt.pop() if len(felt) == 1 else None
 
 

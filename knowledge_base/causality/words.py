@@ -96,6 +96,10 @@ def _summary(case: Case, verdict: Verdict) -> str:
     if leaf is None:
         return f"No verdict: {verdict.why}. {_last(verdict)}".strip()
     where = _where(verdict)
+    by_dumps = verdict.dumps is not None and verdict.why == verdict.dumps.reason
+    # The dumps name the ranks; the leaf's general words would only blur that.
+    if by_dumps:
+        return verdict.why
     text = f"{leaf.meaning}{where}"
     detail = verdict.why or (verdict.rule.note if verdict.rule else "")
     if detail and "{" not in detail:
@@ -154,6 +158,9 @@ def _evidence(case: Case, verdict: Verdict) -> tuple[list[Evidence], list[RuledO
     for line in (verdict.observation.lines if verdict.observation else ())[-3:]:
         if verdict.outcome is Outcome.FAILURE:
             cite(line, "context", None)
+    if verdict.dumps is not None and verdict.outcome is not Outcome.NO_FAILURE:
+        for fact in verdict.dumps.evidence[:6]:
+            cite(LogLine(fact.file, 1, fact.shows, fact.shows, rank=fact.rank), "context", "flight-recorder")
     same = [
         c for c in verdict.selection.candidates
         if verdict.outcome is Outcome.FAILURE and c.leaf == verdict.leaf and c is not verdict.observation
