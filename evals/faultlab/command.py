@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from rerail.errors import EvidenceError, UsageError
 from rerail.evals.faultlab import report
 from rerail.evals.faultlab.runner import run_scenario
 from rerail.evals.faultlab.scenarios import all_scenarios
-from rerail.evals.faultlab.score import Score, read_truths, score_run
+from rerail.evals.faultlab.score import Place, Score, read_truths, score_run
 
 
 def faultlab_command(
@@ -44,7 +45,8 @@ def faultlab_command(
     if json_output:
         print(report.as_json(scores, skipped))
     else:
-        report.show(scores, skipped, Console())
+        # rich takes a pipe for 80 columns wide, too narrow for this table.
+        report.show(scores, skipped, Console(width=None if sys.stdout.isatty() else 190))
     return 0 if all(one.right for one in scores) else 1
 
 
@@ -73,7 +75,9 @@ def _run_and_score(
             continue
         limit = " (killed at its limit)" if run.timed_out else ""
         messages.print(f"{name}: exit {run.exit_code}, {run.wall_s} s{limit}", highlight=False)
-        scores.append(score_run(name, scenario.family, scenario.truth, out / name / "logs"))
+        place = Place(hosts=run.hosts)
+        logs = out / name / "logs"
+        scores.append(score_run(name, scenario.family, scenario.truth, logs, place))
     return scores, skipped
 
 
@@ -88,6 +92,6 @@ def _score_recorded(wanted: list[str], recorded: Path) -> list[Score]:
     truths = read_truths(truth_file)
     scores = []
     for name in _chosen(wanted, list(truths)):
-        family, truth, world = truths[name]
-        scores.append(score_run(name, family, truth, recorded / name, world))
+        family, truth, place = truths[name]
+        scores.append(score_run(name, family, truth, recorded / name, place))
     return scores

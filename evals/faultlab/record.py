@@ -48,15 +48,19 @@ def record(runs: Path, destination: Path) -> dict[str, int]:
             shutil.rmtree(target, ignore_errors=True)
             sizes[name] = _copy(kept / "logs", target, rules)
             meta = json.loads((kept / "meta.json").read_text())
-            run = {key: meta[key] for key in ("exit_code", "timed_out", "wall_s", "versions")}
+            run = {
+                key: meta[key] for key in ("exit_code", "timed_out", "wall_s", "versions", "hosts")
+            }
         elif target.is_dir() and name in old:
-            run = old[name]["run"]
+            run = {**old[name]["run"], "hosts": old[name]["hosts"]}
         else:
             continue
         entries[name] = {
             "family": scenario.family,
             "story": scenario.story,
             "truth": asdict(scenario.truth),
+            "world": 4,
+            "hosts": run.pop("hosts"),
             "run": run,
         }
     truth_file.write_text(json.dumps({"schema_version": 1, "runs": entries}, indent=1) + "\n")

@@ -57,6 +57,7 @@ def show(scores: list[Score], skipped: Mapping[str, str], console: Console) -> N
         f"Culprit rank: rerail {total['rank']} of {total['single_culprit']}; "
         f"torchrun's first observed failure {total['baseline_rank']} of "
         f"{total['baseline_runs']}.\n"
+        f"No wrong or invented node in {total['no_wrong_node']} of {total['runs']} runs. "
         f"Nobody accused wrongly in {total['nobody_accused_wrongly']} of "
         f"{total['no_culprit']} runs without a single culprit.",
         highlight=False,

@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -40,6 +41,7 @@ class Run:
     wall_s: float
     leftovers: int
     versions: dict[str, str]
+    hosts: tuple[str, ...] = ()
     skipped: str = ""
 
 
@@ -56,7 +58,7 @@ def run_scenario(scenario: Scenario, out: Path) -> Run:
     """Run one scenario into `out/<scenario>/` and return what is known of it."""
     reason = why_not(scenario)
     if reason:
-        return Run(scenario.name, None, False, 0.0, 0, {}, reason)
+        return Run(scenario.name, None, False, 0.0, 0, {}, skipped=reason)
     out.mkdir(parents=True, exist_ok=True)
     root = Path(tempfile.mkdtemp(prefix="run-", dir=out.resolve()))
     root.chmod(0o755)
@@ -149,7 +151,16 @@ def _launch(scenario: Scenario, root: Path) -> Run:
         leftovers = machine.end_processes(token)
     if scenario.kernel_log and (lines := machine.kernel_log(booted)):
         (root / "logs" / "dmesg.txt").write_text(lines)
-    return Run(scenario.name, process.returncode, timed_out, round(wall, 1), leftovers, _versions())
+    return Run(
+        scenario.name,
+        process.returncode,
+        timed_out,
+        round(wall, 1),
+        leftovers,
+        _versions(),
+        # torchrun calls its own host localhost.
+        (socket.gethostname(), "localhost"),
+    )
 
 
 def _cgroups(

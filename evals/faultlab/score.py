@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,14 @@ ROOT_CAUSE = re.compile(
     r"Root Cause \(first observed failure\):.*?^\S*\s*rank\s+: (\d+) ", re.DOTALL | re.MULTILINE
 )
 DIAGNOSE_LIMIT_S = 120
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a run took place: how many ranks, and the names of its hosts."""
+
+    world: int = 4
+    hosts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -143,8 +151,19 @@ def rank_agrees(truth: Truth, verdict: Verdict, world: int) -> bool:
     return accused == {truth.rank}
 
 
+def node_agrees(truth: Truth, verdict: Verdict, hosts: Collection[str]) -> bool:
+    """Return whether the verdict names no wrong node and none that does not exist.
+
+    Naming no node is fine: the rank is scored on its own.
+    """
+    named = set(verdict.nodes)
+    if truth.node is not None:
+        return named <= {truth.node}
+    return not hosts or named <= set(hosts)
+
+
 def score(
-    name: str, family: str, truth: Truth, verdict: Verdict, baseline: int | None, world: int = 4
+    name: str, family: str, truth: Truth, verdict: Verdict, baseline: int | None, place: Place
 ) -> Score:
     """Compare one verdict with its truth."""
     outcome_ok = verdict.outcome in (truth.outcome, *truth.accept_outcomes)
@@ -153,7 +172,6 @@ def score(
     if verdict.outcome == "no_failure" and outcome_ok:
         # Where "no failure" is right, there need be no leaf.
         leaf_ok = leaf_ok or verdict.leaf is None
-    node_ok = truth.node is None or set(verdict.nodes) <= {truth.node}
     no_verdict = bool(verdict.error)
     return Score(
         name=name,
@@ -163,23 +181,23 @@ def score(
         outcome_ok=outcome_ok,
         leaf_ok=leaf_ok and not no_verdict,
         leaf_exact=leaf_exact and not no_verdict,
-        rank_ok=rank_agrees(truth, verdict, world) and not no_verdict,
-        node_ok=node_ok and not no_verdict,
+        rank_ok=rank_agrees(truth, verdict, place.world) and not no_verdict,
+        node_ok=node_agrees(truth, verdict, place.hosts) and not no_verdict,
         action_ok=verdict.action in (truth.action, *truth.accept_actions),
         baseline=baseline,
         baseline_ok=None if truth.rank is None or baseline is None else baseline == truth.rank,
     )
 
 
-def score_run(name: str, family: str, truth: Truth, logs: Path, world: int = 4) -> Score:
+def score_run(name: str, family: str, truth: Truth, logs: Path, place: Place) -> Score:
     """Diagnose the logs of one run and score the verdict."""
     launcher = logs / "torchrun.log"
     text = launcher.read_text(errors="replace") if launcher.exists() else ""
-    return score(name, family, truth, diagnose(logs), torchrun_root_cause(text), world)
+    return score(name, family, truth, diagnose(logs), torchrun_root_cause(text), place)
 
 
-def read_truths(path: Path) -> dict[str, tuple[str, Truth, int]]:
-    """Read a `truth.json`: family, truth and number of ranks of each recorded run."""
+def read_truths(path: Path) -> dict[str, tuple[str, Truth, Place]]:
+    """Read a `truth.json`: family, truth and place of each recorded run."""
     stored = json.loads(path.read_text())
     found = {}
     for name, entry in stored["runs"].items():
@@ -187,7 +205,8 @@ def read_truths(path: Path) -> dict[str, tuple[str, Truth, int]]:
             key: tuple(value) if isinstance(value, list) else value
             for key, value in entry["truth"].items()
         }
-        found[name] = (entry["family"], Truth(**fields), int(entry.get("world", 4)))
+        place = Place(int(entry["world"]), tuple(entry["hosts"]))
+        found[name] = (entry["family"], Truth(**fields), place)
     return found
 
 
@@ -205,8 +224,7 @@ def summary(scores: Iterable[Score]) -> dict[str, Any]:
         "action": sum(one.action_ok for one in every),
         "single_culprit": len(culprit),
         "rank": sum(one.rank_ok for one in culprit),
-        "named_node": sum(one.truth.node is not None for one in every),
-        "node": sum(one.node_ok for one in every if one.truth.node is not None),
+        "no_wrong_node": sum(one.node_ok for one in every),
         "no_culprit": len(every) - len(culprit),
         "nobody_accused_wrongly": sum(one.rank_ok for one in every if one.truth.rank is None),
         "baseline_runs": len(ran),

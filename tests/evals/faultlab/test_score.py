@@ -12,7 +12,7 @@ from rerail.evals.faultlab import score as scoring
 from rerail.evals.faultlab.record import record
 from rerail.evals.faultlab.runner import Run
 from rerail.evals.faultlab.scenarios import Truth, all_scenarios
-from rerail.evals.faultlab.score import Verdict, read_verdict, score, torchrun_root_cause
+from rerail.evals.faultlab.score import Place, Verdict, read_verdict, score, torchrun_root_cause
 
 TRUTH = Truth(
     "failure", "tensor_mismatch", 2, "fix_config_then_restart",
@@ -22,6 +22,7 @@ RIGHT = Verdict(
     outcome="failure", status="established", leaf="tensor_mismatch", ranks=(2,), first_rank=2,
     action="fix_config_then_restart",
 )  # fmt: skip
+PLACE = Place(4, ("n1", "n2"))
 HEALTHY = Truth("no_failure", None, None, "none", accept_actions=("no_action_results_complete",))
 REPORT = """\
 Failures:
@@ -41,7 +42,7 @@ Root Cause (first observed failure):
 
 
 def scored(truth: Truth, verdict: Verdict, baseline: int | None = None) -> scoring.Score:
-    return score("run", "family", truth, verdict, baseline)
+    return score("run", "family", truth, verdict, baseline, PLACE)
 
 
 def test_a_right_verdict_is_right() -> None:
@@ -101,6 +102,11 @@ def test_a_wrong_node_is_a_wrong_culprit() -> None:
     assert scored(truth, RIGHT).right
     one = scored(truth, replace(RIGHT, nodes=("n1",)))
     assert (one.rank_ok, one.node_ok, one.right) == (True, False, False)
+
+
+def test_an_invented_node_is_wrong_even_where_no_node_is_asked_for() -> None:
+    assert scored(TRUTH, replace(RIGHT, nodes=("n1",))).right
+    assert not scored(TRUTH, replace(RIGHT, nodes=("INFO",))).right
 
 
 def test_no_failure_needs_no_leaf() -> None:
@@ -184,7 +190,7 @@ def recorded_set(folder: Path) -> Path:
 
     (folder / "one").mkdir(parents=True)
     (folder / "one" / "torchrun.log").write_text(REPORT.format(2))
-    entry = {"family": "python", "truth": asdict(TRUTH)}
+    entry = {"family": "python", "truth": asdict(TRUTH), "world": 4, "hosts": ["vm"]}
     (folder / "truth.json").write_text(json.dumps({"schema_version": 1, "runs": {"one": entry}}))
     return folder
 
@@ -210,7 +216,7 @@ def test_the_command_runs_and_skips(
     def run(scenario: object, out: Path) -> Run:
         name = scenario.name  # type: ignore[attr-defined]
         if name == "sigkill":
-            return Run(name, None, False, 0.0, 0, {}, "torch is not installed")
+            return Run(name, None, False, 0.0, 0, {}, skipped="torch is not installed")
         (out / name / "logs").mkdir(parents=True)
         return Run(name, 1, False, 5.0, 0, {})
 
@@ -227,7 +233,7 @@ def test_recording_replaces_paths_and_nothing_else(tmp_path: Path) -> None:
     logs = tmp_path / "runs" / name / "logs"
     logs.mkdir(parents=True)
     (logs / "torchrun.log").write_text("File '/x/runs/run-ab12cd34/ckpt/a.pt', port 12345\n")
-    meta = {"exit_code": 0, "timed_out": False, "wall_s": 1.0, "versions": {}}
+    meta = {"exit_code": 0, "timed_out": False, "wall_s": 1.0, "versions": {}, "hosts": ["vm"]}
     (logs.parent / "meta.json").write_text(json.dumps(meta))
     (tmp_path / "set").mkdir()
     record(tmp_path / "runs", tmp_path / "set")
