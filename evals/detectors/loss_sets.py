@@ -1,6 +1,7 @@
 """Labelled loss curves: healthy, with spikes of known size, and with slow divergences.
 
-Healthy curves fall by a power law with noise, learning-rate drops and restarts. Truth is the row and size of each spike and the row of each divergence.
+Healthy curves fall by a power law with noise, learning-rate drops and restarts. Truth is the
+row and size of each spike, and the row where a divergence begins.
 """
 
 from __future__ import annotations

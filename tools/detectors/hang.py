@@ -64,7 +64,7 @@ def find_stalls(series: StepSeries) -> list[Event]:
     time = series.time
     if time is None or len(series) < 4:
         return []
-    gap = np.diff(time)
+    gap = np.diff(np.where(np.isfinite(time), time, np.nan))
     known = np.isfinite(gap) & (gap >= 0)
     if known.sum() < 3:
         return []

@@ -254,7 +254,8 @@ def _refuse_mixed_units(path: Path, lines: np.ndarray, seconds: FloatArray) -> N
     if gaps[widest] < math.log(_MIXED_UNITS) or fewest < 0.2 * len(ordered):
         return
     high = logs > (ordered[widest] + ordered[widest + 1]) / 2
-    odd = high if high.sum() < len(logs) / 2 else ~high
+    # The first row shows which unit the file began with.
+    odd = ~high if high[0] else high
     line = int(lines[known][np.argmax(odd)])
     raise EvidenceError(
         f"{path} line {line} column step_time_s: step times fall in two groups a factor "
