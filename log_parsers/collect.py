@@ -29,7 +29,7 @@ class Collection:
     views: list[LogView] = field(default_factory=list)
     binaries: list[FileSurvey] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
-    bytes: int = 0
+    size: int = 0
     lines: int = 0
     year: int = 1970
 
@@ -76,7 +76,7 @@ def assemble(surveys: Sequence[FileSurvey], problems: Sequence[Problem] = ()) ->
     texts: list[FileSurvey] = []
     for one in surveys:
         collection.problems += one.problems
-        collection.bytes += one.bytes
+        collection.size += one.size
         collection.lines += one.lines
         if one.binary:
             collection.binaries.append(one)

@@ -50,7 +50,7 @@ class FileSurvey:
 
     source: Source
     lines: int = 0
-    bytes: int = 0
+    size: int = 0
     whole: bool = True
     kept: dict[int, bytes] = field(default_factory=dict)
     hits: list[Hit] = field(default_factory=list)
@@ -124,7 +124,7 @@ def _drain(
             return
         if chunk is None:
             return
-        if reader.result.lines == 0 and not reader.result.bytes:
+        if reader.result.lines == 0 and not reader.result.size:
             head = chunk[:65536]
             if looks_binary(chunk) or looks_like_flight_recorder(head, reader.result.source.name):
                 reader.result.binary = True
@@ -186,7 +186,7 @@ class _Pass:
         candidates = self._scanner.candidates(view)
         if candidates:
             self._confirm(view, lines, first, candidates)
-        result.bytes += len(chunk)
+        result.size += len(chunk)
         # A line split by force ends without a newline and goes on in the next chunk.
         result.lines = first - 1 + chunk.count(b"\n")
 
@@ -298,7 +298,7 @@ class _Pass:
 
     def finish(self) -> FileSurvey:
         result = self.result
-        if not result.ends_with_newline and result.bytes:
+        if not result.ends_with_newline and result.size:
             result.lines += 1
         if self._small is not None:
             lines = b"".join(self._small).split(b"\n")

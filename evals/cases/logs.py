@@ -48,7 +48,7 @@ def logs_command(folder: Path, *, json_output: bool) -> int:
     size = 0
     for entry in entries:
         outcome = diagnose_paths([folder / entry["file"]])
-        size += outcome.collection.bytes
+        size += outcome.collection.size
         diagnosis = outcome.diagnosis
         label = entry["label"]
         good = RIGHT.get(label, lambda d, label=label: d.failure_type == label)(diagnosis)

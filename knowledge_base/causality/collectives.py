@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from rerail.domain.evidence import LogLine, Observation
 from rerail.knowledge_base.causality.case import Case
 from rerail.knowledge_base.causality.joins import Joins
+from rerail.log_parsers.tracebacks import looks_like_exception, traceback_above
 
 _WORK = re.compile(
     r"WorkNCCL\((?:SeqNum=(?P<seq>\d+), )?OpType=(?P<op>\w+)(?:, NumelIn=(?P<nin>\d+), NumelOut=(?P<nout>\d+))?"
@@ -30,6 +31,10 @@ _NAMED_RANK = re.compile(r"- \[(?P<ranks>\d+(?:, ?\d+)*)\] (?:joined but didn't 
 _MONITORED = re.compile(r"Ranks? (?P<ranks>\d+(?:, ?\d+)*) failed to pass monitoredBarrier")
 
 
+_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in')
+_LIBRARY = re.compile(r"site-packages|dist-packages|/lib/python\d")
+
+
 @dataclass(slots=True)
 class Timeout:
     """One collective time-out as one rank printed it."""
@@ -43,6 +48,7 @@ class Timeout:
     timeout_s: float | None = None
     enqueued: int | None = None
     completed: int | None = None
+    called_at: str | None = None
 
 
 @dataclass(slots=True)
@@ -60,6 +66,7 @@ class Collectives:
     divergent: list[int] = field(default_factory=list)
     named: list[int] = field(default_factory=list)
     named_by: LogLine | None = None
+    elsewhere: bool = False
     first: Timeout | None = None
     started: float | None = None
     timeout_s: float | None = None
@@ -77,6 +84,8 @@ class Collectives:
         ranks = _ranks(self.suspects)
         if self.named:
             return f"{ranks} named by the other ranks as missing from the collective"
+        if self.divergent and self.elsewhere:
+            return f"{ranks} waiting at another place of the program than the others"
         if self.divergent:
             return f"{ranks} ran another operation or size than the others"
         if self.behind:
@@ -111,10 +120,13 @@ def analyse(case: Case, joins: Joins) -> Collectives | None:
         )
         if found:
             timeout.enqueued, timeout.completed = found
+    for timeout in result.timeouts:
+        timeout.called_at = _call_site(case, timeout.line)
     result.victims = {t.rank for t in result.timeouts if t.rank is not None}
     _first(case, result)
     _behind(result, status)
     _divergent(result)
+    _call_sites(result)
     _absent(result, joins)
     return result
 
@@ -210,6 +222,33 @@ def _divergent(result: Collectives) -> None:
             # With two ranks neither is the majority: both are shown.
             everyone = sorted({t.rank for t in group if t.rank is not None})
             result.divergent = odd if count > len(odd) else everyone
+
+
+def _call_site(case: Case, line: LogLine) -> str | None:
+    """Return the program's own source line that sat in the collective, from the traceback above."""
+    if not looks_like_exception(line.message):
+        return None
+    site = None
+    for above in traceback_above(line, case.view(line).line).lines:
+        match = _FRAME.search(above.message)
+        if match and not _LIBRARY.search(match["file"]):
+            site = f"{match['file']}:{match['line']}"
+    return site
+
+
+def _call_sites(result: Collectives) -> None:
+    """Ranks that gave up at different places of the program wait for different things."""
+    sites: dict[str, set[int]] = defaultdict(set)
+    for timeout in result.timeouts:
+        if timeout.called_at and timeout.rank is not None:
+            sites[timeout.called_at].add(timeout.rank)
+    if len(sites) < 2 or result.divergent:
+        return
+    common = max(sorted(sites), key=lambda site: len(sites[site]))
+    odd = sorted(set().union(*(ranks for site, ranks in sites.items() if site != common)) - sites[common])
+    if odd and len(odd) < len(sites[common]):
+        result.divergent = odd
+        result.elsewhere = True
 
 
 def _absent(result: Collectives, joins: Joins) -> None:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rerail.domain.evidence import LogLine
 from rerail.knowledge_base.causality.case import Case
+from rerail.knowledge_base.causality.rank_timers import slow_rank
 from rerail.log_parsers.view import LogView
 
 if TYPE_CHECKING:
@@ -50,9 +51,22 @@ def analyse(case: Case) -> list[NumericFinding]:
             from rerail.log_parsers.step_series import series_of
 
             for one in series_of(view, least=MIN_ROWS):
-                findings += _judge(view, one)
+                findings += [_with_rank(case, f) for f in _judge(view, one)]
         findings += _frozen_evaluations(view)
     return sorted(findings, key=lambda f: (_ORDER.index(f.leaf) if f.leaf in _ORDER else 9, -f.lost_s))
+
+
+def _with_rank(case: Case, finding: NumericFinding) -> NumericFinding:
+    """A slow phase shows in the rank that prints; who is slow, the timers of all ranks tell."""
+    if finding.leaf == "loss_nan":
+        return finding
+    if finding.leaf != "fail_slow_unexplained":
+        return replace(finding, rank=None)
+    slow = slow_rank(case, finding.line)
+    if slow is None:
+        return replace(finding, rank=None)
+    what = f"{finding.what}; {slow.describe()}"
+    return replace(finding, rank=slow.rank, what=what)
 
 
 def _judge(view: LogView, one: LogSeries) -> list[NumericFinding]:
@@ -112,7 +126,7 @@ def _frozen_evaluations(view: LogView) -> list[NumericFinding]:
     """A model that collapsed gives the same evaluation result to the last digit, every time."""
     seen: dict[str, list[tuple[str, int]]] = defaultdict(list)
     for number in view.numbers:
-        if b'"eval_' not in view.survey.kept[number]:
+        if b'"eval_' not in (view.survey.kept.get(number) or b""):
             continue
         match = _EVAL.search(view.text(number) or "")
         if match:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from rerail.domain.evidence import LogLine, Observation
@@ -75,6 +76,15 @@ def survived(case: Case, observation: Observation, *, steps: int = 2) -> bool:
         first = max((r.step for r in before if r.step is not None), default=None)
         last = max((r.step for r in after if r.step is not None), default=None)
         if last is not None and (first is None or last - first >= steps) and len(after) >= steps:
+            return True
+    return False
+
+
+def ends_non_finite(case: Case) -> bool:
+    """Tell whether the last loss that the job printed is NaN or infinite."""
+    for view in case.views:
+        losses = [row.loss for row in step_rows(view)[-20:] if row.loss is not None]
+        if losses and not math.isfinite(losses[-1]):
             return True
     return False
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from rerail.domain.evidence import Observation, Role, Tier
 from rerail.knowledge_base.causality.case import Case
-from rerail.knowledge_base.causality.progress import survived
+from rerail.knowledge_base.causality.progress import ends_non_finite, survived
 from rerail.knowledge_base.rules import Rule
 from rerail.knowledge_base.taxonomy import Kind, leaves
 
@@ -116,6 +116,10 @@ def select(case: Case, rules: dict[str, Rule]) -> Selection:
     for observation in in_last:
         if observation.role is not Role.INITIATING:
             continue
+        if observation.leaf == "loss_nan" and ends_non_finite(case):
+            # A run that reports its completion with a loss of NaN has completed nothing.
+            result.candidates.append(observation)
+            continue
         if result.success is not None and not case.before(observation, result.success):
             if observation.leaf not in _AFTER_SUCCESS and not _stage_failed(case, in_last, observation):
                 result.after_success.append(observation)
@@ -173,11 +177,11 @@ def _goes_on(case: Case, start: Observation) -> bool:
 def _last_attempt(case: Case, result: Selection) -> list[Observation]:
     """Keep what belongs to the last start of the job: an earlier attempt was already recovered."""
     attempts = [v.origin.attempt for v in case.views if v.origin.attempt is not None]
-    last = max(attempts, default=None)
+    newest = max(attempts, default=None)
     kept = []
     for observation in case.observations:
         view = case.view(observation.line)
-        if last is not None and view.origin.attempt is not None and view.origin.attempt < last:
+        if newest is not None and view.origin.attempt is not None and view.origin.attempt < newest:
             continue
         cut = max(
             (o.line.number for o in result.attempt_starts if o.line.file == observation.line.file), default=0

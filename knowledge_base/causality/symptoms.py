@@ -141,6 +141,41 @@ def from_exit(case: Case, fact: ExitFact) -> Conclusion | None:
     )  # fmt: skip
 
 
+def from_quiet_rank(case: Case, joins: Joins, exits: list[ExitFact]) -> Conclusion | None:
+    """Conclude from the one rank that neither failed nor complained while all others lost a peer.
+
+    Its launcher reports no exit code for it, so it ended by itself with code 0: it left early.
+    """
+    lost = {o.line.rank for o in case.with_role(Role.CASCADE) if o.line.rank is not None}
+    failed = {f.rank for f in exits if f.rank is not None}
+    if len(lost) < 2 or not failed or any(f.code not in (1, -15, -6, 143, 134) for f in exits):
+        return None
+    known = set(joins.ranks_seen)
+    if joins.world_size is not None and joins.world_size <= 4096:
+        known |= set(range(joins.world_size))
+    quiet = sorted(known - lost - failed)
+    if len(quiet) != 1:
+        return None
+    last = _last_line(case, quiet[0])
+    line = last or next(o.line for o in case.with_role(Role.CASCADE))
+    return Conclusion(
+        "rank_divergence", line, Status.SUPPORTED,
+        f"rank {quiet[0]} ended without an error while the other ranks still needed it", (quiet[0],),
+    )  # fmt: skip
+
+
+def _last_line(case: Case, rank: int) -> LogLine | None:
+    last: LogLine | None = None
+    for view in case.views:
+        for number in reversed(view.numbers[-2000:]):
+            line = view.line(number)
+            if line is not None and line.rank == rank and line.message.strip():
+                if last is None or _earlier(case, last, line):
+                    last = line
+                break
+    return last
+
+
 def from_lost_peer(case: Case, joins: Joins) -> Conclusion | None:
     """Conclude from connections that broke: the peer that all others name is gone."""
     peers: dict[str, LogLine] = {}

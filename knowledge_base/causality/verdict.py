@@ -13,11 +13,12 @@ from rerail.domain.diagnosis import Outcome, Status
 from rerail.domain.evidence import LogLine, Observation, Role, Tier
 from rerail.knowledge_base.causality import collectives, exits, joins, numeric, select, symptoms
 from rerail.knowledge_base.causality.case import Case
-from rerail.knowledge_base.causality.progress import LastStep, last_step
+from rerail.knowledge_base.causality.progress import LastStep, last_step, survived
 from rerail.knowledge_base.rules import Rule
 from rerail.knowledge_base.taxonomy import NO_FAILURE, Kind, leaves
 from rerail.log_parsers.flight_recorder.verdict import Verdict as DumpVerdict
 
+_NO_NODE = frozenset({"localhost", "127.0.0.1", "0.0.0.0", "::1"})  # noqa: S104 - names, not a bind
 CANCELLED = "slurm-step-cancelled"
 
 
@@ -116,11 +117,18 @@ def _bad_teardown(case: Case, verdict: Verdict, success: Observation) -> list[Lo
         if o.tier not in (Tier.GENERIC,) and not o.fields.get("thread")
     ]
     for fact in verdict.exits:
-        later = fact.line.file != success.line.file or fact.line.number > success.line.number
-        if later and fact.code not in (0, 143, -15, 1):
+        if _later(case, fact.line, success.line) and fact.code not in (0, 143, -15, 1):
             bad.append(fact.line)
     abort = [o.line for o in verdict.selection.after_success if o.line in bad]
     return abort or bad
+
+
+def _later(case: Case, a: LogLine, b: LogLine) -> bool:
+    """Tell whether `a` is known to have been written after `b`."""
+    if a.file == b.file:
+        return a.number > b.number
+    time_a, time_b = case.near_time(a), case.near_time(b)
+    return time_a is not None and time_b is not None and time_a > time_b
 
 
 def _initiating(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
@@ -218,7 +226,7 @@ def _localise(case: Case, verdict: Verdict, winner: Observation) -> None:
         node = _node_from_exits(verdict, rank)
     if node is None and len(verdict.joins.nodes_seen) == 1:
         node = next(iter(verdict.joins.nodes_seen))
-    if node is not None:
+    if node is not None and node not in _NO_NODE:
         verdict.nodes = [node]
 
 
@@ -280,6 +288,9 @@ def _timeouts(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
 
 
 def _peers(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
+    left = symptoms.from_quiet_rank(case, verdict.joins, verdict.exits)
+    if left is not None:
+        return _take(verdict, left, Outcome.FAILURE)
     odd = exits.first_odd(verdict.exits)
     if odd is not None and odd.code not in (1, -6, 134, -15, 143):
         return False
@@ -311,7 +322,7 @@ def _stopped(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
     if odd is not None:
         return _take(verdict, symptoms.from_exit(case, odd), Outcome.FAILURE)
     cascade = case.with_role(Role.CASCADE)
-    cascade = [o for o in cascade if not select.survived(case, o)]
+    cascade = [o for o in cascade if not survived(case, o)]
     if cascade and verdict.selection.success is None:
         verdict.line = cascade[0].line
         verdict.outcome, verdict.status = Outcome.INCONCLUSIVE, Status.HYPOTHESIS
@@ -328,7 +339,7 @@ def _numbers(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
     first = verdict.numeric[0]
     verdict.outcome, verdict.status = Outcome.FAILURE, Status.SUPPORTED
     verdict.leaf, verdict.line, verdict.why = first.leaf, first.line, first.what
-    verdict.ranks = [first.rank] if first.rank is not None and first.leaf == "loss_nan" else []
+    verdict.ranks = [first.rank] if first.rank is not None else []
     return True
 
 
@@ -337,11 +348,12 @@ def _take(verdict: Verdict, conclusion: symptoms.Conclusion | None, outcome: Out
         return False
     verdict.outcome, verdict.status, verdict.leaf = outcome, conclusion.status, conclusion.leaf
     verdict.line, verdict.why = conclusion.line, conclusion.why
-    verdict.ranks, verdict.nodes = list(conclusion.ranks), list(conclusion.nodes)
+    verdict.ranks = list(conclusion.ranks)
+    verdict.nodes = [node for node in conclusion.nodes if node not in _NO_NODE]
     verdict.action = conclusion.action
     if not verdict.nodes:
         nodes = {verdict.joins.node_of_rank.get(r) for r in verdict.ranks} - {None}
-        verdict.nodes = sorted(n for n in nodes if n)
+        verdict.nodes = sorted(n for n in nodes if n and n not in _NO_NODE)
     return True
 
 

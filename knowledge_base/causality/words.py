@@ -67,7 +67,7 @@ def _first_fault(case: Case, verdict: Verdict) -> FirstFault | None:
         text=line.text[:MAX_TEXT],
         time=iso(case.time(line)),
         rank=verdict.ranks[0] if len(verdict.ranks) == 1 else line.rank,
-        node=verdict.nodes[0] if len(verdict.nodes) == 1 else line.node,
+        node=verdict.nodes[0] if len(verdict.nodes) == 1 else None if line.node == "localhost" else line.node,
         gpu=verdict.gpu,
         rule=verdict.observation.rule_id if verdict.observation else None,
     )
@@ -177,7 +177,7 @@ def _evidence(case: Case, verdict: Verdict) -> tuple[list[Evidence], list[RuledO
                 cite(observation.line, str(role), observation.rule_id)
     if verdict.last is not None and verdict.outcome is not Outcome.NO_FAILURE:
         cite(verdict.last.line, "context", None)
-    ruled_out = []
+    ruled_out: list[RuledOut] = []
     for rejected in verdict.selection.rejected[:12]:
         leaf = rejected.observation.leaf
         if leaf is None or leaf == verdict.leaf or any(r.failure_type == leaf for r in ruled_out):

@@ -62,7 +62,7 @@ def load_settings() -> Settings:
                 hint=f"did you mean {near[0]!r}?" if near else "rerail config show",
             )
     try:
-        return Settings(**_without_overridden(values))
+        return Settings.model_validate(_without_overridden(values))
     except ValidationError as error:
         first = error.errors()[0]
         key = str(first["loc"][0]) if first["loc"] else "?"
