@@ -15,7 +15,7 @@ IntArray = NDArray[np.int64]
 
 
 def _frozen_copy(values: ArrayLike, dtype: type, name: str, owner: str) -> NDArray[np.generic]:
-    array = np.array(values, dtype=dtype)
+    array: NDArray[np.generic] = np.array(values, dtype=dtype)
     if array.ndim != 1:
         raise ValueError(f"{owner}: {name} must have one dimension, not {array.ndim}")
     array.flags.writeable = False
