@@ -36,6 +36,7 @@ _LABELS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("kernelhost", re.compile(r"\[(?P<node>" + _HOST + r") (?:dmesg|kernel|syslog|journal|kmsg)\]")),
     ("host", re.compile(r"\[(?P<node>[a-z][a-z0-9]*(?:-[a-z0-9]+)+-?\d+[a-z0-9-]*|[a-z]+\d+[a-z]?)\](?=\s)")),
     ("ray", re.compile(r"\((?P<actor>[A-Za-z_][\w.:\[\]-]{0,80}?)(?:, rank=(?P<rank>\d+))?,? pid=(?P<pid>\d+)(?:, ip=(?P<node>[^,)\s]+))?(?:, [^)]{0,80})?\)")),
+    ("slurm", re.compile(r"slurm(?:stepd|d|ctld)-(?P<node>" + _HOST + r"): ")),
     ("task", re.compile(r"(?P<rank>\d{1,6}): ?")),
     ("taskn", re.compile(r"(?P<node>" + _HOST + r")-(?P<rank>\d+): ")),
 )
@@ -44,7 +45,9 @@ _NCCL_NODEV = re.compile(r"(?P<node>" + _HOST + r"):(?P<pid>\d{1,8}):(?P<tid>\d{
 _PDSH = re.compile(r"(?P<node>(?=[A-Za-z0-9.-]*[0-9])(?=[A-Za-z0-9.-]*[A-Za-z])[a-z0-9][A-Za-z0-9.-]{1,80}): ")
 _SYSLOG_HOST = re.compile(
     r"(?P<node>" + _HOST + r") (?=(?:kernel|systemd|slurmd|slurmctld|slurmstepd|nvidia|nv-|dockerd|containerd|kubelet|sshd|CRON|"
-    r"nhc|dcgm|gpud|munged|opensm|rasdaemon|mcelog|fabricmanager|[a-z][\w.-]{1,30})(?:\[\d+\])?: )"
+    r"nhc|dcgm|gpud|munged|opensm|rasdaemon|mcelog|fabricmanager)(?:\[\d+\])?: )"
+    # A program that is not known must carry its process id, else any two words would be a host.
+    r"|(?P<node2>(?=[\w.-]*\d)[a-z][\w.-]{1,80}) (?=[a-z][\w.-]{1,30}\[\d+\]: )"
 )
 # Devices that kernel messages name where a collector would put a host.
 _DEVICE = re.compile(
@@ -110,8 +113,8 @@ def parse_line(
         if groups.get("local") is not None:
             local = int(groups["local"])
             label.append(f"l{local}")
-        if groups.get("node"):
-            node = groups["node"]
+        if groups.get("node") or groups.get("node2"):
+            node = groups.get("node") or groups["node2"]
             label.append(node)
         if groups.get("pid"):
             pid = int(groups["pid"])
@@ -162,7 +165,7 @@ def _peel(text: str, at: int) -> tuple[str, re.Match[str]] | None:
     if match and not _NOT_HOST.match(match["node"]) and not _DEVICE.match(match["node"]):
         return "pdsh", match
     match = _SYSLOG_HOST.match(text, at)
-    if match and at > 0 and not _DEVICE.match(match["node"]):
+    if match and at > 0 and not _DEVICE.match(match["node"] or match["node2"]):
         return "syslog", match
     return None
 

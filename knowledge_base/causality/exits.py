@@ -57,6 +57,7 @@ def collect(case: Case, joins: Joins) -> list[ExitFact]:
         for number in view.numbers[-2000:]
         if "task" in (text := view.text(number) or "") and (m := _SRUN.search(text))
     )
+    many_tasks = many_tasks or not _launched_per_node(case)
     for view in case.views:
         rank: int | None = None
         local: int | None = None
@@ -88,6 +89,18 @@ def collect(case: Case, joins: Joins) -> list[ExitFact]:
                 if fact is not None:
                     facts.append(fact)
     return facts
+
+
+def _launched_per_node(case: Case) -> bool:
+    """Tell whether a launcher sits between srun and the ranks; then a task is a node, not a rank."""
+    for view in case.views:
+        if view.origin.attempt is not None:
+            return True
+        for number in view.numbers[:3000] + view.numbers[-3000:]:
+            raw = view.survey.kept[number]
+            if b"elastic" in raw or b"torchrun" in raw or b"[default" in raw or b"launch.py" in raw or b"local_rank:" in raw:
+                return True
+    return False
 
 
 def _single(line: LogLine, joins: Joins, many_tasks: bool) -> ExitFact | None:

@@ -79,9 +79,9 @@ def beats(case: Case, rules: dict[str, Rule], a: Observation, b: Observation) ->
             return heavier
         if a.leaf == b.leaf and (a.line.time is None or b.line.time is None):
             # The same fault told twice without a clock: the line that says more stands for it.
-            gap = rules[a.rule_id].priority - rules[b.rule_id].priority
-            if abs(gap) >= 10:
-                return gap > 0
+            says_more = rules[a.rule_id].priority - rules[b.rule_id].priority
+            if abs(says_more) >= 10:
+                return says_more > 0
         return case.before(a, b)
     deeper, shallower = (a, b) if level_a < level_b else (b, a)
     gap = case.seconds_between(shallower, deeper)

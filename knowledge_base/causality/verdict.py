@@ -216,6 +216,9 @@ def _localise(case: Case, verdict: Verdict, winner: Observation) -> None:
         rank = _rank_that_felt_it(case, verdict, winner)
     elif rank is None:
         rank = _rank_that_died(verdict)
+    if winner.leaf == "loss_nan" and any(row.line == line.number for row in case.view(line).survey.steps):
+        # A step line carries the loss of the whole job; the rank in front is only the one that prints.
+        rank = _int(fields.get("rank"))
     everywhere = len(same) >= 3 and rank in same and not verdict.pci
     verdict.gpu = gpu
     if rank is not None and not everywhere:
