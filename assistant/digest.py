@@ -8,7 +8,14 @@ from rerail.log_parsers.digest import LIMIT, Digest, build_digest
 from rerail.log_parsers.skeletons import SkeletonMiner
 from rerail.log_parsers.view import LogView
 
-_ORDER = {Role.INITIATING: 0, Role.CASCADE: 1, Role.SUCCESS: 2, Role.TEARDOWN: 3, Role.CONTEXT: 4, Role.BENIGN: 5}
+_ORDER = {
+    Role.INITIATING: 0,
+    Role.CASCADE: 1,
+    Role.SUCCESS: 2,
+    Role.TEARDOWN: 3,
+    Role.CONTEXT: 4,
+    Role.BENIGN: 5,
+}
 _KEPT = frozenset({Role.INITIATING, Role.CASCADE, Role.SUCCESS, Role.TEARDOWN, Role.CONTEXT})
 
 
@@ -19,12 +26,20 @@ def job_digest(outcome: Outcome, *, limit: int = LIMIT) -> Digest:
     are mined here.
     """
     observations = sorted(
-        (o for o in outcome.case.observations if o.role in _KEPT), key=lambda o: (_ORDER[o.role], o.order)
+        (o for o in outcome.case.observations if o.role in _KEPT),
+        key=lambda o: (_ORDER[o.role], o.order),
     )
     order = [(e.file, e.line) for e in outcome.diagnosis.evidence]
     order += [(o.line.file, o.line.number) for o in observations]
-    lines = [line for view in outcome.case.views for n in view.numbers if (line := view.line(n)) is not None]
-    return build_digest(((view.name, _miner(view)) for view in outcome.case.views), lines, order, limit=limit)
+    lines = [
+        line
+        for view in outcome.case.views
+        for n in view.numbers
+        if (line := view.line(n)) is not None
+    ]
+    return build_digest(
+        ((view.name, _miner(view)) for view in outcome.case.views), lines, order, limit=limit
+    )
 
 
 def _miner(view: LogView) -> SkeletonMiner:

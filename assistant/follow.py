@@ -18,7 +18,9 @@ from rerail.log_parsers.sources import discover
 POLL_S = 2.0
 
 
-def follow_command(paths: list[str], *, json_output: bool, quiet: bool, polls: int | None = None) -> int:
+def follow_command(
+    paths: list[str], *, json_output: bool, quiet: bool, polls: int | None = None
+) -> int:
     """Diagnose, wait for the files to change, diagnose again; Ctrl-C ends with the last verdict.
 
     Args:
@@ -53,7 +55,9 @@ def follow_command(paths: list[str], *, json_output: bool, quiet: bool, polls: i
     except KeyboardInterrupt:
         pass
     if last is None:
-        raise EvidenceError("nothing could be read", subject=" ".join(paths), hint=f"ls -l {' '.join(paths)}")
+        raise EvidenceError(
+            "nothing could be read", subject=" ".join(paths), hint=f"ls -l {' '.join(paths)}"
+        )
     return exit_code(last)
 
 
@@ -71,7 +75,9 @@ def _state(paths: list[str]) -> dict[str, tuple[int, int, int]]:
         return {}
     for source in sources:
         if source.path is None:
-            raise EvidenceError("standard input cannot be followed", subject="-", hint="name the log files")
+            raise EvidenceError(
+                "standard input cannot be followed", subject="-", hint="name the log files"
+            )
         try:
             stat = os.stat(source.path)
         except OSError:
@@ -80,7 +86,9 @@ def _state(paths: list[str]) -> dict[str, tuple[int, int, int]]:
     return state
 
 
-def _tell_rotations(old: dict[str, tuple[int, int, int]], new: dict[str, tuple[int, int, int]]) -> None:
+def _tell_rotations(
+    old: dict[str, tuple[int, int, int]], new: dict[str, tuple[int, int, int]]
+) -> None:
     for path, (inode, size, _) in new.items():
         before = old.get(path)
         if before is None:

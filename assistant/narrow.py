@@ -49,6 +49,9 @@ class Narrow:
         return MatchResult(kept, found.counts)
 
 
+EVERYTHING = Narrow()
+
+
 def _since(text: str) -> float:
     ago = _AGO.fullmatch(text.strip())
     if ago:
@@ -58,6 +61,8 @@ def _since(text: str) -> float:
         stamp = find_stamp(f"{text} 00:00:00", year=time.gmtime().tm_year)
     if stamp is None:
         raise UsageError(
-            f"--since {text!r} is no time", subject=text, hint="--since '2026-03-01 02:00:00' or --since 2h"
+            f"--since {text!r} is no time",
+            subject=text,
+            hint="--since '2026-03-01 02:00:00' or --since 2h",
         )
     return stamp.seconds

@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from rerail.assistant.narrow import Narrow
+from rerail.assistant.narrow import EVERYTHING, Narrow
 from rerail.domain.diagnosis import Diagnosis
+from rerail.knowledge_base.cached_yaml import cache_folder
 from rerail.knowledge_base.causality import recorder
 from rerail.knowledge_base.causality.case import Case
 from rerail.knowledge_base.causality.verdict import Verdict, judge
 from rerail.knowledge_base.causality.words import to_diagnosis
-from rerail.knowledge_base.cached_yaml import cache_folder
 from rerail.knowledge_base.matcher import RuleSet, match, rule_set
 from rerail.knowledge_base.rules import load_rules
 from rerail.log_parsers.collect import Collection, ScanPlan, collect
@@ -55,7 +55,9 @@ def _judge_dumps(collection: Collection) -> DumpVerdict | None:
     names = {str(one.source.path): one.source.name for one in collection.binaries}
     return replace(
         verdict,
-        evidence=tuple(replace(fact, file=names.get(fact.file, fact.file)) for fact in verdict.evidence),
+        evidence=tuple(
+            replace(fact, file=names.get(fact.file, fact.file)) for fact in verdict.evidence
+        ),
     )
 
 
@@ -74,7 +76,7 @@ def diagnose_paths(
     paths: Iterable[str | Path],
     *,
     on_progress: Callable[[int, int], None] | None = None,
-    narrow: Narrow = Narrow(),
+    narrow: Narrow = EVERYTHING,
 ) -> Outcome:
     """Read the evidence and return the rules verdict.
 
@@ -82,12 +84,14 @@ def diagnose_paths(
         EvidenceError: when nothing could be read at all.
     """
     started = time.perf_counter()
-    collection = collect(paths, scan_plan(), workers=load_settings().workers, on_progress=on_progress)
+    collection = collect(
+        paths, scan_plan(), workers=load_settings().workers, on_progress=on_progress
+    )
     return diagnose_collection(collection, started=started, narrow=narrow)
 
 
 def diagnose_collection(
-    collection: Collection, *, started: float | None = None, narrow: Narrow = Narrow()
+    collection: Collection, *, started: float | None = None, narrow: Narrow = EVERYTHING
 ) -> Outcome:
     """Return the rules verdict on evidence that was already read."""
     begun = time.perf_counter() if started is None else started
@@ -99,5 +103,3 @@ def diagnose_collection(
         recorder.apply(verdict, dumps)
     diagnosis = to_diagnosis(case, verdict, elapsed_s=time.perf_counter() - begun)
     return Outcome(diagnosis, case, verdict, collection)
-
-

@@ -12,7 +12,12 @@ from rerail.domain.diagnosis import Diagnosis, Outcome
 from rerail.knowledge_base.taxonomy import leaves
 
 _LABEL = 10
-_STYLE = {"established": "bold green", "supported": "bold yellow", "hypothesis": "bold magenta", "unknown": "bold"}
+_STYLE = {
+    "established": "bold green",
+    "supported": "bold yellow",
+    "hypothesis": "bold magenta",
+    "unknown": "bold",
+}
 _ACTIONS = {
     "none": "nothing to do",
     "restart_as_is": "restart as it is, from the last checkpoint; cap the number of restarts",
@@ -95,12 +100,17 @@ def _evidence(diagnosis: Diagnosis, console: Console, width: int, most: int) -> 
     console.print()
     _row(console, "EVIDENCE", "")
     for item in diagnosis.evidence[:most]:
-        head = Text(f"  {item.id:<4}{item.file}:{item.line}", style="bold" if item.role == "initiating" else "")
+        head = Text(
+            f"  {item.id:<4}{item.file}:{item.line}",
+            style="bold" if item.role == "initiating" else "",
+        )
         head.append(f"  {item.role}", style="dim")
         console.print(head, highlight=False, soft_wrap=True)
-        console.print(Text("      " + _clip(item.text, width - 6)), highlight=False, soft_wrap=True)
+        console.print(Text("      " + _clip(item.text, 2 * width - 20)), highlight=False, soft_wrap=True)
     if len(diagnosis.evidence) > most:
-        console.print(Text(f"      ... {len(diagnosis.evidence) - most} more with --verbose", style="dim"))
+        console.print(
+            Text(f"      ... {len(diagnosis.evidence) - most} more with --verbose", style="dim")
+        )
 
 
 def _consequences(diagnosis: Diagnosis, console: Console, width: int, most: int) -> None:
@@ -129,7 +139,12 @@ def _ranges(ranks: list[int]) -> str:
 def _ruled_out(diagnosis: Diagnosis, console: Console, width: int, most: int) -> None:
     for index, item in enumerate(diagnosis.ruled_out[:most]):
         cite = f" ({', '.join(item.evidence)})" if item.evidence else ""
-        _row(console, "RULED OUT" if index == 0 else "", f"{item.failure_type}: {item.because}{cite}", width)
+        _row(
+            console,
+            "RULED OUT" if index == 0 else "",
+            f"{item.failure_type}: {item.because}{cite}",
+            width,
+        )
 
 
 def _attempts(diagnosis: Diagnosis, console: Console) -> None:
@@ -137,7 +152,11 @@ def _attempts(diagnosis: Diagnosis, console: Console) -> None:
         return
     parts = []
     for attempt in diagnosis.attempts:
-        steps = "no step" if attempt.last_step is None else f"steps {attempt.first_step}-{attempt.last_step}"
+        steps = (
+            "no step"
+            if attempt.last_step is None
+            else f"steps {attempt.first_step}-{attempt.last_step}"
+        )
         parts.append(f"attempt {attempt.number}: {steps}, {attempt.ended}")
     _row(console, "ATTEMPTS", "; ".join(parts))
 

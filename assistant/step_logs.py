@@ -20,6 +20,8 @@ def read_step_log(path: Path) -> list[StepSeries]:
     found = [one.series for view in collection.views for one in series_of(view, least=2)]
     if not found:
         raise EvidenceError(
-            f"{path}: no step lines were found", subject=str(path), hint="a CSV with columns step,step_time_s works always"
+            f"{path}: no step lines were found",
+            subject=str(path),
+            hint="a CSV with columns step,step_time_s works always",
         )
     return found

@@ -31,7 +31,9 @@ def load_cached(path: Path) -> Any:
     try:
         stat = path.stat()
     except OSError as error:
-        raise RuleError(f"{path}: {error.strerror}", subject=str(path), hint="rerail kb lint") from None
+        raise RuleError(
+            f"{path}: {error.strerror}", subject=str(path), hint="rerail kb lint"
+        ) from None
     key = sha256(f"1|{path.resolve()}|{stat.st_size}|{stat.st_mtime_ns}".encode()).hexdigest()[:24]
     cached = cache_folder() / f"yaml-{key}.json"
     try:

@@ -41,18 +41,29 @@ def _xid() -> Iterator[tuple[str, dict[str, Any]]]:
             raw["action"] = entry["action"]
         if entry.get("nvlink5"):
             # The word in the line decides: a Nonfatal event is corrected by the link itself.
-            yield "catalogue xid", {**raw, "pattern": raw["pattern"] + ".{0,60}? Fatal", "role": "initiating", "priority": 62}
+            yield (
+                "catalogue xid",
+                {
+                    **raw,
+                    "pattern": raw["pattern"] + ".{0,60}? Fatal",
+                    "role": "initiating",
+                    "priority": 62,
+                },
+            )
             raw = {**raw, "id": f"xid-{code}-nonfatal", "role": "context"}
             raw.pop("action", None)
         yield "catalogue xid", raw
     unknown = table["unknown_code"]
-    yield "catalogue xid", {
-        "id": "xid-unknown",
-        "pattern": _XID.format(code=r"\d+") + _PID,
-        "leaf": unknown.get("leaf"),
-        "role": unknown["role"],
-        "tier": unknown.get("tier", "hardware"),
-        "priority": 20,
-        "source": table["source"],
-        "note": "An Xid that NVIDIA's catalogue marks as unused.",
-    }
+    yield (
+        "catalogue xid",
+        {
+            "id": "xid-unknown",
+            "pattern": _XID.format(code=r"\d+") + _PID,
+            "leaf": unknown.get("leaf"),
+            "role": unknown["role"],
+            "tier": unknown.get("tier", "hardware"),
+            "priority": 20,
+            "source": table["source"],
+            "note": "An Xid that NVIDIA's catalogue marks as unused.",
+        },
+    )

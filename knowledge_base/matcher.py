@@ -94,7 +94,9 @@ class _Matcher:
         self._tracebacks: dict[tuple[int, int], Traceback] = {}
         self._traceback_count: dict[str, int] = defaultdict(int)
 
-    def win(self, view: LogView, line: LogLine, candidates: list[int], order: int) -> Observation | None:
+    def win(
+        self, view: LogView, line: LogLine, candidates: list[int], order: int
+    ) -> Observation | None:
         ranked = sorted(
             (self._rules[i] for i in candidates),
             key=lambda r: (-r.priority, -r.conditions, -len(r.pattern), r.id),
@@ -110,7 +112,10 @@ class _Matcher:
             return f"the line is from {line.stream}, not from {', '.join(rule.stream)}"
         if rule.unless and compiled(rule.unless).search(line.text):
             return "its 'unless' matches"
-        if rule.min_count > 1 and view.survey.counts.get(self._rules.index(rule), 0) < rule.min_count:
+        if (
+            rule.min_count > 1
+            and view.survey.counts.get(self._rules.index(rule), 0) < rule.min_count
+        ):
             return f"fewer than {rule.min_count} hits"
         if rule.in_log and rule.in_log not in self._present:
             return "nothing in the evidence matches 'in_log'"

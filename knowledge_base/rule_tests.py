@@ -31,7 +31,9 @@ class Bench:
         from rerail.knowledge_base.cached_yaml import cache_folder
 
         self.rules: RuleSet = rule_set(rules)
-        self.scanner: Scanner = make_scanner(self.rules.signatures, cache=cache_folder(), engine=engine)
+        self.scanner: Scanner = make_scanner(
+            self.rules.signatures, cache=cache_folder(), engine=engine
+        )
 
     def survey_text(self, text: str, name: str = "example") -> FileSurvey:
         """Survey a text as if it were a file."""
@@ -57,10 +59,15 @@ class Bench:
                 continue
             rule = self.rules.rules[hit.signature]
             found.append((hit.line, rule, matcher.fires(rule, view, line)))
-        return sorted(found, key=lambda f: (f[0], -f[1].priority, -f[1].conditions, -len(f[1].pattern), f[1].id))
+        return sorted(
+            found,
+            key=lambda f: (f[0], -f[1].priority, -f[1].conditions, -len(f[1].pattern), f[1].id),
+        )
 
 
-def run_examples(rules: Sequence[Rule], *, only: str = "", engine: str | None = None) -> list[ExampleFailure]:
+def run_examples(
+    rules: Sequence[Rule], *, only: str = "", engine: str | None = None
+) -> list[ExampleFailure]:
     """Run every example; return those that fail.
 
     A `matches` example passes when its rule wins one of its lines; a `must_not_match` example
@@ -69,7 +76,14 @@ def run_examples(rules: Sequence[Rule], *, only: str = "", engine: str | None = 
     failures = []
     usable = []
     for rule in rules:
-        why = next((w for p in (rule.pattern, rule.in_log, rule.not_in_log) if p and (w := _uncompilable(p))), None)
+        why = next(
+            (
+                w
+                for p in (rule.pattern, rule.in_log, rule.not_in_log)
+                if p and (w := _uncompilable(p))
+            ),
+            None,
+        )
         if why:
             failures.append(ExampleFailure(rule, rule.pattern, why))
         else:

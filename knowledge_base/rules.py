@@ -107,7 +107,9 @@ def parse_rules(content: Any, file: str) -> list[Rule]:
     if not isinstance(content, dict) or not isinstance(content.get("rules"), list):
         raise RuleError(f"{file}: no list named 'rules'", subject=file, hint="see rules/README.md")
     if content.get("schema_version") != 1:
-        raise RuleError(f"{file}: schema_version must be 1", subject=file, hint="see rules/README.md")
+        raise RuleError(
+            f"{file}: schema_version must be 1", subject=file, hint="see rules/README.md"
+        )
     defaults = content.get("defaults") or {}
     return [make_rule({**defaults, **raw}, file) for raw in content["rules"]]
 
@@ -134,7 +136,9 @@ def make_rule(raw: dict[str, Any], file: str) -> Rule:
         values["role"] = Role(raw["role"])
         values["tier"] = Tier(raw["tier"])
         stream = raw.get("stream") or ()
-        values["stream"] = tuple(Stream(s) for s in ([stream] if isinstance(stream, str) else stream))
+        values["stream"] = tuple(
+            Stream(s) for s in ([stream] if isinstance(stream, str) else stream)
+        )
         values["action"] = Action(raw["action"]) if raw.get("action") else None
     except ValueError as error:
         raise wrong(str(error)) from None
@@ -151,7 +155,16 @@ def make_rule(raw: dict[str, Any], file: str) -> Rule:
     return Rule(file=file, **values)
 
 
-_REGEX_KEYS = ("pattern", "unless", "frames", "not_frames", "nearby", "not_nearby", "in_log", "not_in_log")
+_REGEX_KEYS = (
+    "pattern",
+    "unless",
+    "frames",
+    "not_frames",
+    "nearby",
+    "not_nearby",
+    "in_log",
+    "not_in_log",
+)
 _FORBIDDEN = re.compile(r"\(\?[=!<](?!P)|\(\?<[=!]|\\[1-9]|\(\?P=|\(\?>|[*+?}]\+")
 
 
@@ -172,9 +185,13 @@ def lint(rules: tuple[Rule, ...]) -> list[str]:
             if key in ("pattern", "in_log", "not_in_log") and (why := compile_complaint(pattern)):
                 complaints.append(f"{where}: {key}: {why}")
             if key in ("pattern", "in_log", "not_in_log") and _FORBIDDEN.search(pattern):
-                complaints.append(f"{where}: {key}: look-around, back-reference or possessive repeat")
+                complaints.append(
+                    f"{where}: {key}: look-around, back-reference or possessive repeat"
+                )
             if key == "pattern" and pattern.lstrip("(?:i)").startswith("^"):
-                complaints.append(f"{where}: pattern is anchored with ^; labels stand in front of lines")
+                complaints.append(
+                    f"{where}: pattern is anchored with ^; labels stand in front of lines"
+                )
         if not re.fullmatch(r"[a-z0-9]+(?:-[a-z0-9]+)*", rule.id):
             complaints.append(f"{where}: the id is not kebab-case")
         if rule.role is not Role.BENIGN and not rule.source:

@@ -94,9 +94,13 @@ def assemble(surveys: Sequence[FileSurvey], problems: Sequence[Problem] = ()) ->
 def _nothing(found: Discovery) -> EvidenceError:
     if found.problems:
         first = found.problems[0]
-        return EvidenceError(f"{first.subject}: {first.why}", subject=first.subject, hint=first.hint)
+        return EvidenceError(
+            f"{first.subject}: {first.why}", subject=first.subject, hint=first.hint
+        )
     return EvidenceError(
-        "the folder holds no log files", subject="", hint="name the log files, or the job's log folder"
+        "the folder holds no log files",
+        subject="",
+        hint="name the log files, or the job's log folder",
     )
 
 
@@ -109,7 +113,12 @@ def _survey_all(
 ) -> list[FileSurvey]:
     count = workers or os.cpu_count() or 1
     scanner = make_scanner(plan.signatures, cache=plan.cache, engine=plan.engine)
-    if count > 1 and len(sources) > 1 and total > PARALLEL_FROM and all(s.name != STDIN for s in sources):
+    if (
+        count > 1
+        and len(sources) > 1
+        and total > PARALLEL_FROM
+        and all(s.name != STDIN for s in sources)
+    ):
         try:
             return _in_parallel(sources, plan, count, total, on_progress)
         except (BrokenProcessPool, OSError):
@@ -156,7 +165,9 @@ def _in_parallel(
     done = 0
     surveys: list[FileSurvey] = []
     with ProcessPoolExecutor(count, initializer=partial(_start_worker, plan)) as pool:
-        for source, result in zip(sources, pool.map(_survey_one, sources, chunksize=1), strict=True):
+        for source, result in zip(
+            sources, pool.map(_survey_one, sources, chunksize=1), strict=True
+        ):
             surveys.append(result)
             done += source.size
             if on_progress is not None:
@@ -178,7 +189,9 @@ def _year(surveys: Sequence[FileSurvey]) -> int:
         return max(years)
     import time
 
-    stamps = [s.source.path.stat().st_mtime for s in surveys if s.source.path and s.source.path.exists()]
+    stamps = [
+        s.source.path.stat().st_mtime for s in surveys if s.source.path and s.source.path.exists()
+    ]
     return time.gmtime(max(stamps) if stamps else None).tm_year
 
 

@@ -10,26 +10,56 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from rerail.log_parsers.step_layouts import Span, StepLayouts
+
 MAX_ROWS = 200_000
 _NUMBER = rb"[-+]?(?:\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+)"
 _VALUE = rb"(?:" + _NUMBER + rb"|[-+]?(?:nan|inf)(?:inity)?)"
 
-# Each form is led by a literal, so that a chunk without it costs one memchr-like search.
-_FORMS: tuple[tuple[str, re.Pattern[bytes]], ...] = (
-    ("megatron", re.compile(rb"iteration +(?P<step>\d+)/ *\d+ \|")),
-    ("nemo", re.compile(rb"(?:global_step|trainer/global_step): (?P<step>\d+)(?=[^\n]{0,300}loss)")),
-    ("dll", re.compile(rb"- Iteration (?P<step>\d+) \|")),
-    ("deepspeed", re.compile(rb"\bstep=(?P<step>\d+), skipped=")),
-    ("engine", re.compile(rb"steps: (?P<step>\d+) loss: ")),
-    ("step", re.compile(rb"\b(?:[Gg]lobal[ _])?[Ss]tep\b[ :=#\[]{0,4}(?P<step>\d[\d,]*)(?=[^\n]{0,400}(?:[Ll]oss|sec/step|LOSS|ce \d))")),
-    ("loss_step", re.compile(rb"[Ll]oss[:= ]+[^\n]{1,200}\bstep[:= ]+(?P<step>\d[\d,]*)")),
-    ("iter", re.compile(rb"(?<![\w-])(?:[Ii]ter(?:ation)?|[Ii]tr|it|[Bb]atch)[ :#=\[]{1,4}(?P<step>\d+)(?=[^\n]{0,400}(?:[Ll]oss|LOSS))")),
-    ("epoch_bracket", re.compile(rb"Epoch:? ?\[?\d+\]?(?:/\d+)? +\[ *(?P<step>\d+)/\d+(?: \(\d+%\))?\](?=[^\n]{0,300}[Ll]oss)")),
-    ("hf", re.compile(rb"\{'loss': (?P<loss>" + _VALUE + rb")")),
-    ("hf_eval", re.compile(rb"\{'train/(?:batch_)?loss': (?P<loss>" + _VALUE + rb")")),
-    ("mllog", re.compile(rb'"key": "(?:train_loss|loss)", "value": (?P<loss>' + _VALUE + rb")")),
-    ("mllog_rate", re.compile(rb'"key": "tracked_stats", "value": \{"throughput": (?P<tps>[\d.eE+-]+)')),
-    ("tqdm", re.compile(rb"\| *(?P<step>\d+)/\d+ \[[\d:]+<[^,\]\n]{1,12}, +(?P<rate>[\d.]+)(?P<unit>s/it|it/s)")),
+# Each pattern is led by a literal, so that a chunk without it costs one memchr-like search. Where
+# a form begins with a choice of letters, the literal starts behind them and a guard looks back.
+_LOSS_AHEAD = rb"(?=[^\n]{0,400}(?:[Ll]oss|LOSS))"
+_ITER = rb"[ :#=\[]{1,4}(?P<step>\d+)" + _LOSS_AHEAD
+_STEP_AHEAD = rb"(?=[^\n]{0,400}(?:[Ll]oss|sec/step|LOSS|ce \d))"
+_LOOK_BACK = 10
+_FORMS: tuple[tuple[str, re.Pattern[bytes], re.Pattern[bytes] | None], ...] = tuple(
+    (name, re.compile(pattern), re.compile(rb"(?:" + guard + rb")\Z") if guard else None)
+    for name, pattern, guard in (
+        ("megatron", rb"iteration +(?P<step>\d+)/ *\d+ \|", b""),
+        ("nemo", rb"global_step: (?P<step>\d+)(?=[^\n]{0,300}loss)", b""),
+        ("dll", rb"- Iteration (?P<step>\d+) \|", b""),
+        ("deepspeed", rb"step=(?P<step>\d+), skipped=", rb"(?<!\w)"),
+        ("engine", rb"steps: (?P<step>\d+) loss: ", b""),
+        (
+            "step",
+            rb"tep\b[ :=#\[]{0,4}(?P<step>\d[\d,]*)" + _STEP_AHEAD,
+            rb"\b(?:[Gg]lobal[ _])?[Ss]",
+        ),
+        ("loss_step", rb"oss[:= ]+[^\n]{1,200}\bstep[:= ]+(?P<step>\d[\d,]*)", rb"[Ll]"),
+        ("iter", rb"ter(?:ation)?" + _ITER, rb"(?<![\w-])[Ii]"),
+        ("iter", rb"tr" + _ITER, rb"(?<![\w-])[Ii]"),
+        ("iter", rb"it" + _ITER, rb"(?<![\w-])"),
+        ("iter", rb"atch" + _ITER, rb"(?<![\w-])[Bb]"),
+        (
+            "epoch_bracket",
+            rb"Epoch:? ?\[?\d+\]?(?:/\d+)? +\[ *(?P<step>\d+)/\d+(?: \(\d+%\))?\]"
+            rb"(?=[^\n]{0,300}[Ll]oss)",
+            b"",
+        ),
+        ("hf", rb"\{'loss': (?P<loss>" + _VALUE + rb")", b""),
+        ("hf_eval", rb"\{'train/(?:batch_)?loss': (?P<loss>" + _VALUE + rb")", b""),
+        ("mllog", rb'"key": "(?:train_loss|loss)", "value": (?P<loss>' + _VALUE + rb")", b""),
+        (
+            "mllog_rate",
+            rb'"key": "tracked_stats", "value": \{"throughput": (?P<tps>[\d.eE+-]+)',
+            b"",
+        ),
+        (
+            "tqdm",
+            rb"\| *(?P<step>\d+)/\d+ \[[\d:]+<[^,\]\n]{1,12}, +(?P<rate>[\d.]+)(?P<unit>s/it|it/s)",
+            b"",
+        ),
+    )
 )
 _LOSS = re.compile(
     rb"(?:lm[ _]loss|reduced_train_loss|train[_/]loss(?:_step)?|(?<![\w-])[Ll]oss(?:_?avg)?|LOSS|(?<=, )ce)"
@@ -43,9 +73,16 @@ _TIME = re.compile(
 )
 _SEC_STEP = re.compile(rb"(?P<value>[\d.]+) ?(?:sec/step|s/step|s/it\b)")
 _SEC_FIELD = re.compile(rb"(?:\(sec: |, time = |\btime: )(?P<value>[\d.]+)")
-_GRAD = re.compile(rb"(?:grad(?:ient)?[ _]norm|gnorm)['\"]?\s*[:= ]\s*(" + _VALUE + rb")", re.IGNORECASE)
+_GRAD = re.compile(
+    rb"(?:grad(?:ient)?[ _]norm|gnorm)['\"]?\s*[:= ]\s*(" + _VALUE + rb")", re.IGNORECASE
+)
 _SCALE = re.compile(rb"loss[ _]scale['\"]?\s*[:= ]\s*(" + _NUMBER + rb")", re.IGNORECASE)
-_TPS = re.compile(rb"(?:\btps|tokens/s(?:ec)?|samples/s(?:ec(?:ond)?)?|imgs/s|throughput(?: per GPU \(TFLOP/s/GPU\))?)['\"]?\s*[:= ]\s*(" + _NUMBER + rb")", re.IGNORECASE)
+_TPS = re.compile(
+    rb"(?:\btps|tokens/s(?:ec)?|samples/s(?:ec(?:ond)?)?|imgs/s|throughput(?: per GPU \(TFLOP/s/GPU\))?)['\"]?\s*[:= ]\s*("
+    + _NUMBER
+    + rb")",
+    re.IGNORECASE,
+)
 _SAMPLES = re.compile(rb'"(?:step_num|samples_count|iteration|step|iter)": ?(\d+)')
 _EPOCH = re.compile(rb"(?:'epoch': |epoch[ :=\[]{1,3})([\d.]+)", re.IGNORECASE)
 _RANK = re.compile(rb"^\s*(?:\[(?:rank|default) ?(\d+)\]|(\d+): |\[\d+,(\d+)\]<)", re.IGNORECASE)
@@ -75,17 +112,24 @@ class StepReader:
         self.count = 0
         self._seen: set[str] = set()
         self._bytes = 0
+        self._layouts = StepLayouts()
 
     def feed(self, chunk: bytes, first_line: int) -> None:
         """Read one chunk of whole lines whose first line has the number `first_line`."""
+        if len(self.rows) >= MAX_ROWS:
+            return
         # Behind the first megabytes a file shows no new format; skipping the others saves most.
         forms = _FORMS if self._bytes < 8 << 20 else [f for f in _FORMS if f[0] in self._seen]
         self._bytes += len(chunk)
         found: dict[int, tuple[str, re.Match[bytes]]] = {}
-        for name, pattern in forms:
+        for name, pattern, guard in forms:
             for match in pattern.finditer(chunk):
-                start = chunk.rfind(b"\n", 0, match.start()) + 1
-                if start not in found:
+                at = match.start()
+                if guard is not None and not guard.search(chunk[max(0, at - _LOOK_BACK) : at]):
+                    continue
+                start = chunk.rfind(b"\n", 0, at) + 1
+                earlier = found.get(start)
+                if earlier is None or (earlier[0] == name and at < earlier[1].start()):
                     found[start] = (name, match)
         at, line = 0, first_line
         for start in sorted(found):
@@ -97,25 +141,49 @@ class StepReader:
             if len(self.rows) < MAX_ROWS:
                 end = chunk.find(b"\n", match.end())
                 text = chunk[start : end if end >= 0 else len(chunk)][:4000]
-                self.rows.append(_row(line, name, match, text))
+                self.rows.append(self._read(line, name, match, text, start))
+
+    def _read(
+        self, line: int, form: str, match: re.Match[bytes], text: bytes, start: int
+    ) -> StepRow:
+        numbers = self._layouts.read(form, text)
+        if numbers is not None:
+            row = StepRow(line, form)
+            for name, value in numbers:
+                setattr(row, name, value)
+            return row
+        row, spans = _row(line, form, match, text, start)
+        if form not in _NO_LAYOUT and row.form == form:
+            self._layouts.learn(form, text, spans)
+        return row
 
 
-def _row(line: int, form: str, match: re.Match[bytes], text: bytes) -> StepRow:
+# Forms whose lines are read in a way that a layout of plain numbers does not describe.
+_NO_LAYOUT = frozenset({"tqdm", "mllog", "mllog_rate"})
+
+
+def _row(
+    line: int, form: str, match: re.Match[bytes], text: bytes, start: int
+) -> tuple[StepRow, dict[str, Span]]:
+    """Read one step line, and say at which bytes of `text` each of its numbers stands."""
     row = StepRow(line, form)
+    spans: dict[str, Span] = {}
     groups = match.groupdict()
     if groups.get("step"):
         row.step = int(groups["step"].replace(b",", b""))
+        spans["step"] = Span(match.start("step") - start, match.end("step") - start)
     if groups.get("loss") is not None:
         row.loss = _float(groups["loss"])
+        spans["loss"] = Span(match.start("loss") - start, match.end("loss") - start)
     else:
-        row.loss = _first(_LOSS, text)
-    row.grad_norm = _first(_GRAD, text)
+        row.loss = _first(_LOSS, text, "loss", spans)
+    row.grad_norm = _first(_GRAD, text, "grad_norm", spans)
     if b"valid" in text and re.search(rb"valid(?:ation)? loss", text):
         row.form, row.loss = "evaluation", None
-    row.loss_scale = _first(_SCALE, text)
-    row.throughput = _first(_TPS, text)
-    row.epoch = _first(_EPOCH, text)
-    row.step_time = _step_time(form, groups, text)
+    row.loss_scale = _first(_SCALE, text, "loss_scale", spans)
+    row.throughput = _first(_TPS, text, "throughput", spans)
+    row.epoch = _first(_EPOCH, text, "epoch", spans)
+    row.step_time = _step_time(form, groups, text, spans)
     if groups.get("tps") is not None:
         row.throughput = _float(groups["tps"])
     if form in ("mllog", "mllog_rate"):
@@ -124,10 +192,13 @@ def _row(line: int, form: str, match: re.Match[bytes], text: bytes) -> StepRow:
     label = _RANK.match(text)
     if label:
         row.rank = int(label[1] or label[2] or label[3])
-    return row
+        spans["rank"] = Span(*next(label.span(i) for i in (1, 2, 3) if label[i]))
+    return row, spans
 
 
-def _step_time(form: str, groups: dict[str, bytes | None], text: bytes) -> float | None:
+def _step_time(
+    form: str, groups: dict[str, bytes | None], text: bytes, spans: dict[str, Span]
+) -> float | None:
     if form == "tqdm":
         rate = _float(groups["rate"] or b"0")
         if not rate:
@@ -137,14 +208,22 @@ def _step_time(form: str, groups: dict[str, bytes | None], text: bytes) -> float
     if match:
         value = _float(match["value"])
         unit = (match["unit"] or match["after"] or b"s").lower()
+        spans["step_time"] = Span(*match.span("value"), milli=unit == b"ms")
         return None if value is None else value / 1000.0 if unit == b"ms" else value
     match = _SEC_STEP.search(text) or _SEC_FIELD.search(text)
+    if match:
+        spans["step_time"] = Span(*match.span("value"))
     return _float(match["value"]) if match else None
 
 
-def _first(pattern: re.Pattern[bytes], text: bytes) -> float | None:
+def _first(
+    pattern: re.Pattern[bytes], text: bytes, name: str, spans: dict[str, Span]
+) -> float | None:
     match = pattern.search(text)
-    return _float(match[1]) if match else None
+    if match is None:
+        return None
+    spans[name] = Span(*match.span(1))
+    return _float(match[1])
 
 
 def _float(raw: bytes) -> float | None:

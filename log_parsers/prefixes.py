@@ -33,18 +33,39 @@ _LABELS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("pod", re.compile(r"\[pod/(?P<node>[^\]/\s]+)(?:/[^\]\s]*)?\]")),
     ("pod", re.compile(r"\[pod\]")),
     ("host", re.compile(r"\[(?:host|node|pod) (?P<node>" + _HOST + r")\]")),
-    ("kernelhost", re.compile(r"\[(?P<node>" + _HOST + r") (?:dmesg|kernel|syslog|journal|kmsg)\]")),
-    ("host", re.compile(r"\[(?P<node>[a-z][a-z0-9]*(?:-[a-z0-9]+)+-?\d+[a-z0-9-]*|[a-z]+\d+[a-z]?)\](?=\s)")),
-    ("ray", re.compile(r"\((?P<actor>[A-Za-z_][\w.:\[\]-]{0,80}?)(?:, rank=(?P<rank>\d+))?,? pid=(?P<pid>\d+)(?:, ip=(?P<node>[^,)\s]+))?(?:, [^)]{0,80})?\)")),
+    (
+        "kernelhost",
+        re.compile(r"\[(?P<node>" + _HOST + r") (?:dmesg|kernel|syslog|journal|kmsg)\]"),
+    ),
+    (
+        "host",
+        re.compile(
+            r"\[(?P<node>[a-z][a-z0-9]*(?:-[a-z0-9]+)+-?\d+[a-z0-9-]*|[a-z]+\d+[a-z]?)\](?=\s)"
+        ),
+    ),
+    (
+        "ray",
+        re.compile(
+            r"\((?P<actor>[A-Za-z_][\w.:\[\]-]{0,80}?)(?:, rank=(?P<rank>\d+))?,? pid=(?P<pid>\d+)(?:, ip=(?P<node>[^,)\s]+))?(?:, [^)]{0,80})?\)"
+        ),
+    ),
     ("slurm", re.compile(r"slurm(?:stepd|d|ctld)-(?P<node>" + _HOST + r"): ")),
     ("task", re.compile(r"(?P<rank>\d{1,6}): ?")),
     ("taskn", re.compile(r"(?P<node>" + _HOST + r")-(?P<rank>\d+): ")),
 )
-_NCCL = re.compile(r"(?P<node>" + _HOST + r"):(?P<pid>\d{1,8}):(?P<tid>\d{1,8}) \[(?P<dev>-?\d{1,3})\] ")
-_NCCL_NODEV = re.compile(r"(?P<node>" + _HOST + r"):(?P<pid>\d{1,8}):(?P<tid>\d{1,8}) (?=NCCL |RCCL )")
-_PDSH = re.compile(r"(?P<node>(?=[A-Za-z0-9.-]*[0-9])(?=[A-Za-z0-9.-]*[A-Za-z])[a-z0-9][A-Za-z0-9.-]{1,80}): ")
+_NCCL = re.compile(
+    r"(?P<node>" + _HOST + r"):(?P<pid>\d{1,8}):(?P<tid>\d{1,8}) \[(?P<dev>-?\d{1,3})\] "
+)
+_NCCL_NODEV = re.compile(
+    r"(?P<node>" + _HOST + r"):(?P<pid>\d{1,8}):(?P<tid>\d{1,8}) (?=NCCL |RCCL )"
+)
+_PDSH = re.compile(
+    r"(?P<node>(?=[A-Za-z0-9.-]*[0-9])(?=[A-Za-z0-9.-]*[A-Za-z])[a-z0-9][A-Za-z0-9.-]{1,80}): "
+)
 _SYSLOG_HOST = re.compile(
-    r"(?P<node>" + _HOST + r") (?=(?:kernel|systemd|slurmd|slurmctld|slurmstepd|nvidia|nv-|dockerd|containerd|kubelet|sshd|CRON|"
+    r"(?P<node>"
+    + _HOST
+    + r") (?=(?:kernel|systemd|slurmd|slurmctld|slurmstepd|nvidia|nv-|dockerd|containerd|kubelet|sshd|CRON|"
     r"nhc|dcgm|gpud|munged|opensm|rasdaemon|mcelog|fabricmanager)(?:\[\d+\])?: )"
     # A program that is not known must carry its process id, else any two words would be a host.
     r"|(?P<node2>(?=[\w.-]*\d)[a-z][\w.-]{1,80}) (?=[a-z][\w.-]{1,30}\[\d+\]: )"
@@ -87,8 +108,12 @@ class Origin:
     attempt: int | None = None
 
 
+NOWHERE = Origin()
+"""The origin of lines of which only the text is known."""
+
+
 def parse_line(
-    file: str, number: int, text: str, *, origin: Origin = Origin(), year: int
+    file: str, number: int, text: str, *, origin: Origin = NOWHERE, year: int
 ) -> LogLine:
     """Return `text`, already cleaned and redacted, as a LogLine with its origin and time."""
     rank, local, node, pid = origin.rank, origin.local_rank, origin.node, origin.pid

@@ -27,10 +27,23 @@ _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?"), MASK),
     (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*"), MASK),
     # A password inside a URL; the host stays, it is evidence.
-    (re.compile(r"(?P<k>[a-zA-Z][a-zA-Z0-9+.-]*://[^/\s:@]{0,100}):[^/\s@]{1,200}@"), r"\g<k>:" + MASK + "@"),
-    (re.compile(r"(?i)(?P<k>\bauthorization['\"]?\s*[:=]\s*['\"]?(?:bearer|basic|token)?\s*)[^\s'\"]{6,}"), r"\g<k>" + MASK),
+    (
+        re.compile(r"(?P<k>[a-zA-Z][a-zA-Z0-9+.-]*://[^/\s:@]{0,100}):[^/\s@]{1,200}@"),
+        r"\g<k>:" + MASK + "@",
+    ),
+    (
+        re.compile(
+            r"(?i)(?P<k>\bauthorization['\"]?\s*[:=]\s*['\"]?(?:bearer|basic|token)?\s*)[^\s'\"]{6,}"
+        ),
+        r"\g<k>" + MASK,
+    ),
     (re.compile(r"(?P<k>\b[Bb]earer\s+)[A-Za-z0-9._~+/=-]{12,}"), r"\g<k>" + MASK),
-    (re.compile(r"(?P<k>[?&](?:X-Amz-Signature|X-Amz-Security-Token|X-Amz-Credential|sig|Signature|token|access_token)=)[^&\s'\"]{6,}"), r"\g<k>" + MASK),
+    (
+        re.compile(
+            r"(?P<k>[?&](?:X-Amz-Signature|X-Amz-Security-Token|X-Amz-Credential|sig|Signature|token|access_token)=)[^&\s'\"]{6,}"
+        ),
+        r"\g<k>" + MASK,
+    ),
 )
 # NAME=value, name: value, "name": "value"; the name must end in a secret word.
 _ASSIGNMENT = re.compile(
@@ -45,7 +58,10 @@ _ASSIGNMENT = re.compile(
     + _VALUE
     + ")"
 )
-_PLAIN = re.compile(r"^['\"]?(?:[\d.,:]+|none|null|true|false|\*+|<[^>]*>|\[redacted\].*|[A-Za-z]{1,11})['\"]?$", re.I)
+_PLAIN = re.compile(
+    r"^['\"]?(?:[\d.,:]+|none|null|true|false|\*+|<[^>]*>|\[redacted\].*|[A-Za-z]{1,11})['\"]?$",
+    re.I,
+)
 
 
 def redact(text: str) -> str:

@@ -14,11 +14,11 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 from rerail.domain.evidence import Stream
 from rerail.errors import EvidenceError
-from rerail.log_parsers.prefixes import Origin
+from rerail.log_parsers.prefixes import NOWHERE, Origin
 
 STDIN = "<stdin>"
 _SKIP_DIRS = frozenset({".git", "__pycache__", ".venv", "node_modules"})
@@ -43,7 +43,7 @@ class Source:
 
     path: Path | None
     name: str
-    origin: Origin = Origin()
+    origin: Origin = NOWHERE
     size: int = 0
 
 
@@ -86,10 +86,10 @@ def _expand(text: str) -> list[Path]:
         hits = sorted(glob.glob(str(path), recursive=True))
         if hits:
             return [Path(hit) for hit in hits]
-        raise EvidenceError(
-            f"no file matches {text!r}", subject=text, hint=f"ls {_nearest(path)}"
-        )
-    raise EvidenceError(f"no such file or folder: {text!r}", subject=text, hint=f"ls {_nearest(path)}")
+        raise EvidenceError(f"no file matches {text!r}", subject=text, hint=f"ls {_nearest(path)}")
+    raise EvidenceError(
+        f"no such file or folder: {text!r}", subject=text, hint=f"ls {_nearest(path)}"
+    )
 
 
 def _exists(path: Path) -> bool:
@@ -110,7 +110,9 @@ def _add(path: Path, found: Discovery, seen: set[tuple[int, int]], folder: Path 
     try:
         stat = path.stat()
     except OSError as error:
-        found.problems.append(Problem(str(path), f"cannot be read: {error.strerror}", f"ls -l {path}"))
+        found.problems.append(
+            Problem(str(path), f"cannot be read: {error.strerror}", f"ls -l {path}")
+        )
         return
     key = (stat.st_dev, stat.st_ino)
     if key in seen:
@@ -127,7 +129,9 @@ def _add(path: Path, found: Discovery, seen: set[tuple[int, int]], folder: Path 
         return
     if stat.st_size == 0 and path.is_file():
         if not folder:
-            found.problems.append(Problem(name, "the file is empty", "check that the job wrote to it"))
+            found.problems.append(
+                Problem(name, "the file is empty", "check that the job wrote to it")
+            )
         return
     found.sources.append(Source(path, name, origin_of(name), stat.st_size))
 
@@ -140,8 +144,12 @@ def _walk(folder: Path, found: Discovery, seen: set[tuple[int, int]], root: Path
             Problem(str(folder), f"folder cannot be read: {error.strerror}", f"ls -ld {folder}")
         )
         return
+    names = {entry.name for entry in entries}
     for entry in entries:
         if entry.name in _SKIP_DIRS:
+            continue
+        if entry.name == "error.json" and names & {"stderr.log", "stdout.log"}:
+            # torchrun's copy of the exception that the rank's own log holds in full.
             continue
         _add(Path(entry.path), found, seen, root)
 
@@ -155,7 +163,9 @@ def _natural(name: str) -> list[tuple[int, str]]:
 _TORCHRUN = re.compile(r"(?:^|/)attempt_(?P<attempt>\d+)/(?P<local>\d+)/(?:stdout|stderr|error)")
 _RANK_FILE = re.compile(r"(?:^|[/._-])(?:global_?)?rank[-_.]?(?P<rank>\d{1,6})(?=[/._-]|$)", re.I)
 _DDP_FILE = re.compile(r"(?:^|/)(?:worker|task|trainer)[-_.](?P<rank>\d{1,6})(?=[/._-]|$)", re.I)
-_NCCL_FILE = re.compile(r"(?:^|/)nccl[\w-]*?[._](?P<node>[A-Za-z][\w-]*?)[._](?P<pid>\d+)(?:\.|$)", re.I)
+_NCCL_FILE = re.compile(
+    r"(?:^|/)nccl[\w-]*?[._](?P<node>[A-Za-z][\w-]*?)[._](?P<pid>\d+)(?:\.|$)", re.I
+)
 _KERNEL_FILE = re.compile(
     r"(?:^|/)(?:(?:dmesg|kern|kernel|syslog|journal(?:ctl)?|messages)(?:[-_.](?P<after>[A-Za-z][\w-]*?\d[\w-]*))?"
     r"|(?P<before>[A-Za-z][\w-]*?\d[\w-]*)[-_.](?:dmesg|kern|kernel|syslog|journal))(?:\.|$)",
@@ -186,7 +196,9 @@ def origin_of(name: str) -> Origin:
 
 def _node_of(name: str) -> str | None:
     match = _NODE_DIR.search(name)
-    if match and not re.match(r"(?i)(?:attempt|rank|worker|run|job|step|epoch|iter|log|part)", match["node"]):
+    if match and not re.match(
+        r"(?i)(?:attempt|rank|worker|run|job|step|epoch|iter|log|part)", match["node"]
+    ):
         return match["node"]
     return None
 
@@ -232,9 +244,8 @@ def _open_gzip(path: Path) -> IO[bytes]:
     except ImportError:
         import gzip
 
-        return gzip.open(path, "rb")
-    stream: IO[bytes] = igzip.open(path, "rb")
-    return stream
+        return cast("IO[bytes]", gzip.open(path, "rb"))
+    return cast("IO[bytes]", igzip.open(path, "rb"))  # type: ignore[no-untyped-call]
 
 
 def iter_chunks(stream: IO[bytes], size: int = 1 << 20) -> Iterator[bytes]:

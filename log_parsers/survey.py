@@ -32,7 +32,9 @@ HEAD_LINES = 150
 TAIL_LINES = 300
 _BEFORE, _AFTER = 60, 25
 
-_LABEL = re.compile(rb"^\s*(?:\[?(?:rank|default|Rank )?\d{1,6}\]?:|\[\d+,\d+\]<|\([A-Za-z_]\w*[^)]{0,60}pid=\d+|[a-z][\w.-]*\d[\w.-]*:)")
+_LABEL = re.compile(
+    rb"^\s*(?:\[?(?:rank|default|Rank )?\d{1,6}\]?:|\[\d+,\d+\]<|\([A-Za-z_]\w*[^)]{0,60}pid=\d+|[a-z][\w.-]*\d[\w.-]*:)"
+)
 _DIGITS = re.compile(rb"\d+")
 
 
@@ -89,7 +91,9 @@ def survey(
         stream = open_source(source)
     except OSError as error:
         reader.result.problems.append(
-            Problem(source.name, f"cannot be opened: {error.strerror or error}", f"ls -l {source.path}")
+            Problem(
+                source.name, f"cannot be opened: {error.strerror or error}", f"ls -l {source.path}"
+            )
         )
         return reader.result
     with stream:
@@ -97,7 +101,9 @@ def survey(
     return reader.finish()
 
 
-def survey_bytes(name: str, data: bytes, signatures: Sequence[Signature], scanner: Scanner) -> FileSurvey:
+def survey_bytes(
+    name: str, data: bytes, signatures: Sequence[Signature], scanner: Scanner
+) -> FileSurvey:
     """Survey bytes that are already in memory as if they were a file called `name`."""
     reader = _Pass(Source(None, name), signatures, scanner)
     _drain(io.BytesIO(data), reader, None, 1 << 20)
@@ -118,7 +124,15 @@ def _drain(
             reader.broken(error)
             return
         except Exception as error:  # zstandard, lzma and zlib each have an error class of their own
-            if type(error).__module__.split(".")[0] not in ("zstd", "zstandard", "_lzma", "lzma", "zlib", "isal", "backend_c"):
+            if type(error).__module__.split(".")[0] not in (
+                "zstd",
+                "zstandard",
+                "_lzma",
+                "lzma",
+                "zlib",
+                "isal",
+                "backend_c",
+            ):
                 raise
             reader.broken(error)
             return
@@ -140,7 +154,10 @@ def _drain(
 def looks_binary(chunk: bytes) -> bool:
     """Tell whether a first chunk is not text: a pickle, or mostly bytes that no log holds."""
     head = chunk[:4096]
-    if head[:2] in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05") or head[:4] in (b"\x7fELF", b"PK\x03\x04"):
+    if head[:2] in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05") or head[:4] in (
+        b"\x7fELF",
+        b"PK\x03\x04",
+    ):
         return True
     strange = sum(head.count(bytes([b])) for b in (*range(1, 7), *range(14, 27), *range(28, 32)))
     return bool(head) and (strange > len(head) * 0.1 or head.count(0) > len(head) * 0.6)
@@ -174,31 +191,37 @@ class _Pass:
     def feed(self, chunk: bytes) -> None:
         result = self.result
         first = result.lines + 1
-        lines = chunk.split(b"\n")
-        if lines[-1] == b"":
-            lines.pop()
-            result.ends_with_newline = True
-        else:
-            result.ends_with_newline = False
-        self._collect(chunk, lines, first)
+        result.ends_with_newline = chunk.endswith(b"\n")
+        newlines = _newlines(chunk)
+        self._collect(chunk, first, newlines)
         view = searchable(chunk)
         self._steps.feed(view, first)
         candidates = self._scanner.candidates(view)
         if candidates:
-            self._confirm(view, lines, first, candidates)
+            self._confirm(view, chunk, first, candidates)
         result.size += len(chunk)
         # A line split by force ends without a newline and goes on in the next chunk.
-        result.lines = first - 1 + chunk.count(b"\n")
+        result.lines = first - 1 + newlines
 
-    def _collect(self, chunk: bytes, lines: list[bytes], first: int) -> None:
+    def _collect(self, chunk: bytes, first: int, newlines: int) -> None:
         if self._small is not None:
             self._small_bytes += len(chunk)
             if self._small_bytes <= WHOLE_FILE:
                 self._small.append(chunk)
                 return
             self._spill()
-        start = max(0, len(lines) - TAIL_LINES)
-        self._tail.extend((first + i, lines[i]) for i in range(start, len(lines)))
+        # Only the last lines of a file are kept, so only the last of each chunk are cut out.
+        at, above = len(chunk), newlines
+        for _ in range(TAIL_LINES + 1):
+            at = chunk.rfind(b"\n", 0, at)
+            if at < 0:
+                break
+            above -= 1
+        lines = chunk[at + 1 :].split(b"\n")
+        if lines[-1] == b"":
+            lines.pop()
+        number = first + (above + 1 if at >= 0 else 0)
+        self._tail.extend((number + i, _bounded(line)) for i, line in enumerate(lines))
 
     def _spill(self) -> None:
         """The file outgrew `WHOLE_FILE`: keep its head, and from here on only what matters."""
@@ -213,7 +236,9 @@ class _Pass:
             if number <= HEAD_LINES:
                 for offset, line in enumerate(lines[: HEAD_LINES - number + 1]):
                     self._keep(number + offset, line, always=True)
-            hits = {hit.line for hit in self.result.hits if number <= hit.line < number + len(lines)}
+            hits = {
+                hit.line for hit in self.result.hits if number <= hit.line < number + len(lines)
+            }
             for line_number in sorted(hits):
                 self._keep_around(lines, number, line_number - number)
             number += len(lines)
@@ -222,9 +247,12 @@ class _Pass:
         base = number - len(previous)
         self._tail.extend((base + i, previous[i]) for i in range(start, len(previous)))
 
-    def _confirm(self, view: bytes, lines: list[bytes], first: int, found: list[tuple[int, int]]) -> None:
+    def _confirm(self, view: bytes, chunk: bytes, first: int, found: list[tuple[int, int]]) -> None:
         starts = _line_starts(view)
-        pairs = sorted({(bisect_right(starts, end - 1) - 1, index) for end, index in found if end > 0})
+        lines = _Lines(chunk, starts if view is chunk else _line_starts(chunk))
+        pairs = sorted(
+            {(bisect_right(starts, end - 1) - 1, index) for end, index in found if end > 0}
+        )
         texts: dict[int, str] = {}
         for row, index in pairs:
             if row >= len(lines):
@@ -245,7 +273,7 @@ class _Pass:
             if self._small is None:
                 self._keep(first + row, raw, always=True)
                 if self._signatures[index].wants_context:
-                    self._keep_around(lines, first, row)
+                    self._keep_around(lines.all(), first, row)
 
     def _room(self, index: int, raw: bytes) -> bool:
         if self._kept_hits.get(index, 0) < HITS_PER_SIGNATURE:
@@ -270,7 +298,7 @@ class _Pass:
             return
         if not always and self._kept_bytes > KEEP_BYTES:
             return
-        raw = raw if len(raw) <= 65536 else raw[:32768] + raw[-32768:]
+        raw = _bounded(raw)
         self._kept_bytes += len(raw)
         self.result.kept[number] = raw
 
@@ -319,6 +347,40 @@ class _Pass:
         result.steps = self._steps.rows
         result.step_lines = self._steps.count
         return result
+
+
+class _Lines:
+    """The lines of a chunk; cut out one by one, as few are looked at, or all at once."""
+
+    def __init__(self, chunk: bytes, starts: list[int]) -> None:
+        self._chunk = chunk
+        self._starts = starts
+        self._count = len(starts) - chunk.endswith(b"\n")
+        self._all: list[bytes] | None = None
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, row: int) -> bytes:
+        last = row + 1 == len(self._starts)
+        return self._chunk[self._starts[row] : None if last else self._starts[row + 1] - 1]
+
+    def all(self) -> list[bytes]:
+        if self._all is None:
+            self._all = self._chunk.split(b"\n")[: self._count]
+        return self._all
+
+
+def _bounded(raw: bytes) -> bytes:
+    return raw if len(raw) <= 65536 else raw[:32768] + raw[-32768:]
+
+
+def _newlines(chunk: bytes) -> int:
+    if len(chunk) > 65536:
+        import numpy as np
+
+        return int(np.count_nonzero(np.frombuffer(chunk, dtype=np.uint8) == 10))
+    return chunk.count(b"\n")
 
 
 def _line_starts(view: bytes) -> list[int]:

@@ -14,7 +14,7 @@ MAX_LINE = 16_384
 
 # CSI, OSC (ended by BEL or ST), and two-byte escapes, in that order (ECMA-48, 5.4 and 5.6).
 _ESCAPES = re.compile(
-    rb"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)|\x1b[@-Z\\^_P-X]|\x1b[ -/]+."
+    rb"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b\n]{0,4096}(?:\x07|\x1b\\)|\x1b[@-Z\\^_P-X]|\x1b[ -/]+."
 )
 # C0 without tab, DEL, C1, bidirectional marks and isolates, zero-width characters, line and
 # paragraph separators, byte-order mark, interlinear annotations, tag characters.
@@ -25,7 +25,7 @@ _UNSAFE = re.compile(
 
 
 def strip_escapes(raw: bytes) -> bytes:
-    """Return `raw` without terminal escape sequences."""
+    """Return `raw`, one line or many, without terminal escape sequences; newlines stay."""
     return _ESCAPES.sub(b"", raw)
 
 

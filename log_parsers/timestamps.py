@@ -14,16 +14,37 @@ from dataclasses import dataclass
 WALL = "wall"
 BOOT = "boot"
 
-_MONTHS = {m: i + 1 for i, m in enumerate("jan feb mar apr may jun jul aug sep oct nov dec".split())}
+_MONTHS = {
+    m: i + 1 for i, m in enumerate("jan feb mar apr may jun jul aug sep oct nov dec".split())
+}
 _MON = r"(?P<mon>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
 _HMS = r"(?P<h>[0-2]?\d):(?P<mi>[0-5]\d):(?P<s>[0-6]\d)(?:[.,](?P<f>\d{1,9}))?"
 
 _FORMS: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("iso", re.compile(r"(?P<y>20\d\d|19\d\d)[-/](?P<mo>[01]?\d)[-/](?P<d>[0-3]?\d)[T _]" + _HMS + r"\s?(?P<z>Z|[+-]\d\d:?\d\d)?(?:\s(?P<ap>AM|PM)\b)?")),
+    (
+        "iso",
+        re.compile(
+            r"(?P<y>20\d\d|19\d\d)[-/](?P<mo>[01]?\d)[-/](?P<d>[0-3]?\d)[T _]"
+            + _HMS
+            + r"\s?(?P<z>Z|[+-]\d\d:?\d\d)?(?:\s(?P<ap>AM|PM)\b)?"
+        ),
+    ),
     ("us", re.compile(r"\b(?P<mo>[01]?\d)/(?P<d>[0-3]?\d)/(?P<y>20\d\d|19\d\d|\d\d) " + _HMS)),
-    ("dmesg", re.compile(r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) " + _MON + r" +(?P<d>[0-3]?\d) " + _HMS + r" (?P<y>20\d\d)")),
+    (
+        "dmesg",
+        re.compile(
+            r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) "
+            + _MON
+            + r" +(?P<d>[0-3]?\d) "
+            + _HMS
+            + r" (?P<y>20\d\d)"
+        ),
+    ),
     ("mdy", re.compile(_MON + r" +(?P<d>[0-3]?\d),? (?P<y>20\d\d) " + _HMS)),
-    ("glog", re.compile(r"(?:^|[\[\s:])[IWEF](?P<mo>0[1-9]|1[0-2]|[1-9])(?P<d>[0-2]\d|3[01]) " + _HMS)),
+    (
+        "glog",
+        re.compile(r"(?:^|[\[\s:])[IWEF](?P<mo>0[1-9]|1[0-2]|[1-9])(?P<d>[0-2]\d|3[01]) " + _HMS),
+    ),
     ("syslog", re.compile(_MON + r" +(?P<d>[0-3]?\d) " + _HMS)),
     ("md", re.compile(r"(?:^|[\s\[])(?P<mo>[01]\d)-(?P<d>[0-3]\d) " + _HMS)),
     ("boot", re.compile(r"(?:^|\s)\[\s*(?P<boot>\d{1,10}\.\d{3,6})\]")),

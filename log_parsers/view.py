@@ -15,7 +15,9 @@ from rerail.log_parsers.text import clean
 class LogView:
     """Lines of one file by number; a line that was not kept is None."""
 
-    def __init__(self, survey: FileSurvey, index: int, *, year: int, origin: Origin | None = None) -> None:
+    def __init__(
+        self, survey: FileSurvey, index: int, *, year: int, origin: Origin | None = None
+    ) -> None:
         self.survey = survey
         self.index = index
         self.year = year

@@ -16,13 +16,23 @@ def exit_code(diagnosis: Diagnosis) -> int:
     """Return the exit code that contracts.md gives to a diagnosis."""
     if diagnosis.outcome is Outcome.NO_FAILURE:
         return EXIT_NO_FAILURE
-    if diagnosis.outcome is Outcome.FAILURE and diagnosis.status in (Status.ESTABLISHED, Status.SUPPORTED):
+    if diagnosis.outcome is Outcome.FAILURE and diagnosis.status in (
+        Status.ESTABLISHED,
+        Status.SUPPORTED,
+    ):
         return 0
     return EXIT_INCONCLUSIVE
 
 
 def diagnose_command(
-    paths: list[str], *, json_output: bool, quiet: bool, verbose: bool, follow: bool, rank: int | None, since: str | None
+    paths: list[str],
+    *,
+    json_output: bool,
+    quiet: bool,
+    verbose: bool,
+    follow: bool,
+    rank: int | None,
+    since: str | None,
 ) -> int:
     """Diagnose the paths and print the verdict; return the exit code."""
     if follow:
@@ -53,7 +63,9 @@ def show(diagnosis: Diagnosis, *, json_output: bool, quiet: bool, verbose: bool)
 
     from rerail.assistant.render import render
 
-    render(diagnosis, Console(), verbose=verbose)
+    # A pipe has no width of its own; the report is laid out for 110 columns.
+    console = Console(width=None if sys.stdout.isatty() else 110, soft_wrap=True)
+    render(diagnosis, console, verbose=verbose)
 
 
 class _Progress:
@@ -81,5 +93,3 @@ class _Progress:
         if self._shown:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
-
-

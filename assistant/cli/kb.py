@@ -20,7 +20,9 @@ def test_command(only: str, engine: str | None) -> int:
         return 2
     failures = run_examples(rules, only=only, engine=engine)
     for failure in failures:
-        console.print(f"[bold]{escape(failure.rule.file)}[/]: {failure.rule.id}: {escape(failure.why)}")
+        console.print(
+            f"[bold]{escape(failure.rule.file)}[/]: {failure.rule.id}: {escape(failure.why)}"
+        )
         console.print("    " + escape(failure.example.strip()[:300]))
     examples = sum(len(r.matches) + len(r.must_not_match) for r in chosen)
     console.print(f"{len(chosen)} rules, {examples} examples, {len(failures)} failed")
@@ -38,10 +40,16 @@ def lint_command() -> int:
     covered = {r.leaf for r in rules}
     from rerail.knowledge_base.coded_leaves import CODED_LEAVES
 
-    complaints += [f"taxonomy: leaf {leaf!r} has no rule" for leaf in leaves() if leaf not in covered | CODED_LEAVES]
+    complaints += [
+        f"taxonomy: leaf {leaf!r} has no rule"
+        for leaf in leaves()
+        if leaf not in covered | CODED_LEAVES
+    ]
     for complaint in complaints:
         console.print(complaint, markup=False)
-    console.print(f"{len(rules)} rules, {len(covered - {None})} leaves, {len(complaints)} complaints")
+    console.print(
+        f"{len(rules)} rules, {len(covered - {None})} leaves, {len(complaints)} complaints"
+    )
     return 1 if complaints else 0
 
 
@@ -61,6 +69,14 @@ def explain_command(text: str) -> int:
         state = why or ("fires" if line in won else "WINS")
         if why is None:
             won.add(line)
-        table.add_row(str(line), rule.id, rule.file, rule.role, rule.leaf or "-", str(rule.priority), escape(state))
+        table.add_row(
+            str(line),
+            rule.id,
+            rule.file,
+            rule.role,
+            rule.leaf or "-",
+            str(rule.priority),
+            escape(state),
+        )
     console.print(table)
     return 0

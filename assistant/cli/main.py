@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -20,14 +20,16 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-kb = typer.Typer(help="Rules: run their examples, check them, explain a line.", no_args_is_help=True)
+kb = typer.Typer(
+    help="Rules: run their examples, check them, explain a line.", no_args_is_help=True
+)
 app.add_typer(kb, name="kb")
 
 
 @kb.command("test")
 def kb_test(
     only: Annotated[str, typer.Argument(help="A rule id or a rule file name; empty for all.")] = "",
-    engine: Annotated[Optional[str], typer.Option(help="hyperscan, re2 or re.")] = None,
+    engine: Annotated[str | None, typer.Option(help="hyperscan, re2 or re.")] = None,
 ) -> None:
     """Run the examples of the rules through the real pipeline."""
     from rerail.assistant.cli.kb import test_command
@@ -55,14 +57,22 @@ def kb_explain(
 
 @app.command("diagnose")
 def diagnose(
-    paths: Annotated[list[str], typer.Argument(help="Files, folders, globs, or '-' for standard input.")],
-    job: Annotated[Optional[str], typer.Option(help="The job's id, for the record.")] = None,
-    json_output: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+    paths: Annotated[
+        list[str], typer.Argument(help="Files, folders, globs, or '-' for standard input.")
+    ],
+    job: Annotated[str | None, typer.Option(help="The job's id, for the record.")] = None,
+    json_output: Annotated[
+        bool, typer.Option("--json", help="One JSON object on standard output.")
+    ] = False,
     no_model: Annotated[bool, typer.Option("--no-model", help="Rules only.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="One line.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="All evidence.")] = False,
-    since: Annotated[Optional[str], typer.Option(help="Only what happened since: a time, or 2h, 30m.")] = None,
-    rank: Annotated[Optional[int], typer.Option(help="Only this rank's lines, and those of no rank.")] = None,
+    since: Annotated[
+        str | None, typer.Option(help="Only what happened since: a time, or 2h, 30m.")
+    ] = None,
+    rank: Annotated[
+        int | None, typer.Option(help="Only this rank's lines, and those of no rank.")
+    ] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Watch a live job.")] = False,
 ) -> None:
     """Find the first fault of a failed, hung or slow job.
@@ -74,7 +84,13 @@ def diagnose(
 
     raise typer.Exit(
         diagnose_command(
-            paths, json_output=json_output, quiet=quiet, verbose=verbose, follow=follow, rank=rank, since=since
+            paths,
+            json_output=json_output,
+            quiet=quiet,
+            verbose=verbose,
+            follow=follow,
+            rank=rank,
+            since=since,
         )
     )
 
@@ -82,8 +98,12 @@ def diagnose(
 @app.command("detect")
 def detect(
     paths: Annotated[list[Path], typer.Argument(help="CSV, Parquet or any log with step lines.")],
-    json_output: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
-    plot: Annotated[Optional[Path], typer.Option(help="Write the series with its episodes as SVG.")] = None,
+    json_output: Annotated[
+        bool, typer.Option("--json", help="One JSON object on standard output.")
+    ] = False,
+    plot: Annotated[
+        Path | None, typer.Option(help="Write the series with its episodes as SVG.")
+    ] = None,
 ) -> None:
     """Judge step series: slow phases, loss spikes, NaN, hangs."""
     from rerail.assistant.cli.detect import detect_command
@@ -93,7 +113,12 @@ def detect(
 
 
 @app.command(
-    "eval", context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
+    "eval",
+    context_settings={
+        "ignore_unknown_options": True,
+        "allow_extra_args": True,
+        "help_option_names": [],
+    },
 )
 def evaluate(context: typer.Context) -> None:
     """Measure rerail on labelled evidence: cases, logs, faultlab, detectors, bench."""
@@ -108,7 +133,9 @@ def evaluate(context: typer.Context) -> None:
     command(args=context.args, prog_name="rerail eval")
 
 
-config = typer.Typer(help="Settings: what is in force and where it comes from.", no_args_is_help=True)
+config = typer.Typer(
+    help="Settings: what is in force and where it comes from.", no_args_is_help=True
+)
 app.add_typer(config, name="config")
 
 
@@ -132,4 +159,3 @@ def main() -> None:
             text += f"\n  try: {error.hint}"
         print(text, file=sys.stderr)
         raise SystemExit(error.exit_code) from None
-

@@ -27,7 +27,9 @@ _STATUS = re.compile(
 _IN_GROUP = re.compile(r"\[Rank (?P<rank>\d+)\]")
 _GLOO = re.compile(r"Timed out waiting (?P<timeout>\d+)ms for (?:recv|send) operation")
 _LAGGING = re.compile(r"lagging/dead/mismatched ranks")
-_NAMED_RANK = re.compile(r"- \[(?P<ranks>\d+(?:, ?\d+)*)\] (?:joined but didn't finish|finished|did not join|never joined)")
+_NAMED_RANK = re.compile(
+    r"- \[(?P<ranks>\d+(?:, ?\d+)*)\] (?:joined but didn't finish|finished|did not join|never joined)"
+)
 _MONITORED = re.compile(r"Ranks? (?P<ranks>\d+(?:, ?\d+)*) failed to pass monitoredBarrier")
 
 
@@ -81,17 +83,18 @@ class Collectives:
 
     def describe(self) -> str:
         """Say in one clause why the suspects are suspects."""
-        ranks = _ranks(self.suspects)
+        who = _ranks(self.suspects)
+        are = "is" if len(self.suspects) == 1 else "are"
         if self.named:
-            return f"{ranks} named by the other ranks as missing from the collective"
+            return f"{who} {are} named by the other ranks as missing from the collective"
         if self.divergent and self.elsewhere:
-            return f"{ranks} waiting at another place of the program than the others"
+            return f"{who} waited at another place of the program than the others"
         if self.divergent:
-            return f"{ranks} ran another operation or size than the others"
+            return f"{who} ran another operation or size than the others"
         if self.behind:
-            return f"{ranks} behind the others by last enqueued work"
+            return f"{who} {are} behind the others by last enqueued work"
         if self.absent:
-            return f"{ranks} printed no time-out while {len(self.victims)} others did"
+            return f"{who} printed no time-out while {len(self.victims)} others did"
         return "no rank stands out"
 
 
@@ -115,8 +118,13 @@ def analyse(case: Case, joins: Joins) -> Collectives | None:
     if not result.timeouts and not result.named:
         return None
     for timeout in result.timeouts:
-        found = status.get((timeout.rank, timeout.pg)) or status.get((timeout.rank, None)) or next(
-            (v for (rank, _), v in status.items() if rank == timeout.rank and rank is not None), None
+        found = (
+            status.get((timeout.rank, timeout.pg))
+            or status.get((timeout.rank, None))
+            or next(
+                (v for (rank, _), v in status.items() if rank == timeout.rank and rank is not None),
+                None,
+            )
         )
         if found:
             timeout.enqueued, timeout.completed = found
@@ -175,13 +183,16 @@ def _named(case: Case, observation: Observation, result: Collectives) -> None:
         for number in view.between(observation.line.number, observation.line.number + 8):
             found = _NAMED_RANK.search(view.text(number) or "")
             if found:
-                result.named = sorted({int(r) for r in found["ranks"].split(",")} | set(result.named))
+                result.named = sorted(
+                    {int(r) for r in found["ranks"].split(",")} | set(result.named)
+                )
                 result.named_by = result.named_by or observation.line
 
 
 def _first(case: Case, result: Collectives) -> None:
     if not result.timeouts:
         return
+
     def key(timeout: Timeout) -> tuple[float, int]:
         time = case.near_time(timeout.line)
         return (time if time is not None else float("inf"), timeout.line.number)
@@ -193,7 +204,9 @@ def _first(case: Case, result: Collectives) -> None:
         result.started = when - result.timeout_s
 
 
-def _behind(result: Collectives, status: dict[tuple[int | None, str | None], tuple[int, int]]) -> None:
+def _behind(
+    result: Collectives, status: dict[tuple[int | None, str | None], tuple[int, int]]
+) -> None:
     by_group: dict[str | None, dict[int, int]] = defaultdict(dict)
     for (rank, pg), (enqueued, _) in status.items():
         if rank is not None:
@@ -245,7 +258,9 @@ def _call_sites(result: Collectives) -> None:
     if len(sites) < 2 or result.divergent:
         return
     common = max(sorted(sites), key=lambda site: len(sites[site]))
-    odd = sorted(set().union(*(ranks for site, ranks in sites.items() if site != common)) - sites[common])
+    odd = sorted(
+        set().union(*(ranks for site, ranks in sites.items() if site != common)) - sites[common]
+    )
     if odd and len(odd) < len(sites[common]):
         result.divergent = odd
         result.elsewhere = True
@@ -268,5 +283,5 @@ def _absent(result: Collectives, joins: Joins) -> None:
 
 def _ranks(ranks: list[int]) -> str:
     if len(ranks) == 1:
-        return f"rank {ranks[0]} is"
-    return f"ranks {', '.join(map(str, ranks[:8]))}{' ...' if len(ranks) > 8 else ''} are"
+        return f"rank {ranks[0]}"
+    return f"ranks {', '.join(map(str, ranks[:8]))}{' ...' if len(ranks) > 8 else ''}"

@@ -25,12 +25,16 @@ _SRUN = re.compile(
 _MPI = re.compile(
     r"process rank (?P<rank>\d+) with PID \d+ on node (?P<node>\S+) exited on signal (?P<signal>\d+)"
 )
-_MPI_CODE = re.compile(r"process rank (?P<rank>\d+)[^.]* exit(?:ed|ing)[^.]*?(?:status|code)\D{0,10}(?P<code>\d+)")
+_MPI_CODE = re.compile(
+    r"process rank (?P<rank>\d+)[^.]* exit(?:ed|ing)[^.]*?(?:status|code)\D{0,10}(?P<code>\d+)"
+)
 _DEEPSPEED = re.compile(r"exits with return code = (?P<code>-?\d+)")
 _BLOCK_CODE = re.compile(r"^\s*exitcode\s*: (?P<code>-?\d+) \(pid: (?P<pid>\d+)\)")
 _BLOCK_RANK = re.compile(r"^\s*rank\s*: (?P<rank>\d+) \(local_rank: (?P<local>\d+)\)")
 _BLOCK_HOST = re.compile(r"^\s*host\s*: (?P<host>\S+)")
-_BASH = re.compile(r"line \d+: +(?P<pid>\d+) (?P<word>Killed|Aborted|Segmentation fault|Bus error|Terminated)\b")
+_BASH = re.compile(
+    r"line \d+: +(?P<pid>\d+) (?P<word>Killed|Aborted|Segmentation fault|Bus error|Terminated)\b"
+)
 _SIGNALLED = re.compile(r"Signal (?P<signal>\d+) \(SIG[A-Z]+\) received by PID (?P<pid>\d+)")
 _K8S = re.compile(r"[Ee]xit ?[Cc]ode:? +(?P<code>\d+)\b")
 
@@ -80,7 +84,9 @@ def collect(case: Case, joins: Joins) -> list[ExitFact]:
                 rank, local = int(m["rank"]), int(m["local"])
             elif m := _BLOCK_CODE.search(message):
                 facts.append(
-                    ExitFact(int(m["code"]), line, rank, local, host, int(m["pid"]), root_block=in_root)
+                    ExitFact(
+                        int(m["code"]), line, rank, local, host, int(m["pid"]), root_block=in_root
+                    )
                 )
                 rank = local = host = None
                 in_root = False
@@ -98,7 +104,13 @@ def _launched_per_node(case: Case) -> bool:
             return True
         for number in view.numbers[:3000] + view.numbers[-3000:]:
             raw = view.survey.kept[number]
-            if b"elastic" in raw or b"torchrun" in raw or b"[default" in raw or b"launch.py" in raw or b"local_rank:" in raw:
+            if (
+                b"elastic" in raw
+                or b"torchrun" in raw
+                or b"[default" in raw
+                or b"launch.py" in raw
+                or b"local_rank:" in raw
+            ):
                 return True
     return False
 
@@ -146,6 +158,7 @@ def first_odd(facts: list[ExitFact]) -> ExitFact | None:
     """
     if not facts:
         return None
+
     def weight(fact: ExitFact) -> int:
         if fact.code in (-15, 143, -2, -1):
             return 3
@@ -155,5 +168,9 @@ def first_odd(facts: list[ExitFact]) -> ExitFact | None:
 
     # Several lines describe the same death; the one that knows the rank is the best of them.
     best = min(range(len(facts)), key=lambda i: (weight(facts[i]), i))
-    same = [f for f in facts if f.code == facts[best].code and (f.pid is None or f.pid == facts[best].pid)]
+    same = [
+        f
+        for f in facts
+        if f.code == facts[best].code and (f.pid is None or f.pid == facts[best].pid)
+    ]
     return next((f for f in same if f.rank is not None), facts[best])

@@ -10,8 +10,9 @@ import re
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from rerail.domain.evidence import Stream
+from rerail.domain.evidence import LogLine, Stream
 from rerail.knowledge_base.causality.case import Case
+from rerail.log_parsers.view import LogView
 
 _AGENT_PID = re.compile(r"local_rank: (?P<local>\d+) \(pid: (?P<pid>\d+)\)")
 _BLOCK_RANK = re.compile(r"rank\s*: (?P<rank>\d+) \(local_rank: (?P<local>\d+)\)")
@@ -20,8 +21,12 @@ _BLOCK_HOST = re.compile(r"host\s*: (?P<host>\S+)")
 _NCCL_INIT = re.compile(
     r"\brank (?P<rank>\d+) nranks (?P<n>\d+) cudaDev (?P<dev>\d+)(?: nvmlDev (?P<nvml>\d+))? busId (?P<bus>[0-9a-fA-F]+)"
 )
-_WORKER = re.compile(r"\((?:[A-Za-z_]*?)(?:Worker|worker|rank|Rank)[_ ]?(?:TP|DP|PP|R)?(?P<rank>\d+)[^)]*?pid=(?P<pid>\d+)")
-_WORLD = re.compile(r"(?:world[ _]size|nranks|WORLD_SIZE)[\"' ]*[:= ]+\(?(?P<n>\d{1,6})\b", re.IGNORECASE)
+_WORKER = re.compile(
+    r"\((?:[A-Za-z_]*?)(?:Worker|worker|rank|Rank)[_ ]?(?:TP|DP|PP|R)?(?P<rank>\d+)[^)]*?pid=(?P<pid>\d+)"
+)
+_WORLD = re.compile(
+    r"(?:world[ _]size|nranks|WORLD_SIZE)[\"' ]*[:= ]+\(?(?P<n>\d{1,6})\b", re.IGNORECASE
+)
 _NPROC = re.compile(r"nproc[_-]per[_-]node[= ]+(?P<n>\d{1,3})\b")
 _NNODES = re.compile(r"\bnnodes[= ]+(?P<n>\d{1,5})\b")
 _XID_PID = re.compile(r"Xid \((?:PCI:)?(?P<pci>[0-9A-Fa-f:.]+)\): \d+, pid='?(?P<pid>\d+)")
@@ -60,57 +65,76 @@ def pci_key(address: str) -> str:
     return ":".join(parts[-2:])
 
 
+@dataclass(slots=True)
+class _Reading:
+    """What is collected while the lines are read."""
+
+    block: Identity | None = None
+    per_node: int | None = None
+    nodes: int | None = None
+    on_gpu: list[tuple[str | None, str, int]] = field(default_factory=list)
+    hosts: dict[int, dict[str, int]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(int))
+    )
+
+
 def build(case: Case) -> Joins:
     """Read the kept lines once for everything that ties identities together."""
     joins = Joins()
-    block: Identity | None = None
-    per_node = nodes = None
-    on_gpu: list[tuple[str | None, str, int]] = []
-    hosts: dict[int, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    reading = _Reading()
     for view in case.views:
         for number in view.numbers:
             text = view.text(number)
-            if text is None:
-                continue
-            # Cheap words first: the regular expressions are worth it only on few lines.
-            if "local_rank" in text or "exitcode" in text or "host " in text:
-                block = _elastic(text, block, joins)
-            if "nranks" in text:
-                _nccl(text, view.line(number), joins)
-            if "pid=" in text:
-                match = _WORKER.search(text)
-                if match:
-                    _merge(joins, int(match["pid"]), rank=int(match["rank"]))
-            if "Xid" in text and (match := _XID_PID.search(text)):
-                line = view.line(number)
-                on_gpu.append((line.node if line else None, match["pci"], int(match["pid"])))
-            if "nproc" in text and (match := _NPROC.search(text)):
-                per_node = int(match["n"])
-            if "nnodes" in text and (match := _NNODES.search(text)):
-                nodes = int(match["n"])
-            if "orld" in text or "nranks" in text or "WORLD" in text:
-                match = _WORLD.search(text)
-                if match and 1 < int(match["n"]) <= 200_000:
-                    joins.world_size = max(joins.world_size or 0, int(match["n"]))
+            if text is not None:
+                _read_text(text, view, number, joins, reading)
         # Labels tie ranks to nodes; parsing every line is too slow for large logs, hits suffice.
-        lines = view.numbers if len(view.numbers) <= 4000 else sorted({h.line for h in view.survey.hits})
-        for number in lines:
+        hits = sorted({h.line for h in view.survey.hits})
+        for number in view.numbers if len(view.numbers) <= 4000 else hits:
             line = view.line(number)
-            if line is None:
-                continue
-            if line.rank is not None:
-                joins.ranks_seen.add(line.rank)
-                if line.node:
-                    hosts[line.rank][line.node] += 1
-            if line.node and line.stream is not Stream.TOOL:
-                joins.nodes_seen.add(line.node)
-            if line.pid is not None and line.rank is not None:
-                _merge(joins, line.pid, rank=line.rank, node=line.node)
-    for rank, seen in hosts.items():
+            if line is not None:
+                _read_label(line, joins, reading)
+    _conclude(joins, reading)
+    return joins
+
+
+def _read_text(text: str, view: LogView, number: int, joins: Joins, reading: _Reading) -> None:
+    # Cheap words first: the regular expressions are worth it only on few lines.
+    if "local_rank" in text or "exitcode" in text or "host " in text:
+        reading.block = _elastic(text, reading.block, joins)
+    if "nranks" in text:
+        _nccl(text, view.line(number), joins)
+    if "pid=" in text and (match := _WORKER.search(text)):
+        _merge(joins, int(match["pid"]), rank=int(match["rank"]))
+    if "Xid" in text and (match := _XID_PID.search(text)):
+        line = view.line(number)
+        reading.on_gpu.append((line.node if line else None, match["pci"], int(match["pid"])))
+    if "nproc" in text and (match := _NPROC.search(text)):
+        reading.per_node = int(match["n"])
+    if "nnodes" in text and (match := _NNODES.search(text)):
+        reading.nodes = int(match["n"])
+    if ("orld" in text or "nranks" in text or "WORLD" in text) and (match := _WORLD.search(text)):
+        size = int(match["n"])
+        if 1 < size <= 200_000:
+            joins.world_size = max(joins.world_size or 0, size)
+
+
+def _read_label(line: LogLine, joins: Joins, reading: _Reading) -> None:
+    if line.rank is not None:
+        joins.ranks_seen.add(line.rank)
+        if line.node:
+            reading.hosts[line.rank][line.node] += 1
+    if line.node and line.stream is not Stream.TOOL:
+        joins.nodes_seen.add(line.node)
+    if line.pid is not None and line.rank is not None:
+        _merge(joins, line.pid, rank=line.rank, node=line.node)
+
+
+def _conclude(joins: Joins, reading: _Reading) -> None:
+    for rank, seen in reading.hosts.items():
         joins.node_of_rank.setdefault(rank, max(sorted(seen), key=lambda n: seen[n]))
-    if joins.world_size is None and per_node and len(joins.nodes_seen) <= 1:
-        joins.world_size = per_node * (nodes or 1)
-    for node, pci, pid in on_gpu:
+    if joins.world_size is None and reading.per_node and len(joins.nodes_seen) <= 1:
+        joins.world_size = reading.per_node * (reading.nodes or 1)
+    for node, pci, pid in reading.on_gpu:
         # The kernel names the process on a GPU in one line and not in another of the same address.
         identity = joins.by_pid.setdefault(pid, Identity(pid=pid))
         identity.node = identity.node or node
@@ -118,7 +142,6 @@ def build(case: Case) -> Joins:
     for identity in joins.by_pid.values():
         if identity.rank is not None and identity.node:
             joins.node_of_rank.setdefault(identity.rank, identity.node)
-    return joins
 
 
 def _elastic(text: str, block: Identity | None, joins: Joins) -> Identity | None:
@@ -136,7 +159,9 @@ def _elastic(text: str, block: Identity | None, joins: Joins) -> Identity | None
         return block
     match = _BLOCK_PID.search(text)
     if match and block is not None and block.rank is not None:
-        _merge(joins, int(match["pid"]), rank=block.rank, local_rank=block.local_rank, node=block.node)
+        _merge(
+            joins, int(match["pid"]), rank=block.rank, local_rank=block.local_rank, node=block.node
+        )
         return None
     return block
 

@@ -43,17 +43,37 @@ def missing(case: Case, verdict: Verdict) -> list[Lack]:
                 "set TORCH_NCCL_TRACE_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1, then pass the dump folder",
             )
         )
-        found.append(Lack(f"the stack {who} while it hangs", "py-spy dump --native --pid PID on its node"))
-    device = leaf is not None and (leaf.category in _HARDWARE or leaf.id.startswith(("cuda_", "nccl_")))
-    if not kernel and (device or verdict.leaf in ("process_killed_unexplained", "process_segfault", "node_crash")):
+        found.append(
+            Lack(f"the stack {who} while it hangs", "py-spy dump --native --pid PID on its node")
+        )
+    device = leaf is not None and (
+        leaf.category in _HARDWARE or leaf.id.startswith(("cuda_", "nccl_"))
+    )
+    if not kernel and (
+        device or verdict.leaf in ("process_killed_unexplained", "process_segfault", "node_crash")
+    ):
         if verdict.nodes:
             node = verdict.nodes[0]
-            found.append(Lack(f"the kernel log of {node}", f"ssh {node} dmesg -T, or journalctl -k, around the failure"))
+            found.append(
+                Lack(
+                    f"the kernel log of {node}",
+                    f"ssh {node} dmesg -T, or journalctl -k, around the failure",
+                )
+            )
         else:
-            who = f"the node of rank {verdict.ranks[0]}" if verdict.ranks else "every node of the job"
-            found.append(Lack(f"the kernel log of {who}", "dmesg -T, or journalctl -k, around the failure"))
+            who = (
+                f"the node of rank {verdict.ranks[0]}" if verdict.ranks else "every node of the job"
+            )
+            found.append(
+                Lack(f"the kernel log of {who}", "dmesg -T, or journalctl -k, around the failure")
+            )
     if verdict.leaf == "process_exit_unexplained":
-        found.append(Lack("standard error of the process that exited", "torchrun --log-dir DIR --redirects 3, or srun -e"))
+        found.append(
+            Lack(
+                "standard error of the process that exited",
+                "torchrun --log-dir DIR --redirects 3, or srun -e",
+            )
+        )
     if verdict.outcome is Outcome.INCONCLUSIVE:
         found += _inconclusive(case, verdict)
     return found
@@ -62,7 +82,9 @@ def missing(case: Case, verdict: Verdict) -> list[Lack]:
 def _inconclusive(case: Case, verdict: Verdict) -> list[Lack]:
     found = []
     if not case.with_role(Role.SUCCESS):
-        found.append(Lack("how the job ended", "sacct -j JOB -o JobID,State,ExitCode,Reason,NodeList,End"))
+        found.append(
+            Lack("how the job ended", "sacct -j JOB -o JobID,State,ExitCode,Reason,NodeList,End")
+        )
     if verdict.last is not None:
         found.append(
             Lack(
@@ -71,5 +93,7 @@ def _inconclusive(case: Case, verdict: Verdict) -> list[Lack]:
             )
         )
     else:
-        found.append(Lack("output of the training program", "name the job's standard output and error files"))
+        found.append(
+            Lack("output of the training program", "name the job's standard output and error files")
+        )
     return found

@@ -26,7 +26,13 @@ MATERIAL_RATE = 0.05
 averaged over a block of steps counts the pauses between them (evaluation, checkpoints) as slowness."""
 SAME_EVALS = 3
 """Identical evaluation results in a row that no learning model gives."""
-_ORDER = ("loss_nan", "loss_divergence", "target_not_reached", "fp16_loss_scale_exhausted", "fail_slow_unexplained")
+_ORDER = (
+    "loss_nan",
+    "loss_divergence",
+    "target_not_reached",
+    "fp16_loss_scale_exhausted",
+    "fail_slow_unexplained",
+)
 _EVAL = re.compile(
     r'"key": "eval_(?:accuracy|loss|error)", "value": (?P<value>[-\d.eE+]+)(?:.*?"metric": "(?P<metric>\w+)")?'
 )
@@ -53,7 +59,9 @@ def analyse(case: Case) -> list[NumericFinding]:
             for one in series_of(view, least=MIN_ROWS):
                 findings += [_with_rank(case, f) for f in _judge(view, one)]
         findings += _frozen_evaluations(view)
-    return sorted(findings, key=lambda f: (_ORDER.index(f.leaf) if f.leaf in _ORDER else 9, -f.lost_s))
+    return sorted(
+        findings, key=lambda f: (_ORDER.index(f.leaf) if f.leaf in _ORDER else 9, -f.lost_s)
+    )
 
 
 def _with_rank(case: Case, finding: NumericFinding) -> NumericFinding:
@@ -101,7 +109,11 @@ def _slow(view: LogView, one: LogSeries, report: SeriesReport) -> list[NumericFi
         return []
     kinds = (EventKind.SLOW_ONSET, EventKind.CREEP)
     onset = next(
-        (e for e in report.events if e.kind in kinds and e.stage is not Stage.BRIEF and 0 <= e.index < len(one.rows)),
+        (
+            e
+            for e in report.events
+            if e.kind in kinds and e.stage is not Stage.BRIEF and 0 <= e.index < len(one.rows)
+        ),
         None,
     )
     line = view.line(one.rows[onset.index].line) if onset else None
@@ -118,7 +130,9 @@ def _lost_share(one: LogSeries, report: SeriesReport) -> float:
     times = one.series.step_time_s
     lost = 0.0
     for episode in report.episodes:
-        lost += sum(max(0.0, t - episode.before_s) for t in times[episode.first : episode.last] if t == t)
+        lost += sum(
+            max(0.0, t - episode.before_s) for t in times[episode.first : episode.last] if t == t
+        )
     return float(lost / (sum(t for t in times if t == t) or 1.0))
 
 

@@ -33,7 +33,11 @@ def last_step(case: Case, attempt: int | None = None) -> LastStep | None:
     """Return the furthest step of the evidence, or None when no step line was found."""
     best: tuple[int, float, int, LastStep] | None = None
     for view in case.views:
-        if attempt is not None and (view.origin.attempt or 0) != attempt and view.origin.attempt is not None:
+        if (
+            attempt is not None
+            and (view.origin.attempt or 0) != attempt
+            and view.origin.attempt is not None
+        ):
             continue
         rows = step_rows(view)
         if not rows:

@@ -70,12 +70,16 @@ def slow_rank(case: Case, onset: LogLine) -> SlowRank | None:
     best: SlowRank | None = None
     for part, ranks in after.items():
         found = _grown(part, before.get(part, {}), ranks)
-        if found is not None and (best is None or found.after - found.before > best.after - best.before):
+        if found is not None and (
+            best is None or found.after - found.before > best.after - best.before
+        ):
             best = found
     return best
 
 
-def _grown(part: str, before: dict[int, list[float]], after: dict[int, list[float]]) -> SlowRank | None:
+def _grown(
+    part: str, before: dict[int, list[float]], after: dict[int, list[float]]
+) -> SlowRank | None:
     # The slow phase may be a part of what follows the onset, so the worst reading after it counts.
     worst = {rank: max(values) for rank, values in after.items()}
     usual = {rank: median(before[rank]) for rank in worst if before.get(rank)}

@@ -12,7 +12,9 @@ from rerail.knowledge_base.causality.verdict import Verdict
 from rerail.knowledge_base.taxonomy import NO_FAILURE
 from rerail.log_parsers.flight_recorder.verdict import Verdict as DumpVerdict
 
-_FROM_SYMPTOMS = frozenset({"nccl_timeout_unexplained", "nccl_watchdog_heartbeat", None, NO_FAILURE})
+_FROM_SYMPTOMS = frozenset(
+    {"nccl_timeout_unexplained", "nccl_watchdog_heartbeat", None, NO_FAILURE}
+)
 
 
 def apply(verdict: Verdict, dumps: DumpVerdict) -> None:
@@ -21,8 +23,16 @@ def apply(verdict: Verdict, dumps: DumpVerdict) -> None:
     if dumps.world_size and (verdict.joins.world_size or 0) < dumps.world_size:
         verdict.joins.world_size = dumps.world_size
     if dumps.kind == "healthy":
-        if verdict.leaf is None and verdict.outcome is Outcome.INCONCLUSIVE and verdict.last is None:
-            verdict.outcome, verdict.status, verdict.leaf = Outcome.NO_FAILURE, Status.SUPPORTED, NO_FAILURE
+        if (
+            verdict.leaf is None
+            and verdict.outcome is Outcome.INCONCLUSIVE
+            and verdict.last is None
+        ):
+            verdict.outcome, verdict.status, verdict.leaf = (
+                Outcome.NO_FAILURE,
+                Status.SUPPORTED,
+                NO_FAILURE,
+            )
             verdict.why, verdict.action = dumps.reason, "none"
         return
     culprits = list(dumps.culprit_ranks)

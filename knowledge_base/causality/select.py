@@ -30,7 +30,13 @@ SLACK_S = 120.0
 
 # What still counts when it happens behind a success marker: the results may not have been written.
 _AFTER_SUCCESS = frozenset(
-    {"disk_full_or_quota", "checkpoint_save_failure", "local_disk_failure", "shared_fs_error", "object_store_error"}
+    {
+        "disk_full_or_quota",
+        "checkpoint_save_failure",
+        "local_disk_failure",
+        "shared_fs_error",
+        "object_store_error",
+    }
 )
 # Training goes on under these: going on does not clear them.
 _LIVED_WITH = frozenset({"fail_slow", "numerical"})
@@ -73,6 +79,9 @@ def level(observation: Observation) -> float:
 def beats(case: Case, rules: dict[str, Rule], a: Observation, b: Observation) -> bool:
     """Tell whether `a` is the better first fault than `b`."""
     level_a, level_b = level(a), level(b)
+    if _one_chain(a, b):
+        # One chain of exceptions of one rank: the link that a rule knows tells more.
+        return b.tier is Tier.GENERIC
     if abs(level_a - level_b) < 1.0:
         heavier = _heavier(rules, a, b)
         if heavier is not None and _close(case, a, b):
@@ -87,6 +96,13 @@ def beats(case: Case, rules: dict[str, Rule], a: Observation, b: Observation) ->
     gap = case.seconds_between(shallower, deeper)
     winner = shallower if gap is not None and gap > SLACK_S else deeper
     return winner is a
+
+
+def _one_chain(a: Observation, b: Observation) -> bool:
+    if (a.tier is Tier.GENERIC) == (b.tier is Tier.GENERIC) or Tier.EXIT in (a.tier, b.tier):
+        return False
+    same = a.line.file == b.line.file and a.line.label == b.line.label
+    return same and bool(a.lines) and bool(b.lines) and abs(a.line.number - b.line.number) < 120
 
 
 def _heavier(rules: dict[str, Rule], a: Observation, b: Observation) -> bool | None:
@@ -121,28 +137,38 @@ def select(case: Case, rules: dict[str, Rule]) -> Selection:
             result.candidates.append(observation)
             continue
         if result.success is not None and not case.before(observation, result.success):
-            if observation.leaf not in _AFTER_SUCCESS and not _stage_failed(case, in_last, observation):
+            if observation.leaf not in _AFTER_SUCCESS and not _stage_failed(
+                case, in_last, observation
+            ):
                 result.after_success.append(observation)
                 continue
         elif result.success is not None:
             result.rejected.append(Rejected(observation, "the run completed after it"))
             continue
-        if leaves()[observation.leaf or ""].category not in _LIVED_WITH and survived(case, observation):
+        if leaves()[observation.leaf or ""].category not in _LIVED_WITH and survived(
+            case, observation
+        ):
             result.rejected.append(Rejected(observation, "training went on after it"))
             continue
         result.candidates.append(observation)
+    _choose(case, rules, result)
+    return result
+
+
+def _choose(case: Case, rules: dict[str, Rule], result: Selection) -> None:
+    """Take the best candidate and say of each other kind why it lost."""
     winner: Observation | None = None
     for candidate in result.candidates:
         if winner is None or beats(case, rules, candidate, winner):
             winner = candidate
     result.winner = winner
-    if winner is not None:
-        seen = {winner.leaf}
-        for candidate in result.candidates:
-            if candidate.leaf not in seen:
-                seen.add(candidate.leaf)
-                result.rejected.append(Rejected(candidate, _because(case, winner, candidate)))
-    return result
+    if winner is None:
+        return
+    seen = {winner.leaf}
+    for candidate in result.candidates:
+        if candidate.leaf not in seen:
+            seen.add(candidate.leaf)
+            result.rejected.append(Rejected(candidate, _because(case, winner, candidate)))
 
 
 def _stage_failed(case: Case, observations: list[Observation], observation: Observation) -> bool:
@@ -184,7 +210,8 @@ def _last_attempt(case: Case, result: Selection) -> list[Observation]:
         if newest is not None and view.origin.attempt is not None and view.origin.attempt < newest:
             continue
         cut = max(
-            (o.line.number for o in result.attempt_starts if o.line.file == observation.line.file), default=0
+            (o.line.number for o in result.attempt_starts if o.line.file == observation.line.file),
+            default=0,
         )
         if observation.line.number < cut:
             continue

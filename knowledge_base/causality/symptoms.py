@@ -50,7 +50,12 @@ def from_collectives(case: Case, joins: Joins, found: Collectives) -> Conclusion
         return Conclusion("rank_divergence", line, Status.SUPPORTED, found.describe(), suspects)
     if activity is not None:
         ranks = (activity.line.rank,) if activity.line.rank is not None else suspects
-        if activity.line.rank is None and 0 not in found.victims and found.victims and not found.behind:
+        if (
+            activity.line.rank is None
+            and 0 not in found.victims
+            and found.victims
+            and not found.behind
+        ):
             # Trainers let rank 0 alone print progress, without any label.
             ranks = (0,)
         early = activity.rule_id == "activity-finished-early"

@@ -13,12 +13,12 @@ from rerail.domain.diagnosis import Outcome, Status
 from rerail.domain.evidence import LogLine, Observation, Role, Tier
 from rerail.knowledge_base.causality import collectives, exits, joins, numeric, select, symptoms
 from rerail.knowledge_base.causality.case import Case
+from rerail.knowledge_base.causality.locate import NO_NODE, locate
 from rerail.knowledge_base.causality.progress import LastStep, last_step, survived
 from rerail.knowledge_base.rules import Rule
 from rerail.knowledge_base.taxonomy import NO_FAILURE, Kind, leaves
 from rerail.log_parsers.flight_recorder.verdict import Verdict as DumpVerdict
 
-_NO_NODE = frozenset({"localhost", "127.0.0.1", "0.0.0.0", "::1"})  # noqa: S104 - names, not a bind
 CANCELLED = "slurm-step-cancelled"
 
 
@@ -99,7 +99,11 @@ def _completed(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
         verdict.observation, verdict.rule = None, None
         verdict.why += "; the run completed all the same"
         return True
-    verdict.outcome, verdict.status, verdict.leaf = Outcome.NO_FAILURE, Status.ESTABLISHED, NO_FAILURE
+    verdict.outcome, verdict.status, verdict.leaf = (
+        Outcome.NO_FAILURE,
+        Status.ESTABLISHED,
+        NO_FAILURE,
+    )
     verdict.why = "the run reports its completion"
     verdict.action = "none"
     return True
@@ -148,7 +152,10 @@ def _initiating(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
     verdict.rule = rules.get(winner.rule_id)
     verdict.action = winner.action
     verdict.status = _status(case, verdict, winner, kind)
-    _localise(case, verdict, winner)
+    place = locate(case, verdict.selection, verdict.joins, verdict.exits, winner)
+    verdict.pci, verdict.gpu = place.pci, place.gpu
+    verdict.ranks = [place.rank] if place.rank is not None else []
+    verdict.nodes = [place.node] if place.node is not None else []
     return True
 
 
@@ -184,97 +191,6 @@ def _status(case: Case, verdict: Verdict, winner: Observation, kind: Kind) -> St
                      and r.line.label != winner.line.label]  # fmt: skip
         return Status.SUPPORTED if contested else Status.ESTABLISHED
     return Status.SUPPORTED
-
-
-def _localise(case: Case, verdict: Verdict, winner: Observation) -> None:
-    """Say which rank, node and GPU, as far as the evidence ties them to the line."""
-    fields, line = winner.fields, winner.line
-    identity = None
-    if fields.get("pid"):
-        identity = verdict.joins.by_pid.get(int(fields["pid"]))
-    verdict.pci = fields.get("pci")
-    if verdict.pci and (identity is None or identity.rank is None):
-        by_pci = joins.find_pci(verdict.joins, verdict.pci, line.node)
-        identity = by_pci or identity
-    rank = _int(fields.get("rank"))
-    if rank is None and identity is not None:
-        rank = identity.rank if identity.rank is not None else None
-        if rank is None and identity.local_rank is not None:
-            rank = _rank_from_local(case, verdict, identity.local_rank, winner)
-    if rank is None:
-        rank = line.rank
-    node = fields.get("node") or line.node or (identity.node if identity else None)
-    gpu = _int(fields.get("gpu"))
-    if gpu is None and identity is not None:
-        gpu = identity.gpu if identity.gpu is not None else identity.local_rank
-    same = {
-        o.line.rank
-        for o in verdict.selection.candidates
-        if o.leaf == winner.leaf and o.line.rank is not None
-    }
-    if rank is None and winner.tier in (Tier.HARDWARE, Tier.HOST):
-        rank = _rank_that_felt_it(case, verdict, winner)
-    elif rank is None:
-        rank = _rank_that_died(verdict)
-    if winner.leaf == "loss_nan" and any(row.line == line.number for row in case.view(line).survey.steps):
-        # A step line carries the loss of the whole job; the rank in front is only the one that prints.
-        rank = _int(fields.get("rank"))
-    everywhere = len(same) >= 3 and rank in same and not verdict.pci
-    verdict.gpu = gpu
-    if rank is not None and not everywhere:
-        verdict.ranks = [rank]
-    if node is None and rank is not None:
-        node = verdict.joins.node_of_rank.get(rank)
-    if node is None:
-        node = _node_from_exits(verdict, rank)
-    if node is None and len(verdict.joins.nodes_seen) == 1:
-        node = next(iter(verdict.joins.nodes_seen))
-    if node is not None and node not in _NO_NODE:
-        verdict.nodes = [node]
-
-
-def _rank_from_local(case: Case, verdict: Verdict, local: int, winner: Observation) -> int | None:
-    """A local rank is a rank when the job has one node, as its own labels show."""
-    if local in verdict.joins.ranks_seen and len(verdict.joins.nodes_seen) <= 1:
-        return local
-    return None
-
-
-def _rank_that_died(verdict: Verdict) -> int | None:
-    """The only rank that a signal ended by itself is the one whose crash the log shows."""
-    crashed = {f.rank for f in verdict.exits if f.rank is not None and f.code in (-4, -6, -7, -8, -9, -11)}
-    return crashed.pop() if len(crashed) == 1 else None
-
-
-def _rank_that_felt_it(case: Case, verdict: Verdict, winner: Observation) -> int | None:
-    """The only rank that printed an error of its own right after a deeper line was hit by it."""
-    felt = {
-        o.line.rank
-        for o in case.observations
-        if o.line.rank is not None
-        and o.tier in (Tier.LIBRARY, Tier.HARDWARE, Tier.APPLICATION)
-        and o is not winner
-        and ("CUDA" in o.line.text or "uncorrectable" in o.line.text or "Cuda failure" in o.line.text)
-    }
-    if not felt:
-        felt = {o.line.rank for o in verdict.selection.candidates if o.line.rank is not None}
-    if not felt:
-        felt = {o.line.rank for o in case.with_role(Role.CASCADE) if o.line.rank is not None}
-    return felt.pop() if len(felt) == 1 else None
-
-
-def _node_from_exits(verdict: Verdict, rank: int | None) -> str | None:
-    """The node whose task ended first and alone; later tasks were torn down."""
-    named = [f for f in verdict.exits if f.node and f.code not in (-15, 143)]
-    if rank is not None:
-        mine = [f for f in named if f.rank == rank]
-        named = mine or named
-    nodes = {f.node for f in named}
-    return named[0].node if len(nodes) == 1 else None
-
-
-def _int(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdigit() else None
 
 
 def _timeouts(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
@@ -352,11 +268,11 @@ def _take(verdict: Verdict, conclusion: symptoms.Conclusion | None, outcome: Out
     verdict.outcome, verdict.status, verdict.leaf = outcome, conclusion.status, conclusion.leaf
     verdict.line, verdict.why = conclusion.line, conclusion.why
     verdict.ranks = list(conclusion.ranks)
-    verdict.nodes = [node for node in conclusion.nodes if node not in _NO_NODE]
+    verdict.nodes = [node for node in conclusion.nodes if node not in NO_NODE]
     verdict.action = conclusion.action
     if not verdict.nodes:
         nodes = {verdict.joins.node_of_rank.get(r) for r in verdict.ranks} - {None}
-        verdict.nodes = sorted(n for n in nodes if n and n not in _NO_NODE)
+        verdict.nodes = sorted(n for n in nodes if n and n not in NO_NODE)
     return True
 
 
@@ -369,7 +285,11 @@ def _nothing(case: Case, verdict: Verdict) -> None:
         return
     moved = verdict.last is not None
     if moved:
-        verdict.outcome, verdict.status, verdict.leaf = Outcome.NO_FAILURE, Status.SUPPORTED, NO_FAILURE
+        verdict.outcome, verdict.status, verdict.leaf = (
+            Outcome.NO_FAILURE,
+            Status.SUPPORTED,
+            NO_FAILURE,
+        )
         verdict.why = "training moves on to the last line and nothing failed"
         verdict.action = "none"
         return

@@ -6,8 +6,20 @@ from collections import defaultdict
 from datetime import UTC, datetime
 
 from rerail.domain.diagnosis import (
-    Action, Attempt, Consequence, Cost, Diagnosis, Evidence, FirstFault, GpuRef, Missing, Outcome,
-    Recovery, RuledOut, Suspects, Targets,
+    Action,
+    Attempt,
+    Consequence,
+    Cost,
+    Diagnosis,
+    Evidence,
+    FirstFault,
+    GpuRef,
+    Missing,
+    Outcome,
+    Recovery,
+    RuledOut,
+    Suspects,
+    Targets,
 )  # fmt: skip
 from rerail.domain.evidence import LogLine, Observation, Role
 from rerail.knowledge_base.causality.case import Case
@@ -54,11 +66,17 @@ def iso(seconds: float | None) -> str | None:
     """Return seconds since the epoch as ISO 8601 in UTC."""
     if seconds is None or not 0 <= seconds < 4e9:
         return None
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return (
+        datetime.fromtimestamp(seconds, UTC)
+        .isoformat(timespec="milliseconds")
+        .replace("+00:00", "Z")
+    )
 
 
 def _first_fault(case: Case, verdict: Verdict) -> FirstFault | None:
-    if verdict.line is None or verdict.outcome is Outcome.NO_FAILURE and verdict.leaf == NO_FAILURE:
+    if verdict.line is None or (
+        verdict.outcome is Outcome.NO_FAILURE and verdict.leaf == NO_FAILURE
+    ):
         return None
     line = verdict.line
     return FirstFault(
@@ -67,7 +85,11 @@ def _first_fault(case: Case, verdict: Verdict) -> FirstFault | None:
         text=line.text[:MAX_TEXT],
         time=iso(case.time(line)),
         rank=verdict.ranks[0] if len(verdict.ranks) == 1 else line.rank,
-        node=verdict.nodes[0] if len(verdict.nodes) == 1 else None if line.node == "localhost" else line.node,
+        node=verdict.nodes[0]
+        if len(verdict.nodes) == 1
+        else None
+        if line.node == "localhost"
+        else line.node,
         gpu=verdict.gpu,
         rule=verdict.observation.rule_id if verdict.observation else None,
     )
@@ -107,7 +129,12 @@ def _summary(case: Case, verdict: Verdict) -> str:
     text = text.rstrip(".") + "."
     cascade = len(case.with_role(Role.CASCADE))
     if cascade:
-        text += f" {cascade} further line{'s' if cascade > 1 else ''} of other ranks or layers {'are' if cascade > 1 else 'is a'} consequence{'s' if cascade > 1 else ''}."
+        lines = (
+            "line of another rank or layer is a consequence"
+            if cascade == 1
+            else "lines of other ranks or layers are consequences"
+        )
+        text += f" {cascade} further {lines}."
     return text
 
 
@@ -116,7 +143,10 @@ def _where(verdict: Verdict) -> str:
     if verdict.gpu is not None or verdict.pci:
         parts.append(f"GPU {verdict.pci or verdict.gpu}")
     if verdict.ranks:
-        parts.append(("rank " if len(verdict.ranks) == 1 else "ranks ") + ", ".join(map(str, verdict.ranks[:8])))
+        parts.append(
+            ("rank " if len(verdict.ranks) == 1 else "ranks ")
+            + ", ".join(map(str, verdict.ranks[:8]))
+        )
     if verdict.nodes:
         parts.append(", ".join(verdict.nodes[:4]))
     return f" ({'; '.join(parts)})" if parts else ""
@@ -128,63 +158,88 @@ def _last(verdict: Verdict) -> str:
     return f"Last step seen: {verdict.last.step}."
 
 
-def _evidence(case: Case, verdict: Verdict) -> tuple[list[Evidence], list[RuledOut]]:
-    found: list[Evidence] = []
-    taken: dict[tuple[str, int], str] = {}
+class _Citations:
+    """Numbers the cited lines E1, E2, ... and cites no line twice."""
 
-    def cite(line: LogLine, role: str, rule: str | None) -> str:
+    def __init__(self, case: Case) -> None:
+        self.items: list[Evidence] = []
+        self._case = case
+        self._names: dict[tuple[str, int], str] = {}
+
+    def cite(self, line: LogLine, role: str, rule: str | None) -> str:
+        """Cite a line and return its name."""
         key = (line.file, line.number)
-        if key in taken:
-            return taken[key]
-        name = f"E{len(found) + 1}"
-        taken[key] = name
-        found.append(
-            Evidence.model_validate(
-                {
-                    "id": name, "file": line.file, "line": line.number, "text": line.text[:MAX_TEXT], "role": role,
-                    "time": iso(case.time(line)), "rank": line.rank, "node": line.node, "rule": rule,
-                }
+        if key not in self._names:
+            self._names[key] = f"E{len(self.items) + 1}"
+            self.items.append(
+                Evidence.model_validate(
+                    {
+                        "id": self._names[key],
+                        "file": line.file,
+                        "line": line.number,
+                        "text": line.text[:MAX_TEXT],
+                        "role": role,
+                        "time": iso(self._case.time(line)),
+                        "rank": line.rank,
+                        "node": line.node,
+                        "rule": rule,
+                    }
+                )
             )
-        )  # fmt: skip
-        return name
+        return self._names[key]
 
+
+def _evidence(case: Case, verdict: Verdict) -> tuple[list[Evidence], list[RuledOut]]:
+    cited = _Citations(case)
     if verdict.outcome is Outcome.NO_FAILURE:
         if verdict.observation is not None:
-            cite(verdict.observation.line, "context", verdict.observation.rule_id)
+            cited.cite(verdict.observation.line, "context", verdict.observation.rule_id)
         if verdict.line is not None:
-            cite(verdict.line, "teardown", None)
-    elif verdict.line is not None:
-        cite(verdict.line, "initiating", verdict.observation.rule_id if verdict.observation else None)
-    for line in (verdict.observation.lines if verdict.observation else ())[-3:]:
-        if verdict.outcome is Outcome.FAILURE:
-            cite(line, "context", None)
-    if verdict.dumps is not None and verdict.outcome is not Outcome.NO_FAILURE:
-        for fact in verdict.dumps.evidence[:6]:
-            cite(LogLine(fact.file, 1, fact.shows, fact.shows, rank=fact.rank), "context", "flight-recorder")
-    same = [
-        c for c in verdict.selection.candidates
-        if verdict.outcome is Outcome.FAILURE and c.leaf == verdict.leaf and c is not verdict.observation
-    ]  # fmt: skip
-    for observation in same[:3]:
-        cite(observation.line, "context", observation.rule_id)
-    if verdict.collectives and verdict.collectives.first and verdict.outcome is not Outcome.NO_FAILURE:
-        cite(verdict.collectives.first.line, "cascade", "nccl-watchdog-timeout")
-    seen_rules: set[str] = set()
+            cited.cite(verdict.line, "teardown", None)
+    else:
+        _cite_cause(case, verdict, cited)
+    shown: set[str] = set()
     for role in (Role.CASCADE, Role.TEARDOWN):
         for observation in case.with_role(role):
-            if observation.rule_id not in seen_rules and len(seen_rules) < 8:
-                seen_rules.add(observation.rule_id)
-                cite(observation.line, str(role), observation.rule_id)
+            if observation.rule_id not in shown and len(shown) < 8:
+                shown.add(observation.rule_id)
+                cited.cite(observation.line, str(role), observation.rule_id)
     if verdict.last is not None and verdict.outcome is not Outcome.NO_FAILURE:
-        cite(verdict.last.line, "context", None)
-    ruled_out: list[RuledOut] = []
+        cited.cite(verdict.last.line, "context", None)
+    return cited.items, _ruled_out(verdict, cited)
+
+
+def _cite_cause(case: Case, verdict: Verdict, cited: _Citations) -> None:
+    """Cite the first fault, its traceback, its repetitions, the dumps and the first time-out."""
+    found = verdict.observation
+    if verdict.line is not None:
+        cited.cite(verdict.line, "initiating", found.rule_id if found else None)
+    if verdict.outcome is Outcome.FAILURE:
+        for line in (found.lines if found else ())[-3:]:
+            cited.cite(line, "context", None)
+    if verdict.dumps is not None:
+        for fact in verdict.dumps.evidence[:6]:
+            line = LogLine(fact.file, 1, fact.shows, fact.shows, rank=fact.rank)
+            cited.cite(line, "context", "flight-recorder")
+    if verdict.outcome is Outcome.FAILURE:
+        same = [
+            c for c in verdict.selection.candidates if c.leaf == verdict.leaf and c is not found
+        ]
+        for observation in same[:3]:
+            cited.cite(observation.line, "context", observation.rule_id)
+    if verdict.collectives is not None and verdict.collectives.first is not None:
+        cited.cite(verdict.collectives.first.line, "cascade", "nccl-watchdog-timeout")
+
+
+def _ruled_out(verdict: Verdict, cited: _Citations) -> list[RuledOut]:
+    found: list[RuledOut] = []
     for rejected in verdict.selection.rejected[:12]:
         leaf = rejected.observation.leaf
-        if leaf is None or leaf == verdict.leaf or any(r.failure_type == leaf for r in ruled_out):
+        if leaf is None or leaf == verdict.leaf or any(r.failure_type == leaf for r in found):
             continue
-        name = cite(rejected.observation.line, "context", rejected.observation.rule_id)
-        ruled_out.append(RuledOut(failure_type=leaf, because=rejected.because, evidence=[name]))
-    return found, ruled_out
+        name = cited.cite(rejected.observation.line, "context", rejected.observation.rule_id)
+        found.append(RuledOut(failure_type=leaf, because=rejected.because, evidence=[name]))
+    return found
 
 
 def _consequences(case: Case, verdict: Verdict) -> list[Consequence]:
@@ -199,7 +254,14 @@ def _consequences(case: Case, verdict: Verdict) -> list[Consequence]:
     for name, items in groups.items():
         ranks = sorted({o.line.rank for o in items if o.line.rank is not None})
         count = max(len(items), sum(case.counts.get(r, 0) for r in {o.rule_id for o in items}))
-        result.append(Consequence(failure_type=name, count=count, ranks=ranks, what=items[0].line.message[:160].strip()))
+        result.append(
+            Consequence(
+                failure_type=name,
+                count=count,
+                ranks=ranks,
+                what=items[0].line.message[:160].strip(),
+            )
+        )
     return sorted(result, key=lambda c: -c.count)
 
 
@@ -213,7 +275,9 @@ def _recovery(verdict: Verdict, suspects: Suspects) -> Recovery:
     on_nodes = action in (Action.DRAIN_NODE, Action.EXCLUDE_NODE, Action.HEALTH_TESTS)
     return Recovery(
         action=action,
-        targets=Targets(nodes=suspects.nodes if on_nodes else [], ranks=suspects.ranks if on_nodes else []),
+        targets=Targets(
+            nodes=suspects.nodes if on_nodes else [], ranks=suspects.ranks if on_nodes else []
+        ),
         reason=reason,
     )
 
@@ -223,7 +287,11 @@ def _cost(case: Case, verdict: Verdict) -> Cost:
         return Cost()
     began = case.near_time(verdict.line)
     if verdict.collectives is not None and verdict.collectives.started is not None:
-        began = min(began, verdict.collectives.started) if began is not None else verdict.collectives.started
+        began = (
+            min(began, verdict.collectives.started)
+            if began is not None
+            else verdict.collectives.started
+        )
     ended = None
     for view in case.views:
         for number in reversed(view.numbers[-50:]):
@@ -244,7 +312,8 @@ def _lost_steps(case: Case, verdict: Verdict) -> int | None:
     saved = [
         int(o.fields["step"].replace(",", ""))
         for o in case.observations
-        if o.rule_id.startswith("ok-checkpoint-saved") and o.fields.get("step", "").replace(",", "").isdigit()
+        if o.rule_id.startswith("ok-checkpoint-saved")
+        and o.fields.get("step", "").replace(",", "").isdigit()
     ]
     before = [step for step in saved if step <= verdict.last.step]
     return verdict.last.step - max(before) if before else None
@@ -267,22 +336,36 @@ def _attempts(case: Case, verdict: Verdict) -> list[Attempt]:
         ]
         ended = "last" if number == numbers[-1] else "restarted"
         result.append(
-            Attempt(number=number, first_step=min(steps, default=None), last_step=max(steps, default=None), ended=ended)
+            Attempt(
+                number=number,
+                first_step=min(steps, default=None),
+                last_step=max(steps, default=None),
+                ended=ended,
+            )
         )
     return result
 
 
 def _attempts_in_log(case: Case, verdict: Verdict) -> list[Attempt]:
     start = verdict.selection.attempt_starts[0]
-    cuts = [o.line.number for o in verdict.selection.attempt_starts if o.line.file == start.line.file]
+    cuts = [
+        o.line.number for o in verdict.selection.attempt_starts if o.line.file == start.line.file
+    ]
     rows = case.view(start.line).survey.steps
     result = []
     edges = [0, *cuts, 1 << 60]
     for index in range(len(edges) - 1):
-        steps = [r.step for r in rows if r.step is not None and edges[index] < r.line <= edges[index + 1]]
+        steps = [
+            r.step for r in rows if r.step is not None and edges[index] < r.line <= edges[index + 1]
+        ]
         ended = "last" if index == len(edges) - 2 else "restarted"
         result.append(
-            Attempt(number=index, first_step=min(steps, default=None), last_step=max(steps, default=None), ended=ended)
+            Attempt(
+                number=index,
+                first_step=min(steps, default=None),
+                last_step=max(steps, default=None),
+                ended=ended,
+            )
         )
     return result
 
@@ -291,6 +374,9 @@ def _progress(verdict: Verdict) -> dict[str, object]:
     if verdict.last is None:
         return {}
     line = verdict.last.line
-    return {"last_step": verdict.last.step, "file": line.file, "line": line.number, "time": iso(verdict.last.time)}
-
-
+    return {
+        "last_step": verdict.last.step,
+        "file": line.file,
+        "line": line.number,
+        "time": iso(verdict.last.time),
+    }

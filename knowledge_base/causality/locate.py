@@ -1,0 +1,133 @@
+"""Where a fault was: rank, node and GPU, as far as the evidence ties them to its line.
+
+The line itself knows best; then the process id and the PCI address on it; then who felt it. Nobody
+is named on a guess.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rerail.domain.evidence import Observation, Role, Tier
+from rerail.knowledge_base.causality.case import Case
+from rerail.knowledge_base.causality.exits import ExitFact
+from rerail.knowledge_base.causality.joins import Identity, Joins, find_pci
+from rerail.knowledge_base.causality.select import Selection
+
+NO_NODE = frozenset({"localhost", "127.0.0.1", "0.0.0.0", "::1"})  # noqa: S104 - names, not a bind
+EVERYWHERE = 3
+"""A fault of one kind on this many ranks is nobody's in particular."""
+
+
+@dataclass(slots=True)
+class Place:
+    """Rank, node, local GPU index and PCI address of a fault; None where unknown."""
+
+    rank: int | None = None
+    node: str | None = None
+    gpu: int | None = None
+    pci: str | None = None
+
+
+def locate(
+    case: Case, selection: Selection, joins: Joins, exits: list[ExitFact], winner: Observation
+) -> Place:
+    """Return where the chosen first fault was."""
+    fields, line = winner.fields, winner.line
+    identity = _identity(joins, winner)
+    place = Place(gpu=_number(fields.get("gpu")), pci=fields.get("pci"))
+    place.rank = _rank(case, selection, joins, exits, winner, identity)
+    place.node = fields.get("node") or line.node or (identity.node if identity else None)
+    if place.gpu is None and identity is not None:
+        place.gpu = identity.gpu if identity.gpu is not None else identity.local_rank
+    if place.node is None and place.rank is not None:
+        place.node = joins.node_of_rank.get(place.rank)
+    if place.node is None:
+        place.node = _node_from_exits(exits, place.rank)
+    if place.node is None and len(joins.nodes_seen) == 1:
+        place.node = next(iter(joins.nodes_seen))
+    if place.node in NO_NODE:
+        place.node = None
+    if _everywhere(selection, winner, place):
+        place.rank = None
+    return place
+
+
+def _identity(joins: Joins, winner: Observation) -> Identity | None:
+    identity = None
+    pid, pci = winner.fields.get("pid"), winner.fields.get("pci")
+    if pid and pid.isdigit():
+        identity = joins.by_pid.get(int(pid))
+    if pci and (identity is None or identity.rank is None):
+        identity = find_pci(joins, pci, winner.line.node) or identity
+    return identity
+
+
+def _rank(
+    case: Case,
+    selection: Selection,
+    joins: Joins,
+    exits: list[ExitFact],
+    winner: Observation,
+    identity: Identity | None,
+) -> int | None:
+    named = _number(winner.fields.get("rank"))
+    if named is not None:
+        return named
+    line = winner.line
+    if winner.leaf == "loss_nan" and any(
+        r.line == line.number for r in case.view(line).survey.steps
+    ):
+        # A step line carries the loss of the whole job; its rank is only the one that prints.
+        return None
+    if identity is not None and identity.rank is not None:
+        return identity.rank
+    if (
+        identity is not None
+        and identity.local_rank in joins.ranks_seen
+        and len(joins.nodes_seen) <= 1
+    ):
+        # On a single node, as the labels show it, a local rank is a rank.
+        return identity.local_rank
+    if line.rank is not None:
+        return line.rank
+    if winner.tier in (Tier.HARDWARE, Tier.HOST):
+        return _felt_by(case, selection, winner)
+    return _died(exits)
+
+
+def _everywhere(selection: Selection, winner: Observation, place: Place) -> bool:
+    same = {c.line.rank for c in selection.candidates if c.leaf == winner.leaf} - {None}
+    return len(same) >= EVERYWHERE and place.rank in same and not place.pci
+
+
+def _died(exits: list[ExitFact]) -> int | None:
+    """The only rank that a signal ended by itself is the one whose crash the log shows."""
+    crashed = {f.rank for f in exits if f.code in (-4, -6, -7, -8, -9, -11)} - {None}
+    return crashed.pop() if len(crashed) == 1 else None
+
+
+def _felt_by(case: Case, selection: Selection, winner: Observation) -> int | None:
+    """The only rank that printed an error of its own was hit by the deeper fault."""
+    device = {
+        o.line.rank
+        for o in case.observations
+        if o is not winner
+        and o.tier in (Tier.LIBRARY, Tier.HARDWARE, Tier.APPLICATION)
+        and any(word in o.line.text for word in ("CUDA", "uncorrectable", "Cuda failure"))
+    } - {None}
+    felt = device or {c.line.rank for c in selection.candidates} - {None}
+    felt = felt or {o.line.rank for o in case.with_role(Role.CASCADE)} - {None}
+    return felt.pop() if len(felt) == 1 else None
+
+
+def _node_from_exits(exits: list[ExitFact], rank: int | None) -> str | None:
+    """The node whose task ended first and alone; later tasks were torn down."""
+    named = [f for f in exits if f.node and f.code not in (-15, 143)]
+    if rank is not None:
+        named = [f for f in named if f.rank == rank] or named
+    return named[0].node if len({f.node for f in named}) == 1 else None
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdigit() else None
