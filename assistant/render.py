@@ -106,7 +106,9 @@ def _evidence(diagnosis: Diagnosis, console: Console, width: int, most: int) -> 
         )
         head.append(f"  {item.role}", style="dim")
         console.print(head, highlight=False, soft_wrap=True)
-        console.print(Text("      " + _clip(item.text, 2 * width - 20)), highlight=False, soft_wrap=True)
+        console.print(
+            Text("      " + _clip(item.text, 2 * width - 20)), highlight=False, soft_wrap=True
+        )
     if len(diagnosis.evidence) > most:
         console.print(
             Text(f"      ... {len(diagnosis.evidence) - most} more with --verbose", style="dim")

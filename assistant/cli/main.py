@@ -159,3 +159,25 @@ def main() -> None:
             text += f"\n  try: {error.hint}"
         print(text, file=sys.stderr)
         raise SystemExit(error.exit_code) from None
+    except BrokenPipeError:
+        # The reader of a pipe has gone (`| head`); Python would complain once more at exit.
+        sys.stderr.close()
+        raise SystemExit(0) from None
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+    except Exception as error:  # the outermost edge: a bug must not show the engineer a traceback
+        _report_bug(error)
+        raise SystemExit(70) from None
+
+
+def _report_bug(error: Exception) -> None:
+    import tempfile
+    import traceback
+
+    with tempfile.NamedTemporaryFile("w", prefix="rerail-bug-", suffix=".txt", delete=False) as out:
+        traceback.print_exc(file=out)
+    print(
+        f"rerail: internal error: {type(error).__name__}: {error}\n"
+        f"  this is a bug in rerail, not in your job; the details are in {out.name}",
+        file=sys.stderr,
+    )

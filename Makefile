@@ -1,0 +1,59 @@
+# rerail: `make help` lists the targets. Every target sets up what it needs.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+# uv does not look where pip is told to; the CPU build of torch lies there on some machines.
+export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench eval faultlab format clean
+
+help:  ## Show this list.
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet uv
+
+$(VENV)/.core: $(BIN)/python pyproject.toml
+	$(BIN)/uv pip install --quiet --python $(BIN)/python -e .
+	@touch $@
+
+$(VENV)/.dev: $(BIN)/python pyproject.toml
+	$(BIN)/uv pip install --quiet --python $(BIN)/python torch==2.13.0
+	$(BIN)/uv pip install --quiet --python $(BIN)/python -e '.[dev]'
+	@touch $@ $(VENV)/.core
+
+demo: $(VENV)/.core  ## From nothing: install, then diagnose a bundled real failed job.
+	@echo '$$ rerail diagnose tests/data/faultlab/hang_one_rank'
+	@$(BIN)/rerail diagnose tests/data/faultlab/hang_one_rank
+
+test: $(VENV)/.dev check  ## From nothing: install, check, and run every test.
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+check: $(VENV)/.dev  ## Lint, types, import layers, rules.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/rerail kb lint
+
+format: $(VENV)/.dev  ## Format the code.
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+eval: $(VENV)/.dev  ## Score the recorded fault lab; CASES=folder scores labelled cases as well.
+	$(BIN)/rerail eval faultlab --recorded tests/data/faultlab
+	$(BIN)/rerail eval faultlab --recorded tests/data/slurm
+	$(if $(CASES),$(BIN)/rerail eval cases $(CASES)/dev.jsonl --failures)
+	$(if $(CASES),$(BIN)/rerail eval logs $(CASES)/mlperf)
+
+faultlab: $(VENV)/.dev  ## Run all real failing jobs anew and score them (about 15 minutes).
+	$(BIN)/rerail eval faultlab
+
+bench: $(VENV)/.dev  ## Measure speed and memory as ratios; SIZE_GB=1.2.
+	$(BIN)/rerail eval bench --size-gb $(or $(SIZE_GB),1.2)
+
+clean:  ## Remove the environment and caches.
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info src/*.egg-info bench-data
