@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
-app = typer.Typer(help="Measure rerail on labelled evidence.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="Measure rerail on labelled evidence.", no_args_is_help=True, rich_markup_mode=None
+)
 
 
 @app.command("cases")
@@ -21,7 +23,11 @@ def cases(
     """Score labelled cases beside keyword baselines, and under rewriting."""
     from rerail.evals.cases.command import cases_command
 
-    raise typer.Exit(cases_command(file, rewrites=rewrites, seed=seed, json_output=json_output, failures=failures))
+    raise typer.Exit(
+        cases_command(
+            file, rewrites=rewrites, seed=seed, json_output=json_output, failures=failures
+        )
+    )
 
 
 @app.command("logs")
@@ -37,9 +43,11 @@ def logs(
 
 @app.command("faultlab")
 def faultlab(
-    scenario: Annotated[Optional[list[str]], typer.Option(help="A scenario; repeat for several.")] = None,
-    keep: Annotated[Optional[Path], typer.Option(help="Folder that keeps the runs.")] = None,
-    recorded: Annotated[Optional[Path], typer.Option(help="Score recorded runs instead.")] = None,
+    scenario: Annotated[
+        list[str] | None, typer.Option(help="A scenario; repeat for several.")
+    ] = None,
+    keep: Annotated[Path | None, typer.Option(help="Folder that keeps the runs.")] = None,
+    recorded: Annotated[Path | None, typer.Option(help="Score recorded runs instead.")] = None,
     json_output: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
     """Run real torch.distributed jobs that fail, and score the diagnosis of their logs."""
@@ -50,10 +58,12 @@ def faultlab(
 
 @app.command("detectors")
 def detectors(
-    cases: Annotated[Optional[Path], typer.Option(help="Folder with dev.jsonl and mlperf/.")] = None,
+    cases: Annotated[Path | None, typer.Option(help="Folder with dev.jsonl and mlperf/.")] = None,
     seed: Annotated[int, typer.Option()] = 50_000,
     quick: Annotated[bool, typer.Option(help="A tenth of it.")] = False,
-    only: Annotated[str, typer.Option(help="One table: steps, healthy, falcon, loss, cost, logs.")] = "",
+    only: Annotated[
+        str, typer.Option(help="One table: steps, healthy, falcon, loss, cost, logs.")
+    ] = "",
 ) -> None:
     """Score the numeric detectors beside published methods."""
     from rerail.evals.detectors.command import detectors_command
@@ -63,7 +73,9 @@ def detectors(
 
 @app.command("bench")
 def bench(
-    name: Annotated[Optional[list[str]], typer.Argument(help="Benchmarks to run; none for all.")] = None,
+    name: Annotated[
+        list[str] | None, typer.Argument(help="Benchmarks to run; none for all.")
+    ] = None,
     size_gb: Annotated[float, typer.Option(help="Size of the generated log.")] = 1.2,
     data: Annotated[Path, typer.Option(help="Folder for generated logs.")] = Path("bench-data"),
     json_output: Annotated[bool, typer.Option("--json")] = False,

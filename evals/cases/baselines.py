@@ -8,7 +8,8 @@ from rerail.evals.cases.case_file import LabelledCase
 from rerail.evals.cases.score import Tally
 
 _WORD = re.compile(
-    r"error|exception|fail|fatal|traceback|abort|killed|panic|timed? ?out|xid|cannot|unable|denied|oom", re.IGNORECASE
+    r"error|exception|fail|fatal|traceback|abort|killed|panic|timed? ?out|xid|cannot|unable|denied|oom",
+    re.IGNORECASE,
 )
 
 

@@ -45,7 +45,9 @@ def load_cases(path: Path) -> list[LabelledCase]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
-        raise EvidenceError(f"{path}: {error.strerror}", subject=str(path), hint="rerail eval cases FILE.jsonl") from None
+        raise EvidenceError(
+            f"{path}: {error.strerror}", subject=str(path), hint="rerail eval cases FILE.jsonl"
+        ) from None
     cases = []
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -54,7 +56,9 @@ def load_cases(path: Path) -> list[LabelledCase]:
             cases.append(_case(json.loads(line)))
         except (ValueError, KeyError, TypeError) as error:
             raise EvidenceError(
-                f"{path}:{number}: not a labelled case ({error!r})", subject=f"{path}:{number}", hint="see evals/README.md"
+                f"{path}:{number}: not a labelled case ({error!r})",
+                subject=f"{path}:{number}",
+                hint="see evals/README.md",
             ) from None
     return cases
 

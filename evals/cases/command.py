@@ -20,7 +20,9 @@ _TITLES = {"type": "type", "category": "category", "line": "root line", "near": 
            "node": "node", "action": "action"}  # fmt: skip
 
 
-def cases_command(file: Path, *, rewrites: bool, seed: int, json_output: bool, failures: bool) -> int:
+def cases_command(
+    file: Path, *, rewrites: bool, seed: int, json_output: bool, failures: bool
+) -> int:
     """Score a case file; return 0 when it could be scored."""
     cases = load_cases(file)
     scores = run_cases(cases)
@@ -46,7 +48,9 @@ def cases_command(file: Path, *, rewrites: bool, seed: int, json_output: bool, f
     return 0
 
 
-def _table(cases: list[LabelledCase], scores: list[CaseScore], rewritten: dict[str, Tally]) -> Table:
+def _table(
+    cases: list[LabelledCase], scores: list[CaseScore], rewritten: dict[str, Tally]
+) -> Table:
     table = Table(title="labelled cases (accepted alternatives count)")
     for column in ("", *_TITLES.values(), "false alarms", "established wrong", "inconclusive"):
         table.add_column(column, justify="left" if not column else "right")
@@ -65,12 +69,20 @@ def _cells(total: Tally) -> list[str]:
         asked = total.asked.get(column, 0)
         return f"{total.right.get(column, 0)}/{asked}" if asked else "-"
 
-    return [cell(q) for q in QUESTIONS] + [cell("false_alarm"), cell("established_wrong"), cell("inconclusive")]
+    return [cell(q) for q in QUESTIONS] + [
+        cell("false_alarm"),
+        cell("established_wrong"),
+        cell("inconclusive"),
+    ]
 
 
 def _print_failures(scores: list[CaseScore], console: Console) -> None:
     for one in scores:
-        wrong = [_TITLES[q] for q in QUESTIONS if getattr(one, q) is False and q not in ("near", "category")]
+        wrong = [
+            _TITLES[q]
+            for q in QUESTIONS
+            if getattr(one, q) is False and q not in ("near", "category")
+        ]
         if one.false_alarm:
             wrong.append("false alarm")
         if not wrong:

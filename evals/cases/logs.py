@@ -21,10 +21,14 @@ from rerail.errors import EvidenceError
 
 _COMPLETE = ("no_failure", "teardown_hang_or_abort")
 RIGHT: dict[str, Callable[[Diagnosis], bool]] = {
-    "success_with_scary_lines": lambda d: d.outcome is Outcome.NO_FAILURE and d.failure_type in _COMPLETE,
+    "success_with_scary_lines": lambda d: (
+        d.outcome is Outcome.NO_FAILURE and d.failure_type in _COMPLETE
+    ),
     "success_then_teardown_failure": lambda d: d.failure_type in _COMPLETE,
     "fail_slow": lambda d: d.category == "fail_slow",
-    "failed_exception": lambda d: d.outcome is Outcome.FAILURE and d.category in ("user_code", "data", "checkpoint"),
+    "failed_exception": lambda d: (
+        d.outcome is Outcome.FAILURE and d.category in ("user_code", "data", "checkpoint")
+    ),
     "job_time_limit": lambda d: d.failure_type == "job_time_limit",
     "log_ends_without_run_stop": lambda d: d.outcome is Outcome.INCONCLUSIVE,
     "target_not_reached": lambda d: d.failure_type == "target_not_reached",
@@ -41,7 +45,9 @@ def logs_command(folder: Path, *, json_output: bool) -> int:
     try:
         entries = json.loads(index.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise EvidenceError(f"{index}: {error}", subject=str(index), hint="rerail eval logs DIR_WITH_INDEX") from None
+        raise EvidenceError(
+            f"{index}: {error}", subject=str(index), hint="rerail eval logs DIR_WITH_INDEX"
+        ) from None
     counts: dict[str, list[int]] = {}
     wrong: list[tuple[str, str, Diagnosis]] = []
     started = time.perf_counter()
@@ -65,7 +71,10 @@ def logs_command(folder: Path, *, json_output: bool) -> int:
         return 0
     console = Console()
     for name, label, diagnosis in wrong:
-        console.print(f"{name}: want {label}, said {diagnosis.outcome} {diagnosis.failure_type}: {diagnosis.summary}", markup=False)
+        console.print(
+            f"{name}: want {label}, said {diagnosis.outcome} {diagnosis.failure_type}: {diagnosis.summary}",
+            markup=False,
+        )
     table = Table("label", "right", "of", title=f"whole logs in {folder.name}")
     for label, (good, asked) in counts.items():
         table.add_row(label, str(good), str(asked))

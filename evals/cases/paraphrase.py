@@ -15,7 +15,9 @@ from rerail.evals.cases.case_file import LabelledCase
 
 _HEX = re.compile(r"\b0x[0-9a-f]{6,}\b")
 _PIDS = re.compile(r"\bpid[=: ]+(\d{3,8})|\(pid: (\d{3,8})\)|\bPID (\d{3,8})|process (\d{3,8})")
-_PATHS = re.compile(r"/(?:opt|app|workspace|home|code|scratch|share|data|usr/local)/[A-Za-z0-9_.-]+")
+_PATHS = re.compile(
+    r"/(?:opt|app|workspace|home|code|scratch|share|data|usr/local)/[A-Za-z0-9_.-]+"
+)
 _CPP = re.compile(r"\b(\w+\.(?:cpp|cc|cu|c|hpp)):(\d{2,4})\b")
 _PY = re.compile(r"(File \"[^\"]+\", line )(\d+)")
 _IP = re.compile(r"\b(10|172|192)\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})\b")
@@ -79,7 +81,10 @@ def among_healthy(case: LabelledCase, rng: random.Random) -> LabelledCase:
     """Put a thousand healthy lines before the case."""
     steps = case.log
     if re.search(r"(?i)iter|step|loss|epoch", steps):
-        lines = [f"DEBUG cache lookup {rng.randrange(1 << 30):08x} hit in {rng.random():.4f} s" for _ in range(1000)]
+        lines = [
+            f"DEBUG cache lookup {rng.randrange(1 << 30):08x} hit in {rng.random():.4f} s"
+            for _ in range(1000)
+        ]
     else:
         lines = [f"step {i} loss {3.0 - i * 0.0004 + rng.random() * 0.01:.4f}" for i in range(1000)]
     moved = frozenset(line + len(lines) for line in case.lines)
@@ -93,7 +98,9 @@ def crlf(case: LabelledCase, rng: random.Random) -> LabelledCase:
 
 def coloured(case: LabelledCase, rng: random.Random) -> LabelledCase:
     """Wrap every line in colour codes."""
-    return replace(case, log="\n".join(f"\x1b[3{rng.randrange(1, 7)}m{x}\x1b[0m" for x in case.log.split("\n")))
+    return replace(
+        case, log="\n".join(f"\x1b[3{rng.randrange(1, 7)}m{x}\x1b[0m" for x in case.log.split("\n"))
+    )
 
 
 REWRITES: dict[str, Callable[[LabelledCase, random.Random], LabelledCase]] = {

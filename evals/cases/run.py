@@ -22,7 +22,9 @@ def _scanner() -> Scanner:
 
 def diagnose_text(text: str) -> Outcome:
     """Diagnose one log text."""
-    one = survey_bytes("case.log", text.encode("utf-8", "surrogateescape"), rules().signatures, _scanner())
+    one = survey_bytes(
+        "case.log", text.encode("utf-8", "surrogateescape"), rules().signatures, _scanner()
+    )
     return diagnose_collection(assemble([one]))
 
 
@@ -43,5 +45,3 @@ def _digest_size(log: str, outcome: Outcome) -> int:
     from rerail.assistant.digest import job_digest
 
     return len(job_digest(outcome).text.encode())
-
-

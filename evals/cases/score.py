@@ -53,7 +53,9 @@ class Tally:
 QUESTIONS = ("type", "category", "line", "near", "rank", "node", "action")
 
 
-def score(case: LabelledCase, diagnosis: Diagnosis, milliseconds: float, digest_bytes: int) -> CaseScore:
+def score(
+    case: LabelledCase, diagnosis: Diagnosis, milliseconds: float, digest_bytes: int
+) -> CaseScore:
     """Compare one diagnosis with its case. Accepted alternatives count as right."""
     given = diagnosis.failure_type
     decided = diagnosis.outcome is not Outcome.INCONCLUSIVE

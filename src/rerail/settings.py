@@ -51,7 +51,9 @@ def load_settings() -> Settings:
             try:
                 values = tomllib.loads(path.read_text(encoding="utf-8"))
             except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-                raise ConfigError(f"{origin}: {error}", subject=origin, hint=f"edit {origin}") from None
+                raise ConfigError(
+                    f"{origin}: {error}", subject=origin, hint=f"edit {origin}"
+                ) from None
             break
     for key in values:
         if key not in Settings.model_fields:
