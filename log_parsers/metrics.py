@@ -67,7 +67,8 @@ _LOSS = re.compile(
     re.IGNORECASE,
 )
 _TIME = re.compile(
-    rb"(?:elapsed time per iteration|iteration_time|train_step_timing|step[_ ]time|iter(?:ation)?[ _]time|time per (?:step|iteration)|batch[_ ]time)"
+    rb"(?:elapsed time per iteration|iteration_time|train_step_timing|step[_ ]time|"
+    rb"iter(?:ation)?[ _]time|time per (?:step|iteration)|batch[_ ]time)"
     rb"\s*(?:in |\()?(?P<unit>ms|s)?\)?\s*[:=]?\s*(?P<value>" + _NUMBER + rb")\s*(?P<after>ms|s)?",
     re.IGNORECASE,
 )
@@ -177,13 +178,19 @@ def _row(
         spans["loss"] = Span(match.start("loss") - start, match.end("loss") - start)
     else:
         row.loss = _first(_LOSS, text, "loss", spans)
-    row.grad_norm = _first(_GRAD, text, "grad_norm", spans)
+    # Searches that ignore case read every byte; one word that they need is found much sooner.
+    lower = text.lower()
+    if b"norm" in lower:
+        row.grad_norm = _first(_GRAD, text, "grad_norm", spans)
     if b"valid" in text and re.search(rb"valid(?:ation)? loss", text):
         row.form, row.loss = "evaluation", None
-    row.loss_scale = _first(_SCALE, text, "loss_scale", spans)
-    row.throughput = _first(_TPS, text, "throughput", spans)
-    row.epoch = _first(_EPOCH, text, "epoch", spans)
-    row.step_time = _step_time(form, groups, text, spans)
+    if b"scale" in lower:
+        row.loss_scale = _first(_SCALE, text, "loss_scale", spans)
+    if b"tps" in lower or b"s/s" in lower or b"throughput" in lower:
+        row.throughput = _first(_TPS, text, "throughput", spans)
+    if b"epoch" in lower:
+        row.epoch = _first(_EPOCH, text, "epoch", spans)
+    row.step_time = _step_time(form, groups, text, lower, spans)
     if groups.get("tps") is not None:
         row.throughput = _float(groups["tps"])
     if form in ("mllog", "mllog_rate"):
@@ -197,20 +204,28 @@ def _row(
 
 
 def _step_time(
-    form: str, groups: dict[str, bytes | None], text: bytes, spans: dict[str, Span]
+    form: str,
+    groups: dict[str, bytes | None],
+    text: bytes,
+    lower: bytes,
+    spans: dict[str, Span],
 ) -> float | None:
     if form == "tqdm":
         rate = _float(groups["rate"] or b"0")
         if not rate:
             return None
         return rate if groups["unit"] == b"s/it" else 1.0 / rate
-    match = _TIME.search(text)
+    match = _TIME.search(text) if b"time" in lower or b"timing" in lower else None
     if match:
         value = _float(match["value"])
         unit = (match["unit"] or match["after"] or b"s").lower()
         spans["step_time"] = Span(*match.span("value"), milli=unit == b"ms")
         return None if value is None else value / 1000.0 if unit == b"ms" else value
-    match = _SEC_STEP.search(text) or _SEC_FIELD.search(text)
+    match = None
+    if b"s/it" in text or b"/step" in text:
+        match = _SEC_STEP.search(text)
+    if match is None and (b"sec: " in text or b"time" in text):
+        match = _SEC_FIELD.search(text)
     if match:
         spans["step_time"] = Span(*match.span("value"))
     return _float(match["value"]) if match else None

@@ -46,7 +46,8 @@ _LABELS: tuple[tuple[str, re.Pattern[str]], ...] = (
     (
         "ray",
         re.compile(
-            r"\((?P<actor>[A-Za-z_][\w.:\[\]-]{0,80}?)(?:, rank=(?P<rank>\d+))?,? pid=(?P<pid>\d+)(?:, ip=(?P<node>[^,)\s]+))?(?:, [^)]{0,80})?\)"
+            r"\((?P<actor>[A-Za-z_][\w.:\[\]-]{0,80}?)(?:, rank=(?P<rank>\d+))?,? pid=(?P<pid>\d+)"
+            r"(?:, ip=(?P<node>[^,)\s]+))?(?:, [^)]{0,80})?\)"
         ),
     ),
     ("slurm", re.compile(r"slurm(?:stepd|d|ctld)-(?P<node>" + _HOST + r"): ")),
@@ -77,12 +78,16 @@ _DEVICE = re.compile(
     r"efa|docker|veth|cali|br|virbr|loop|hfi1_|bnxt_|roce|rdmap)[\w.-]{0,12}$)"
 )
 _KERNEL = re.compile(
-    r"(?:^|[\s\]])(?:kernel: |NVRM: |nvidia-nvswitch\d|mlx5_core |pcieport |NVRM |Out of memory: |Memory cgroup out of memory|"
-    r"oom-kill:|[\w./:-]+ invoked oom-killer|watchdog: BUG|rcu: INFO|INFO: task |INFO: rcu_|Kernel panic|mce: |LustreError: |"
-    r"Lustre: |nfs: server|EXT4-fs|XFS \(|Buffer I/O error|nvme nvme|blk_update_request|EDAC |\{\d+\}\[Hardware Error\]|GHES|nvidia-peermem)"
+    r"(?:^|[\s\]])(?:kernel: |NVRM: |nvidia-nvswitch\d|mlx5_core |pcieport |NVRM |"
+    r"Out of memory: |Memory cgroup out of memory|"
+    r"oom-kill:|[\w./:-]+ invoked oom-killer|watchdog: BUG|rcu: INFO|INFO: task |INFO: rcu_|"
+    r"Kernel panic|mce: |LustreError: |"
+    r"Lustre: |nfs: server|EXT4-fs|XFS \(|Buffer I/O error|nvme nvme|blk_update_request|EDAC |"
+    r"\{\d+\}\[Hardware Error\]|GHES|nvidia-peermem)"
 )
 _SCHEDULER = re.compile(
-    r"(?:^|[\s\]:])(?:slurmstepd(?:-[\w.-]+)?: |srun: |sbatch: |salloc: |slurmctld(?:-[\w.-]+)?: |slurmd(?:-[\w.-]+)?: |scontrol: |scancel: |"
+    r"(?:^|[\s\]:])(?:slurmstepd(?:-[\w.-]+)?: |srun: |sbatch: |salloc: |"
+    r"slurmctld(?:-[\w.-]+)?: |slurmd(?:-[\w.-]+)?: |scontrol: |scancel: |"
     r"mpirun |mpiexec |PRTE |=>> PBS)"
 )
 _AGENT = re.compile(

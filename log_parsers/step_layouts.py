@@ -16,6 +16,7 @@ from dataclasses import dataclass
 _TOKEN = re.compile(rb"[-+]?\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?")
 _ANY = rb"[-+]?\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?"
 _LEARN_AFTER = 64  # compiling a pattern pays only where many lines follow
+_TRIES = 40
 _MOST = 6  # layouts per form
 _LONGEST = 2_000
 _INTEGERS = frozenset({"step", "rank"})
@@ -52,7 +53,10 @@ class StepLayouts:
         """Remember the layout of a line that was read field by field."""
         self._seen[form] += 1
         layouts = self._layouts.setdefault(form, [])
-        if self._seen[form] < _LEARN_AFTER or len(layouts) >= _MOST or len(text) > _LONGEST:
+        # Lines that need a new layout every time have none; do not try for ever.
+        if not _LEARN_AFTER <= self._seen[form] < _LEARN_AFTER + _TRIES:
+            return
+        if len(layouts) >= _MOST or len(text) > _LONGEST:
             return
         layout = _layout(text, spans)
         if layout is not None:

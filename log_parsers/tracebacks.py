@@ -15,7 +15,9 @@ from rerail.domain.evidence import LogLine
 HEADER = "Traceback (most recent call last):"
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line \d+, in (?P<function>\S+)')
 _EXCEPTION = re.compile(
-    r"^\s*(?:[A-Za-z_][\w.]*\.)?[A-Z_][A-Za-z0-9_]*(?:Error|Exception|Interrupt|Exit|Warning|Failure|Timeout|Empty|Full|Fault|Abort|Killed|StopIteration|Died|Resources|Failed|OOM)\w*(?:: |:$|$)"
+    r"^\s*(?:[A-Za-z_][\w.]*\.)?[A-Z_][A-Za-z0-9_]*(?:Error|Exception|Interrupt|Exit|Warning|"
+    r"Failure|Timeout|Empty|Full|Fault|Abort|Killed|StopIteration|Died|Resources|Failed|"
+    r"OOM)\w*(?:: |:$|$)"
 )
 _CHAIN = re.compile(
     r"During handling of the above exception|The above exception was the direct cause|Original Traceback|"

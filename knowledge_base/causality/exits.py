@@ -20,7 +20,8 @@ _AGENT = re.compile(
     r"failed \(exitcode: (?P<code>-?\d+)\)(?: local_rank: (?P<local>\d+))? \(pid: (?P<pid>\d+)\)"
 )
 _SRUN = re.compile(
-    r"(?:srun: error: )?(?P<node>[\w.-]+): tasks? (?P<tasks>[\d,-]+): (?:Exited with exit code (?P<code>\d+)|(?P<word>[A-Z][A-Za-z/ -]+?))(?: \(core dumped\))?\s*$"
+    r"(?:srun: error: )?(?P<node>[\w.-]+): tasks? (?P<tasks>[\d,-]+): (?:Exited with exit code (?P<code>\d+)|"
+    r"(?P<word>[A-Z][A-Za-z/ -]+?))(?: \(core dumped\))?\s*$"
 )
 _MPI = re.compile(
     r"process rank (?P<rank>\d+) with PID \d+ on node (?P<node>\S+) exited on signal (?P<signal>\d+)"

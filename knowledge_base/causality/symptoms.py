@@ -19,7 +19,8 @@ from rerail.knowledge_base.causality.joins import Joins
 from rerail.knowledge_base.causality.progress import survived
 
 _PEER = re.compile(
-    r"(?:closed by remote peer|Connection closed by peer|closed by peer|remote peer|Broken pipe.{0,40}peer)\s*:?\s*\[?(?P<peer>[A-Za-z][\w.-]*|\d+\.\d+\.\d+\.\d+)"
+    r"(?:closed by remote peer|Connection closed by peer|closed by peer|remote peer|"
+    r"Broken pipe.{0,40}peer)\s*:?\s*\[?(?P<peer>[A-Za-z][\w.-]*|\d+\.\d+\.\d+\.\d+)"
 )
 
 
