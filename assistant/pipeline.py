@@ -67,9 +67,10 @@ def rules() -> RuleSet:
     return rule_set(load_rules())
 
 
-def scan_plan() -> ScanPlan:
-    """Return what the reader has to look for."""
-    return ScanPlan(rules().signatures, cache_folder(), load_settings().scan_engine or None)
+def scan_plan(*, mine: bool = False) -> ScanPlan:
+    """Return what the reader has to look for; `mine` counts the templates of all lines as well."""
+    engine = load_settings().scan_engine or None
+    return ScanPlan(rules().signatures, cache_folder(), engine, mine)
 
 
 def diagnose_paths(
@@ -77,6 +78,7 @@ def diagnose_paths(
     *,
     on_progress: Callable[[int, int], None] | None = None,
     narrow: Narrow = EVERYTHING,
+    mine: bool = False,
 ) -> Outcome:
     """Read the evidence and return the rules verdict.
 
@@ -85,7 +87,7 @@ def diagnose_paths(
     """
     started = time.perf_counter()
     collection = collect(
-        paths, scan_plan(), workers=load_settings().workers, on_progress=on_progress
+        paths, scan_plan(mine=mine), workers=load_settings().workers, on_progress=on_progress
     )
     return diagnose_collection(collection, started=started, narrow=narrow)
 

@@ -7,10 +7,27 @@ lines that carry a code.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rerail.knowledge_base.cached_yaml import load_cached
+
+
+@dataclass(frozen=True, slots=True)
+class CodeMeaning:
+    """What one vendor or system code says: in words, as a leaf, and what to do."""
+
+    code: str
+    meaning: str
+    name: str = ""
+    leaf: str | None = None
+    role: str = ""
+    action: str | None = None
+    signal: str = ""
+    note: str = ""
+    source: str = ""
+
 
 FOLDER = Path(__file__).with_name("catalogues")
 _XID = r"Xid \((?:PCI:)?(?P<pci>[0-9A-Fa-f:.]+)\): (?P<xid>{code})\b"
@@ -67,3 +84,38 @@ def _xid() -> Iterator[tuple[str, dict[str, Any]]]:
             "note": "An Xid that NVIDIA's catalogue marks as unused.",
         },
     )
+
+
+_TABLES = {
+    "xid": ("xid.yaml", "codes"),
+    "sxid": ("sxid.yaml", "codes"),
+    "ib": ("ib_status.yaml", "statuses"),
+}
+KINDS = (*_TABLES, "exit")
+
+
+def exit_code(code: int | str) -> CodeMeaning | None:
+    """Return what an exit code or signal says: -9, 137 or Slurm's `0:9`."""
+    table = load_cached(FOLDER / "exit_codes.yaml")
+    for entry in table["codes"]:
+        if str(code) in [str(c) for c in entry["codes"]]:
+            return CodeMeaning(
+                str(code), entry["meaning"], leaf=entry["leaf"], role=entry["role"], action=entry.get("action"),
+                signal=entry.get("signal", ""), source=table["source"],
+            )  # fmt: skip
+    return None
+
+
+def lookup(kind: str, code: str) -> CodeMeaning | None:
+    """Return what a code of one of `KINDS` says, or None when the catalogue does not hold it."""
+    if kind == "exit":
+        return exit_code(code)
+    file, key = _TABLES[kind]
+    table = load_cached(FOLDER / file)
+    for entry in table[key]:
+        if str(entry["code"]) == code:
+            return CodeMeaning(
+                code, entry["meaning"], name=entry.get("mnemonic") or entry.get("name", ""), leaf=entry.get("leaf"),
+                role=entry.get("role", ""), action=entry.get("action"), note=entry.get("note", ""), source=table["source"],
+            )  # fmt: skip
+    return None

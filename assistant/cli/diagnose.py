@@ -5,8 +5,14 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rerail.domain.diagnosis import Diagnosis, Outcome, Status
+from rerail.errors import UsageError
+
+if TYPE_CHECKING:
+    from rerail.assistant.pipeline import Outcome as RunOutcome
 
 EXIT_NO_FAILURE = 3
 EXIT_INCONCLUSIVE = 10
@@ -33,6 +39,7 @@ def diagnose_command(
     follow: bool,
     rank: int | None,
     since: str | None,
+    digest: Path | None = None,
 ) -> int:
     """Diagnose the paths and print the verdict; return the exit code."""
     if follow:
@@ -44,9 +51,26 @@ def diagnose_command(
 
     narrow = Narrow.parse(rank=rank, since=since)
     with _Progress(enabled=not (quiet or json_output)) as progress:
-        outcome = diagnose_paths(paths, on_progress=progress, narrow=narrow)
+        outcome = diagnose_paths(
+            paths, on_progress=progress, narrow=narrow, mine=digest is not None
+        )
+    if digest is not None:
+        _write_digest(outcome, digest)
     show(outcome.diagnosis, json_output=json_output, quiet=quiet, verbose=verbose)
     return exit_code(outcome.diagnosis)
+
+
+def _write_digest(outcome: RunOutcome, path: Path) -> None:
+    from rerail.assistant.digest import job_digest
+
+    try:
+        path.write_text(job_digest(outcome).text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(
+            f"--digest {path}: {error.strerror}",
+            subject=str(path),
+            hint="name a file that can be written",
+        ) from None
 
 
 def show(diagnosis: Diagnosis, *, json_output: bool, quiet: bool, verbose: bool) -> None:

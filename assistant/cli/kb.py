@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -63,6 +65,7 @@ def explain_command(text: str) -> int:
     if not found:
         console.print("no rule's pattern matches")
         return 3
+    console = Console(width=None if sys.stdout.isatty() else 150)
     table = Table("line", "rule", "file", "role", "leaf", "priority", "fires")
     won: set[int] = set()
     for line, rule, why in found:
@@ -79,4 +82,35 @@ def explain_command(text: str) -> int:
             escape(state),
         )
     console.print(table)
+    return 0
+
+
+def code_command(kind: str, code: str) -> int:
+    """Print what a vendor or system code means."""
+    from rerail.errors import UsageError
+    from rerail.knowledge_base.catalogues import KINDS, lookup
+
+    if kind not in KINDS:
+        raise UsageError(
+            f"{kind!r} is no kind of code", subject=kind, hint=f"one of {', '.join(KINDS)}"
+        )
+    found = lookup(kind, code)
+    if found is None:
+        raise UsageError(
+            f"{kind} code {code!r} is not in the catalogue",
+            subject=code,
+            hint="treat it as unknown: page a human",
+        )
+    console = Console()
+    for label, value in (
+        ("code", f"{kind} {found.code} {found.name or found.signal}".strip()),
+        ("means", found.meaning),
+        ("leaf", found.leaf or "-"),
+        ("role", found.role or "-"),
+        ("action", found.action or "-"),
+        ("note", found.note),
+        ("source", found.source),
+    ):
+        if value:
+            console.print(f"{label:<8}{value}", markup=False, highlight=False, soft_wrap=True)
     return 0

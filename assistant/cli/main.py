@@ -55,6 +55,17 @@ def kb_explain(
     raise typer.Exit(explain_command(sys.stdin.read() if line == "-" else line))
 
 
+@kb.command("code", context_settings={"ignore_unknown_options": True})
+def kb_code(
+    kind: Annotated[str, typer.Argument(help="xid, sxid, ib or exit.")],
+    code: Annotated[str, typer.Argument(help="The number: 79, 20034, 12, -9, 137, 0:125.")],
+) -> None:
+    """Say what an Xid, SXid, InfiniBand status, exit code or signal means."""
+    from rerail.assistant.cli.kb import code_command
+
+    raise typer.Exit(code_command(kind, code))
+
+
 @app.command("diagnose")
 def diagnose(
     paths: Annotated[
@@ -74,6 +85,9 @@ def diagnose(
         int | None, typer.Option(help="Only this rank's lines, and those of no rank.")
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Watch a live job.")] = False,
+    digest: Annotated[
+        Path | None, typer.Option(help="Write the job on a few pages (under 64 kB) to this file.")
+    ] = None,
 ) -> None:
     """Find the first fault of a failed, hung or slow job.
 
@@ -91,6 +105,7 @@ def diagnose(
             follow=follow,
             rank=rank,
             since=since,
+            digest=digest,
         )
     )
 

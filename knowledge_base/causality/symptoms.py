@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from rerail.domain.diagnosis import Status
 from rerail.domain.evidence import LogLine, Observation, Role
+from rerail.knowledge_base.catalogues import exit_code
 from rerail.knowledge_base.causality.case import Case
 from rerail.knowledge_base.causality.collectives import Collectives
 from rerail.knowledge_base.causality.exits import ExitFact
@@ -115,36 +116,28 @@ def _earlier(case: Case, a: LogLine, b: LogLine) -> bool:
 
 
 def from_exit(case: Case, fact: ExitFact) -> Conclusion | None:
-    """Conclude from the first odd exit alone."""
+    """Conclude from the first odd exit alone, as the catalogue of exit codes reads it."""
     code = fact.code
-    ranks = (fact.rank,) if fact.rank is not None else ()
-    nodes = (fact.node,) if fact.node else ()
-    if code in (-9, 137):
-        return Conclusion(
-            "process_killed_unexplained", fact.line, Status.SUPPORTED,
-            "killed with SIGKILL; no out-of-memory line and no scheduler reason was found", ranks, nodes,
-        )  # fmt: skip
-    if code in (-11, 139, -4, 132, -8, 136, -7, 135, -6, 134):
-        name = {11: "SIGSEGV", 139: "SIGSEGV", 4: "SIGILL", 132: "SIGILL", 8: "SIGFPE", 136: "SIGFPE",
-                7: "SIGBUS", 135: "SIGBUS", 6: "SIGABRT", 134: "SIGABRT"}[abs(code)]  # fmt: skip
-        return Conclusion(
-            "process_segfault", fact.line, Status.SUPPORTED,
-            f"the process died of {name} in native code and printed no reason", ranks, nodes,
-        )  # fmt: skip
-    if code in (-15, 143, -2, -1, 130, 129):
-        return Conclusion(
-            "job_cancelled_or_hangup", fact.line, Status.SUPPORTED,
-            "stopped by a signal from outside the job", (), (),
-        )  # fmt: skip
-    if code == 127 or code == 126:
-        return Conclusion(
-            "scheduler_launch_failure", fact.line, Status.SUPPORTED,
-            f"exit code {code}: the command was not found or cannot be run", ranks, nodes,
-        )  # fmt: skip
+    if code in (-15, 143, -2, 130, -1, 129):
+        why = "stopped by a signal from outside the job"
+        return Conclusion("job_cancelled_or_hangup", fact.line, Status.SUPPORTED, why)
+    known = exit_code(code)
+    leaf, action, why = "process_exit_unexplained", None, f"exit code {code} and no trace of why"
+    if known is not None and known.signal:
+        leaf = known.leaf or "process_segfault"
+        why = f"{known.signal}, and the process printed no reason. {known.meaning}"
+    elif known is not None and known.leaf and code not in (1, 2):
+        # 1 and 2 are what any program returns; only a message would say more.
+        leaf, action, why = known.leaf, known.action, f"exit code {code}: {known.meaning}"
     return Conclusion(
-        "process_exit_unexplained", fact.line, Status.SUPPORTED,
-        f"exit code {code} and no trace of why", ranks, nodes,
-    )  # fmt: skip
+        leaf,
+        fact.line,
+        Status.SUPPORTED,
+        why,
+        (fact.rank,) if fact.rank is not None else (),
+        (fact.node,) if fact.node else (),
+        action,
+    )
 
 
 def from_quiet_rank(case: Case, joins: Joins, exits: list[ExitFact]) -> Conclusion | None:
