@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-_TOKEN = re.compile(rb"[-+]?\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?")
-_ANY = rb"[-+]?\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?"
+_TOKEN = re.compile(rb"[-+]?\d+(?:,\d{3})*\.?\d*(?:[eE][-+]?\d+)?")
+_ANY = rb"[-+]?\d+(?:,\d{3})*\.?\d*(?:[eE][-+]?\d+)?"
 _LEARN_AFTER = 64  # compiling a pattern pays only where many lines follow
 _TRIES = 40
 _MOST = 6  # layouts per form
@@ -107,7 +107,7 @@ def _literal(text: bytes) -> bytes:
 
 def _like(number: bytes) -> bytes:
     """Return a pattern for numbers written with the same signs as this one, no others."""
-    digits = rb"\d[\d,]*" if b"," in number else rb"\d+"
+    digits = rb"\d+(?:,\d{3})*" if b"," in number else rb"\d+"
     fraction = rb"\.\d*" if b"." in number else b""
     exponent = rb"[eE][-+]?\d+" if re.search(rb"[eE]", number) else b""
     sign = re.escape(number[:1]) if number[:1] in b"-+" else b""

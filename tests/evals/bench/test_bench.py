@@ -15,6 +15,10 @@ from rerail.evals.bench.generate import CULPRIT, Dataset, labelled_lines, make_d
 from rerail.evals.bench.signatures import bench_signatures
 
 
+def no_drain(*_: object) -> None:
+    raise RuntimeError("no network in tests")
+
+
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return make_dataset(tmp_path_factory.mktemp("bench"), 3_000_000, ranks=2)
@@ -51,15 +55,14 @@ def test_signatures_are_two_thousand_and_differ() -> None:
     assert len(set(patterns)) == len(patterns) == 2_000
 
 
+@pytest.mark.slow
 def test_the_scan_finds_the_cause_and_does_not_depend_on_chunks(data: Dataset) -> None:
     bars = scan.measure(data, runs=1)
-    assert [bar.met for bar in bars[1:]] == [True]
+    assert bars[-1].met
 
 
+@pytest.mark.slow
 def test_every_bench_runs(data: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_drain(*_: object) -> None:
-        raise RuntimeError("no network in tests")
-
     monkeypatch.setattr(mining, "drain3_run", no_drain)
     bars: list[Bar] = [
         *mining.measure(data, runs=1, lines=500),
@@ -77,12 +80,13 @@ def test_every_bench_runs(data: Dataset, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_the_command_prints_json_and_deletes_its_data(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code = bench_command(["scan"], 0.003, tmp_path / "new", True, runs=1)
+    monkeypatch.setattr(mining, "drain3_run", no_drain)
+    code = bench_command(["mining"], 0.003, tmp_path / "new", True, runs=1)
     found = json.loads(capsys.readouterr().out)
     assert code in (0, 1)
-    assert [bar["bench"] for bar in found["bars"]] == ["scan", "scan"]
+    assert {bar["bench"] for bar in found["bars"]} == {"mining"}
     assert not (tmp_path / "new").exists()
     with pytest.raises(UsageError):
         bench_command(["nonsense"], 0.003, tmp_path, True)
