@@ -50,6 +50,8 @@ def make_scanner(
     Raises:
         RuleError: when a pattern does not compile.
     """
+    if not signatures:
+        return _PlainRe(())
     wanted = engine or ""
     patterns = [s.pattern for s in signatures]
     if wanted in ("", "hyperscan"):

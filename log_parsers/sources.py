@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 
 from rerail.domain.evidence import Stream
 from rerail.errors import EvidenceError
@@ -238,14 +238,84 @@ def open_source(source: Source) -> IO[bytes]:
     return raw
 
 
-def _open_gzip(path: Path) -> IO[bytes]:
-    try:
-        from isal import igzip
-    except ImportError:
-        import gzip
+class _Inflating(io.RawIOBase):
+    """Inflates gzip members one after the other, and gives out all that a torn file still holds.
 
-        return cast("IO[bytes]", gzip.open(path, "rb"))
-    return cast("IO[bytes]", igzip.open(path, "rb"))  # type: ignore[no-untyped-call]
+    The library's own file object fails a whole read when the end is missing; here what was
+    inflated before comes first and the error at the next read.
+    """
+
+    def __init__(self, raw: IO[bytes]) -> None:
+        self._raw = raw
+        self._inflate = _inflater()
+        self._ready = b""
+        self._error: Exception | None = None
+        self._ended = False
+        self._fresh = True
+
+    def readable(self) -> bool:
+        """Tell that the stream can be read."""
+        return True
+
+    def close(self) -> None:
+        """Close the compressed file as well."""
+        self._raw.close()
+        super().close()
+
+    def read(self, size: int = -1) -> bytes:
+        """Return up to `size` inflated bytes, fewer at the end.
+
+        Raises:
+            EOFError: when the file ends inside a member, after all that could be inflated.
+            ValueError: when the data is damaged, likewise.
+        """
+        wanted = size if size >= 0 else 1 << 62
+        parts: list[bytes] = []
+        held = 0
+        while held < wanted and (self._ready or self._fill()):
+            piece, self._ready = self._ready[: wanted - held], self._ready[wanted - held :]
+            parts.append(piece)
+            held += len(piece)
+        if not parts and self._error is not None:
+            raise self._error
+        return b"".join(parts)
+
+    def _fill(self) -> bool:
+        while not self._ready and not self._ended:
+            block = self._inflate.unconsumed_tail
+            if self._inflate.eof:
+                block = self._inflate.unused_data.lstrip(b"\0")
+                self._inflate = _inflater()
+                self._fresh = True
+            block = block or self._raw.read(1 << 18)
+            if not block:
+                self._ended = True
+                if not self._fresh:
+                    self._error = EOFError("the compressed file ends before its end marker")
+                break
+            try:
+                # A few kilobytes can hold gigabytes of zeros: never more than this at once.
+                self._ready = self._inflate.decompress(block, 4 << 20)
+            except Exception as error:  # zlib and isal each have an error class of their own
+                self._ended = True
+                self._error = ValueError(f"damaged gzip data: {error}")
+                break
+            self._fresh = False
+        return bool(self._ready)
+
+
+def _inflater() -> Any:
+    try:
+        from isal import isal_zlib
+    except ImportError:
+        import zlib
+
+        return zlib.decompressobj(31)
+    return isal_zlib.decompressobj(31)
+
+
+def _open_gzip(path: Path) -> IO[bytes]:
+    return cast("IO[bytes]", _Inflating(path.open("rb", buffering=0)))
 
 
 def iter_chunks(stream: IO[bytes], size: int = 1 << 20) -> Iterator[bytes]:
