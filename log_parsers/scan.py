@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -235,7 +235,7 @@ class _Re2:
         self._members: list[int] = []
         for index, pattern in enumerate(patterns):
             try:
-                self._set.Add(pattern.encode("utf-8"))
+                self._set.Add(_relaxed(pattern).encode("utf-8"))
                 self._members.append(index)
             except re2.error:
                 self._always.append(index)
@@ -260,8 +260,25 @@ class _PlainRe:
                 compiled = self._compiled[index] = re.compile(
                     _relaxed(self._patterns[index]).encode()
                 )
-            found += [(match.end(), index) for match in compiled.finditer(chunk)]
+            found += [(end, index) for end in _ends(compiled, chunk)]
         return found
+
+
+def _ends(compiled: re.Pattern[bytes], chunk: bytes) -> Iterator[int]:
+    """Yield an end offset in every line that may hold a match.
+
+    A class such as `\\s` runs over newlines and would swallow the lines behind: each line that a
+    match touches is proposed, and the search goes on at the line after its first.
+    """
+    at = 0
+    while at <= len(chunk) and (match := compiled.search(chunk, at)) is not None:
+        newline = chunk.find(b"\n", match.start(), match.end())
+        if 0 <= newline < match.end() - 1:
+            yield newline + 1
+            at = newline + 1
+        else:
+            yield max(match.end(), match.start() + 1)
+            at = max(match.end(), match.start() + 1)
 
 
 def _cpu_flags() -> set[str]:

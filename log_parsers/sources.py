@@ -230,11 +230,13 @@ def open_source(source: Source) -> IO[bytes]:
     if magic == b"\xfd7zXZ\x00":
         import lzma
 
-        return lzma.open(raw, "rb")
+        raw.close()
+        return lzma.open(source.path, "rb")
     if magic[:3] == b"BZh":
         import bz2
 
-        return bz2.open(raw, "rb")
+        raw.close()
+        return bz2.open(source.path, "rb")
     return raw
 
 

@@ -26,7 +26,7 @@ _FORMS: tuple[tuple[str, re.Pattern[str]], ...] = (
         re.compile(
             r"(?P<y>20\d\d|19\d\d)[-/](?P<mo>[01]?\d)[-/](?P<d>[0-3]?\d)[T _]"
             + _HMS
-            + r"\s?(?P<z>Z|[+-]\d\d:?\d\d)?(?:\s(?P<ap>AM|PM)\b)?"
+            + r"(?:\s?(?P<z>Z|[+-]\d\d:?\d\d))?(?:\s(?P<ap>AM|PM)\b)?"
         ),
     ),
     ("us", re.compile(r"\b(?P<mo>[01]?\d)/(?P<d>[0-3]?\d)/(?P<y>20\d\d|19\d\d|\d\d) " + _HMS)),
@@ -47,7 +47,7 @@ _FORMS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ),
     ("syslog", re.compile(_MON + r" +(?P<d>[0-3]?\d) " + _HMS)),
     ("md", re.compile(r"(?:^|[\s\[])(?P<mo>[01]\d)-(?P<d>[0-3]\d) " + _HMS)),
-    ("boot", re.compile(r"(?:^|\s)\[\s*(?P<boot>\d{1,10}\.\d{3,6})\]")),
+    ("boot", re.compile(r"(?:^|\s)\[\s*(?P<boot>\d{1,9}\.\d{3,6})\]")),
     ("mllog", re.compile(r'"time_ms": ?(?P<ms>1\d{12})\b')),
     ("epoch", re.compile(r"(?:^|[\s\[=])(?P<epoch>1\.\d{6,}e\+09|1\d{9}\.\d{1,9})(?=[\s\],:]|$)")),
 )
