@@ -110,8 +110,9 @@ def _add(path: Path, found: Discovery, seen: set[tuple[int, int]], folder: Path 
     try:
         stat = path.stat()
     except OSError as error:
+        shown = str(path.relative_to(folder)) if folder else str(path)
         found.problems.append(
-            Problem(str(path), f"cannot be read: {error.strerror}", f"ls -l {path}")
+            Problem(shown, f"cannot be read: {error.strerror}", f"ls -l {path}")
         )
         return
     key = (stat.st_dev, stat.st_ino)

@@ -1,6 +1,6 @@
 """The rule catalogue: well formed, its examples hold on every engine, and it changes only on purpose.
 
-To accept a changed catalogue: RERAIL_UPDATE_SNAPSHOTS=1 pytest tests/knowledge_base/test_catalogue.py
+To accept a changed catalogue: UPDATE_SNAPSHOTS=1 pytest tests/knowledge_base/test_catalogue.py
 """
 
 import json
@@ -31,7 +31,7 @@ def test_every_leaf_is_reachable():
 
 def test_catalogue_is_frozen():
     now = {r.id: [r.leaf, str(r.role), str(r.tier)] for r in load_rules()}
-    if os.environ.get("RERAIL_UPDATE_SNAPSHOTS"):
+    if os.environ.get("UPDATE_SNAPSHOTS"):
         SNAPSHOT.write_text(json.dumps(now, indent=0, sort_keys=True) + "\n")
     assert json.loads(SNAPSHOT.read_text()) == now
 
@@ -47,24 +47,41 @@ def test_an_example_that_does_not_match_is_reported():
     rule = make_rule(
         {"id": "x", "pattern": "spam and eggs", "role": "initiating", "tier": "library", "leaf": "cuda_oom",
          "matches": ["no such words"], "must_not_match": ["spam and eggs"]}, "t.yaml")  # fmt: skip
-    assert [f.why for f in run_examples([rule])] == ["the pattern does not match", "it fires and must not"]
+    assert [f.why for f in run_examples([rule])] == [
+        "the pattern does not match",
+        "it fires and must not",
+    ]
 
 
 @pytest.mark.parametrize(
     ("change", "word"),
-    [({"leaf": "nope"}, "unknown leaf"), ({"role": "loud"}, "loud"), ({"patern": "x"}, "unknown key"), ({"action": "reboot"}, "reboot")],
+    [
+        ({"leaf": "nope"}, "unknown leaf"),
+        ({"role": "loud"}, "loud"),
+        ({"patern": "x"}, "unknown key"),
+        ({"action": "reboot"}, "reboot"),
+    ],
 )
 def test_a_bad_rule_names_file_and_key(change, word):
     from rerail.errors import RuleError
 
-    raw = {"id": "x", "pattern": "a", "role": "initiating", "tier": "library", "leaf": "cuda_oom", **change}
+    raw = {
+        "id": "x",
+        "pattern": "a",
+        "role": "initiating",
+        "tier": "library",
+        "leaf": "cuda_oom",
+        **change,
+    }
     with pytest.raises(RuleError, match=word) as caught:
         parse_rules({"schema_version": 1, "rules": [raw]}, "site.yaml")
     assert "site.yaml" in str(caught.value)
 
 
 def test_lint_finds_what_engines_cannot_take():
-    rule = make_rule({"id": "Bad_Id", "pattern": "(?<=x)y", "role": "context", "tier": "library"}, "t.yaml")
+    rule = make_rule(
+        {"id": "Bad_Id", "pattern": "(?<=x)y", "role": "context", "tier": "library"}, "t.yaml"
+    )
     text = " ".join(lint((rule,)))
     assert "look-around" in text and "kebab" in text and "no source" in text
 
@@ -75,7 +92,15 @@ def test_all_xids_of_the_table_have_a_rule():
     assert sum(i.startswith("xid-") for i in ids) >= 109
 
 
-@pytest.mark.parametrize(("kind", "code", "leaf"), [("xid", "79", "gpu_fallen_off_bus"), ("ib", "12", "ib_retry_exceeded"), ("exit", "139", "process_segfault"), ("exit", "0:125", "cgroup_oom_kill")])
+@pytest.mark.parametrize(
+    ("kind", "code", "leaf"),
+    [
+        ("xid", "79", "gpu_fallen_off_bus"),
+        ("ib", "12", "ib_retry_exceeded"),
+        ("exit", "139", "process_segfault"),
+        ("exit", "0:125", "cgroup_oom_kill"),
+    ],
+)
 def test_lookup(kind, code, leaf):
     found = lookup(kind, code)
     assert found is not None and found.leaf == leaf
