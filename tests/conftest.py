@@ -58,3 +58,13 @@ def diagnose(job: Callable[[Texts], Path]) -> Callable[[Texts], Diagnosis]:
         return diagnose_paths([job(texts)]).diagnosis
 
     return run
+
+
+@pytest.fixture
+def diagnose_files(diagnose: Callable[[Texts], Diagnosis]) -> Callable[..., Diagnosis]:
+    """Diagnose files given as keyword arguments; `__` in a name stands for a dot."""
+
+    def run(**files: str) -> Diagnosis:
+        return diagnose({name.replace("__", "."): text for name, text in files.items()})
+
+    return run

@@ -1,0 +1,127 @@
+"""Labels in front of a line say where it comes from; they stack, and the inner one knows better."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rerail.domain.evidence import LogLine, Stream
+from rerail.log_parsers.prefixes import Origin, parse_line
+
+
+def parse(text: str, **origin: object) -> LogLine:
+    return parse_line("f", 1, text, origin=Origin(**origin), year=2026)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "rank", "local", "node", "pid"),
+    [
+        ("[rank3]: RuntimeError: boom", 3, None, None, None),
+        ("[rank3]:[E301 02:14:07.5 ProcessGroupNCCL.cpp:632] x", 3, None, None, None),
+        ("[Rank 12] NCCL watchdog", 12, None, None, None),
+        ("[RANK 5] saving", 5, None, None, None),
+        ("(Rank 7): hello", 7, None, None, None),
+        ("[default3]:boom", None, 3, None, None),
+        ("[default3]:[rank11]: boom", 11, 3, None, None),
+        ("3: hello", 3, None, None, None),
+        ("12: [rank37]: RuntimeError: x", 37, None, None, None),
+        ("[1,4]<stderr>:boom", 4, None, None, None),
+        ("dgx-b-17: Traceback (most recent call last):", None, None, "dgx-b-17", None),
+        ("gpu-a-3: [rank2]: x", 2, None, "gpu-a-3", None),
+        ("node-17:3468:3905 [4] NCCL WARN x", None, None, "node-17", 3468),
+        ("node-17:3468:3905 NCCL INFO cudaDriverVersion 12040", None, None, "node-17", 3468),
+        ("[pod/trainer-worker-2/pytorch] x", None, None, "trainer-worker-2", None),
+        ("(TrainWorker pid=812, ip=10.0.0.9) x", None, None, "10.0.0.9", 812),
+        ("(RayTrainWorker, rank=6, pid=99) x", 6, None, None, 99),
+        ("(Worker_TP3 pid=4411) ERROR x", 3, None, None, 4411),
+        ("Mar  1 02:14:07 node-17 kernel: NVRM: Xid", None, None, "node-17", None),
+        ("Mar  1 02:14:07 node-17 slurmstepd[88]: x", None, None, "node-17", None),
+        ("2026-03-01 02:14:07 [rank9]: x", 9, None, None, None),
+        ("[node-17 dmesg] [ 12.345678] x", None, None, "node-17", None),
+        ("[node-17:4411:0:4411] Caught signal 11", None, None, "node-17", 4411),
+        ("slurmstepd-node-17: error: *** STEP", None, None, "node-17", None),
+        ("plain text", None, None, None, None),
+    ],
+)
+def test_a_label_is_read(
+    text: str, rank: int | None, local: int | None, node: str | None, pid: int | None
+) -> None:
+    line = parse(text)
+    assert (line.rank, line.local_rank, line.node, line.pid) == (rank, local, node, pid)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "step-12: loss 3.1",
+        "epoch3: done",
+        "layer-4: frozen",
+        "utf-8: invalid start byte",
+        "bf16: enabled",
+        "mlx5_0: port 1 down",
+        "nvme0n1: I/O error",
+        "eth0: link down",
+        "KeyError: 'x1'",
+        "python3: command not found",
+    ],
+)
+def test_words_before_a_colon_that_are_no_host(text: str) -> None:
+    assert parse(text).node is None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[rank3]: RuntimeError: boom", "RuntimeError: boom"),
+        ("3: [rank3]: 2026-03-01 02:14:07,250 RuntimeError: boom", "RuntimeError: boom"),
+        ("[default0]:[rank0]: KeyError: 'x'", "KeyError: 'x'"),
+        ('[rank0]:   File "a.py", line 3, in f', 'File "a.py", line 3, in f'),
+        ("no label", "no label"),
+    ],
+)
+def test_the_message_is_what_stands_behind_the_labels(text: str, message: str) -> None:
+    line = parse(text)
+    assert line.message.strip() == message
+    assert line.text == text
+
+
+@pytest.mark.parametrize(
+    ("text", "stream"),
+    [
+        ("Mar  1 02:14:07 n1 kernel: NVRM: Xid (PCI:0000:9b:00): 79", Stream.KERNEL),
+        ("[ 812.3456] Out of memory: Killed process 1 (python)", Stream.KERNEL),
+        ("slurmstepd: error: Detected 1 oom_kill event", Stream.SCHEDULER),
+        ("srun: error: node-17: task 3: Killed", Stream.SCHEDULER),
+        ("torch.distributed.elastic.multiprocessing.errors.ChildFailedError:", Stream.AGENT),
+        ("Warning  BackOff  kubelet  Back-off restarting failed container", Stream.CONTAINER),
+        ("nv-fabricmanager: NVSwitch fatal error", Stream.FABRIC),
+        ("[rank3]: RuntimeError: CUDA error: device-side assert", Stream.TRAIN),
+    ],
+)
+def test_the_program_that_wrote_a_line(text: str, stream: Stream) -> None:
+    assert parse(text).stream is stream
+
+
+def test_a_path_fills_in_what_the_line_does_not_say() -> None:
+    line = parse("RuntimeError: boom", rank=5, node="node-17", stream=Stream.KERNEL)
+    assert (line.rank, line.node, line.stream) == (5, "node-17", Stream.KERNEL)
+
+
+def test_the_line_knows_better_than_its_path() -> None:
+    line = parse("[rank9]: RuntimeError: boom", rank=5)
+    assert line.rank == 9
+
+
+def test_lines_of_one_origin_carry_the_same_label() -> None:
+    header = parse("3: [rank3]: Traceback (most recent call last):")
+    end = parse("3: [rank3]: RuntimeError: boom")
+    other = parse("4: [rank4]: RuntimeError: boom")
+    assert header.label == end.label != other.label
+
+
+@given(st.text(max_size=160))
+def test_any_text_is_parsed_and_kept(text: str) -> None:
+    line = parse(text)
+    assert line.text == text
+    assert text.endswith(line.message)

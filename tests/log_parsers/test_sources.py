@@ -1,0 +1,233 @@
+"""What was asked for is found and opened; what cannot be read is a problem, never a crash."""
+
+from __future__ import annotations
+
+import bz2
+import contextlib
+import gzip
+import io
+import lzma
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rerail.domain.evidence import Stream
+from rerail.errors import EvidenceError
+from rerail.log_parsers.sources import (
+    STDIN,
+    Source,
+    discover,
+    iter_chunks,
+    open_source,
+    origin_of,
+)
+
+TEXT = b"".join(b"iteration %d/ 900 | lm loss: 2.5E+00 |\n" % i for i in range(900))
+AS_ROOT = os.geteuid() == 0
+
+
+def names(path: Path | str) -> list[str]:
+    return [source.name for source in discover([path]).sources]
+
+
+def test_a_file_keeps_the_name_it_was_given(job: Callable[..., Path]) -> None:
+    path = job("hello\n") / "train.log"
+    assert names(path) == [str(path)]
+
+
+def test_files_of_a_folder_are_named_relative_to_it_and_in_natural_order(
+    job: Callable[..., Path],
+) -> None:
+    folder = job({f"logs/rank_{r}.log": "x\n" for r in (10, 9, 2, 100)} | {"a.out": "x\n"})
+    assert names(folder) == [
+        "a.out",
+        "logs/rank_2.log",
+        "logs/rank_9.log",
+        "logs/rank_10.log",
+        "logs/rank_100.log",
+    ]
+
+
+def test_a_glob_and_a_file_named_twice_are_read_once(job: Callable[..., Path]) -> None:
+    folder = job({"a.log": "x\n", "b.log": "x\n", "c.txt": "x\n"})
+    (folder / "again.log").symlink_to(folder / "a.log")
+    found = discover([f"{folder}/*.log", folder / "b.log"])
+    assert sorted(Path(s.name).name for s in found.sources) == ["a.log", "b.log"]
+    assert not found.problems
+
+
+def test_what_a_job_folder_holds_besides_logs_is_left_aside(job: Callable[..., Path]) -> None:
+    folder = job(
+        {
+            "train.log": "x\n",
+            "ckpt/model.safetensors": "x",
+            "ckpt/iter_5.pt": "x",
+            ".git/config": "x",
+            "__pycache__/a.log": "x",
+            "empty.log": "",
+        }
+    )
+    found = discover([folder])
+    assert [s.name for s in found.sources] == ["train.log"]
+    assert not found.problems
+
+
+@pytest.mark.parametrize("missing", ["nowhere.log", "nowhere/*.log", "", "  "])
+def test_an_argument_that_names_nothing_is_one_clear_error(missing: str, tmp_path: Path) -> None:
+    argument = f"{tmp_path}/{missing}" if missing.strip() else missing
+    with pytest.raises(EvidenceError) as caught:
+        discover([argument])
+    assert caught.value.exit_code == 11
+    assert caught.value.hint
+
+
+def test_an_empty_file_and_a_dangling_link_are_problems(job: Callable[..., Path]) -> None:
+    folder = job({"good.log": "x\n", "empty.log": ""})
+    (folder / "gone.log").symlink_to(folder / "rotated-away.log")
+    found = discover([folder / "empty.log", folder])
+    assert [s.name for s in found.sources] == ["good.log"]
+    told = {Path(p.subject).name: p.why for p in found.problems}
+    assert told.keys() == {"empty.log", "gone.log"}
+    assert "empty" in told["empty.log"]
+    assert "No such file" in told["gone.log"]
+
+
+def test_a_folder_loop_ends(job: Callable[..., Path]) -> None:
+    folder = job({"sub/a.log": "x\n"})
+    (folder / "sub" / "up").symlink_to(folder)
+    assert names(folder) == ["sub/a.log"]
+
+
+@pytest.mark.skipif(AS_ROOT, reason="root reads everything")
+def test_a_folder_without_permission_is_a_problem(job: Callable[..., Path]) -> None:
+    folder = job({"good.log": "x\n", "closed/a.log": "x\n"})
+    (folder / "closed").chmod(0)
+    try:
+        found = discover([folder])
+    finally:
+        (folder / "closed").chmod(0o755)
+    assert [s.name for s in found.sources] == ["good.log"]
+    assert "Permission denied" in found.problems[0].why
+
+
+def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Piped:
+        buffer = io.BytesIO(b"from a pipe\n")
+
+    monkeypatch.setattr(sys, "stdin", Piped)
+    found = discover(["-"])
+    assert [s.name for s in found.sources] == [STDIN]
+    assert open_source(found.sources[0]).read() == b"from a pipe\n"
+
+
+def test_a_torchrun_tree(job: Callable[..., Path]) -> None:
+    tree = {
+        f"none_x7/attempt_{a}/{r}/{name}": "x\n"
+        for a in (0, 1)
+        for r in (0, 1)
+        for name in ("stdout.log", "stderr.log", "error.json")
+    }
+    found = discover([job(tree)])
+    assert len(found.sources) == 8, "error.json repeats what stderr.log holds in full"
+    assert {(s.origin.attempt, s.origin.local_rank) for s in found.sources} == {
+        (0, 0),
+        (0, 1),
+        (1, 0),
+        (1, 1),
+    }
+
+
+def test_an_error_file_alone_is_read(job: Callable[..., Path]) -> None:
+    folder = job({"run/attempt_0/3/error.json": "{}\n"})
+    (source,) = discover([folder]).sources
+    assert (source.origin.attempt, source.origin.local_rank) == (0, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "rank", "node", "pid", "stream"),
+    [
+        ("logs/rank_17.log", 17, None, None, None),
+        ("rank-3.err", 3, None, None, None),
+        ("global_rank12/out.log", 12, None, None, None),
+        ("worker-4.log", 4, None, None, None),
+        ("node-17/rank_3.log", 3, "node-17", None, None),
+        ("gpu017/stdout.log", None, "gpu017", None, None),
+        ("nccl.node-3.4411.log", None, "node-3", 4411, None),
+        ("nccl_debug.dgx7.99", None, "dgx7", 99, None),
+        ("dmesg-node17.txt", None, "node17", None, Stream.KERNEL),
+        ("node17.dmesg", None, "node17", None, Stream.KERNEL),
+        ("node-17/dmesg.txt", None, "node-17", None, Stream.KERNEL),
+        ("kern.log", None, None, None, Stream.KERNEL),
+        ("slurmctld.log", None, None, None, Stream.SCHEDULER),
+        ("slurm-918234.out", None, None, None, None),
+        ("step-12/train.log", None, None, None, None),
+    ],
+)
+def test_what_a_path_tells(
+    name: str, rank: int | None, node: str | None, pid: int | None, stream: Stream | None
+) -> None:
+    origin = origin_of(name)
+    assert (origin.rank, origin.node, origin.pid, origin.stream) == (rank, node, pid, stream)
+
+
+PACKERS: dict[str, Callable[[bytes], bytes]] = {
+    "plain": lambda data: data,
+    "gz": gzip.compress,
+    "gz in two members": lambda data: gzip.compress(data[:777]) + gzip.compress(data[777:]),
+    "gz padded": lambda data: gzip.compress(data) + b"\0" * 512,
+    "zst": lambda data: zstandard.ZstdCompressor().compress(data),
+    "zst in two frames": lambda data: b"".join(
+        zstandard.ZstdCompressor().compress(part) for part in (data[:777], data[777:])
+    ),
+    "xz": lzma.compress,
+    "bz2": bz2.compress,
+}
+
+
+@pytest.mark.parametrize("kind", PACKERS)
+def test_compression_is_known_by_content_not_by_name(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "misleading.log"
+    path.write_bytes(PACKERS[kind](TEXT))
+    with open_source(Source(path, "x")) as stream:
+        assert b"".join(iter_chunks(stream, 4096)) == TEXT
+
+
+def test_a_torn_gzip_file_gives_out_all_it_holds_and_then_fails(tmp_path: Path) -> None:
+    path = tmp_path / "torn.gz"
+    whole = gzip.compress(os.urandom(300_000))
+    path.write_bytes(whole[: len(whole) // 2])
+    stream = open_source(Source(path, "x"))
+    held = 0
+    with stream, contextlib.suppress(EOFError):
+        while piece := stream.read(65_536):
+            held += len(piece)
+    assert held > 140_000
+    with open_source(Source(path, "x")) as again, pytest.raises(EOFError):
+        list(iter_chunks(again))
+
+
+def test_a_gzip_bomb_is_given_out_in_bounded_pieces(tmp_path: Path) -> None:
+    path = tmp_path / "bomb.gz"
+    path.write_bytes(gzip.compress(b"\0" * (64 << 20)))
+    total = 0
+    with open_source(Source(path, "x")) as stream:
+        while piece := stream.read(1 << 20):
+            assert len(piece) <= 1 << 20
+            total += len(piece)
+    assert total == 64 << 20
+
+
+@given(
+    st.lists(st.sampled_from([b"\n", b"ab", b"\r", b"", b"xyz\n"]), max_size=60), st.integers(1, 40)
+)
+def test_pieces_are_the_stream_again_and_end_at_a_newline(parts: list[bytes], size: int) -> None:
+    data = b"".join(parts)
+    pieces = list(iter_chunks(io.BytesIO(data), size))
+    assert b"".join(pieces) == data
+    assert all(piece.endswith(b"\n") for piece in pieces[:-1])
