@@ -265,9 +265,9 @@ class _PlainRe:
 
 
 def _ends(compiled: re.Pattern[bytes], chunk: bytes) -> Iterator[int]:
-    """Yield an end offset in every line that may hold a match.
+    r"""Yield an end offset in every line that may hold a match.
 
-    A class such as `\\s` runs over newlines and would swallow the lines behind: each line that a
+    A class such as `\s` runs over newlines and would swallow the lines behind: each line that a
     match touches is proposed, and the search goes on at the line after its first.
     """
     at = 0

@@ -111,9 +111,7 @@ def _add(path: Path, found: Discovery, seen: set[tuple[int, int]], folder: Path 
         stat = path.stat()
     except OSError as error:
         shown = str(path.relative_to(folder)) if folder else str(path)
-        found.problems.append(
-            Problem(shown, f"cannot be read: {error.strerror}", f"ls -l {path}")
-        )
+        found.problems.append(Problem(shown, f"cannot be read: {error.strerror}", f"ls -l {path}"))
         return
     key = (stat.st_dev, stat.st_ino)
     if key in seen:
