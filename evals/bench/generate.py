@@ -158,7 +158,7 @@ def write_log(
     with path.open("wb") as out:
         writer = _Writer(out, truth, seed)
         rng = writer.rng
-        per_block = 4 if prefixed else 40
+        per_block = 4 if prefixed else max(1, min(40, size // 20_000))
         layout = _layout([line for _ in range(per_block) for line in _block(rng, ranks, prefixed)])
         rare = iter(rare_statements(random.Random(0), _RARE))
         repetition = 0

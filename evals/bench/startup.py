@@ -10,12 +10,14 @@ from rerail.evals.bench.generate import CULPRIT, Dataset, write_log
 from rerail.evals.bench.timing import Cost, best_interleaved, cost_of_program
 
 CALL = [sys.executable, "-c", "from rerail.assistant.cli.main import main; main()"]
+# A user's installation has its bytecode; compiling the sources anew is not start-up.
+_BYTECODE = {"PYTHONDONTWRITEBYTECODE": ""}
 _EXIT_CODES = (0, 3, 10)  # failure found, none found, inconclusive
 
 
 def diagnose(path: Path, home: Path) -> Cost:
     """Return the cost of `rerail diagnose PATH --json` as a new process."""
-    env = {"XDG_CACHE_HOME": str(home), "NO_COLOR": "1"}
+    env = {"XDG_CACHE_HOME": str(home), "NO_COLOR": "1", **_BYTECODE}
     return cost_of_program([*CALL, "diagnose", str(path), "--json"], env=env, expect=_EXIT_CODES)
 
 
@@ -30,12 +32,14 @@ def measure(data: Dataset, *, runs: int) -> list[Bar]:
     try:
         diagnose(job, home)
         started, small = best_interleaved(
-            runs, lambda: cost_of_program([*CALL, "--help"]), lambda: diagnose(job, home)
+            runs,
+            lambda: cost_of_program([*CALL, "--help"], env=_BYTECODE),
+            lambda: diagnose(job, home),
         )
     except RuntimeError as error:
         return [Bar("startup", "rerail", 0.25, None, baseline, True, " s", str(error))]
     return [
         Bar("startup", "rerail --help", 0.25, started.cpu_s, baseline, True, " s"),
         Bar("startup", "rerail diagnose, small job, warm cache", 0.5, small.cpu_s, baseline, True,
-            " s", f"two rank logs of 0.2 MB or more; wall {small.wall_s:.2f} s"),
+            " s", f"two rank logs of 0.2 MB; wall {small.wall_s:.2f} s"),
     ]  # fmt: skip

@@ -63,12 +63,13 @@ def test_a_template_says_where_it_was_seen() -> None:
 
 
 lines = st.lists(
+    # No digits and no a-f in free text: an empty line and a line "0" share a skeleton.
     st.one_of(
         st.builds(
             "user {} logged in from {}".format, st.sampled_from(_USERS), st.sampled_from(_USERS)
         ),
         st.builds("iter {} loss {}".format, st.integers(), st.floats()),
-        st.text(max_size=30).filter(lambda t: "\n" not in t and "\r" not in t),
+        st.text(st.characters(exclude_characters="\n\r\x000123456789abcdef"), max_size=30),
         st.sampled_from(
             ["a <*> b", "<*>", "[rank3]: RuntimeError: x", "\x1b[31mred\x1b[0m", "\t "]
         ),
