@@ -4,8 +4,9 @@ Three steps on the few thousand distinct skeletons, never on lines: mask what lo
 make a position a slot where five or more words share the rest of the text; let a rare text join a
 much larger one that differs in a single word. The result depends neither on the order of lines
 nor on the order of files, as long as lines of one skeleton have one mask (an empty line and one of
-digits alone share a skeleton; the first of them speaks for both). Severity words and names of errors are never made a slot, so a rare
-failure line is not absorbed by the routine line that it resembles.
+digits alone share a skeleton; the first of them speaks for both). Severity words and names of
+errors are never made a slot, so a rare failure line is not absorbed by the routine
+line that it resembles.
 
 What it does not know: whether a word that varies in fewer than five ways is a parameter.
 """
