@@ -310,6 +310,7 @@ class SlowStepDetector:
             return []
         if self._same_ramp(self.rows - window + at, sign):
             return self._extend(new, n)
+        at += _leading(values[at:], level.m, new)
         if sign > 0:
             return self._raise_onset(at - window, reference, new, n)
         return self._raise_relief(at - window, new, n)
@@ -543,3 +544,12 @@ def _onset(values: FloatArray, level: float) -> int:
         if cost < best_cost - 1e-12:
             best, best_cost = at, cost
     return max(0, best)
+
+
+def _leading(tail: FloatArray, old: float, new: float) -> int:
+    """Return how many of the first rows of a new stretch still stand at the old level.
+
+    A change that is seen after two rows was given a third so that its level could be judged.
+    """
+    moved = np.abs(tail - new) < np.abs(tail - old)
+    return int(np.argmax(moved)) if moved.any() else 0
