@@ -196,7 +196,8 @@ class SlowStepDetector:
         noise = min(split.noise, 0.10)
         self._begin(split.before, noise, split.at)
         self.level.best = split.before
-        return self._raise_onset(split.at - n, split.before, split.after, n - split.at)
+        at = split.at + _leading(values[split.at :], split.before, split.after, noise)
+        return self._raise_onset(at - n, split.before, split.after, n - split.at)
 
     def _begin(self, m: float, s: float, n: int) -> None:
         self.tracking = True
@@ -310,7 +311,7 @@ class SlowStepDetector:
             return []
         if self._same_ramp(self.rows - window + at, sign):
             return self._extend(new, n)
-        at += _leading(values[at:], level.m, new)
+        at += _leading(values[at:], level.m, new, level.s)
         if sign > 0:
             return self._raise_onset(at - window, reference, new, n)
         return self._raise_relief(at - window, new, n)
@@ -546,10 +547,10 @@ def _onset(values: FloatArray, level: float) -> int:
     return max(0, best)
 
 
-def _leading(tail: FloatArray, old: float, new: float) -> int:
+def _leading(tail: FloatArray, old: float, new: float, noise: float) -> int:
     """Return how many of the first rows of a new stretch still stand at the old level.
 
     A change that is seen after two rows was given a third so that its level could be judged.
     """
-    moved = np.abs(tail - new) < np.abs(tail - old)
-    return int(np.argmax(moved)) if moved.any() else 0
+    left = np.abs(tail - old) > min(abs(new - old) / 2, max(3 * noise, 0.005))
+    return int(np.argmax(left)) if left.any() else 0
