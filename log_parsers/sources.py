@@ -230,13 +230,33 @@ def open_source(source: Source) -> IO[bytes]:
         import lzma
 
         raw.close()
-        return lzma.open(source.path, "rb")
+        return cast("IO[bytes]", _PieceByPiece(lzma.open(source.path, "rb")))
     if magic[:3] == b"BZh":
         import bz2
 
         raw.close()
-        return bz2.open(source.path, "rb")
+        return cast("IO[bytes]", _PieceByPiece(bz2.open(source.path, "rb")))
     return raw
+
+
+class _PieceByPiece(io.RawIOBase):
+    """Gives out what one look into a compressed file brings, so that a torn end loses nothing before it."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def readable(self) -> bool:
+        """Tell that the stream can be read."""
+        return True
+
+    def close(self) -> None:
+        """Close the compressed file as well."""
+        self._file.close()
+        super().close()
+
+    def read(self, size: int = -1) -> bytes:
+        """Return some bytes, up to `size`; none only at the end."""
+        return cast("bytes", self._file.read1(size))
 
 
 class _Inflating(io.RawIOBase):

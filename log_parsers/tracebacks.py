@@ -18,6 +18,8 @@ _EXCEPTION = re.compile(
     r"^\s*(?:[A-Za-z_][\w.]*\.)?[A-Z_][A-Za-z0-9_]*(?:Error|Exception|Interrupt|Exit|Warning|"
     r"Failure|Timeout|Empty|Full|Fault|Abort|Killed|StopIteration|Died|Resources|Failed|"
     r"OOM)\w*(?:: |:$|$)"
+    # Names that are nothing but such a word: plain `Exception`, and any behind its module.
+    r"|^\s*(?:Exception|[a-z_][\w.]*\.(?:Error|Exception|Timeout(?:Expired)?|Empty|Full))(?:: |:$|$)"
 )
 _CHAIN = re.compile(
     r"During handling of the above exception|The above exception was the direct cause|Original Traceback|"
@@ -49,6 +51,17 @@ class Traceback:
 def looks_like_exception(message: str) -> bool:
     """Tell whether a message is the last line of a traceback: `SomeError: text`."""
     return _EXCEPTION.match(message) is not None
+
+
+def is_quoted_source(line: LogLine, get: Callable[[int], LogLine | None]) -> bool:
+    """Tell whether a line is the source code that a traceback quotes under one of its frames."""
+    if looks_like_exception(line.message) or _FRAME.match(line.message):
+        return False
+    for number in range(line.number - 1, max(0, line.number - 40), -1):
+        above = get(number)
+        if above is not None and above.label == line.label:
+            return _FRAME.match(above.message) is not None
+    return False
 
 
 def traceback_above(
