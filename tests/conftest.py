@@ -1,14 +1,12 @@
 """What all tests share: a cache folder of their own, and a job folder made from texts.
 
-The cache of compiled rules lies in a folder of the test session, for the tests and for every
-process they start, so that no test reads or writes the user's own.
+The cache of compiled rules lies in pytest's own cache folder, for the tests and for every process
+they start, so that no test reads or writes the user's own, and only the first run compiles them.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,18 +14,10 @@ import pytest
 
 from rerail.domain.diagnosis import Diagnosis
 
-_OWN = "RERAIL_TEST_CACHE"
-
-if _OWN not in os.environ:  # the workers of xdist inherit the folder of their controller
-    for _name in [name for name in os.environ if name.startswith("RERAIL_")]:
+for _name in [name for name in os.environ if name.startswith("RERAIL_")]:
+    if _name != "RERAIL_UPDATE_SNAPSHOTS":
         del os.environ[_name]
-    os.environ[_OWN] = str(os.getpid())
-    os.environ["RERAIL_CACHE_DIR"] = tempfile.mkdtemp(prefix="rerail-test-cache-")
-
-
-def pytest_unconfigure() -> None:
-    if os.environ.get(_OWN) == str(os.getpid()):
-        shutil.rmtree(os.environ["RERAIL_CACHE_DIR"], ignore_errors=True)
+os.environ["RERAIL_CACHE_DIR"] = str(Path(__file__).parents[1] / ".pytest_cache" / "rerail")
 
 
 Texts = str | bytes | dict[str, str | bytes]
