@@ -9,6 +9,7 @@ import random
 import subprocess
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -176,7 +177,7 @@ def test_every_rank_of_a_storm_keeps_a_hit(tmp_path: Path, scanner: Scanner) -> 
 
 
 @pytest.mark.parametrize(
-    "pack", [gzip.compress, lzma.compress, bz2.compress], ids=["gz", "xz", "bz2"]
+    "pack", [gzip.compress, partial(lzma.compress, preset=0), bz2.compress], ids=["gz", "xz", "bz2"]
 )
 def test_a_torn_compressed_file_is_reported_and_the_rest_is_kept(
     pack: Callable[[bytes], bytes], tmp_path: Path, scanner: Scanner

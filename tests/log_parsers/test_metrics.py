@@ -1,0 +1,140 @@
+"""The step lines of each framework are read with the right numbers, units and line numbers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rerail.log_parsers.metrics import StepReader, StepRow
+
+
+def rows(text: str) -> list[StepRow]:
+    reader = StepReader()
+    reader.feed(text.encode(), 1)
+    return reader.rows
+
+
+MEGATRON = (
+    " [2026-03-01 02:14:07] iteration      120/  500000 | consumed samples:       122880 | "
+    "elapsed time per iteration (ms): 5412.5 | throughput per GPU (TFLOP/s/GPU): 401.3 | learning rate: 1.5E-04 | "
+    "global batch size:  1024 | lm loss: 2.345600E+00 | loss scale: 4096.0 | grad norm: 0.871 | number of skipped iterations: 0 |"
+)
+
+FORMATS: list[tuple[str, str, dict[str, Any]]] = [
+    ("megatron", MEGATRON, {"step": 120, "loss": 2.3456, "step_time": 5.4125, "grad_norm": 0.871, "loss_scale": 4096.0, "throughput": 401.3}),
+    ("megatron nan", " iteration        7/ 100 | elapsed time per iteration (ms): 10.0 | lm loss: nan | grad norm: inf |", {"step": 7, "loss": math.nan, "grad_norm": math.inf, "step_time": 0.01}),
+    ("srun label", "3: iteration 42/ 100 | lm loss: 1.5E+00 |", {"step": 42, "loss": 1.5, "rank": 3}),
+    ("rank label", "[rank7]: step 42 loss 1.5", {"step": 42, "loss": 1.5, "rank": 7}),
+    ("default label", "[default2]:step: 9 loss: 0.5", {"step": 9, "loss": 0.5, "rank": 2}),
+    ("deepspeed engine", "steps: 30 loss: 2.2500 iter time (s): 1.250 samples/sec: 819.2", {"step": 30, "loss": 2.25, "step_time": 1.25, "throughput": 819.2}),
+    ("deepspeed", "[INFO] [logging.py:96:log_dist] [Rank 0] step=50, skipped=0, lr=[0.0001], mom=[[0.9, 0.95]]", {"step": 50}),
+    ("nemo", "Training epoch 0, iteration 12/99 | lr: 1e-5 | global_step: 12 | reduced_train_loss: 8.25 | train_step_timing in s: 3.125", {"step": 12, "loss": 8.25, "step_time": 3.125}),
+    ("torchtitan", "[titan] step: 10  loss:  7.7500  grad_norm:  1.2500  memory: 60.1GiB  tps: 10,342  tflops: 402.1", {"step": 10, "loss": 7.75, "grad_norm": 1.25, "throughput": 10342.0}),
+    ("hf trainer", "{'loss': 1.8125, 'grad_norm': 0.75, 'learning_rate': 2e-05, 'epoch': 0.4}", {"step": None, "loss": 1.8125, "grad_norm": 0.75, "epoch": 0.4}),
+    ("hf nested", "{'train/loss': 1.25, 'train/epoch': 1}", {"step": None, "loss": 1.25}),
+    ("mlperf", ':::MLLOG {"namespace": "", "time_ms": 1772331247000, "event_type": "POINT_IN_TIME", "key": "train_loss", "value": 6.5, "metadata": {"samples_count": 9216}}', {"step": 9216, "loss": 6.5}),
+    ("mlperf rate", ':::MLLOG {"key": "tracked_stats", "value": {"throughput": 812.5}, "metadata": {"step": 40}}', {"step": 40, "throughput": 812.5}),
+    ("dllogger", "DLL 2026-03-01 02:14:07.000 - Iteration 55 | train loss : 3.5", {"step": 55, "loss": 3.5}),
+    ("lightning", "Epoch 0:  12%|#2        | 61/500 [01:40<11:58,  1.64s/it, loss=2.5, v_num=3]", {"step": 61, "loss": 2.5, "step_time": 1.64}),
+    ("tqdm", " 20%|##        | 100/500 [00:50<03:20,  2.00it/s]", {"step": 100, "step_time": 0.5}),
+    ("detectron", "eta: 0:10:00  iter: 180  total_loss: 1.75  loss_cls: 0.5  time: 0.3125  data_time: 0.01", {"step": 180, "loss": 1.75, "step_time": 0.3125}),
+    ("epoch bracket 2", "Epoch: [3]  [ 20/500]  eta: 0:01:00  lr: 0.1  loss: 4.5 (4.6)  time: 0.25", {"step": 20, "loss": 4.5, "step_time": 0.25, "epoch": 3.0}),
+    ("by hand", "step 12 loss 3.5", {"step": 12, "loss": 3.5}),
+    ("by hand, capital", "Step: 12, Loss: 3.5, step time: 0.5s", {"step": 12, "loss": 3.5, "step_time": 0.5}),
+    ("by hand, thousands", "global step 1,200 | train loss 3.5", {"step": 1200, "loss": 3.5}),
+    ("by hand, loss first", "loss: 3.5 at step 12", {"step": 12, "loss": 3.5}),
+    ("by hand, milliseconds", "step=12 loss=3.5 step_time=250ms", {"step": 12, "loss": 3.5, "step_time": 0.25}),
+    ("iter by hand", "iter 12: loss 3.5, time 250.00ms, mfu 40.1%", {"step": 12, "loss": 3.5}),
+    ("batch by hand", "Batch 12/500 - loss: 3.5", {"step": 12, "loss": 3.5}),
+    ("negative", "step 12 loss -3.5e-1", {"step": 12, "loss": -0.35}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "text", "expected"), FORMATS, ids=[f[0] for f in FORMATS])
+def test_a_step_line(name: str, text: str, expected: dict[str, Any]) -> None:
+    (row,) = rows(f"a line before\n{text}\na line behind\n")
+    assert row.line == 2
+    for key, value in expected.items():
+        assert getattr(row, key) == (
+            pytest.approx(value, nan_ok=True) if value is not None else None
+        ), key
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "loss of signal on port 3",
+        "step back and look at the plan",
+        "saved checkpoint of step 12",
+        "iteration over shards",
+        "[rank3]: RuntimeError: step failed",
+        "INFO stepwise 12 lossless compression",
+        "",
+    ],
+)
+def test_what_is_no_step_line(text: str) -> None:
+    assert rows(text + "\n") == []
+
+
+def test_a_validation_loss_is_no_training_loss() -> None:
+    (row,) = rows("iteration 12/ 100 | validation loss: 2.5E+00 |\n")
+    assert row.form == "evaluation"
+    assert row.loss is None
+
+
+@pytest.mark.parametrize("name", [f[0] for f in FORMATS if f[0] not in ("megatron nan",)])
+def test_the_hundredth_line_of_a_layout_is_read_like_the_first(name: str) -> None:
+    text, expected = next((f[1], f[2]) for f in FORMATS if f[0] == name)
+    found = rows(f"{text}\n" * 200)
+    assert [row.line for row in found] == list(range(1, 201))
+    for key in expected:
+        assert len({repr(getattr(row, key)) for row in found}) == 1, key
+
+
+def test_numbers_that_vary_are_read_exactly_behind_the_learned_layout() -> None:
+    text = "".join(
+        f" iteration {i:8d}/ 9000 | elapsed time per iteration (ms): {1000 + i / 8} | "
+        f"lm loss: {9.0 / i:.6E} | grad norm: {i % 7}.250 |\n"
+        for i in range(1, 501)
+    )
+    found = rows(text)
+    assert [row.step for row in found] == list(range(1, 501))
+    for row in found:
+        assert row.step is not None
+        assert row.loss == pytest.approx(9.0 / row.step, rel=1e-6)
+        assert row.step_time == pytest.approx(1.0 + row.step / 8000)
+        assert row.grad_norm == row.step % 7 + 0.25
+
+
+def test_an_odd_line_among_learned_ones_is_not_misread() -> None:
+    lines = [f"iteration {i}/ 900 | lm loss: 2.5E+00 | grad norm: 1.0 |" for i in range(1, 301)]
+    lines[249] = "iteration 250/ 900 | lm loss: nan | grad norm: inf |"
+    lines[250] = "iteration 251/ 900 | lm loss: -2.5E+01 | grad norm: 7.0 |"
+    lines[251] = "iteration 252/ 900 | grad norm: 3.0 | lm loss: 4.5E+00 |"
+    found = rows("\n".join(lines) + "\n")
+    assert math.isnan(found[249].loss or 0)
+    assert found[249].grad_norm == math.inf
+    assert (found[250].loss, found[250].grad_norm) == (-25.0, 7.0)
+    assert (found[251].loss, found[251].grad_norm) == (4.5, 3.0)
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 10**6), st.floats(-1e6, 1e6), st.floats(0, 1e4)), max_size=120
+    )
+)
+def test_what_was_printed_is_what_is_read(values: list[tuple[int, float, float]]) -> None:
+    text = "".join(f"step {s} loss {x:.6e} grad_norm {g:.4f}\n" for s, x, g in values)
+    found = rows(text)
+    assert [(r.step, r.loss, r.grad_norm) for r in found] == [
+        (s, float(f"{x:.6e}"), float(f"{g:.4f}")) for s, x, g in values
+    ]
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_are_read(raw: bytes) -> None:
+    StepReader().feed(raw, 1)
