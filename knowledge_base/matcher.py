@@ -12,14 +12,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from rerail.domain.evidence import LogLine, Observation, Role
+from rerail.domain.evidence import LogLine, Observation, Role, Tier
 from rerail.knowledge_base.rules import Rule
 from rerail.log_parsers.scan import Signature
-from rerail.log_parsers.tracebacks import Traceback, looks_like_exception, traceback_above
+from rerail.log_parsers.tracebacks import (
+    Traceback,
+    is_quoted_source,
+    looks_like_exception,
+    traceback_above,
+)
 from rerail.log_parsers.view import LogView
 
 _CONTEXT_ROLES = frozenset({Role.INITIATING})
 _MAX_TRACEBACKS_PER_RULE = 200
+_RAISED_WITHIN = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +75,7 @@ def match(views: Sequence[LogView], rules: RuleSet) -> MatchResult:
     order = 0
     for view in views:
         by_line: dict[int, list[int]] = defaultdict(list)
+        found: list[Observation] = []
         for hit in view.survey.hits:
             if hit.signature < len(rules.rules):
                 by_line[hit.line].append(hit.signature)
@@ -79,12 +86,42 @@ def match(views: Sequence[LogView], rules: RuleSet) -> MatchResult:
             order += 1
             observation = matcher.win(view, line, by_line[number], view.index * 10_000_000 + order)
             if observation is not None:
-                result.observations.append(observation)
+                found.append(observation)
+        result.observations += _without_quoted_source(view, found)
         for index, count in view.survey.counts.items():
             if index < len(rules.rules):
                 name = rules.rules[index].id
                 result.counts[name] = result.counts.get(name, 0) + count
     return result
+
+
+def _without_quoted_source(view: LogView, found: list[Observation]) -> list[Observation]:
+    """Leave out source lines that a traceback quotes when a rule knows the exception below them.
+
+    `raise TimeoutError(...)` under a frame says what could be raised; the exception says what was.
+    """
+    known = {
+        o.line.number: o
+        for o in found
+        if o.role is Role.INITIATING and o.tier is not Tier.GENERIC and o.leaf
+    }
+    return [
+        o
+        for o in found
+        if o.role is not Role.INITIATING
+        or not is_quoted_source(o.line, view.line)
+        or _raised_below(view, o.line) not in known
+    ]
+
+
+def _raised_below(view: LogView, line: LogLine) -> int | None:
+    for number in view.between(line.number + 1, line.number + _RAISED_WITHIN):
+        below = view.line(number)
+        if below is None or below.label != line.label:
+            continue
+        if looks_like_exception(below.message):
+            return number
+    return None
 
 
 class _Matcher:

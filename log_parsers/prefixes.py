@@ -38,6 +38,14 @@ _LABELS: tuple[tuple[str, re.Pattern[str]], ...] = (
         re.compile(r"\[(?P<node>" + _HOST + r") (?:dmesg|kernel|syslog|journal|kmsg)\]"),
     ),
     (
+        "toolhost",
+        re.compile(
+            r"\[(?P<node>"
+            + _HOST
+            + r") (?:dcgm|nvidia-smi|ipmi|bmc|sel|slurmd|kubelet|ibdiag\w*)\]"
+        ),
+    ),
+    (
         "host",
         re.compile(
             r"\[(?P<node>[a-z][a-z0-9]*(?:-[a-z0-9]+)+-?\d+[a-z0-9-]*|[a-z]+\d+[a-z]?)\](?=\s)"

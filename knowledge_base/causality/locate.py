@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rerail.domain.evidence import Observation, Role, Tier
+from rerail.domain.evidence import Observation, Role, Stream, Tier
 from rerail.knowledge_base.causality.case import Case
 from rerail.knowledge_base.causality.exits import ExitFact
 from rerail.knowledge_base.causality.joins import Identity, Joins, find_pci
@@ -91,7 +91,7 @@ def _rank(
         return identity.local_rank
     if line.rank is not None:
         return line.rank
-    if winner.tier in (Tier.HARDWARE, Tier.HOST):
+    if winner.tier in (Tier.HARDWARE, Tier.HOST) or line.stream is Stream.KERNEL:
         return _felt_by(case, selection, winner)
     return _died(exits)
 
