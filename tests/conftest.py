@@ -25,10 +25,11 @@ Texts = str | bytes | dict[str, str | bytes]
 
 @pytest.fixture
 def job(tmp_path: Path) -> Callable[[Texts], Path]:
-    """Write the files of a job, given as name to content, and return their folder."""
+    """Write the files of a job, given as name to content, into a new folder and return it."""
 
     def write(texts: Texts) -> Path:
-        folder = tmp_path / "job"
+        folder = tmp_path / f"job{len(list(tmp_path.glob('job*')))}"
+        folder.mkdir()
         files = texts if isinstance(texts, dict) else {"train.log": texts}
         for name, content in files.items():
             path = folder / name

@@ -1,0 +1,216 @@
+"""Who and where: a fault is joined to its rank, GPU and node, and nobody is named on a guess."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from rerail.domain.diagnosis import Action, Diagnosis, Outcome, Status
+
+Run = Callable[[str | dict[str, str]], Diagnosis]
+
+BUSES = ("19000", "3b000", "4c000", "5d000", "9b000", "bb000", "cb000", "db000")
+
+
+def init(node: str, first_rank: int = 0, world: int = 16) -> str:
+    """What NCCL_DEBUG=INFO prints for the eight GPUs of a node."""
+    return "".join(
+        f"{node}:{4400 + i}:{4500 + i} [{i}] NCCL INFO ncclCommInitRankConfig comm 0x55d5c8a0 rank {first_rank + i} "
+        f"nranks {world} cudaDev {i} nvmlDev {i} busId {bus} commId 0x3f8a - Init COMPLETE\n"
+        for i, bus in enumerate(BUSES)
+    )
+
+
+def steps(count: int = 12) -> str:
+    return "".join(
+        f"2026-03-01 02:{i:02d}:00 iteration {i}/ 500 | lm loss: 2.5E+00 |\n"
+        for i in range(1, count + 1)
+    )
+
+
+def watchdog(rank: int, minute: int = 40) -> str:
+    return (
+        f"[rank{rank}]:[E301 02:{minute}:07.500000000 ProcessGroupNCCL.cpp:632] [Rank {rank}] Watchdog caught collective "
+        "operation timeout: WorkNCCL(SeqNum=812, OpType=ALLREDUCE, NumelIn=4096, NumelOut=4096, Timeout(ms)=600000) "
+        "ran for 600012 milliseconds before timing out.\n"
+    )
+
+
+def kernel(code: int, words: str, pci: str = "0000:9b:00", at: str = "02:29:58") -> str:
+    return f"[Sun Mar  1 {at} 2026] NVRM: Xid (PCI:{pci}): {code}, {words}\n"
+
+
+def test_the_same_bus_id_on_two_nodes_is_told_apart_by_the_kernel_log_of_one(diagnose: Run) -> None:
+    found = diagnose(
+        {
+            "train.log": init("hx-01")
+            + init("hx-02", 8)
+            + steps()
+            + "".join(map(watchdog, range(12))),
+            "dmesg-hx-02.txt": kernel(
+                79, "pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+            ),
+        }
+    )
+    assert found.failure_type == "gpu_fallen_off_bus"
+    assert (found.suspects.nodes, found.suspects.ranks) == (["hx-02"], [12])
+    assert {str(g.gpu) for g in found.suspects.gpus} == {"4", "0000:9b:00"}
+    assert found.recovery.action is Action.DRAIN_NODE
+    assert found.recovery.targets.nodes == ["hx-02"]
+    assert found.first_fault is not None
+    assert found.first_fault.file == "dmesg-hx-02.txt"
+    assert sum(c.count for c in found.consequences) >= 12
+
+
+def test_a_bus_id_on_two_nodes_and_a_kernel_log_of_no_node_name_no_rank(diagnose: Run) -> None:
+    found = diagnose(
+        {
+            "train.log": init("hx-01") + init("hx-02", 8) + steps(),
+            "dmesg.txt": kernel(79, "GPU has fallen off the bus."),
+        }
+    )
+    assert found.failure_type == "gpu_fallen_off_bus"
+    assert found.suspects.ranks == []
+    assert found.suspects.nodes == []
+
+
+@pytest.mark.parametrize(
+    ("pci", "rank"), [("0000:19:00", 0), ("0000:DB:00", 7), ("3b:00.0", 1), ("00000000:5d:00", 3)]
+)
+def test_pci_addresses_are_read_however_they_are_written(
+    diagnose: Run, pci: str, rank: int
+) -> None:
+    found = diagnose(
+        {
+            "train.log": init("hx-01", world=8) + steps(),
+            "dmesg-hx-01.txt": kernel(79, "GPU has fallen off the bus.", pci),
+        }
+    )
+    assert found.suspects.ranks == [rank]
+
+
+def test_a_process_id_of_the_kernel_is_joined_through_nccl(diagnose: Run) -> None:
+    found = diagnose(
+        {
+            "train.log": init("hx-01", world=8).replace("busId", "bus") + steps()
+            + "(WorkerRank5 pid=4405) hello\n",
+            "dmesg-hx-01.txt": kernel(48, "pid=4405, name=python, DBE (Double Bit Error) ECC Error"),
+        }
+    )  # fmt: skip
+    assert found.failure_type == "gpu_ecc_uncorrectable"
+    assert found.suspects.ranks == [5]
+    assert found.suspects.nodes == ["hx-01"]
+
+
+@pytest.mark.parametrize(
+    ("code", "words", "leaf"),
+    [
+        (
+            31,
+            "pid=4404, name=python, Ch 00000008, intr 10000000. MMU Fault: ENGINE GRAPHICS",
+            "cuda_illegal_memory_access",
+        ),
+        (
+            13,
+            "pid=4404, name=python, Graphics SM Warp Exception on (GPC 0, TPC 1): Illegal Instruction",
+            None,
+        ),
+    ],
+)
+def test_an_application_xid_alone_accuses_no_node(
+    diagnose: Run, code: int, words: str, leaf: str | None
+) -> None:
+    found = diagnose(
+        {
+            "train.log": init("hx-01", world=8) + steps()
+            + "[rank4]: Traceback (most recent call last):\n"
+            + '[rank4]:   File "/job/train.py", line 9, in <module>\n'
+            + "[rank4]: RuntimeError: CUDA error: an illegal memory access was encountered\n",
+            "dmesg-hx-01.txt": kernel(code, words),
+        }
+    )  # fmt: skip
+    assert found.outcome is Outcome.FAILURE
+    assert found.recovery.action is not Action.DRAIN_NODE
+    assert found.recovery.targets.nodes == []
+    assert leaf is None or found.failure_type == leaf
+
+
+@pytest.mark.parametrize("order", [(79, 31, 43, 45), (45, 43, 31, 79)])
+def test_xids_of_one_gpu_within_a_second_are_judged_by_weight(
+    diagnose: Run, order: tuple[int, ...]
+) -> None:
+    words = {
+        79: "GPU has fallen off the bus.",
+        31: "pid=4404, name=python, MMU Fault",
+        43: "pid=4404, Ch 00000008",
+        45: "pid=4404, Ch 00000018",
+    }
+    found = diagnose(
+        {"train.log": init("hx-01", world=8) + steps(), "dmesg-hx-01.txt": "".join(kernel(c, words[c]) for c in order)}
+    )  # fmt: skip
+    assert found.failure_type == "gpu_fallen_off_bus"
+    assert found.suspects.ranks == [4]
+
+
+def test_an_xid_45_alone_is_what_ending_a_process_prints(diagnose: Run) -> None:
+    found = diagnose({"dmesg.txt": kernel(45, "pid=4404, name=python, Ch 00000008")})
+    assert found.status is not Status.ESTABLISHED
+    assert found.recovery.action is not Action.DRAIN_NODE
+
+
+def test_an_xid_long_before_that_training_survived_is_not_the_cause(diagnose: Run) -> None:
+    crash = (
+        "2026-03-01 02:30:07 [rank2]: Traceback (most recent call last):\n"
+        '[rank2]:   File "/job/train.py", line 9, in <module>\n'
+        "2026-03-01 02:30:07 [rank2]: KeyError: 'lr'\n"
+    )
+    found = diagnose(
+        {
+            "train.log": steps(29) + crash,
+            "dmesg.txt": kernel(31, "pid=1, name=python, MMU Fault", at="02:05:30"),
+        }
+    )
+    assert (found.failure_type, found.suspects.ranks) == ("python_exception", [2])
+
+
+def test_a_fault_on_many_ranks_alike_is_nobodys(diagnose: Run) -> None:
+    text = steps() + "".join(
+        f"[rank{r}]: Traceback (most recent call last):\n"
+        f'[rank{r}]:   File "/job/train.py", line 9, in <module>\n'
+        f"[rank{r}]: ModuleNotFoundError: No module named 'flash_attn'\n"
+        for r in range(8)
+    )
+    found = diagnose(text)
+    assert found.failure_type == "module_not_found" or found.category is not None
+    assert found.suspects.ranks == []
+    assert found.suspects.nodes == []
+
+
+def test_localhost_is_no_node(diagnose: Run) -> None:
+    found = diagnose(
+        "".join(f"localhost:{50 + i}:{60 + i} [{i}] NCCL INFO comm 0x1 rank {i} nranks 2 cudaDev {i} busId {b} - Init COMPLETE\n" for i, b in enumerate(BUSES[:2]))
+        + "localhost:51:61 [1] NCCL WARN Cuda failure 'out of memory'\n"
+    )  # fmt: skip
+    assert "localhost" not in found.suspects.nodes
+    assert found.first_fault is None or found.first_fault.node != "localhost"
+
+
+def test_a_node_named_only_by_its_peers_is_a_hypothesis_and_no_drain(diagnose: Run) -> None:
+    text = steps() + "".join(
+        f"hx-{n:02d}:440{n}:450{n} [0] misc/socket.cc:484 NCCL WARN socketProgress: Connection closed by remote peer hx-07<39214>\n"
+        for n in (1, 2, 3)
+    )
+    found = diagnose(text)
+    assert found.status is Status.HYPOTHESIS
+    assert found.suspects.nodes == ["hx-07"]
+    assert found.recovery.action is Action.EXCLUDE_NODE
+
+
+def test_peers_that_accuse_two_nodes_accuse_none(diagnose: Run) -> None:
+    text = steps() + "".join(
+        f"hx-01:4401:4501 [0] misc/socket.cc:484 NCCL WARN socketProgress: Connection closed by remote peer hx-{n}<39214>\n"
+        for n in ("07", "08")
+    )
+    found = diagnose(text)
+    assert found.suspects.nodes == []
