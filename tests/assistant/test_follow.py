@@ -1,0 +1,110 @@
+"""A live job: a changed verdict is printed once; rotation and truncation are noticed and said."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from rerail.assistant import follow
+from rerail.errors import EvidenceError
+
+STEPS = "".join(f"step {i} loss 2.0\n" for i in range(1, 20))
+OOM = "[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB.\n"
+Watch = Callable[..., int]
+
+
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
+    """Follow paths; between two looks the next of the given changes is made."""
+
+    def run(path: Path, *changes: Callable[[], object], **options: bool) -> int:
+        todo: Iterator[Callable[[], object]] = iter(changes)
+        monkeypatch.setattr(follow.time, "sleep", lambda _: next(todo)())
+        shown = {"json_output": False, "quiet": True, **options}
+        return follow.follow_command([str(path)], polls=len(changes) + 1, **shown)
+
+    return run
+
+
+def append(path: Path, text: str) -> Callable[[], object]:
+    return lambda: path.write_text(path.read_text() + text)
+
+
+def test_a_verdict_is_printed_when_it_changes_and_only_then(
+    watch: Watch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "live.log"
+    path.write_text(STEPS)
+    code = watch(path, append(path, "step 20 loss 2.0\n"), append(path, OOM), lambda: None)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["no_failure", "failure"]
+    assert lines[1].endswith("live.log:21")
+    assert code == 0
+
+
+def test_rotation_is_noticed(
+    watch: Watch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "live.log"
+    path.write_text(STEPS)
+
+    def rotate() -> None:
+        path.rename(tmp_path / "live.log.1")
+        path.write_text(STEPS + OOM)
+
+    assert watch(path, rotate) == 0
+    told = capsys.readouterr()
+    assert "live.log was rotated" in told.err
+    assert told.out.splitlines()[-1].startswith("failure")
+
+
+def test_truncation_is_noticed(
+    watch: Watch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "live.log"
+    path.write_text(STEPS + OOM)
+    assert watch(path, lambda: path.write_text(STEPS)) == 3
+    told = capsys.readouterr()
+    assert "live.log was truncated" in told.err
+    assert [line.split()[0] for line in told.out.splitlines()] == ["failure", "no_failure"]
+
+
+def test_a_new_file_of_a_folder_is_read(
+    watch: Watch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "rank_0.log").write_text(STEPS)
+    assert watch(tmp_path, lambda: (tmp_path / "rank_3.log").write_text(OOM)) == 0
+    assert "rank_3.log:1" in capsys.readouterr().out
+
+
+def test_a_file_that_vanishes_and_comes_back(watch: Watch, tmp_path: Path) -> None:
+    path = tmp_path / "live.log"
+    path.write_text(STEPS)
+    assert watch(path, path.unlink, lambda: path.write_text(STEPS + OOM)) == 0
+
+
+def test_each_verdict_is_one_json_object(
+    watch: Watch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "live.log"
+    path.write_text(STEPS)
+    watch(path, append(path, OOM), json_output=True, quiet=False)
+    out, found = capsys.readouterr().out, []
+    while out.strip():
+        body, end = json.JSONDecoder().raw_decode(out)
+        found.append(body["outcome"])
+        out = out[end:].lstrip()
+    assert found == ["no_failure", "failure"]
+
+
+def test_nothing_to_follow_is_missing_evidence(watch: Watch, tmp_path: Path) -> None:
+    with pytest.raises(EvidenceError):
+        watch(tmp_path / "nowhere.log")
+
+
+def test_standard_input_cannot_be_followed(watch: Watch) -> None:
+    with pytest.raises(EvidenceError, match="standard input"):
+        watch(Path("-"))
