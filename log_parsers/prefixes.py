@@ -32,6 +32,7 @@ _LABELS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("ucx", re.compile(r"\[(?P<node>" + _HOST + r"):(?P<pid>\d{1,8}):\d+:\d+\]")),
     ("pod", re.compile(r"\[pod/(?P<node>[^\]/\s]+)(?:/[^\]\s]*)?\]")),
     ("pod", re.compile(r"\[pod\]")),
+    ("pod", re.compile(r"std(?:out|err) [FP] ")),  # the container runtime's log files
     ("host", re.compile(r"\[(?:host|node|pod) (?P<node>" + _HOST + r")\]")),
     (
         "kernelhost",
@@ -60,7 +61,6 @@ _LABELS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ),
     ("slurm", re.compile(r"slurm(?:stepd|d|ctld)-(?P<node>" + _HOST + r"): ")),
     ("task", re.compile(r"(?P<rank>\d{1,6}): ?")),
-    ("taskn", re.compile(r"(?P<node>" + _HOST + r")-(?P<rank>\d+): ")),
 )
 _NCCL = re.compile(
     r"(?P<node>" + _HOST + r"):(?P<pid>\d{1,8}):(?P<tid>\d{1,8}) \[(?P<dev>-?\d{1,3})\] "
@@ -121,6 +121,7 @@ class Origin:
     attempt: int | None = None
 
 
+_COLLECTOR = frozenset({"pod", "host"})
 NOWHERE = Origin()
 """The origin of lines of which only the text is known."""
 
@@ -133,14 +134,14 @@ def parse_line(
     label: list[str] = []
     at = 0
     stamp = find_stamp(text, year=year)
-    kernel_label = False
+    kernel_label, outermost = False, True
     for _ in range(8):
         while at < len(text) and text[at] == " ":
             at += 1
         if stamp is not None and at <= stamp.start <= at + 3:
             at = _behind_stamp(text, stamp.end)
             continue
-        found = _peel(text, at)
+        found = _peel(text, at, outermost)
         if found is None:
             break
         kind, match = found
@@ -161,6 +162,8 @@ def parse_line(
             inner = re.search(r"(?:Worker|rank|Rank|TP|DP)[_-]?(?:TP|DP|R)?(\d+)$", groups["actor"])
             if inner:
                 rank = int(inner[1])
+        # What a log collector puts in front says nothing of the program's own labels.
+        outermost = outermost and kind in _COLLECTOR
         kernel_label = kernel_label or kind == "kernelhost"
         at = match.end()
     message = text[at:]
@@ -187,13 +190,14 @@ def _behind_stamp(text: str, end: int) -> int:
     return end
 
 
-def _peel(text: str, at: int) -> tuple[str, re.Match[str]] | None:
+def _peel(text: str, at: int, outermost: bool) -> tuple[str, re.Match[str]] | None:
+    """Match one label at an offset; srun's bare number counts only as the `outermost` label."""
     first = text[at : at + 1]
     if not first:
         return None
     for kind, pattern in _LABELS:
         match = pattern.match(text, at)
-        if match and (kind != "taskn") and (kind != "task" or at == len(text) - len(text.lstrip())):
+        if match and (kind != "task" or outermost):
             return kind, match
     for kind, pattern in (("nccl", _NCCL), ("nccl", _NCCL_NODEV)):
         match = pattern.match(text, at)

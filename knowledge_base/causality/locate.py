@@ -103,7 +103,8 @@ def _everywhere(selection: Selection, winner: Observation, place: Place) -> bool
 
 def _died(exits: list[ExitFact]) -> int | None:
     """The only rank that a signal ended by itself is the one whose crash the log shows."""
-    crashed = {f.rank for f in exits if f.code in (-4, -6, -7, -8, -9, -11)} - {None}
+    # Not SIGABRT: that is how NCCL ends the ranks that waited in vain.
+    crashed = {f.rank for f in exits if f.code in (-4, -7, -8, -9, -11)} - {None}
     return crashed.pop() if len(crashed) == 1 else None
 
 
