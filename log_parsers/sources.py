@@ -19,6 +19,7 @@ from typing import IO, Any, cast
 from rerail.domain.evidence import Stream
 from rerail.errors import EvidenceError
 from rerail.log_parsers.prefixes import NOWHERE, Origin
+from rerail.log_parsers.text import clean
 
 STDIN = "<stdin>"
 _SKIP_DIRS = frozenset({".git", "__pycache__", ".venv", "node_modules"})
@@ -110,8 +111,9 @@ def _add(path: Path, found: Discovery, seen: set[tuple[int, int]], folder: Path 
     try:
         stat = path.stat()
     except OSError as error:
-        shown = str(path.relative_to(folder)) if folder else str(path)
-        found.problems.append(Problem(shown, f"cannot be read: {error.strerror}", f"ls -l {path}"))
+        shown = _shown(path.relative_to(folder) if folder else path)
+        why, hint = f"cannot be read: {error.strerror}", f"ls -l {_shown(path)}"
+        found.problems.append(Problem(shown, why, hint))
         return
     key = (stat.st_dev, stat.st_ino)
     if key in seen:
@@ -121,9 +123,9 @@ def _add(path: Path, found: Discovery, seen: set[tuple[int, int]], folder: Path 
         _walk(path, found, seen, folder or path)
         return
     if not path.is_file() and not path.is_fifo():
-        found.problems.append(Problem(str(path), "not a regular file", ""))
+        found.problems.append(Problem(_shown(path), "not a regular file", ""))
         return
-    name = str(path.relative_to(folder)) if folder else str(path)
+    name = _shown(path.relative_to(folder) if folder else path)
     if folder and path.name.lower().endswith(_SKIP_SUFFIXES):
         return
     if stat.st_size == 0 and path.is_file():
@@ -135,12 +137,21 @@ def _add(path: Path, found: Discovery, seen: set[tuple[int, int]], folder: Path 
     found.sources.append(Source(path, name, origin_of(name), stat.st_size))
 
 
+def _shown(path: Path) -> str:
+    """Return a path as reports show it: a job may give its files any name, escape codes included."""
+    return clean(os.fsencode(path))
+
+
 def _walk(folder: Path, found: Discovery, seen: set[tuple[int, int]], root: Path) -> None:
     try:
         entries = sorted(os.scandir(folder), key=lambda e: _natural(e.name))
     except OSError as error:
         found.problems.append(
-            Problem(str(folder), f"folder cannot be read: {error.strerror}", f"ls -ld {folder}")
+            Problem(
+                _shown(folder),
+                f"folder cannot be read: {error.strerror}",
+                f"ls -ld {_shown(folder)}",
+            )
         )
         return
     names = {entry.name for entry in entries}
