@@ -112,11 +112,17 @@ def test_the_words_of_a_markup_are_printed_as_they_are(job: Job) -> None:
     assert "[link=http://evil]x[/link] :smile:" in out
 
 
-def test_a_hostile_file_name_is_cleaned_as_well(tmp_path: Path) -> None:
-    path = tmp_path / "evil[red].log"
-    path.write_text(HOSTILE)
-    out = run("diagnose", path).stdout.decode()
-    assert "evil[red].log:3" in out
+@pytest.mark.parametrize("options", [(), ("--json",)], ids=str)
+def test_a_hostile_file_name_is_cleaned_as_well(options: tuple[str, ...], tmp_path: Path) -> None:
+    name = b"evil[red]\x1b[31m\xe2\x80\xae\xff\n.log"
+    (tmp_path / os.fsdecode(name)).write_text(HOSTILE)
+    (tmp_path / "gone\x1b[2J.log").symlink_to("/no/such/file")
+    done = run("diagnose", *options, tmp_path)
+    assert done.returncode == 0, done.stderr
+    out = (done.stdout + done.stderr).decode()
+    assert "evil[red]" in out
+    assert not {c for c in out if unicodedata.category(c) in ("Cc", "Cf") and c != "\n"}
+    assert "\\u001b" not in out
 
 
 @pytest.mark.parametrize(
