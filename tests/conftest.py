@@ -11,12 +11,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from rerail.domain.diagnosis import Diagnosis
 
 for _name in [name for name in os.environ if name.startswith("RERAIL_")]:
     if _name != "RERAIL_UPDATE_SNAPSHOTS":
         del os.environ[_name]
+# No time limit for a single example: the first one may compile the rules, and machines are shared.
+settings.register_profile("rerail", deadline=None)
+settings.load_profile("rerail")
+
 os.environ["RERAIL_CACHE_DIR"] = str(Path(__file__).parents[1] / ".pytest_cache" / "rerail")
 
 
