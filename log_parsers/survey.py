@@ -26,6 +26,9 @@ from rerail.log_parsers.text import clean
 WHOLE_FILE = 2 << 20
 HITS_PER_SIGNATURE = 400
 LABELS_PER_SIGNATURE = 4096
+HITS_PER_WORDING = 16
+CONTEXTS_PER_WORDING = 40
+WORDINGS = 20_000
 LAST_HITS = 16
 KEEP_BYTES = 6 << 20
 HEAD_LINES = 150
@@ -35,6 +38,7 @@ _BEFORE, _AFTER = 60, 25
 _LABEL = re.compile(
     rb"^\s*(?:\[?(?:rank|default|Rank )?\d{1,6}\]?:|\[\d+,\d+\]<|\([A-Za-z_]\w*[^)]{0,60}pid=\d+|[a-z][\w.-]*\d[\w.-]*:)"
 )
+_VARIES = b"0123456789abcdef"  # deleted, lines of one wording are equal; see skeletons
 _DIGITS = re.compile(rb"\d+")
 
 
@@ -171,6 +175,7 @@ class _Pass:
         self._compiled: dict[int, re.Pattern[str]] = {}
         self._kept_hits: dict[int, int] = {}
         self._labels: dict[int, set[bytes]] = {}
+        self._wordings: dict[tuple[int, bytes], int] = {}
         self._last: dict[int, deque[tuple[int, bytes]]] = {}
         self._kept_bytes = 0
         self._small: list[bytes] | None = []
@@ -259,7 +264,8 @@ class _Pass:
                 continue
             raw = lines[row]
             self.result.counts[index] = self.result.counts.get(index, 0) + 1
-            if not self._room(index, raw):
+            wording = (index, raw[:400].translate(None, _VARIES))
+            if not self._room(wording, raw):
                 self._last.setdefault(index, deque(maxlen=LAST_HITS)).append((first + row, raw))
                 continue
             text = texts.get(row)
@@ -270,13 +276,21 @@ class _Pass:
                 continue
             self._kept_hits[index] = self._kept_hits.get(index, 0) + 1
             self.result.hits.append(Hit(first + row, index))
+            same = self._wordings.get(wording, 0)
+            if same or len(self._wordings) < WORDINGS:
+                self._wordings[wording] = same + 1
             if self._small is None:
                 self._keep(first + row, raw, always=True)
-                if self._signatures[index].wants_context:
+                if self._signatures[index].wants_context and same < CONTEXTS_PER_WORDING:
                     self._keep_around(lines.all(), first, row)
 
-    def _room(self, index: int, raw: bytes) -> bool:
+    def _room(self, wording: tuple[int, bytes], raw: bytes) -> bool:
+        index = wording[0]
         if self._kept_hits.get(index, 0) < HITS_PER_SIGNATURE:
+            return True
+        # A warning printed all day must not use up the room of the exception that ends the job,
+        # where one broad signature finds both.
+        if self._wordings.get(wording, 0) < HITS_PER_WORDING and len(self._wordings) < WORDINGS:
             return True
         match = _LABEL.match(raw)
         if match is None:
