@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rerail.domain.evidence import Observation
+from rerail.knowledge_base.cached_yaml import cache_folder
 from rerail.knowledge_base.matcher import RuleSet, _Matcher, compiled, match, rule_set
-from rerail.knowledge_base.rules import Rule
+from rerail.knowledge_base.rules import Rule, scanned_patterns
 from rerail.log_parsers.collect import assemble
-from rerail.log_parsers.scan import Scanner, compile_complaint, make_scanner
+from rerail.log_parsers.scan import Scanner, compile_complaints, make_scanner
 from rerail.log_parsers.survey import FileSurvey, survey_bytes
 from rerail.log_parsers.view import LogView
 
@@ -28,8 +29,6 @@ class Bench:
     """Matches short texts against a set of rules."""
 
     def __init__(self, rules: Sequence[Rule], *, engine: str | None = None) -> None:
-        from rerail.knowledge_base.cached_yaml import cache_folder
-
         self.rules: RuleSet = rule_set(rules)
         self.scanner: Scanner = make_scanner(
             self.rules.signatures, cache=cache_folder(), engine=engine
@@ -75,12 +74,13 @@ def run_examples(
     """
     failures = []
     usable = []
+    refused = compile_complaints(scanned_patterns(rules), cache=cache_folder())
     for rule in rules:
         why = next(
             (
                 w
                 for p in (rule.pattern, rule.in_log, rule.not_in_log)
-                if p and (w := _uncompilable(p))
+                if p and (w := _uncompilable(p, refused))
             ),
             None,
         )
@@ -102,16 +102,12 @@ def run_examples(
     return failures
 
 
-def _uncompilable(pattern: str) -> str | None:
+def _uncompilable(pattern: str, refused: dict[str, str]) -> str | None:
     try:
         re.compile(pattern)
     except re.error as error:
         return str(error)
-    # Most patterns use nothing that the engines disagree on; asking hyperscan costs 1 ms each.
-    return compile_complaint(pattern) if _RISKY.search(pattern) else None
-
-
-_RISKY = re.compile(r"[\^$]|\(\?[^:Pi]|\\[1-9AZz]|[*+?}][*+?{]")
+    return refused.get(pattern)
 
 
 def _why_not(bench: Bench, rule: Rule, example: str) -> str:

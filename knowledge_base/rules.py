@@ -7,6 +7,7 @@ know how rules are matched.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
@@ -16,9 +17,9 @@ from rerail.domain.diagnosis import Action
 from rerail.domain.evidence import Role, Stream, Tier
 from rerail.errors import RuleError
 from rerail.knowledge_base import catalogues
-from rerail.knowledge_base.cached_yaml import load_cached
+from rerail.knowledge_base.cached_yaml import cache_folder, load_cached
 from rerail.knowledge_base.taxonomy import leaves
-from rerail.log_parsers.scan import compile_complaint
+from rerail.log_parsers.scan import compile_complaints
 from rerail.settings import load_settings
 
 FOLDER = Path(__file__).with_name("rules")
@@ -168,9 +169,16 @@ _REGEX_KEYS = (
 _FORBIDDEN = re.compile(r"\(\?[=!<](?!P)|\(\?<[=!]|\\[1-9]|\(\?P=|\(\?>|[*+?}]\+")
 
 
+def scanned_patterns(rules: Sequence[Rule]) -> list[str]:
+    """Return the patterns that the scan looks for: one per rule, then those of `in_log` and `not_in_log`."""
+    anywhere = (p for rule in rules for p in (rule.in_log, rule.not_in_log) if p)
+    return [rule.pattern for rule in rules] + list(dict.fromkeys(anywhere))
+
+
 def lint(rules: tuple[Rule, ...]) -> list[str]:
     """Return every complaint about the form of the rules; empty when all is well."""
     complaints = []
+    refused = compile_complaints(scanned_patterns(rules), cache=cache_folder())
     for rule in rules:
         where = f"{rule.file}: {rule.id}"
         for key in _REGEX_KEYS:
@@ -182,8 +190,8 @@ def lint(rules: tuple[Rule, ...]) -> list[str]:
             except re.error as error:
                 complaints.append(f"{where}: {key}: {error}")
                 continue
-            if key in ("pattern", "in_log", "not_in_log") and (why := compile_complaint(pattern)):
-                complaints.append(f"{where}: {key}: {why}")
+            if key in ("pattern", "in_log", "not_in_log") and pattern in refused:
+                complaints.append(f"{where}: {key}: {refused[pattern]}")
             if key in ("pattern", "in_log", "not_in_log") and _FORBIDDEN.search(pattern):
                 complaints.append(
                     f"{where}: {key}: look-around, back-reference or possessive repeat"
