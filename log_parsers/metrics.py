@@ -21,7 +21,8 @@ _VALUE = rb"(?:" + _NUMBER + rb"|[-+]?(?:nan|inf)(?:inity)?)"
 _LOSS_AHEAD = rb"(?=[^\n]{0,400}(?:[Ll]oss|LOSS))"
 _ITER = rb"[ :#=\[]{1,4}(?P<step>\d+)" + _LOSS_AHEAD
 _STEP_AHEAD = rb"(?=[^\n]{0,400}(?:[Ll]oss|sec/step|LOSS|ce \d))"
-_LOOK_BACK = 10
+_LOSS_NEXT = rb"(?=[^\n]{0,300}[Ll]oss)"
+_LOOK_BACK = 24
 _FORMS: tuple[tuple[str, re.Pattern[bytes], re.Pattern[bytes] | None], ...] = tuple(
     (name, re.compile(pattern), re.compile(rb"(?:" + guard + rb")\Z") if guard else None)
     for name, pattern, guard in (
@@ -35,18 +36,43 @@ _FORMS: tuple[tuple[str, re.Pattern[bytes], re.Pattern[bytes] | None], ...] = tu
             rb"tep\b[ :=#\[]{0,4}(?P<step>\d[\d,]*)" + _STEP_AHEAD,
             rb"\b(?:[Gg]lobal[ _])?[Ss]",
         ),
-        ("loss_step", rb"oss[:= ]+[^\n]{1,200}\bstep[:= ]+(?P<step>\d[\d,]*)", rb"[Ll]"),
+        (
+            "loss_step",
+            rb"oss[:= ]+[^\n]{1,200}\b(?:global_)?step[:= ]+(?P<step>\d[\d,]*)",
+            rb"[Ll]",
+        ),
         ("iter", rb"ter(?:ation)?" + _ITER, rb"(?<![\w-])[Ii]"),
         ("iter", rb"tr" + _ITER, rb"(?<![\w-])[Ii]"),
         ("iter", rb"it" + _ITER, rb"(?<![\w-])"),
         ("iter", rb"atch" + _ITER, rb"(?<![\w-])[Bb]"),
         (
             "epoch_bracket",
-            rb"Epoch:? ?\[?\d+\]?(?:/\d+)? +\[ *(?P<step>\d+)/\d+(?: \(\d+%\))?\]"
-            rb"(?=[^\n]{0,300}[Ll]oss)",
+            rb"Epoch(?:\(train\))?:? *\[?\d+\]?(?:/\d+)?[ \t]*\[ *(?P<step>\d+)/ *\d+"
+            rb"(?: \( *\d+%\))?\]" + _LOSS_NEXT,
             b"",
         ),
-        ("hf", rb"\{'loss': (?P<loss>" + _VALUE + rb")", b""),
+        (
+            "epoch_bracket",
+            rb"Train: \d+ \[ *(?P<step>\d+)/ *\d+(?: \( *\d+%\))?\]" + _LOSS_NEXT,
+            b"",
+        ),
+        ("iter_bracket", rb"Iter\(train\) +\[ *(?P<step>\d+)/ *\d+\]" + _LOSS_NEXT, b""),
+        ("fairseq", rb"epoch \d+: +(?P<step>\d+) / \d+ loss=", b""),
+        ("fairseq_json", rb'"num_updates": "(?P<step>\d+)"', b""),
+        (
+            "json",
+            rb'step": ?(?P<step>\d+)(?=[^\n]{0,400}loss": ?["\d.NnIi-])',
+            rb'"(?:global_|train/(?:global_)?)?',
+        ),
+        (
+            "json",
+            rb'loss": ?(?P<loss>' + _VALUE + rb')[^\n]{1,300}?step": ?(?P<step>\d+)',
+            rb'"(?:train[_/])?',
+        ),
+        ("composer", rb"Train (?:metrics )?loss/train/total: (?P<loss>" + _VALUE + rb")", b""),
+        ("tutorial", rb"\[\d+, +(?P<step>\d+)\] loss: ", b""),
+        ("keras", rb"ms/step - loss: (?P<loss>" + _VALUE + rb")", b""),
+        ("hf", rb"\{'loss': '?(?P<loss>" + _VALUE + rb")", b""),
         ("hf_eval", rb"\{'train/(?:batch_)?loss': (?P<loss>" + _VALUE + rb")", b""),
         ("mllog", rb'"key": "(?:train_loss|loss)", "value": (?P<loss>' + _VALUE + rb")", b""),
         (
@@ -61,27 +87,36 @@ _FORMS: tuple[tuple[str, re.Pattern[bytes], re.Pattern[bytes] | None], ...] = tu
         ),
     )
 )
+_LOSS_VALUE = rb"(?:\s*\([^)]{1,12}\))?['\"]?\s*(?:[:= ]|is )\s*['\"]?\(?(" + _VALUE + rb")"
 _LOSS = re.compile(
-    rb"(?:lm[ _]loss|reduced_train_loss|train[_/]loss(?:_step)?|(?<![\w-])[Ll]oss(?:_?avg)?|LOSS|(?<=, )ce)"
-    rb"(?:\s*\([^)]{1,12}\))?['\"]?\s*[:= ]\s*\(?(" + _VALUE + rb")",
+    rb"(?:lm[ _]loss|reduced_train_loss|train[_/]loss(?:_step)?|total[_ ]loss|"
+    rb"(?<![\w/-])[Ll]oss(?:_?avg)?|(?<=, )ce)" + _LOSS_VALUE,
     re.IGNORECASE,
 )
+# Where no loss of the whole is printed, the first that is printed stands for it.
+_SOME_LOSS = re.compile(rb"loss(?:_?avg)?" + _LOSS_VALUE, re.IGNORECASE)
 _TIME = re.compile(
     rb"(?:elapsed time per iteration|iteration_time|train_step_timing|step[_ ]time|"
-    rb"iter(?:ation)?[ _]time|time per (?:step|iteration)|batch[_ ]time)"
+    rb"iter(?:ation)?[ _]time|time per (?:step|iteration)|batch[_ ]time|avg_batch_cost|Batch \(t\))"
     rb"\s*(?:in |\()?(?P<unit>ms|s)?\)?\s*[:=]?\s*(?P<value>" + _NUMBER + rb")\s*(?P<after>ms|s)?",
     re.IGNORECASE,
 )
 _SEC_STEP = re.compile(rb"(?P<value>[\d.]+) ?(?:sec/step|s/step|s/it\b)")
-_SEC_FIELD = re.compile(rb"(?:\(sec: |, time = |\btime: )(?P<value>[\d.]+)")
+_SEC_FIELD = re.compile(
+    rb"(?:\(sec: |, time = |(?<![\w(-])[Tt]ime(?::| ) *|\bseconds: )(?P<value>\d[\d.]*\d) ?(?P<ms>ms)?"
+    rb"|[|(] ?(?P<mid>\d[\d.]*\d) ms \||\((?P<end>\d[\d.]*\d) sec\)"
+)
+_DATA = re.compile(
+    rb"(?<![\w-])[Dd]ata(?:[_ ][Tt]ime)?(?: \(t\))?(?:[:=]|[ \t])[ \t]*(?P<value>\d+\.\d+)"
+)
 _GRAD = re.compile(
-    rb"(?:grad(?:ient)?[ _]norm|gnorm)['\"]?\s*[:= ]\s*(" + _VALUE + rb")", re.IGNORECASE
+    rb"(?:grad(?:ient)?[ _]norm|gnorm|\| norm)['\"]?\s*[:= ]\s*['\"]?(" + _VALUE + rb")",
+    re.IGNORECASE,
 )
 _SCALE = re.compile(rb"loss[ _]scale['\"]?\s*[:= ]\s*(" + _NUMBER + rb")", re.IGNORECASE)
 _TPS = re.compile(
-    rb"(?:\btps|tokens/s(?:ec)?|samples/s(?:ec(?:ond)?)?|imgs/s|throughput(?: per GPU \(TFLOP/s/GPU\))?)['\"]?\s*[:= ]\s*("
-    + _NUMBER
-    + rb")",
+    rb"(?:\btps|\bwps|\bips|tokens/s(?:ec)?|samples/s(?:ec(?:ond)?)?|imgs/s|"
+    rb"throughput(?: per GPU \(TFLOP/s/GPU\))?)['\"]?\s*[:= ]\s*(" + _NUMBER + rb")",
     re.IGNORECASE,
 )
 _SAMPLES = re.compile(rb'"(?:step_num|samples_count|iteration|step|iter)": ?(\d+)')
@@ -102,6 +137,7 @@ class StepRow:
     loss_scale: float | None = None
     throughput: float | None = None
     epoch: float | None = None
+    data_time: float | None = None
     rank: int | None = None
 
 
@@ -159,6 +195,8 @@ class StepReader:
         return row
 
 
+_RATES = (b"tps", b"s/s", b"throughput", b"wps", b"ips")
+
 # Forms whose lines are read in a way that a layout of plain numbers does not describe.
 _NO_LAYOUT = frozenset({"tqdm", "mllog", "mllog_rate"})
 
@@ -178,6 +216,8 @@ def _row(
         spans["loss"] = Span(match.start("loss") - start, match.end("loss") - start)
     else:
         row.loss = _first(_LOSS, text, "loss", spans)
+        if row.loss is None:
+            row.loss = _first(_SOME_LOSS, text, "loss", spans)
     # Searches that ignore case read every byte; one word that they need is found much sooner.
     lower = text.lower()
     if b"norm" in lower:
@@ -186,10 +226,11 @@ def _row(
         row.form, row.loss = "evaluation", None
     if b"scale" in lower:
         row.loss_scale = _first(_SCALE, text, "loss_scale", spans)
-    if b"tps" in lower or b"s/s" in lower or b"throughput" in lower:
+    if any(word in lower for word in _RATES):
         row.throughput = _first(_TPS, text, "throughput", spans)
     if b"epoch" in lower:
         row.epoch = _first(_EPOCH, text, "epoch", spans)
+    row.data_time = _data_time(text, lower, spans)
     row.step_time = _step_time(form, groups, text, lower, spans)
     if groups.get("tps") is not None:
         row.throughput = _float(groups["tps"])
@@ -201,6 +242,14 @@ def _row(
         row.rank = int(label[1] or label[2] or label[3])
         spans["rank"] = Span(*next(label.span(i) for i in (1, 2, 3) if label[i]))
     return row, spans
+
+
+def _data_time(text: bytes, lower: bytes, spans: dict[str, Span]) -> float | None:
+    match = _DATA.search(text) if b"data" in lower else None
+    if match is None:
+        return None
+    spans["data_time"] = Span(*match.span("value"))
+    return _float(match["value"])
 
 
 def _step_time(
@@ -215,7 +264,7 @@ def _step_time(
         if not rate:
             return None
         return rate if groups["unit"] == b"s/it" else 1.0 / rate
-    match = _TIME.search(text) if b"time" in lower or b"timing" in lower else None
+    match = _TIME.search(text) if any(word in lower for word in (b"tim", b"(t)", b"cost")) else None
     if match:
         value = _float(match["value"])
         unit = (match["unit"] or match["after"] or b"s").lower()
@@ -224,11 +273,18 @@ def _step_time(
     match = None
     if b"s/it" in text or b"/step" in text:
         match = _SEC_STEP.search(text)
-    if match is None and (b"sec: " in text or b"time" in text):
+        if match:
+            spans["step_time"] = Span(*match.span("value"))
+            return _float(match["value"])
+    if any(word in lower for word in (b"sec: ", b"time", b"seconds: ", b" ms |", b" sec)")):
         match = _SEC_FIELD.search(text)
-    if match:
-        spans["step_time"] = Span(*match.span("value"))
-    return _float(match["value"]) if match else None
+    if match is None:
+        return None
+    group = "value" if match["value"] else "mid" if match["mid"] else "end"
+    milli = group == "mid" or match["ms"] is not None
+    spans["step_time"] = Span(*match.span(group), milli=milli)
+    value = _float(match[group])
+    return None if value is None else value / 1000.0 if milli else value
 
 
 def _first(

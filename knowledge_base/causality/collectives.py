@@ -22,7 +22,7 @@ _WORK = re.compile(
 _RAN = re.compile(r"ran for (?P<ran>\d+) milliseconds")
 _PG = re.compile(r"\[PG (?:ID )?(?P<pg>\d+)(?: PG GUID [^\]]*?)? Rank (?P<local>\d+)\]")
 _STATUS = re.compile(
-    r"last enqueued (?:NCCL )?work: (?P<enqueued>-?\d+), last completed (?:NCCL )?work: (?P<completed>-?\d+)"
+    r"[Ll]ast enqueued (?:NCCL )?work: (?P<enqueued>-?\d+), last completed (?:NCCL )?work: (?P<completed>-?\d+)"
 )
 _IN_GROUP = re.compile(r"\[Rank (?P<rank>\d+)\]")
 _GLOO = re.compile(r"Timed out waiting (?P<timeout>\d+)ms for (?:recv|send) operation")
@@ -105,7 +105,7 @@ def analyse(case: Case, joins: Joins) -> Collectives | None:
     for observation in case.observations:
         line = observation.line
         text = line.text
-        if "last enqueued" in text:
+        if "ast enqueued" in text:
             match = _STATUS.search(text)
             if match:
                 pg = _PG.search(text)

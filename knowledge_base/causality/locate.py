@@ -15,6 +15,7 @@ from rerail.knowledge_base.causality.joins import Identity, Joins, find_pci
 from rerail.knowledge_base.causality.select import Selection
 
 NO_NODE = frozenset({"localhost", "127.0.0.1", "0.0.0.0", "::1"})  # noqa: S104 - names, not a bind
+_GPUS_PER_NODE = 8
 EVERYWHERE = 3
 """A fault of one kind on this many ranks is nobody's in particular."""
 
@@ -84,8 +85,9 @@ def _rank(
         return identity.rank
     if (
         identity is not None
-        and identity.local_rank in joins.ranks_seen
+        and (identity.local_rank in joins.ranks_seen or _one_small_node(joins))
         and len(joins.nodes_seen) <= 1
+        and identity.local_rank is not None
     ):
         # On a single node, as the labels show it, a local rank is a rank.
         return identity.local_rank
@@ -94,6 +96,12 @@ def _rank(
     if winner.tier in (Tier.HARDWARE, Tier.HOST) or line.stream is Stream.KERNEL:
         return _felt_by(case, selection, winner)
     return _died(exits)
+
+
+def _one_small_node(joins: Joins) -> bool:
+    """All ranks that the labels show fit on one node, and there are labels to go by."""
+    highest = max([*joins.ranks_seen, (joins.world_size or 1) - 1])
+    return bool(joins.ranks_seen) and highest < _GPUS_PER_NODE
 
 
 def _everywhere(selection: Selection, winner: Observation, place: Place) -> bool:

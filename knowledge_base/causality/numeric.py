@@ -24,6 +24,10 @@ MIN_ROWS = 5
 MATERIAL_RATE = 0.05
 """Least share of the run's time that a slow phase in a throughput series must cost: a rate that is
 averaged over a block of steps counts the pauses between them (evaluation, checkpoints) as slowness."""
+STARTING = 2
+"""Step lines at the start of a file: the first batches always wait for the loader."""
+DATA_SHARE = 0.5
+DATA_WAIT_S = 0.3
 SAME_EVALS = 3
 """Identical evaluation results in a row that no learning model gives."""
 _ORDER = (
@@ -31,6 +35,7 @@ _ORDER = (
     "loss_divergence",
     "target_not_reached",
     "fp16_loss_scale_exhausted",
+    "slow_dataloading_storage",
     "fail_slow_unexplained",
 )
 _EVAL = re.compile(
@@ -58,6 +63,7 @@ def analyse(case: Case) -> list[NumericFinding]:
 
             for one in series_of(view, least=MIN_ROWS):
                 findings += [_with_rank(case, f) for f in _judge(view, one)]
+                findings += _data_wait(view, one)
         findings += _frozen_evaluations(view)
     return sorted(
         findings, key=lambda f: (_ORDER.index(f.leaf) if f.leaf in _ORDER else 9, -f.lost_s)
@@ -124,6 +130,29 @@ def _slow(view: LogView, one: LogSeries, report: SeriesReport) -> list[NumericFi
         return [NumericFinding("fail_slow_unexplained", line, what)]
     what = f"step time rises from {onset.before:.4g} s to {onset.after:.4g} s ({onset.change:+.1%}) at step {onset.step}"
     return [NumericFinding("fail_slow_unexplained", line, what, lost_s=report.lost_s)]
+
+
+def _data_wait(view: LogView, one: LogSeries) -> list[NumericFinding]:
+    """Training waits for its data when that is what most of the time of its steps goes to."""
+    rows = [
+        r for r in one.rows[STARTING:]
+        if r.data_time is not None and r.step_time and r.data_time <= 1.05 * r.step_time
+    ]  # fmt: skip
+    if len(rows) < MIN_ROWS:
+        return []
+    waited = sum(r.data_time or 0.0 for r in rows)
+    share = waited / sum(r.step_time or 0.0 for r in rows)
+    if share < DATA_SHARE or waited / len(rows) < DATA_WAIT_S:
+        return []
+    first = next(
+        r for r in rows
+        if (r.data_time or 0.0) > DATA_SHARE * (r.step_time or 0.0) and (r.data_time or 0.0) >= DATA_WAIT_S
+    )  # fmt: skip
+    line = view.line(first.line)
+    if line is None:
+        return []
+    what = f"{share:.0%} of the time of the steps is spent waiting for data, first at step {first.step}"
+    return [NumericFinding("slow_dataloading_storage", line, what)]
 
 
 def _lost_share(one: LogSeries, report: SeriesReport) -> float:

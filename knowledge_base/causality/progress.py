@@ -54,11 +54,17 @@ def last_step(case: Case, attempt: int | None = None) -> LastStep | None:
     return best[3] if best else None
 
 
-def survived(case: Case, observation: Observation, *, steps: int = 2) -> bool:
-    """Tell whether training went on after an observation: the step count rose by `steps` or more."""
+def survived(
+    case: Case, observation: Observation, *, steps: int = 2, but: frozenset[int] = frozenset()
+) -> bool:
+    """Tell whether training went on after an observation: the step count rose by `steps` or more.
+
+    `but` are lines of the same file that count something else, such as the bar of an evaluation.
+    """
     view = case.view(observation.line)
     rows = step_rows(view)
     if rows:
+        rows = [row for row in rows if row.line not in but]
         return _rose(rows, observation.line.number, steps)
     when = case.near_time(observation.line)
     if when is None:

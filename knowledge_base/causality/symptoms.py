@@ -88,9 +88,8 @@ def last_activity(case: Case, found: Collectives) -> Observation | None:
     if first is None:
         return None
     best: Observation | None = None
-    for observation in case.observations:
-        if not observation.rule_id.startswith("activity-"):
-            continue
+    activities = [o for o in case.observations if o.rule_id.startswith("activity-")]
+    for observation in activities:
         line = observation.line
         if not _earlier(case, line, first.line):
             continue
@@ -99,7 +98,8 @@ def last_activity(case: Case, found: Collectives) -> Observation | None:
             continue
         if found.behind and line.rank is not None and line.rank not in found.behind:
             continue
-        if survived(case, observation, steps=2 if not early else 50):
+        bars = frozenset(o.line.number for o in activities if o.line.file == line.file)
+        if survived(case, observation, steps=2 if not early else 50, but=bars):
             continue
         if early and line.rank is not None and line.rank in found.victims:
             continue
