@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import re
 from bisect import bisect_right
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import IO
@@ -234,6 +234,7 @@ class _Pass:
         self.result.whole = False
         number = 1
         previous: list[bytes] = []
+        contexts: Counter[tuple[int, bytes]] = Counter()
         for piece in chunks:
             lines = piece.split(b"\n")
             if lines[-1] == b"":
@@ -241,11 +242,15 @@ class _Pass:
             if number <= HEAD_LINES:
                 for offset, line in enumerate(lines[: HEAD_LINES - number + 1]):
                     self._keep(number + offset, line, always=True)
-            hits = {
-                hit.line for hit in self.result.hits if number <= hit.line < number + len(lines)
-            }
-            for line_number in sorted(hits):
-                self._keep_around(lines, number, line_number - number)
+            for hit in self.result.hits:
+                if not number <= hit.line < number + len(lines):
+                    continue
+                raw = lines[hit.line - number]
+                self._keep(hit.line, raw, always=True)
+                wording = _wording(hit.signature, raw)
+                contexts[wording] += 1
+                if contexts[wording] <= CONTEXTS_PER_WORDING:
+                    self._keep_around(lines, number, hit.line - number)
             number += len(lines)
             previous = lines
         start = max(0, len(previous) - TAIL_LINES)
@@ -264,7 +269,7 @@ class _Pass:
                 continue
             raw = lines[row]
             self.result.counts[index] = self.result.counts.get(index, 0) + 1
-            wording = (index, raw[:400].translate(None, _VARIES))
+            wording = _wording(index, raw)
             if not self._room(wording, raw):
                 self._last.setdefault(index, deque(maxlen=LAST_HITS)).append((first + row, raw))
                 continue
@@ -383,6 +388,10 @@ class _Lines:
         if self._all is None:
             self._all = self._chunk.split(b"\n")[: self._count]
         return self._all
+
+
+def _wording(signature: int, raw: bytes) -> tuple[int, bytes]:
+    return signature, raw[:400].translate(None, _VARIES)
 
 
 def _bounded(raw: bytes) -> bytes:
