@@ -94,7 +94,12 @@ _LOSS = re.compile(
     re.IGNORECASE,
 )
 # Where no loss of the whole is printed, the first that is printed stands for it.
-_SOME_LOSS = re.compile(rb"loss(?:_?avg)?" + _LOSS_VALUE, re.IGNORECASE)
+# Losses of a part or of held-out data go their own ways: they do not.
+_SOME_LOSS = re.compile(
+    rb"(?<!pg_)(?<!vf_)(?<!kl_)(?<!aux_)(?<!val_)(?<!eval_)(?<!test_)(?<!policy_)(?<!value_)(?<!entropy_)"
+    rb"(?<!balancing_)(?<!critic/)loss(?:_?avg)?" + _LOSS_VALUE,
+    re.IGNORECASE,
+)
 _TIME = re.compile(
     rb"(?:elapsed time per iteration|iteration_time|train_step_timing|step[_ ]time|"
     rb"iter(?:ation)?[ _]time|time per (?:step|iteration)|batch[_ ]time|avg_batch_cost|Batch \(t\))"

@@ -13,7 +13,7 @@ from rerail.domain.evidence import LogLine
 from rerail.knowledge_base.causality.case import Case
 from rerail.knowledge_base.causality.joins import Joins
 
-SIGNALS = {"killed": 9, "segmentation fault": 11, "aborted": 6, "bus error": 7, "terminated": 15,
+SIGNALS = {"killed": 9, "out of memory": 9, "segmentation fault": 11, "aborted": 6, "bus error": 7, "terminated": 15,
            "illegal instruction": 4, "floating point exception": 8, "floating-point exception": 8,
            "trace/breakpoint trap": 5, "hangup": 1, "interrupt": 2}  # fmt: skip
 _AGENT = re.compile(

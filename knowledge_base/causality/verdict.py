@@ -155,6 +155,9 @@ def _initiating(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
     place = locate(case, verdict.selection, verdict.joins, verdict.exits, winner)
     verdict.pci, verdict.gpu = place.pci, place.gpu
     verdict.ranks = [place.rank] if place.rank is not None else []
+    found = verdict.collectives
+    if not verdict.ranks and winner.leaf == "rank_divergence" and found is not None:
+        verdict.ranks = found.suspects[:16]
     verdict.nodes = [place.node] if place.node is not None else []
     return True
 
