@@ -103,7 +103,9 @@ _SOME_LOSS = re.compile(
 _TIME = re.compile(
     rb"(?:elapsed time per iteration|iteration_time|train_step_timing|step[_ ]time|"
     rb"iter(?:ation)?[ _]time|time per (?:step|iteration)|batch[_ ]time|avg_batch_cost|Batch \(t\))"
-    rb"['\"]?\s*(?:in |\()?(?P<unit>ms|s)?\)?\s*[:=]?\s*(?P<value>" + _NUMBER + rb")\s*(?P<after>ms|s)?",
+    rb"['\"]?\s*(?:in |\()?(?P<unit>ms|s)?\)?\s*[:=]?\s*(?P<value>"
+    + _NUMBER
+    + rb")\s*(?P<after>ms|s)?",
     re.IGNORECASE,
 )
 _SEC_STEP = re.compile(rb"(?P<value>[\d.]+) ?(?:sec/step|s/step|s/it\b)")
