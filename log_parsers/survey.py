@@ -39,7 +39,6 @@ _LABEL = re.compile(
     rb"^\s*(?:\[?(?:rank|default|Rank )?\d{1,6}\]?:|\[\d+,\d+\]<|\([A-Za-z_]\w*[^)]{0,60}pid=\d+|[a-z][\w.-]*\d[\w.-]*:)"
 )
 _VARIES = b"0123456789abcdef"  # deleted, lines of one wording are equal; see skeletons
-_DIGITS = re.compile(rb"\d+")
 
 
 @dataclass(slots=True)

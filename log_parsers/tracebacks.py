@@ -103,7 +103,7 @@ def traceback_above(
             before = _previous(above, get)
             match = _THREAD.search(before.message) if before else None
             thread = match["thread"] if match else None
-            chained = chained or (before is not None and _is_chain(before, get))
+            chained = chained or (before is not None and _CHAIN.search(before.message) is not None)
             break
         if len(collected) >= most:
             break
@@ -122,7 +122,3 @@ def _previous(line: LogLine, get: Callable[[int], LogLine | None]) -> LogLine | 
         if above is not None and above.label == line.label and above.message.strip():
             return above
     return None
-
-
-def _is_chain(line: LogLine, get: Callable[[int], LogLine | None]) -> bool:
-    return _CHAIN.search(line.message) is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from rerail.domain.evidence import LogLine, Observation, Role, Stream
+from rerail.domain.evidence import LogLine, Observation, Role
 from rerail.log_parsers.clocks import clock_offsets
 from rerail.log_parsers.metrics import StepRow
 from rerail.log_parsers.sources import Problem
@@ -71,12 +71,3 @@ class Case:
     def rows(self) -> list[tuple[LogView, StepRow]]:
         """Return all step rows with their view."""
         return [(view, row) for view in self.views for row in view.survey.steps]
-
-    def training_lines(self) -> int:
-        """Return how many kept lines the training program itself wrote."""
-        count = 0
-        for view in self.views:
-            if view.origin.stream in (Stream.KERNEL, Stream.SCHEDULER):
-                continue
-            count += len(view.numbers)
-        return count

@@ -19,7 +19,6 @@ _WORK = re.compile(
     r"WorkNCCL\((?:SeqNum=(?P<seq>\d+), )?OpType=(?P<op>\w+)(?:, NumelIn=(?P<nin>\d+), NumelOut=(?P<nout>\d+))?"
     r"[^)]*?Timeout\(ms\)=(?P<timeout>\d+)\)"
 )
-_RAN = re.compile(r"ran for (?P<ran>\d+) milliseconds")
 _PG = re.compile(r"\[PG (?:ID )?(?P<pg>\d+)(?: PG GUID [^\]]*?)? Rank (?P<local>\d+)\]")
 _STATUS = re.compile(
     r"[Ll]ast enqueued (?:NCCL )?work: (?P<enqueued>-?\d+), last completed (?:NCCL )?work: (?P<completed>-?\d+)"

@@ -36,8 +36,6 @@ _BLOCK_HOST = re.compile(r"^\s*host\s*: (?P<host>\S+)")
 _BASH = re.compile(
     r"line \d+: +(?P<pid>\d+) (?P<word>Killed|Aborted|Segmentation fault|Bus error|Terminated)\b"
 )
-_SIGNALLED = re.compile(r"Signal (?P<signal>\d+) \(SIG[A-Z]+\) received by PID (?P<pid>\d+)")
-_K8S = re.compile(r"[Ee]xit ?[Cc]ode:? +(?P<code>\d+)\b")
 
 
 @dataclass(frozen=True, slots=True)
