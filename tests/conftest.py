@@ -1,4 +1,4 @@
-"""What all tests share: a cache folder of their own, and a job folder made from texts.
+"""What all tests share: cache and data folders of their own, and a job folder made from texts.
 
 The cache of compiled rules lies in pytest's own cache folder, for the tests and for every process
 they start, so that no test reads or writes the user's own, and only the first run compiles them.
@@ -6,7 +6,10 @@ they start, so that no test reads or writes the user's own, and only the first r
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,6 +26,9 @@ settings.register_profile("rerail", deadline=None)
 settings.load_profile("rerail")
 
 os.environ["RERAIL_CACHE_DIR"] = str(Path(__file__).parents[1] / ".pytest_cache" / "rerail")
+# Each test process has a store of its own; nothing is written to the user's.
+os.environ["RERAIL_DATA_DIR"] = tempfile.mkdtemp(prefix="rerail-test-data-")
+atexit.register(shutil.rmtree, os.environ["RERAIL_DATA_DIR"], ignore_errors=True)
 
 
 Texts = str | bytes | dict[str, str | bytes]

@@ -4,6 +4,8 @@
     |- UsageError        the command line or a file name given on it
     |- EvidenceError     a log, dump or series is missing, unreadable or empty
     |- RuleError         a rule or catalogue file is not valid
+    |- StoreError        the incident store cannot be opened, read or written
+    |- ModelError        a language model's endpoint is absent, failing or not usable
     `- ConfigError       a setting has a wrong name or value
 
 Each error says what failed on which subject, and a hint names the next command to try. An error
@@ -44,6 +46,18 @@ class RuleError(RerailError):
     """A rule or catalogue file is not valid."""
 
     exit_code = 2
+
+
+class StoreError(RerailError):
+    """The incident store cannot be opened, read or written."""
+
+    exit_code = 74
+
+
+class ModelError(RerailError):
+    """A language model's endpoint is absent, failing or not usable."""
+
+    exit_code = 69
 
 
 class ConfigError(RerailError):

@@ -33,6 +33,12 @@ class Settings(BaseSettings):
     """Processes that read logs; 0 takes one per CPU core."""
     rules_dir: Path | None = None
     """A folder of further rule files of this site."""
+    data_dir: Path = Path("~/.local/share/rerail")
+    """The folder of incidents and everything else that must not be lost."""
+    store_url: str = ""
+    """postgresql://user@host/database; empty keeps the store as SQLite in the data folder."""
+    cluster: str = "local"
+    """The name of this cluster in incidents; job ids are unique within it."""
 
 
 @lru_cache(maxsize=1)

@@ -1,0 +1,1 @@
+"""One file a migration, numbered; a released file never changes."""

@@ -1,0 +1,112 @@
+"""A training job as schedulers and launchers see it: which run, which attempt, on which nodes."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+DEFAULT_CLUSTER = "local"
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class JobRef(_Record):
+    """One attempt of one job. `attempt` counts starts from 0, as Slurm's restart count does."""
+
+    cluster: str = DEFAULT_CLUSTER
+    job: str
+    attempt: Annotated[int, Field(ge=0)] = 0
+    name: str | None = None
+    user: str | None = None
+
+    @property
+    def key(self) -> str:
+        """The idempotency key: two events with the same key are one event."""
+        return f"{self.cluster}/{self.job}/{self.attempt}"
+
+
+class NodeShare(_Record):
+    """What a job holds on one node: its GPUs by local index and the global ranks that run there."""
+
+    node: str
+    gpus: tuple[int, ...] = ()
+    ranks: tuple[int, ...] = ()
+
+
+class Allocation(_Record):
+    """The nodes of a job, as the scheduler reports them; the only nodes an action may touch."""
+
+    nodes: tuple[NodeShare, ...] = ()
+    world_size: int | None = None
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the nodes."""
+        return tuple(share.node for share in self.nodes)
+
+    def node_of(self, rank: int) -> str | None:
+        """Return the node a global rank runs on, or None when that is not known."""
+        return next((share.node for share in self.nodes if rank in share.ranks), None)
+
+
+class Topology(_Record):
+    """Sizes of the parallel groups; ranks are laid out with `tensor` fastest (Megatron-LM's order).
+
+    Megatron-LM, parallel_state.py: order "tp-cp-ep-dp-pp"; expert groups lie inside data groups.
+    """
+
+    tensor: Annotated[int, Field(ge=1)] = 1
+    context: Annotated[int, Field(ge=1)] = 1
+    data: Annotated[int, Field(ge=1)] = 1
+    pipeline: Annotated[int, Field(ge=1)] = 1
+    expert: Annotated[int, Field(ge=1)] = 1
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks of the job."""
+        return self.tensor * self.context * self.data * self.pipeline
+
+    def coordinates(self, rank: int) -> dict[str, int]:
+        """Return the place of a rank in each group.
+
+        Raises:
+            ValueError: for a rank outside the job.
+        """
+        if not 0 <= rank < self.world_size:
+            raise ValueError(f"rank {rank} is not one of {self.world_size}")
+        rest, tensor = divmod(rank, self.tensor)
+        rest, context = divmod(rest, self.context)
+        pipeline, data = divmod(rest, self.data)
+        return {
+            "tensor": tensor,
+            "context": context,
+            "data": data,
+            "pipeline": pipeline,
+            "expert": data % self.expert,
+        }
+
+
+class JobEvent(_Record):
+    """A job ended or was reported as failed: the one form of every hook, poll and webhook.
+
+    `time` is ISO 8601 in UTC. `state` is the scheduler's own word (FAILED, NODE_FAIL, TIMEOUT, ...).
+    """
+
+    schema_version: Literal[1] = 1
+    job: JobRef
+    source: str
+    state: str
+    time: str
+    exit_code: int | None = None
+    signal: int | None = None
+    logs: tuple[str, ...] = ()
+    allocation: Allocation = Allocation()
+    topology: Topology | None = None
+    extra: dict[str, Any] = {}
+
+    @property
+    def key(self) -> str:
+        """The idempotency key of the job attempt."""
+        return self.job.key
