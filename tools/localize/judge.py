@@ -1,0 +1,209 @@
+"""Name the slow rank, node or link of a job and price it, or say why that cannot be done.
+
+Method: detectors.md 3.2. A slow device shows in the rank's own compute time and makes its peers
+wait; a slow link lengthens even the shortest duration of its collectives. Without compute times
+the last to arrive is the suspect: it waits least. Faults inside a tensor-parallel group echo in
+its collectives, so a link finding in a group with a slow member is not reported twice.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rerail.domain.series import FloatArray, IntArray
+from rerail.tools.localize.compare import Comparison, compare
+from rerail.tools.localize.findings import Finding, Localization, LocalizeOutcome
+from rerail.tools.localize.observations import GroupTimes, JobTimes
+
+COMPUTE_EFFECT = 0.02
+LINK_EFFECT = 0.1
+NODE_SHARE = 0.75
+_LEAST_WAITS = 0.5
+_LATE_SHARE = 0.02
+_INNER_FIRST = ("tp", "cp", "ep", "pp", "dp", "world", "other")
+_WORDS = {
+    "tp": "tensor-parallel group", "pp": "pipeline link", "dp": "data-parallel group",
+    "ep": "expert-parallel group", "cp": "context-parallel group", "world": "world group",
+    "other": "process group",
+}  # fmt: skip
+
+
+def localize(job: JobTimes, *, slower_than_before: bool = False) -> Localization:
+    """Judge one window of a job.
+
+    `slower_than_before` says that a slow phase is known, so that finding nothing is
+    "unexplained" and not "healthy".
+    """
+    findings: list[Finding] = []
+    missing: list[str] = []
+    split = False
+    hot: IntArray = np.zeros(0, dtype=np.int64)
+    if job.self_s is not None:
+        typical = np.median(job.self_s, axis=0)
+        seen = compare(typical, job.role, COMPUTE_EFFECT)
+        hot = np.flatnonzero(seen.slow)
+        findings += _ranks(job, typical, seen, hot)
+        split |= _report_split(seen, "compute time", missing, job.role_known)
+    else:
+        found, hot = _late(job)
+        findings += found
+        missing.append(
+            "no compute time per rank; suspects are those that arrive last in collectives"
+        )
+    for group in job.groups:
+        if not np.isfinite(group.transfer_s).any():
+            continue
+        found, divided = _links(job, group, hot, missing)
+        findings += found
+        split |= divided
+    findings.sort(key=lambda one: -one.lost_per_step_s)
+    if findings:
+        outcome = LocalizeOutcome.LOCALIZED
+    elif split:
+        outcome = LocalizeOutcome.NO_REFERENCE
+    else:
+        outcome = LocalizeOutcome.UNEXPLAINED if slower_than_before else LocalizeOutcome.HEALTHY
+    return Localization(job.name, outcome, findings, missing)
+
+
+def _report_split(seen: Comparison, what: str, missing: list[str], known: bool) -> bool:
+    if seen.split:
+        who = f"{len(seen.split)} roles" if len(seen.split) > 1 else f"role {seen.split[0]}"
+        more = "" if known else "; the roles of the ranks are unknown, which may be the reason"
+        missing.append(
+            f"{what} of {who} falls into two halves, so neither is a reference: compare with an "
+            f"earlier window or a run on other nodes{more}"
+        )
+    return bool(seen.split)
+
+
+def _nodes(job: JobTimes, ranks: IntArray) -> tuple[str, ...]:
+    if job.node is None:
+        return ()
+    return tuple(sorted({job.node[int(i)] for i in ranks}))
+
+
+def _ranks(job: JobTimes, typical: FloatArray, seen: Comparison, hot: IntArray) -> list[Finding]:
+    """Turn slow ranks into findings: a node where three quarters of its ranks are slow."""
+    out: list[Finding] = []
+    whole: set[int] = set()
+    for together in _hot_sets(job, hot):
+        whole.update(int(i) for i in together)
+        out.append(_rank_finding(job, typical, seen, together, "node"))
+    for i in hot:
+        if int(i) not in whole:
+            out.append(_rank_finding(job, typical, seen, np.array([i]), "gpu"))
+    return out
+
+
+def _hot_sets(job: JobTimes, hot: IntArray) -> list[IntArray]:
+    """Return the slow members of nodes, or else of tensor-parallel groups, that are mostly slow."""
+    flag = np.zeros(len(job.ranks), dtype=bool)
+    flag[hot] = True
+    node = job.node_index()
+    if node is not None:
+        count = np.bincount(node)
+        share = np.bincount(node, weights=flag) / count
+        chosen = np.flatnonzero((share >= NODE_SHARE) & (count > 1))
+        return [np.flatnonzero((node == n) & flag) for n in chosen]
+    sets: list[IntArray] = []
+    for group in job.groups:
+        if group.kind == "tp" and group.members.shape[1] > 1:
+            mostly = flag[group.members].mean(axis=1) >= NODE_SHARE
+            sets += [members[flag[members]] for members in group.members[mostly]]
+    return sets
+
+
+def _rank_finding(
+    job: JobTimes, typical: FloatArray, seen: Comparison, who: IntArray, kind: str
+) -> Finding:
+    worst = who[int(np.argmax(seen.z[who]))]
+    extra = float((typical[who] - seen.reference[who]).max())
+    ratio = float(typical[worst] / max(seen.reference[worst], 1e-12))
+    ranks = tuple(sorted(int(r) for r in job.ranks[who]))
+    nodes = _nodes(job, who)
+    named = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks[:8]))}"
+    where = f" on node {', '.join(nodes)}" if nodes else ""
+    return Finding(
+        kind=kind, function="compute", workers=ranks, dimension="beta",
+        reason=(
+            f"{named}{where}: {typical[worst] * 1e3:.4g} ms of own compute a step, "
+            f"{seen.reference[worst] * 1e3:.4g} ms on the ranks with the same work"
+        ),
+        ratio=ratio, lost_per_step_s=extra, lost_s=extra * job.steps, hardware=True,
+        failure_type="slow_gpu", nodes=nodes, z=float(seen.z[worst]),
+    )  # fmt: skip
+
+
+def _late(job: JobTimes) -> tuple[list[Finding], IntArray]:
+    """Name ranks that their peers wait for, the innermost groups first."""
+    out: list[Finding] = []
+    blamed: list[int] = []
+    place = {kind: at for at, kind in enumerate(_INNER_FIRST)}
+    for group in sorted(job.groups, key=lambda one: place.get(one.kind, 9)):
+        if group.late_s is None or group.first_share is None or group.members.shape[1] < 3:
+            continue
+        late = np.median(group.late_s, axis=0)
+        noise = 1.4826 * np.median(np.abs(late - np.median(late)))
+        busy = np.nanmedian(group.transfer_s, axis=0)[:, None]
+        least = np.maximum(_LATE_SHARE * busy, 4 * noise)
+        who = (late >= least) & (group.first_share >= _LEAST_WAITS) & (late > 0)
+        who &= late >= 0.5 * late.max()
+        for g, m in np.argwhere(who):
+            index = int(group.members[g, m])
+            if any(np.isin(group.members[g], blamed)):
+                continue
+            blamed.append(index)
+            rank = int(job.ranks[index])
+            nodes = _nodes(job, np.array([index]))
+            out.append(
+                Finding(
+                    kind="gpu", function="compute", workers=(rank,), dimension="beta",
+                    reason=(
+                        f"rank {rank}{' on node ' + nodes[0] if nodes else ''} is the last to "
+                        f"arrive in {group.first_share[g, m]:.0%} of the collectives of its "
+                        f"{_WORDS[group.kind]}; its peers wait {late[g, m] * 1e3:.3g} ms a step "
+                        f"for it"
+                    ),
+                    ratio=float(1 + late[g, m] / max(float(busy[g, 0]), 1e-12)),
+                    lost_per_step_s=float(late[g, m]), lost_s=float(late[g, m]) * job.steps,
+                    hardware=True, failure_type="fail_slow_unexplained", nodes=nodes,
+                )
+            )  # fmt: skip
+    return out, np.array(blamed, dtype=np.int64)
+
+
+def _links(
+    job: JobTimes, group: GroupTimes, hot: IntArray, missing: list[str]
+) -> tuple[list[Finding], bool]:
+    """Name the groups of one kind whose transfer is slow, but for echoes of slow members."""
+    typical = np.nanmedian(group.transfer_s, axis=0)
+    if len(typical) < 2:
+        return [], False
+    role = group.role if group.role is not None else np.zeros(len(typical), dtype=np.int64)
+    seen = compare(typical, role, LINK_EFFECT)
+    echo = np.asarray(np.isin(group.members, hot).any(axis=1)) & (group.kind == "tp")
+    out = []
+    for g in np.flatnonzero(seen.slow):
+        if echo[g]:
+            continue
+        ranks = tuple(int(r) for r in job.ranks[group.members[g]])
+        extra = float(typical[g] - seen.reference[g])
+        few = group.members.shape[1] == 2
+        who = " and ".join(map(str, ranks)) if few else ", ".join(map(str, ranks[:8]))
+        out.append(
+            Finding(
+                kind=f"{group.kind}_link", function="send, recv" if few else "collective",
+                workers=ranks, dimension="mu",
+                reason=(
+                    f"{_WORDS[group.kind]} of ranks {who}{', ...' if len(ranks) > 8 else ''}: "
+                    f"{typical[g] * 1e3:.4g} ms a step once all are there, "
+                    f"{seen.reference[g] * 1e3:.4g} ms in groups of the same kind"
+                ),
+                ratio=float(typical[g] / max(seen.reference[g], 1e-12)), lost_per_step_s=extra,
+                lost_s=extra * job.steps, hardware=True, failure_type="slow_network",
+                nodes=_nodes(job, group.members[g]), z=float(seen.z[g]),
+            )
+        )  # fmt: skip
+    split = _report_split(seen, f"transfer time of the {_WORDS[group.kind]}s", missing, True)
+    return out, split
