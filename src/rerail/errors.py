@@ -6,6 +6,8 @@
     |- RuleError         a rule or catalogue file is not valid
     |- StoreError        the incident store cannot be opened, read or written
     |- ModelError        a language model's endpoint is absent, failing or not usable
+    |- ClusterError      a scheduler's command failed, timed out or was refused
+    |- RecoveryError     a plan, approval or action is not valid any more
     `- ConfigError       a setting has a wrong name or value
 
 Each error says what failed on which subject, and a hint names the next command to try. An error
@@ -58,6 +60,18 @@ class ModelError(RerailError):
     """A language model's endpoint is absent, failing or not usable."""
 
     exit_code = 69
+
+
+class ClusterError(RerailError):
+    """A scheduler's command failed, timed out or was refused; recoverable when it may come back."""
+
+    exit_code = 75
+
+
+class RecoveryError(RerailError):
+    """A plan, approval or action is not valid any more, or was never."""
+
+    exit_code = 2
 
 
 class ConfigError(RerailError):

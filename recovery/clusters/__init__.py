@@ -1,0 +1,1 @@
+"""The only code that changes a cluster, one adapter per scheduler."""

@@ -1,0 +1,180 @@
+"""Carries out recovery on Slurm through scontrol and scancel; the writer's identity, never the reader's.
+
+Every command is built here from checked names: no text of a log or of a job reaches an argument
+except through the plan's own reason, which is reduced to plain words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from rerail.domain.job import JobRef
+from rerail.domain.plan import ActionKind, PlannedAction
+from rerail.errors import ClusterError, RecoveryError
+from rerail.recovery.clusters.writer import Check
+from rerail.tools.clusters.command import run_command
+from rerail.tools.clusters.host_list import is_node_name
+from rerail.tools.clusters.slurm_read import SlurmReader, checked_job
+from rerail.tools.clusters.slurm_records import ENDED_BADLY, RUNNING
+
+REQUEUES = (
+    ActionKind.REQUEUE,
+    ActionKind.REQUEUE_EXCLUDING,
+    ActionKind.RESTART_FROM_CHECKPOINT,
+    ActionKind.SKIP_DATA,
+)
+SIGNALS = frozenset({"USR1", "USR2", "QUIT"})
+
+
+class SlurmWriter:
+    """Slurm's write face. `prefix` is the writer's identity, `("sudo", "-n", "-u", "svc-writer")`."""
+
+    def __init__(
+        self,
+        reader: SlurmReader,
+        *,
+        prefix: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        dump_signal: str = "USR1",
+    ) -> None:
+        self.reader = reader
+        self.prefix = tuple(prefix)
+        self.environment = environment
+        if dump_signal not in SIGNALS:
+            raise RecoveryError(
+                f"dump_signal {dump_signal!r} is not one of {', '.join(sorted(SIGNALS))}",
+                subject="dump_signal",
+                hint="a signal for which the job prints its stacks",
+            )
+        self.dump_signal = dump_signal
+
+    def commands(self, action: PlannedAction, job: JobRef, incident: str) -> list[list[str]]:
+        """Return exactly what `carry_out` would run now.
+
+        Raises:
+            ClusterError: Slurm does not answer; a requeue depends on the job's present state.
+            RecoveryError: The action is not one of Slurm's.
+        """
+        number = checked_job(job.job)
+        if action.kind in (ActionKind.DRAIN, ActionKind.UNDRAIN):
+            return [self._node_update(action, incident)]
+        if action.kind is ActionKind.CANCEL:
+            return [["scancel", number]]
+        if action.kind is ActionKind.COLLECT_DUMPS:
+            return [["scancel", f"--signal={self.dump_signal}", number]]
+        if action.kind in REQUEUES:
+            return self._requeue(action, number)
+        raise RecoveryError(f"{action.kind} is no action on a Slurm cluster", subject=action.kind)
+
+    def _node_update(self, action: PlannedAction, incident: str) -> list[str]:
+        if not is_node_name(action.target):
+            raise RecoveryError(f"{action.target!r} is no node name", subject=action.target)
+        command = ["scontrol", "update", f"NodeName={action.target}"]
+        if action.kind is ActionKind.UNDRAIN:
+            return [*command, "State=RESUME"]
+        why = re.sub(r"[^A-Za-z0-9_. -]", "", str(action.parameters.get("reason", "")))[:60]
+        return [*command, "State=DRAIN", f"Reason=rerail {incident} {why}".rstrip()]
+
+    def _requeue(self, action: PlannedAction, number: str) -> list[list[str]]:
+        excluded = [str(node) for node in action.parameters.get("exclude", [])]
+        wrong = [node for node in excluded if not is_node_name(node)]
+        if wrong:
+            raise RecoveryError(f"{wrong[0]!r} is no node name", subject=wrong[0])
+        update = ["scontrol", "update", f"JobId={number}"]
+        exclusion = [[*update, f"ExcNodeList={','.join(excluded)}"]] if excluded else []
+        state = self.reader.attempts(number)[-1].state
+        # Slurm makes a requeued job wait two minutes unless it is told to start now.
+        start = [*update, "StartTime=now"]
+        if state in ("PENDING", "COMPLETING", "REQUEUED"):
+            return [*exclusion, start]
+        if not excluded:
+            return [["scontrol", "requeue", number], start]
+        # Held first, so that it cannot start on the excluded node in between.
+        return [
+            ["scontrol", "requeuehold", number],
+            *exclusion,
+            ["scontrol", "release", number],
+            start,
+        ]
+
+    def preconditions(self, action: PlannedAction, job: JobRef) -> str:
+        """Return which precondition does not hold (any more), or an empty string."""
+        if action.kind in (ActionKind.DRAIN, ActionKind.UNDRAIN):
+            nodes = self.reader.nodes([action.target])
+            if not nodes:
+                return f"Slurm has no node {action.target}"
+            if action.kind is ActionKind.UNDRAIN:
+                return "" if nodes[0].drained or nodes[0].lost else "the node is not drained"
+            if nodes[0].drained:
+                return f"{action.target} is drained already: {nodes[0].reason or 'no reason given'}"
+            allocated = {name for one in self.reader.attempts(job.job) for name in one.nodes}
+            return "" if action.target in allocated else f"{action.target} was never the job's"
+        last = self.reader.attempts(job.job)[-1]
+        if action.kind is ActionKind.COLLECT_DUMPS:
+            return "" if last.state in RUNNING else f"the job is {last.state.lower()}, not running"
+        if action.kind in REQUEUES:
+            if last.attempt > job.attempt and last.state != "PENDING":
+                return f"attempt {last.attempt} has started already ({last.state.lower()})"
+            if last.state in ("COMPLETED", "CANCELLED"):
+                return f"the job is {last.state.lower()}"
+        return ""
+
+    def carry_out(self, action: PlannedAction, job: JobRef, incident: str) -> None:
+        """Run the commands in their order; the first failure ends it.
+
+        Raises:
+            ClusterError: recoverable where the controller was away.
+        """
+        for command in self.commands(action, job, incident):
+            last = command[-1]
+            try:
+                run_command((*self.prefix, *command), environment=self.environment)
+            except ClusterError as error:
+                # Between requeue and the start the job may have become eligible by itself.
+                if last == "StartTime=now" and not error.recoverable:
+                    continue
+                raise
+
+    def effect(self, action: PlannedAction, job: JobRef) -> Check:
+        """Say whether the action has taken effect, is under way, or never happened."""
+        if action.kind is ActionKind.DRAIN:
+            nodes = self.reader.nodes([action.target])
+            return Check.DONE if nodes and nodes[0].drained else Check.ABSENT
+        if action.kind is ActionKind.UNDRAIN:
+            nodes = self.reader.nodes([action.target])
+            return Check.DONE if nodes and not nodes[0].drained else Check.ABSENT
+        last = self.reader.attempts(job.job)[-1]
+        if action.kind is ActionKind.CANCEL:
+            return Check.DONE if last.state == "CANCELLED" else Check.ABSENT
+        if action.kind is ActionKind.COLLECT_DUMPS:
+            return Check.DONE  # a signal leaves no trace; sending it once more does no harm
+        return Check.DONE if self._requeued(action, job) else Check.ABSENT
+
+    def _requeued(self, action: PlannedAction, job: JobRef) -> bool:
+        last = self.reader.attempts(job.job)[-1]
+        if last.attempt <= job.attempt:
+            return False
+        if not action.parameters.get("exclude") or last.state != "PENDING":
+            return True
+        shown = run_command(
+            ("squeue", "-h", "-t", "all", "-j", checked_job(job.job), "-o", "%x|%r"),
+            environment=self.reader.environment,
+        )
+        excluded, _, reason = shown.strip().partition("|")
+        wanted = {str(node) for node in action.parameters["exclude"]}
+        from rerail.tools.clusters.host_list import expand
+
+        return wanted <= set(expand(excluded)) and "Held" not in reason
+
+    def running_elsewhere(self, action: PlannedAction, job: JobRef) -> Check:
+        """Say whether a later attempt runs, and not on an excluded node."""
+        last = self.reader.attempts(job.job)[-1]
+        if last.attempt <= job.attempt:
+            return Check.ABSENT
+        if last.state in ENDED_BADLY:
+            return Check.ABSENT
+        excluded = {str(node) for node in action.parameters.get("exclude", [])}
+        if last.state in ("RUNNING", "COMPLETED") and not excluded & set(last.nodes):
+            return Check.DONE
+        return Check.PENDING

@@ -1,0 +1,391 @@
+"""From a typed diagnosis, history and site policy to a plan: a pure, total function.
+
+It reads no clock, file or cluster and never raises on valid input. Whatever is unknown, missing or
+contradictory makes it refuse and say why. Log text reaches it only as a diagnosis; targets come
+from the scheduler's allocation, and hardware actions need an observation from a source that the job
+cannot write.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from rerail.domain.diagnosis import Action, Diagnosis, Outcome, Status
+from rerail.domain.job import JobRef
+from rerail.domain.plan import ActionKind, Mode, PlannedAction, RecoveryPlan, Risk
+from rerail.recovery.site_policy import PolicyRule, SitePolicy
+
+STRENGTH = {Status.UNKNOWN: 0, Status.HYPOTHESIS: 1, Status.SUPPORTED: 2, Status.ESTABLISHED: 3}
+# States in which the scheduler itself says why the attempt ended.
+SCHEDULER_ENDED = frozenset({"TIMEOUT", "PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "DEADLINE"})
+# COMPLETED is success, CANCELLED somebody's wish: neither is restarted.
+ENDED_WELL = frozenset({"COMPLETED", "CANCELLED"})
+OWNER_MUST_ACT = {
+    Action.FIX_CODE: "the same code and input would fail again",
+    Action.FIX_CONFIG: "the configuration has to change first",
+    Action.FIX_DATA: "the data has to change first",
+    Action.REDUCE_MEMORY: "the job needs less memory, or more of it, first",
+    Action.FREE_SPACE: "space has to be freed first",
+    Action.UPGRADE: "a library has to change first",
+}
+NOTHING_TO_DO = (Action.NONE, Action.RESULTS_COMPLETE, Action.USER_STOP)
+
+
+class _Fact(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Attested(_Fact):
+    """One observation from a source that the job cannot write."""
+
+    source: Literal["kernel", "scheduler", "dcgm"]
+    node: str
+    what: str
+
+
+class CheckpointFact(_Fact):
+    """One checkpoint on disk. `intact` is None where it could not be checked."""
+
+    path: str
+    step: int
+    intact: bool | None = None
+
+
+class History(_Fact):
+    """What happened before, as the store knows it."""
+
+    restarts: int = 0
+    restarts_without_progress: int = 0
+    plans_for_incident: int = 0
+    nodes_drained_last_hour: tuple[str, ...] = ()
+    nodes_same_finding: int = 0
+    actions_in_window: int = 0
+    breaker_open: bool = False
+
+
+class Situation(_Fact):
+    """Everything that a decision may rest on.
+
+    `nodes` is the allocation of the failed attempt as the scheduler reports it, `state` the
+    scheduler's word for its end. `died_by_signal` is accounting's word, not the job's.
+    `trained_until` is the last step seen, `bad_from` and `bad_to` the first and last batch that
+    can hold the poison (inclusive).
+    """
+
+    incident: str
+    job: JobRef
+    state: str
+    nodes: tuple[str, ...] = ()
+    cluster_nodes: int = 0
+    diagnosis: Diagnosis
+    attested: tuple[Attested, ...] = ()
+    died_by_signal: bool = False
+    stalled: bool = False
+    checkpoints: tuple[CheckpointFact, ...] = ()
+    bad_from: int | None = None
+    bad_to: int | None = None
+    history: History = History()
+    now: float
+
+
+@dataclass
+class _Draft:
+    """Actions and refusals while they are being collected."""
+
+    situation: Situation
+    policy: SitePolicy
+    rule: PolicyRule
+    actions: list[PlannedAction] = field(default_factory=list)
+    refusals: list[str] = field(default_factory=list)
+
+    def refuse(self, why: str) -> None:
+        self.refusals.append(why)
+
+    def add(
+        self,
+        kind: ActionKind,
+        because: str,
+        *,
+        target: str = "",
+        risk: Risk = Risk.NONE,
+        established: bool = False,
+        undo: ActionKind | None = None,
+        preconditions: tuple[str, ...] = (),
+        verify: str = "",
+        parameters: dict[str, Any] | None = None,
+        leaves_nothing: bool = False,
+    ) -> None:
+        reversible = risk is Risk.NONE or undo is not None or leaves_nothing
+        automatic = risk is Risk.NONE or (
+            self.rule.mode is Mode.AUTO_LOW and risk is Risk.LOW and reversible and established
+        )
+        self.actions.append(
+            PlannedAction(
+                step=len(self.actions) + 1,
+                kind=kind,
+                target=target,
+                parameters=parameters or {},
+                risk=risk,
+                reversible=reversible,
+                preconditions=preconditions,
+                because=because,
+                evidence=tuple(one.id for one in self.situation.diagnosis.evidence[:6]),
+                needs_approval=not automatic,
+                undo=undo,
+                verify=verify,
+            )
+        )
+
+
+def decide(situation: Situation, policy: SitePolicy) -> RecoveryPlan:
+    """Return the plan for one incident. Pure and total.
+
+    The plan's id is a digest of the incident and of the number of plans made for it before.
+    """
+    diagnosis = situation.diagnosis
+    action = diagnosis.recovery.action
+    if situation.stalled and action in NOTHING_TO_DO:
+        # A job that hangs has not failed yet; the stall was measured by the watcher.
+        action = Action.RESTART_AS_IS
+    if situation.state in SCHEDULER_ENDED and action is Action.NONE:
+        action = Action.REQUEUE
+    rule = policy.rule_for(action, diagnosis.failure_type, situation.state)
+    draft = _Draft(situation, policy, rule)
+    if reason := _may_not_act(situation, policy, action):
+        draft.refuse(reason)
+        if not _is_quiet(situation, action):
+            draft.add(ActionKind.NOTIFY, reason, parameters={"urgent": True})
+    elif action in OWNER_MUST_ACT:
+        draft.refuse(f"not restarted: {OWNER_MUST_ACT[action]}")
+        draft.add(ActionKind.NOTIFY, diagnosis.summary, parameters={"to": "owner"})
+    elif action is Action.PAGE_HUMAN:
+        draft.refuse("the verdict asks for a person")
+        draft.add(ActionKind.NOTIFY, diagnosis.summary, parameters={"urgent": True})
+    else:
+        _recover(draft, action)
+        draft.add(ActionKind.NOTIFY, diagnosis.summary, parameters={"to": "owner"})
+    seed = f"{situation.incident}\0{situation.job.key}\0{situation.history.plans_for_incident}"
+    return RecoveryPlan(
+        id="P-" + hashlib.sha256(seed.encode()).hexdigest()[:8],
+        incident=situation.incident,
+        job=situation.job,
+        rule=rule.id,
+        mode=rule.mode,
+        made_at=situation.now,
+        expires_at=situation.now + policy.approvals.expires_s,
+        actions=tuple(draft.actions),
+        refusals=tuple(draft.refusals),
+    )
+
+
+def _is_quiet(situation: Situation, action: Action) -> bool:
+    return situation.state in ENDED_WELL and action in NOTHING_TO_DO
+
+
+def _may_not_act(situation: Situation, policy: SitePolicy, action: Action) -> str:
+    """Return why nothing but telling people may be done, or an empty string."""
+    diagnosis, history = situation.diagnosis, situation.history
+    if history.breaker_open:
+        return "the breaker is open: nothing is done until a person closes it"
+    if history.plans_for_incident >= policy.budgets.plans_per_incident:
+        return f"{history.plans_for_incident} plans were made for this incident already"
+    if situation.state in ENDED_WELL:
+        return f"nothing to recover: the scheduler says {situation.state}"
+    if situation.stalled or situation.state in SCHEDULER_ENDED:
+        # The scheduler or the watcher itself knows that the attempt is over or stuck.
+        return "nothing to recover" if action in NOTHING_TO_DO else ""
+    if diagnosis.outcome is Outcome.NO_FAILURE or action in NOTHING_TO_DO:
+        return f"the scheduler says {situation.state}, the logs show no failure to recover from"
+    if diagnosis.outcome is not Outcome.FAILURE:
+        return "the evidence is inconclusive"
+    if STRENGTH[diagnosis.status] < STRENGTH[Status.SUPPORTED]:
+        return f"the cause is only {diagnosis.status}: too weak to act on"
+    return ""
+
+
+def _established(draft: _Draft) -> bool:
+    """Return whether the ground for acting on the job itself is firm enough for `auto-low`."""
+    situation = draft.situation
+    if situation.diagnosis.model is not None and situation.diagnosis.model.get("changed_verdict"):
+        return False
+    if situation.state in SCHEDULER_ENDED or situation.stalled:
+        return True
+    if situation.died_by_signal and situation.diagnosis.status is Status.SUPPORTED:
+        return True  # the logs' word and accounting's word agree
+    return STRENGTH[situation.diagnosis.status] >= STRENGTH[draft.rule.auto_from] >= 2
+
+
+def _recover(draft: _Draft, action: Action) -> None:
+    situation = draft.situation
+    if situation.stalled:
+        draft.add(
+            ActionKind.COLLECT_DUMPS,
+            "the job made no progress; its stacks say where it hangs",
+            target=situation.job.job,
+            risk=Risk.LOW,
+            established=True,
+            leaves_nothing=True,
+            preconditions=("the job is running", "no progress since"),
+            verify="dumps lie in the job's output",
+        )
+    drained: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
+    if action is Action.DRAIN_NODE or situation.state == "NODE_FAIL":
+        drained = _drain(draft)
+        excluded = drained
+        if not drained and situation.state != "NODE_FAIL":
+            _propose_tests(draft)
+            return
+    elif action is Action.EXCLUDE_NODE:
+        excluded = _in_allocation(draft, situation.diagnosis.recovery.targets.nodes)
+        if not excluded:
+            draft.refuse("no suspect node lies in the job's allocation; nothing to exclude")
+    elif action is Action.HEALTH_TESTS:
+        _propose_tests(draft)
+        return
+    if reason := _no_restart(situation, draft.policy):
+        draft.refuse(reason)
+        return
+    if action in (Action.ROLL_BACK, Action.ROLL_BACK_SKIP):
+        _roll_back(draft, skip=action is Action.ROLL_BACK_SKIP)
+        return
+    _requeue(draft, excluded)
+
+
+def _no_restart(situation: Situation, policy: SitePolicy) -> str:
+    """Return why the job is not restarted once more, or an empty string."""
+    history, budgets = situation.history, policy.budgets
+    if history.restarts_without_progress >= budgets.restarts_without_progress:
+        return f"restarted {history.restarts_without_progress} times without progress"
+    if history.restarts >= budgets.restarts_per_job:
+        return f"restarted {history.restarts} times; the limit of the policy is reached"
+    return ""
+
+
+def _in_allocation(draft: _Draft, nodes: list[str] | tuple[str, ...]) -> tuple[str, ...]:
+    """Return the nodes that belong to the job; refuse the others aloud."""
+    own = set(draft.situation.nodes)
+    for node in nodes:
+        if node not in own:
+            draft.refuse(f"{node} is not in the job's allocation: the log may name any node")
+    return tuple(dict.fromkeys(node for node in nodes if node in own))
+
+
+def _drain(draft: _Draft) -> tuple[str, ...]:
+    """Add drain actions for proven nodes; return the nodes that will be drained."""
+    situation, policy = draft.situation, draft.policy
+    named = list(situation.diagnosis.recovery.targets.nodes or situation.diagnosis.suspects.nodes)
+    proven = {fact.node: fact for fact in situation.attested}
+    if situation.state == "NODE_FAIL":
+        # The scheduler names the nodes that it lost, whether or not a log does.
+        named += [fact.node for fact in situation.attested if fact.source == "scheduler"]
+    if not named:
+        draft.refuse("no node is named: nothing to drain")
+        return ()
+    allowed = policy.budgets.nodes_allowed(situation.cluster_nodes)
+    already = set(situation.history.nodes_drained_last_hour)
+    drained: list[str] = []
+    for node in _in_allocation(draft, tuple(dict.fromkeys(named))):
+        if node not in proven:
+            draft.refuse(
+                f"{node} is not drained: only text that the job can write accuses it; "
+                "neither kernel log, scheduler nor DCGM does"
+            )
+        elif len(already | {node}) > allowed:
+            draft.refuse(f"{node} is not drained: {allowed} nodes in an hour is the budget")
+        elif situation.history.nodes_same_finding >= policy.breaker.nodes_same_finding:
+            draft.refuse(f"{node} is not drained: too many nodes show the same finding at once")
+        else:
+            already.add(node)
+            drained.append(node)
+            fact = proven[node]
+            draft.add(
+                ActionKind.DRAIN,
+                f"{fact.source}: {fact.what}",
+                target=node,
+                risk=Risk.LOW,
+                established=fact.source == "scheduler"
+                or situation.diagnosis.status is Status.ESTABLISHED,
+                undo=ActionKind.UNDRAIN,
+                preconditions=("the node is in the job's allocation", "it is not drained yet"),
+                verify="the scheduler shows the node as drained",
+                parameters={"reason": situation.diagnosis.failure_type or situation.state.lower()},
+            )
+    if drained:
+        draft.add(
+            ActionKind.TICKET,
+            "hardware to be looked at before the node returns",
+            parameters={"nodes": drained},
+        )
+    return tuple(drained)
+
+
+def _propose_tests(draft: _Draft) -> None:
+    situation = draft.situation
+    nodes = _in_allocation(draft, tuple(situation.diagnosis.suspects.nodes)) or situation.nodes
+    if not nodes:
+        draft.refuse("the scheduler reports no nodes of this job: nothing to test")
+        return
+    draft.add(
+        ActionKind.HEALTH_TESTS,
+        "the logs alone do not prove which node is bad",
+        target=situation.job.job,
+        risk=Risk.MEDIUM,
+        preconditions=("the nodes run no job",),
+        verify="a report names the faulty nodes, or none",
+        parameters={"nodes": list(nodes)},
+    )
+
+
+def _requeue(draft: _Draft, excluded: tuple[str, ...]) -> None:
+    kind = ActionKind.REQUEUE_EXCLUDING if excluded else ActionKind.REQUEUE
+    elsewhere = f" without {', '.join(excluded)}" if excluded else ""
+    draft.add(
+        kind,
+        f"the job continues from its last checkpoint{elsewhere}",
+        target=draft.situation.job.job,
+        risk=Risk.LOW,
+        established=_established(draft),
+        undo=ActionKind.CANCEL,
+        preconditions=("no later attempt has started",),
+        verify="a later attempt runs and makes progress",
+        parameters={"exclude": list(excluded)} if excluded else {},
+    )
+
+
+def _roll_back(draft: _Draft, *, skip: bool) -> None:
+    situation = draft.situation
+    first, last = situation.bad_from, situation.bad_to
+    if skip and (first is None or last is None or last < first):
+        draft.refuse("not rolled back: which batches were bad is not known")
+        return
+    usable = [one for one in situation.checkpoints if one.intact is not False]
+    if skip and first is not None:
+        # Step n is trained on batch n; the checkpoint of step n - 1 has not seen batch n.
+        usable = [one for one in usable if one.step < first]
+    if not usable:
+        draft.refuse("not rolled back: there is no intact checkpoint from before the failure")
+        return
+    chosen = max(usable, key=lambda one: (one.step, one.path))
+    broken = [one for one in situation.checkpoints if one.intact is False]
+    parameters: dict[str, Any] = {"checkpoint": chosen.path, "step": chosen.step}
+    if skip:
+        parameters["skip_batches"] = [first, last]
+    why = f"checkpoint of step {chosen.step} is the newest usable one"
+    if broken:
+        why += f"; step {max(one.step for one in broken)} is damaged"
+    draft.add(
+        ActionKind.SKIP_DATA if skip else ActionKind.RESTART_FROM_CHECKPOINT,
+        why,
+        target=situation.job.job,
+        risk=Risk.LOW,
+        established=_established(draft) and chosen.intact is True,
+        undo=ActionKind.CANCEL,
+        preconditions=("no later attempt has started", "the checkpoint is still intact"),
+        verify="a later attempt resumes from that step and passes the failure",
+        parameters=parameters,
+    )

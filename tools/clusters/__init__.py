@@ -1,0 +1,1 @@
+"""Read-only access to schedulers: nothing here can change a cluster."""

@@ -1,0 +1,62 @@
+"""Runs one program of a scheduler: bounded time, no shell, clear errors."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping, Sequence
+
+from rerail.errors import ClusterError
+
+# Words in which Slurm says that its controller or database is away for now, not that we are wrong.
+AWAY = (
+    "Unable to contact slurm controller",
+    "Connection refused",
+    "Connection timed out",
+    "Socket timed out",
+    "Unable to open slurmdbd connection",
+    "slurm_persist_conn_open",
+    "temporarily unavailable",
+    "Zero Bytes were transmitted",
+)
+
+
+def run_command(
+    argv: Sequence[str], *, environment: Mapping[str, str] | None = None, limit_s: float = 20.0
+) -> str:
+    """Run a command and return its standard output.
+
+    Raises:
+        ClusterError: The program is absent, exceeded `limit_s` or failed. `recoverable` is true
+            where the same command may succeed later.
+    """
+    shown = " ".join(argv)
+    try:
+        done = subprocess.run(
+            list(argv),
+            env=None if environment is None else dict(environment),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=limit_s,
+            check=False,
+        )
+    except FileNotFoundError:
+        raise ClusterError(
+            f"{argv[0]} is not installed here", subject=argv[0], hint="rerail doctor"
+        ) from None
+    except subprocess.TimeoutExpired:
+        raise ClusterError(
+            f"no answer within {limit_s:g} s: {shown}",
+            subject=argv[0],
+            hint="is the controller up? scontrol ping",
+            recoverable=True,
+        ) from None
+    if done.returncode:
+        said = (done.stderr.strip() or done.stdout.strip()).splitlines()
+        message = said[-1][:300] if said else f"exit code {done.returncode}"
+        away = any(word in done.stderr for word in AWAY)
+        raise ClusterError(
+            f"{shown}: {message}", subject=argv[0], hint="rerail doctor", recoverable=away
+        )
+    return done.stdout

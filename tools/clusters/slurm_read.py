@@ -1,0 +1,198 @@
+"""Reads a Slurm cluster through its commands; no method here can change it.
+
+The programs called are squeue, sacct, sinfo and `scontrol show|ping`. `sacct -P` text comes first,
+because the JSON of 22.05 reports success for steps that failed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from rerail.errors import ClusterError, UsageError
+from rerail.tools.clusters.command import run_command
+from rerail.tools.clusters.host_list import is_node_name
+from rerail.tools.clusters.slurm_records import ENDED_BADLY, AttemptRecord, NodeRecord
+from rerail.tools.clusters.slurm_text import (
+    SACCT_FIELDS,
+    SINFO_FORMAT,
+    SQUEUE_FORMAT,
+    job_paths,
+    read_sacct,
+    read_sinfo,
+    read_squeue,
+)
+
+FIELDS = ",".join(SACCT_FIELDS)
+
+
+@dataclass(frozen=True, slots=True)
+class JobFiles:
+    """Where a job says that its output lies; the job chose these paths."""
+
+    stdout: str | None
+    stderr: str | None
+    folder: str | None
+
+
+def checked_job(job: str) -> str:
+    """Return a job id that is safe on a command line.
+
+    Raises:
+        UsageError: It is not a number, optionally with an array index.
+    """
+    if not all(part.isdigit() for part in job.split("_", 1)):
+        raise UsageError(f"{job!r} is no Slurm job id", subject=job, hint="squeue --me")
+    return job
+
+
+class SlurmReader:
+    """The read-only face of one Slurm cluster.
+
+    `prefix` is put before every command: the reader's identity, `("sudo", "-n", "-u", "reader")`.
+    """
+
+    def __init__(
+        self, *, prefix: Sequence[str] = (), environment: Mapping[str, str] | None = None
+    ) -> None:
+        self.prefix = tuple(prefix)
+        base = os.environ if environment is None else environment
+        # Times as seconds since the epoch: no time zone to guess.
+        self.environment = {**base, "SLURM_TIME_FORMAT": "%s"}
+
+    def _run(self, *argv: str) -> str:
+        return run_command((*self.prefix, *argv), environment=self.environment)
+
+    def version(self) -> str:
+        """Return the version of the client programs, `22.05.8` for example."""
+        return self._run("sinfo", "--version").split()[-1]
+
+    def controller_up(self) -> bool:
+        """Return whether the controller answers."""
+        try:
+            return "is UP" in self._run("scontrol", "ping")
+        except ClusterError:
+            return False
+
+    def attempts(self, job: str) -> list[AttemptRecord]:
+        """Return every attempt of a job, oldest first.
+
+        Without accounting only the current attempt is known, from squeue.
+
+        Raises:
+            ClusterError: Slurm does not answer or does not know the job.
+        """
+        number = checked_job(job)
+        try:
+            text = self._run("sacct", "-n", "-P", "-D", "-j", number, "-o", FIELDS)
+            found = [one for one in read_sacct(text) if one.job == number or "_" in number]
+        except ClusterError as error:
+            if error.recoverable or "accounting storage is disabled" not in error.message:
+                raise
+            found = []
+        current = self._current(number)
+        if current is not None:
+            found = _merge(found, current)
+        if not found:
+            raise ClusterError(f"Slurm knows no job {job}", subject=job, hint="sacct -D -j " + job)
+        return found
+
+    def _current(self, job: str) -> AttemptRecord | None:
+        """Return what the controller itself says of the job; accounting lags behind it."""
+        try:
+            text = self._run("squeue", "-h", "-t", "all", "-j", job, "-o", SQUEUE_FORMAT)
+        except ClusterError as error:
+            if error.recoverable:
+                raise
+            return None
+        rows = read_squeue(text)
+        if not rows:
+            return None
+        _, state, uid, nodes = rows[0]
+        return AttemptRecord(job, self._restarts(job), state, nodes, uid=uid)
+
+    def _restarts(self, job: str) -> int:
+        text = self._run("squeue", "-h", "-t", "all", "-j", job, "-O", "RestartCnt:12")
+        words = text.split()
+        return int(words[0]) if words and words[0].isdigit() else 0
+
+    def ended_badly(self, since: float) -> list[AttemptRecord]:
+        """Return attempts that ended badly since a time in seconds since the epoch.
+
+        Raises:
+            ClusterError: Slurm does not answer.
+        """
+        start = f"uts{int(since)}"
+        states = "F,TO,NF,OOM,PR,BF,DL,CA"
+        try:
+            text = self._run(
+                *("sacct", "-n", "-P", "-D", "-a", "-X", "-S", start, "-E", "now", "-s", states),
+                *("-o", FIELDS),
+            )
+        except ClusterError as error:
+            if "accounting storage is disabled" not in error.message:
+                raise
+            return self._ended_badly_now()
+        jobs = {one.job for one in read_sacct(text) if one.state in ENDED_BADLY}
+        if not jobs:
+            return []
+        # A second look at whole jobs: attempt numbers need the attempts before `since` as well.
+        text = self._run(
+            *("sacct", "-n", "-P", "-D", "-j", ",".join(sorted(jobs)), "-o", FIELDS),
+        )
+        return [
+            one
+            for one in read_sacct(text)
+            if one.state in ENDED_BADLY and (one.end is None or one.end >= since)
+        ]
+
+    def _ended_badly_now(self) -> list[AttemptRecord]:
+        text = self._run("squeue", "-h", "-t", "all", "-o", SQUEUE_FORMAT)
+        return [
+            AttemptRecord(job, self._restarts(job), state, nodes, uid=uid)
+            for job, state, uid, nodes in read_squeue(text)
+            if state in ENDED_BADLY
+        ]
+
+    def running(self) -> list[AttemptRecord]:
+        """Return the jobs that run now (their attempt number is not asked for)."""
+        text = self._run("squeue", "-h", "-t", "R", "-o", SQUEUE_FORMAT)
+        return [
+            AttemptRecord(job, 0, state, nodes, uid=uid)
+            for job, state, uid, nodes in read_squeue(text)
+        ]
+
+    def nodes(self, names: Sequence[str] = ()) -> list[NodeRecord]:
+        """Return the state of nodes; of all nodes when no names are given.
+
+        Raises:
+            ClusterError: Slurm does not answer or a name is not a node name.
+        """
+        for name in names:
+            if not is_node_name(name):
+                raise ClusterError(f"{name!r} is no node name", subject=name)
+        chosen = ("-n", ",".join(names)) if names else ()
+        return read_sinfo(self._run("sinfo", "-h", "-N", *chosen, "-o", SINFO_FORMAT))
+
+    def files(self, job: str) -> JobFiles:
+        """Return where the job's output lies, as far as the controller still knows the job."""
+        try:
+            text = self._run("scontrol", "show", "job", checked_job(job))
+        except ClusterError as error:
+            if error.recoverable:
+                raise
+            return JobFiles(None, None, None)
+        paths = job_paths(text.splitlines())
+        return JobFiles(paths.get("StdOut"), paths.get("StdErr"), paths.get("WorkDir"))
+
+
+def _merge(found: list[AttemptRecord], current: AttemptRecord) -> list[AttemptRecord]:
+    """Put the controller's word for the current attempt over that of accounting."""
+    if not found:
+        return [current]
+    last = found[-1]
+    if current.attempt > last.attempt:
+        return [*found, current]
+    same = replace(last, state=current.state, nodes=current.nodes or last.nodes)
+    return [*found[:-1], same]
