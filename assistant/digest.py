@@ -38,11 +38,12 @@ def job_digest(outcome: Outcome, *, limit: int = LIMIT) -> Digest:
         if (line := view.line(n)) is not None
     ]
     return build_digest(
-        ((view.name, _miner(view)) for view in outcome.case.views), lines, order, limit=limit
+        ((view.name, miner_of(view)) for view in outcome.case.views), lines, order, limit=limit
     )
 
 
-def _miner(view: LogView) -> SkeletonMiner:
+def miner_of(view: LogView) -> SkeletonMiner:
+    """Return the templates of one file, mined here where the reader did not."""
     if view.survey.miner is not None:
         return view.survey.miner
     miner = SkeletonMiner()

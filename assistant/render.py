@@ -48,8 +48,11 @@ def render(diagnosis: Diagnosis, console: Console, *, verbose: bool = False) -> 
     _ruled_out(diagnosis, console, width, 99 if verbose else 4)
     _attempts(diagnosis, console)
     _cost(diagnosis, console)
+    _history(diagnosis, console)
     _recovery(diagnosis, console, width)
     _missing(diagnosis, console, width, 99 if verbose else 5)
+    if diagnosis.incident is not None:
+        _row(console, "INCIDENT", f"{diagnosis.incident}   rerail show {diagnosis.incident}")
 
 
 def _row(console: Console, label: str, text: str | Text, width: int = 110, style: str = "") -> None:
@@ -172,6 +175,14 @@ def _cost(diagnosis: Diagnosis, console: Console) -> None:
         parts.append(f"{cost.lost_steps} steps since the last checkpoint")
     if parts:
         _row(console, "COST", "; ".join(parts))
+
+
+def _history(diagnosis: Diagnosis, console: Console) -> None:
+    for index, node in enumerate(diagnosis.history[:4]):
+        past = ", ".join(
+            f"{f.time[:10]} {f.failure_type} ({f.incident})" for f in node.failures[:4]
+        )
+        _row(console, "HISTORY" if index == 0 else "", f"{node.says}: {past}")
 
 
 def _recovery(diagnosis: Diagnosis, console: Console, width: int) -> None:

@@ -40,6 +40,9 @@ def diagnose_command(
     rank: int | None,
     since: str | None,
     digest: Path | None = None,
+    job: str | None = None,
+    attempt: int | None = None,
+    store: bool = True,
 ) -> int:
     """Diagnose the paths and print the verdict; return the exit code."""
     if follow:
@@ -56,6 +59,13 @@ def diagnose_command(
         )
     if digest is not None:
         _write_digest(outcome, digest)
+    if store and rank is None and since is None:
+        from rerail.assistant.record import record_outcome
+
+        recorded = record_outcome(outcome, paths, job=job, attempt=attempt)
+        outcome = recorded.outcome
+        for banner in recorded.banners:
+            print(f"rerail: {banner}", file=sys.stderr)
     show(outcome.diagnosis, json_output=json_output, quiet=quiet, verbose=verbose)
     return exit_code(outcome.diagnosis)
 

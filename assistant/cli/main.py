@@ -88,6 +88,10 @@ def diagnose(
     digest: Annotated[
         Path | None, typer.Option(help="Write the job on a few pages (under 64 kB) to this file.")
     ] = None,
+    attempt: Annotated[
+        int | None, typer.Option(help="Which start of the job, from 0, for the record.")
+    ] = None,
+    no_store: Annotated[bool, typer.Option("--no-store", help="Keep no incident.")] = False,
 ) -> None:
     """Find the first fault of a failed, hung or slow job.
 
@@ -106,6 +110,9 @@ def diagnose(
             rank=rank,
             since=since,
             digest=digest,
+            job=job,
+            attempt=attempt,
+            store=not no_store,
         )
     )
 
@@ -146,6 +153,119 @@ def evaluate(context: typer.Context) -> None:
         raise UsageError("the evaluation commands are not installed", hint="pip install rerail")
     command = next(iter(found)).load()
     command(args=context.args, prog_name="rerail eval")
+
+
+@app.command("incidents")
+def incidents(
+    since: Annotated[str | None, typer.Option(help="A time, or 7d, 12h.")] = None,
+    failure_type: Annotated[
+        str | None, typer.Option("--type", help="Only this failure type.")
+    ] = None,
+    node: Annotated[str | None, typer.Option(help="Only those held against this node.")] = None,
+    job: Annotated[str | None, typer.Option(help="Only those of this job.")] = None,
+    limit: Annotated[int, typer.Option(help="Most rows.")] = 50,
+    json_output: Annotated[bool, typer.Option("--json")] = False,
+) -> None:
+    """List incidents, the latest first."""
+    from rerail.assistant.cli.incidents import incidents_command
+
+    raise typer.Exit(
+        incidents_command(
+            since=since,
+            failure_type=failure_type,
+            node=node,
+            job=job,
+            limit=limit,
+            json_output=json_output,
+        )
+    )
+
+
+@app.command("show")
+def show(
+    incident: Annotated[
+        str, typer.Argument(help="An incident, the beginning of its id, or 'last'.")
+    ],
+    evidence: Annotated[
+        str | None, typer.Option(help="Show the log around this evidence line: E2.")
+    ] = None,
+    json_output: Annotated[bool, typer.Option("--json")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="All evidence.")] = False,
+) -> None:
+    """Show an incident as it was diagnosed."""
+    from rerail.assistant.cli.incidents import show_command
+
+    raise typer.Exit(
+        show_command(incident, evidence=evidence, json_output=json_output, verbose=verbose)
+    )
+
+
+@app.command("timeline")
+def timeline(
+    incident: Annotated[str, typer.Argument(help="An incident, or 'last'.")],
+    json_output: Annotated[bool, typer.Option("--json")] = False,
+) -> None:
+    """Print what happened in an incident, in order, in UTC."""
+    from rerail.assistant.cli.incidents import timeline_command
+
+    raise typer.Exit(timeline_command(incident, json_output=json_output))
+
+
+@app.command("similar")
+def similar(
+    incident: Annotated[str, typer.Argument(help="An incident, or 'last'.")],
+    limit: Annotated[int, typer.Option(help="Most rows.")] = 10,
+    json_output: Annotated[bool, typer.Option("--json")] = False,
+) -> None:
+    """List other incidents of the same cause."""
+    from rerail.assistant.cli.incidents import similar_command
+
+    raise typer.Exit(similar_command(incident, limit=limit, json_output=json_output))
+
+
+@app.command("confirm")
+def confirm(
+    incident: Annotated[str, typer.Argument(help="An incident, or 'last'.")],
+    verdict: Annotated[str, typer.Option("--verdict", help="right, partly or wrong.")] = "right",
+    failure_type: Annotated[
+        str | None, typer.Option("--type", help="The true failure type.")
+    ] = None,
+    first_fault: Annotated[
+        str | None, typer.Option("--line", help="The true first fault, as FILE:LINE.")
+    ] = None,
+    note: Annotated[str, typer.Option(help="What else is known.")] = "",
+    by: Annotated[str | None, typer.Option(help="Your name; the login name by default.")] = None,
+) -> None:
+    """Say whether the verdict was right, and what was true."""
+    from rerail.assistant.cli.incidents import confirm_command
+    from rerail.errors import UsageError
+
+    if verdict not in ("right", "partly", "wrong"):
+        raise UsageError(
+            f"--verdict {verdict!r}", subject=verdict, hint="one of right, partly, wrong"
+        )
+    raise typer.Exit(
+        confirm_command(
+            incident,
+            verdict=verdict,
+            failure_type=failure_type,
+            first_fault=first_fault,
+            note=note,
+            by=by,
+        )
+    )
+
+
+@app.command("signoff")
+def signoff(
+    incident: Annotated[str, typer.Argument(help="An incident, or 'last'.")],
+    resolution: Annotated[str, typer.Option(help="What ended it, in a sentence.")] = "",
+    by: Annotated[str | None, typer.Option(help="Your name; the login name by default.")] = None,
+) -> None:
+    """Vouch for an incident's record; it becomes knowledge that later diagnoses may cite."""
+    from rerail.assistant.cli.incidents import signoff_command
+
+    raise typer.Exit(signoff_command(incident, resolution=resolution, by=by))
 
 
 config = typer.Typer(

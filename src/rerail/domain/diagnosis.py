@@ -158,6 +158,23 @@ class Attempt(_Record):
     ended: str = ""
 
 
+class PastFailure(_Record):
+    """An earlier incident that was held against a node; `time` is ISO 8601 in UTC."""
+
+    incident: str
+    time: str
+    failure_type: str
+
+
+class NodeHistory(_Record):
+    """What the store knows of an accused node, as evidence for the choice of an action."""
+
+    node: str
+    days: float
+    failures: list[PastFailure] = []
+    says: str = ""
+
+
 class Diagnosis(_Record):
     """The verdict on one job attempt (contracts, `rerail diagnose --json`)."""
 
@@ -178,6 +195,7 @@ class Diagnosis(_Record):
     cost: Cost = Cost()
     attempts: list[Attempt] = []
     progress: dict[str, Any] = {}
+    history: list[NodeHistory] = []
     incident: str | None = None
     model: dict[str, Any] | None = None
     elapsed_s: float = 0.0

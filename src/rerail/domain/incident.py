@@ -81,7 +81,7 @@ class SourceFile(_Record):
 class SeriesSnapshot(_Record):
     """A bounded copy of one series over training steps. NaN and infinity are stored as None.
 
-    `name` is one of `step_time_s`, `loss`, `grad_norm`.
+    `name` is one of `step_time_s`, `relative_step_time`, `loss`, `grad_norm`.
     """
 
     name: str

@@ -1,0 +1,227 @@
+"""`rerail incidents`, `show`, `timeline`, `similar`, `confirm`, `signoff`: look back and judge."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from datetime import UTC, datetime
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from rerail.assistant.render import render
+from rerail.assistant.stored import load_incident, opened_store, who
+from rerail.domain.incident import Confirmation, SignOff, SnapshotLine
+from rerail.errors import UsageError
+from rerail.knowledge_base.store.clock import now_iso, to_iso
+from rerail.knowledge_base.store.engine import reading, writing
+from rerail.knowledge_base.store.incidents import (
+    IncidentFile,
+    IncidentRow,
+    alike,
+    confirm,
+    find_id,
+    list_incidents,
+    load,
+    sign_off,
+)
+
+_WINDOW = 12
+
+
+def console() -> Console:
+    """Return a console that neither wraps nor interprets what logs say."""
+    return Console(width=None if sys.stdout.isatty() else 130, soft_wrap=True, highlight=False)
+
+
+def incidents_command(
+    *,
+    since: str | None,
+    failure_type: str | None,
+    node: str | None,
+    job: str | None,
+    limit: int,
+    json_output: bool,
+) -> int:
+    """List incidents, the latest first."""
+    start = None if since is None else _since(since)
+    with opened_store() as engine, reading(engine) as connection:
+        rows = list_incidents(
+            connection, since=start, failure_type=failure_type, node=node, job=job, limit=limit
+        )
+    if json_output:
+        print(json.dumps([_as_dict(row) for row in rows], indent=2))
+        return 0
+    if not rows:
+        print("no incident is on record; rerail diagnose PATH_TO_LOGS makes one")
+        return 0
+    _print_rows(rows)
+    return 0
+
+
+def _print_rows(rows: list[IncidentRow]) -> None:
+    table = Table("when (UTC)", "incident", "job", "failure type", "status", "said", box=None)
+    for row in rows:
+        said = {"right": "confirmed", "partly": "partly", "wrong": "corrected"}.get(
+            row.confirmed or "", ""
+        )
+        if row.signed_off_at:
+            said = "signed off"
+        table.add_row(
+            row.time[:16].replace("T", " "),
+            row.id,
+            Text(f"{row.job}.{row.attempt}" if row.job else "-"),
+            row.true_type or "no verdict",
+            row.status if row.confirmed_type in (None, row.failure_type) else "corrected",
+            said,
+        )
+    console().print(table)
+
+
+def _as_dict(row: IncidentRow) -> dict[str, object]:
+    return {field: getattr(row, field) for field in IncidentRow.__dataclass_fields__}
+
+
+def _since(text: str) -> str:
+    from rerail.assistant.narrow import Narrow
+
+    since = Narrow.parse(rank=None, since=text).since
+    return to_iso(datetime.fromtimestamp(since or time.time(), UTC))
+
+
+def show_command(name: str, *, evidence: str | None, json_output: bool, verbose: bool) -> int:
+    """Print one incident as it was diagnosed, or the window around one of its evidence lines."""
+    file = load_incident(name)
+    if json_output:
+        body = file.incident.model_dump(mode="json")
+        body["timeline"] = [e.model_dump(mode="json") for e in file.timeline]
+        print(json.dumps(body, indent=2))
+        return 0
+    if evidence is not None:
+        return _show_evidence(file, evidence)
+    out = console()
+    head = f"{file.row.id}   {file.row.cluster}"
+    if file.incident.job is not None:
+        head += f"   job {file.incident.job.job} attempt {file.incident.job.attempt}"
+    head += f"   recorded {file.row.recorded_at[:19].replace('T', ' ')} UTC"
+    out.print(Text(head, style="bold"))
+    render(file.diagnosis, out, verbose=verbose)
+    for entry in file.timeline:
+        if entry.kind in ("confirmed", "signed_off", "note"):
+            out.print(
+                Text(f"{entry.kind.upper().replace('_', ' '):<10}{entry.text}  {entry.actor}")
+            )
+    return 0
+
+
+def _show_evidence(file: IncidentFile, name: str) -> int:
+    found = next((e for e in file.diagnosis.evidence if e.id.lower() == name.lower()), None)
+    if found is None:
+        known = ", ".join(e.id for e in file.diagnosis.evidence) or "none"
+        raise UsageError(
+            f"{file.row.id} has no evidence {name!r}", subject=name, hint=f"one of {known}"
+        )
+    out = console()
+    out.print(Text(f"{found.id}  {found.file}:{found.line}  {found.role}", style="bold"))
+    lines = window(file, found.file, found.line)
+    for line in lines:
+        mark = ">" if line.number == found.line else " "
+        style = "bold" if mark == ">" else ""
+        out.print(Text(f"{mark}{line.number:>8}  {line.text}", style=style))
+    if not any(line.number == found.line for line in lines):
+        out.print(Text(f">{found.line:>8}  {found.text}", style="bold"))
+    return 0
+
+
+def window(file: IncidentFile, name: str, number: int, reach: int = _WINDOW) -> list[SnapshotLine]:
+    """Return the kept lines of one file around a line number."""
+    return [
+        line
+        for line in file.incident.snapshot.lines
+        if line.file == name and abs(line.number - number) <= reach
+    ]
+
+
+def timeline_command(name: str, *, json_output: bool) -> int:
+    """Print the timeline of an incident in UTC."""
+    file = load_incident(name)
+    if json_output:
+        print(json.dumps([e.model_dump(mode="json") for e in file.timeline], indent=2))
+        return 0
+    out = console()
+    for entry in file.timeline:
+        when = entry.time[:23].replace("T", " ").rstrip("Z")
+        where = f"  [{', '.join(entry.evidence)}]" if entry.evidence else ""
+        actor = f" {entry.actor}" if entry.actor else ""
+        out.print(Text(f"{when:<24}{entry.source}{actor} {entry.kind}: {entry.text}{where}"))
+    return 0
+
+
+def similar_command(name: str, *, limit: int, json_output: bool) -> int:
+    """Print other incidents of the same cause."""
+    with opened_store() as engine, reading(engine) as connection:
+        one = load(connection, name).row
+        rows = alike(connection, one, limit=limit)
+    if json_output:
+        print(json.dumps([{**_as_dict(r), "why": _why(one, r)} for r in rows], indent=2))
+        return 0
+    if not rows:
+        print(f"unseen: no other incident on record is like {one.id}")
+        return 0
+    _print_rows(rows)
+    out = console()
+    for row in rows[:3]:
+        out.print(Text(f"{row.id}: {_why(one, row)}"))
+    return 0
+
+
+def _why(one: IncidentRow, other: IncidentRow) -> str:
+    if one.entity is not None and one.entity == other.entity:
+        return "same cause on the same node and GPU"
+    if one.fingerprint == other.fingerprint:
+        return "same cause, seen by the same rule"
+    return "same failure type"
+
+
+def confirm_command(
+    name: str,
+    *,
+    verdict: str,
+    failure_type: str | None,
+    first_fault: str | None,
+    note: str,
+    by: str | None,
+) -> int:
+    """Write down whether the verdict was right."""
+    word = Confirmation.model_validate(
+        {
+            "verdict": verdict,
+            "by": who(by),
+            "time": now_iso(),
+            "failure_type": failure_type,
+            "first_fault": first_fault,
+            "note": note,
+        }
+    )
+    if verdict == "wrong" and failure_type is None and not note:
+        raise UsageError(
+            "a wrong verdict needs the true one",
+            subject=name,
+            hint="--type LEAF, or --note with what is known",
+        )
+    with opened_store() as engine, writing(engine) as connection:
+        found = find_id(connection, name)
+        confirm(connection, found, word)
+    print(f"{found}: noted, the verdict is {verdict}")
+    return 0
+
+
+def signoff_command(name: str, *, resolution: str, by: str | None) -> int:
+    """Write down that the record is true and complete; it may be retrieved from now on."""
+    with opened_store() as engine, writing(engine) as connection:
+        found = find_id(connection, name)
+        sign_off(connection, found, SignOff(by=who(by), time=now_iso(), resolution=resolution))
+    print(f"{found}: signed off; it is knowledge from now on")
+    return 0

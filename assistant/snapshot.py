@@ -1,0 +1,271 @@
+"""The evidence that stays with an incident: a bounded, redacted copy of what the verdict rests on.
+
+Logs are rotated away within days; the record must still answer why, which ranks, and since when.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from hashlib import sha256
+
+from rerail.assistant.pipeline import Outcome
+from rerail.domain.evidence import LogLine, Role
+from rerail.domain.incident import (
+    RankFact,
+    SeriesSnapshot,
+    Snapshot,
+    SnapshotLine,
+    SourceFile,
+    TemplateCount,
+)
+from rerail.domain.job import Allocation, NodeShare
+from rerail.knowledge_base.causality.progress import step_rows
+from rerail.knowledge_base.causality.words import iso
+from rerail.log_parsers.metrics import StepRow
+from rerail.log_parsers.view import LogView
+
+MOST_LINES = 600
+MOST_BYTES = 120_000
+LINE_BYTES = 600
+_AROUND = 8
+_TAIL = 40
+_POINTS = 600
+_RECENT = 200
+_MOST_RANKS = 4096
+_MOST_FILES = 4096
+_MOST_TEMPLATES = 60
+_MINED_BYTES = 1 << 20  # more kept text than this is only mined when the reader already did
+_VERSIONS = {
+    "torch": re.compile(r"(?i)\b(?:py)?torch(?: version|==|:)[ :=]*v?(\d+\.\d+[\w.+]*)"),
+    "nccl": re.compile(r"\bNCCL version (\d+\.\d+[\w.+]*)"),
+    "cuda": re.compile(r"(?i)\bcuda(?: version|_version|toolkit)?[ :=]+v?(\d+\.\d+(?:\.\d+)?)\b"),
+    "driver": re.compile(r"(?i)\b(?:NVIDIA-SMI|driver version:?) +(\d{3}\.\d+[\w.]*)"),
+    "transformers": re.compile(r"\btransformers==(\d+\.\d+[\w.]*)"),
+    "deepspeed": re.compile(r"(?i)\bdeepspeed(?: info:)? version=?(\d+\.\d+[\w.]*)"),
+}
+
+
+def take_snapshot(outcome: Outcome) -> Snapshot:
+    """Return the snapshot of a diagnosed job."""
+    return Snapshot(
+        sources=_sources(outcome),
+        lines=tuple(_lines(outcome)),
+        templates=tuple(_templates(outcome)),
+        series=tuple(_series(outcome)),
+        ranks=tuple(_ranks(outcome)),
+        allocation=_allocation(outcome),
+        versions=_versions(outcome),
+    )
+
+
+def _sources(outcome: Outcome) -> tuple[SourceFile, ...]:
+    found = []
+    for view in outcome.collection.views[:_MOST_FILES]:
+        one = view.survey
+        digest = sha256(f"{one.size}|{one.lines}|".encode())
+        for number in view.numbers[:100] + view.numbers[-100:]:
+            digest.update(one.kept[number])
+            digest.update(b"\n")
+        found.append(
+            SourceFile(
+                name=view.name, size_bytes=one.size, lines=one.lines, digest=digest.hexdigest()[:32]
+            )
+        )
+    for one in outcome.collection.binaries[: _MOST_FILES - len(found)]:
+        body = sha256(f"{one.size}|".encode() + one.head).hexdigest()[:32]
+        found.append(SourceFile(name=one.source.name, size_bytes=one.size, digest=body))
+    return tuple(found)
+
+
+def _wanted(outcome: Outcome) -> Iterator[tuple[str, int]]:
+    """Yield (file, line) by importance: cited, hit, around the cited, the end of the guilty file."""
+    evidence = outcome.diagnosis.evidence
+    yield from ((e.file, e.line) for e in evidence)
+    by_role: dict[Role, int] = defaultdict(int)
+    for role in (Role.INITIATING, Role.CASCADE, Role.TEARDOWN, Role.SUCCESS, Role.CONTEXT):
+        for observation in outcome.case.with_role(role):
+            by_role[role] += 1
+            if by_role[role] > 60:
+                break
+            yield observation.line.file, observation.line.number
+            yield from ((x.file, x.number) for x in observation.lines[-12:])
+    for item in evidence:
+        for distance in range(1, _AROUND + 1):
+            yield item.file, item.line - distance
+            yield item.file, item.line + distance
+    first = outcome.diagnosis.first_fault
+    for view in outcome.case.views:
+        if first is not None and view.name == first.file:
+            yield from ((view.name, n) for n in reversed(view.numbers[-_TAIL:]))
+    for view in outcome.case.views:
+        yield from ((view.name, n) for n in reversed(view.numbers[-3:]))
+
+
+def _lines(outcome: Outcome) -> list[SnapshotLine]:
+    views = {view.name: view for view in outcome.case.views}
+    taken: dict[tuple[str, int], LogLine] = {}
+    size = 0
+    for file, number in _wanted(outcome):
+        view = views.get(file)
+        if view is None or (file, number) in taken:
+            continue
+        line = view.line(number)
+        if line is None or not line.text.strip():
+            continue
+        size += min(len(line.text), LINE_BYTES) + 40
+        if len(taken) >= MOST_LINES or size > MOST_BYTES:
+            break
+        taken[file, number] = line
+    order = {view.name: view.index for view in outcome.case.views}
+    return [
+        snapshot_line(taken[key], iso(outcome.case.time(taken[key])))
+        for key in sorted(taken, key=lambda k: (order[k[0]], k[1]))
+    ]
+
+
+def snapshot_line(line: LogLine, time: str | None) -> SnapshotLine:
+    """Return a log line in the form that is stored."""
+    return SnapshotLine(
+        file=line.file,
+        number=line.number,
+        text=line.text[:LINE_BYTES],
+        time=time,
+        rank=line.rank,
+        node=line.node,
+        stream=str(line.stream),
+    )
+
+
+def _templates(outcome: Outcome) -> list[TemplateCount]:
+    from rerail.assistant.digest import miner_of
+    from rerail.log_parsers.job_templates import JobTemplates
+    from rerail.log_parsers.masks import is_protected
+    from rerail.log_parsers.redaction import redact
+
+    kept = sum(len(line) for v in outcome.case.views for line in v.survey.kept.values())
+    if kept > _MINED_BYTES and not all(v.survey.miner for v in outcome.case.views):
+        return []
+    job = JobTemplates((view.name, miner_of(view)) for view in outcome.case.views)
+    rare = [t for t in job.templates if is_protected(t.template.text)]
+    chosen = job.templates[: _MOST_TEMPLATES // 2]
+    chosen += [t for t in rare if t not in chosen][: _MOST_TEMPLATES - len(chosen)]
+    return [
+        TemplateCount(
+            text=redact(t.template.text)[:240],
+            count=t.template.count,
+            file=t.first_file,
+            first_line=max(1, t.template.first_line),
+        )
+        for t in chosen
+        if t.template.text.strip()
+    ]
+
+
+def _series(outcome: Outcome) -> list[SeriesSnapshot]:
+    """Return the longest series of the job; no arrays, since numpy costs more than the rest here."""
+    groups: dict[tuple[str, str, int | None], list[StepRow]] = defaultdict(list)
+    for view in outcome.case.views:
+        for row in step_rows(view):
+            rows = groups[view.name, row.form, row.rank]
+            if row.step is not None and (not rows or rows[-1].step != row.step):
+                rows.append(row)
+    if not groups:
+        return []
+    (_, _, rank), rows = max(groups.items(), key=lambda g: len(g[1]))
+    if len(rows) < 2:
+        return []
+    chosen = [rows[i] for i in _thinned(len(rows))]
+    found = []
+    # A printed rate gives no seconds, only the shape of the curve.
+    timed = any(row.step_time is not None for row in chosen)
+    for name, values in (
+        ("step_time_s" if timed else "relative_step_time", [_step_time(r) for r in chosen]),
+        ("loss", [_finite(row.loss) for row in chosen]),
+        ("grad_norm", [_finite(row.grad_norm) for row in chosen]),
+    ):
+        if any(value is not None for value in values):
+            steps = tuple(row.step for row in chosen if row.step is not None)
+            found.append(SeriesSnapshot(name=name, step=steps, value=tuple(values), rank=rank))
+    return found
+
+
+def _step_time(row: StepRow) -> float | None:
+    if row.step_time is None and row.throughput:
+        return _finite(1.0 / row.throughput)
+    return _finite(row.step_time)
+
+
+def _thinned(count: int) -> list[int]:
+    """Keep every point of the end and an even choice of what came before."""
+    if count <= _POINTS:
+        return list(range(count))
+    early = count - _RECENT
+    wanted = _POINTS - _RECENT
+    return [*(i * early // wanted for i in range(wanted)), *range(early, count)]
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _ranks(outcome: Outcome) -> list[RankFact]:
+    joins = outcome.verdict.joins
+    suspects = set(outcome.diagnosis.suspects.ranks)
+    hurt = {rank for c in outcome.diagnosis.consequences for rank in c.ranks}
+    last: dict[int, int] = {}
+    for view in outcome.case.views:
+        for row in step_rows(view):
+            rank = row.rank if row.rank is not None else view.origin.rank
+            if rank is not None and row.step is not None:
+                last[rank] = max(last.get(rank, row.step), row.step)
+    gpu = {i.rank: i.gpu for i in joins.by_pid.values() if i.rank is not None and i.gpu is not None}
+    everyone = sorted(suspects | hurt | set(joins.ranks_seen) | set(joins.node_of_rank) | set(last))
+    return [
+        RankFact(
+            rank=rank,
+            node=joins.node_of_rank.get(rank),
+            gpu=gpu.get(rank),
+            last_step=last.get(rank),
+            part="suspect" if rank in suspects else "consequence" if rank in hurt else "quiet",
+        )
+        for rank in everyone[:_MOST_RANKS]
+    ]
+
+
+def _allocation(outcome: Outcome) -> Allocation:
+    joins = outcome.verdict.joins
+    ranks: dict[str, list[int]] = defaultdict(list)
+    for rank, node in sorted(joins.node_of_rank.items()):
+        ranks[node].append(rank)
+    for node in joins.nodes_seen:
+        ranks.setdefault(node, [])
+    return Allocation(
+        nodes=tuple(NodeShare(node=n, ranks=tuple(r)) for n, r in sorted(ranks.items())),
+        world_size=joins.world_size,
+    )
+
+
+def _versions(outcome: Outcome) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for view in outcome.case.views:
+        for number in view.numbers[:2000]:
+            if len(found) == len(_VERSIONS):
+                return found
+            found.update(_versions_in(view, number, found))
+    return found
+
+
+def _versions_in(view: LogView, number: int, known: dict[str, str]) -> dict[str, str]:
+    raw = view.survey.kept[number]
+    # Cheap words first: most lines name no version.
+    if b"ersion" not in raw and b"==" not in raw and b"NVIDIA-SMI" not in raw:
+        return {}
+    text = view.text(number) or ""
+    return {
+        name: match[1]
+        for name, pattern in _VERSIONS.items()
+        if name not in known and (match := pattern.search(text))
+    }

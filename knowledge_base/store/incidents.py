@@ -1,0 +1,538 @@
+"""Reads and writes incidents; every function takes a connection inside `reading` or `writing`.
+
+What was said is never changed: a new diagnosis, a correction, a sign-off are further rows, and the
+columns of `incidents` that lists are made from follow them.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+from sqlalchemy import Connection, Row, desc, func, insert, or_, select, update
+
+from rerail.domain.diagnosis import Diagnosis
+from rerail.domain.incident import (
+    Confirmation,
+    EntrySource,
+    Incident,
+    NodeEvent,
+    SignOff,
+    Snapshot,
+    TimelineEntry,
+)
+from rerail.errors import UsageError
+from rerail.knowledge_base.fingerprint import fingerprint
+from rerail.knowledge_base.store.clock import days_before, now_iso
+from rerail.knowledge_base.store.tables import (
+    DIAGNOSES,
+    INCIDENTS,
+    SNAPSHOTS,
+    SUSPECT_NODES,
+    TIMELINE,
+)
+from rerail.knowledge_base.taxonomy import leaves
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentRow:
+    """One incident as a list shows it. Times are ISO 8601 in UTC."""
+
+    id: str
+    cluster: str
+    job: str | None
+    attempt: int | None
+    recorded_at: str
+    occurred_at: str | None
+    outcome: str
+    status: str
+    failure_type: str | None
+    fingerprint: str
+    entity: str | None
+    confirmed: str | None
+    confirmed_type: str | None
+    signed_off_at: str | None
+
+    @property
+    def true_type(self) -> str | None:
+        """The leaf a person gave, else that of the rules."""
+        return self.confirmed_type or self.failure_type
+
+    @property
+    def time(self) -> str:
+        """When it happened, or when it was recorded where the logs do not say."""
+        return self.occurred_at or self.recorded_at
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentFile:
+    """Everything on one incident: the record, its latest diagnosis, the timeline."""
+
+    row: IncidentRow
+    incident: Incident
+    timeline: tuple[TimelineEntry, ...]
+
+    @property
+    def diagnosis(self) -> Diagnosis:
+        """The latest diagnosis."""
+        return self.incident.diagnosis
+
+    def confirmation(self) -> Confirmation | None:
+        """Return the last word of a person on the verdict."""
+        for entry in reversed(self.timeline):
+            if entry.kind == "confirmed":
+                return Confirmation.model_validate(entry.data)
+        return None
+
+    def sign_off(self) -> SignOff | None:
+        """Return the sign-off, if there is one."""
+        for entry in reversed(self.timeline):
+            if entry.kind == "signed_off":
+                return SignOff.model_validate(entry.data)
+        return None
+
+
+_LISTED = [c for c in INCIDENTS.columns if c.name not in ("identity", "record")]
+
+
+def record(connection: Connection, incident: Incident) -> bool:
+    """Store an incident or a further diagnosis of it; return whether anything was new."""
+    seen = _lock(connection, incident.id)
+    if not seen:
+        _insert_incident(connection, incident)
+    body = incident.diagnosis.model_dump(mode="json")
+    content = _content({k: v for k, v in body.items() if k not in ("elapsed_s", "incident")})
+    new = _insert_once(
+        connection, DIAGNOSES, incident, content, {"diagnosis": {**body, "incident": incident.id}}
+    )
+    snapshot = incident.snapshot.model_dump(mode="json")
+    _insert_once(connection, SNAPSHOTS, incident, _content(snapshot), {"body": snapshot})
+    if not new:
+        return False
+    if seen:
+        _follow(connection, incident)
+    _insert_nodes(connection, incident)
+    for entry in _log_entries(incident):
+        append(connection, incident.id, entry)
+    append(connection, incident.id, _diagnosed(incident, content, again=seen))
+    return True
+
+
+def find_id(connection: Connection, text: str) -> str:
+    """Return the id that `text` means: a whole id, or the beginning of one with or without INC-.
+
+    Raises:
+        UsageError: when no incident, or more than one, begins like that.
+    """
+    wanted = text.strip().lower().removeprefix("inc-")
+    if wanted in ("", "last", "latest"):
+        row = connection.execute(
+            select(INCIDENTS.c.id).order_by(desc(INCIDENTS.c.recorded_at), desc(INCIDENTS.c.id))
+        ).first()
+        if row is None:
+            raise UsageError(
+                "there is no incident yet", subject=text, hint="rerail diagnose PATH_TO_LOGS"
+            )
+        return str(row[0])
+    if not wanted.isalnum():
+        raise UsageError(f"{text!r} is no incident id", subject=text, hint="rerail incidents")
+    found = connection.execute(
+        select(INCIDENTS.c.id).where(INCIDENTS.c.id.like(f"INC-{wanted}%")).limit(3)
+    ).all()
+    if len(found) == 1:
+        return str(found[0][0])
+    if not found:
+        raise UsageError(f"no incident is called {text!r}", subject=text, hint="rerail incidents")
+    raise UsageError(
+        f"{text!r} may mean {found[0][0]} or {found[1][0]}", subject=text, hint="give more letters"
+    )
+
+
+def load(connection: Connection, text: str) -> IncidentFile:
+    """Return everything on one incident.
+
+    Raises:
+        UsageError: when no incident has this id.
+    """
+    name = find_id(connection, text)
+    row = connection.execute(select(INCIDENTS).where(INCIDENTS.c.id == name)).one()
+    diagnosis = _latest(connection, DIAGNOSES.c.diagnosis, DIAGNOSES, name)
+    snapshot = _latest(connection, SNAPSHOTS.c.body, SNAPSHOTS, name)
+    incident = Incident.model_validate(
+        {**row.record, "diagnosis": diagnosis, "snapshot": snapshot or {}}
+    )
+    return IncidentFile(_row(row), incident, tuple(timeline(connection, name)))
+
+
+def snapshot_of(connection: Connection, name: str) -> Snapshot:
+    """Return the evidence snapshot of an incident."""
+    return Snapshot.model_validate(_latest(connection, SNAPSHOTS.c.body, SNAPSHOTS, name) or {})
+
+
+def list_incidents(
+    connection: Connection,
+    *,
+    since: str | None = None,
+    until: str | None = None,
+    failure_type: str | None = None,
+    node: str | None = None,
+    job: str | None = None,
+    signed_off: bool = False,
+    limit: int = 50,
+) -> list[IncidentRow]:
+    """Return incidents, the latest first. Times are ISO 8601; they bound when it happened."""
+    when = func.coalesce(INCIDENTS.c.occurred_at, INCIDENTS.c.recorded_at)
+    query = select(*_LISTED).order_by(desc(when), INCIDENTS.c.id).limit(limit)
+    if since is not None:
+        query = query.where(when >= since)
+    if until is not None:
+        query = query.where(when < until)
+    if failure_type is not None:
+        query = query.where(
+            func.coalesce(INCIDENTS.c.confirmed_type, INCIDENTS.c.failure_type) == failure_type
+        )
+    if job is not None:
+        query = query.where(INCIDENTS.c.job == job)
+    if signed_off:
+        query = query.where(INCIDENTS.c.signed_off_at.is_not(None))
+    if node is not None:
+        query = query.where(
+            INCIDENTS.c.id.in_(select(SUSPECT_NODES.c.incident).where(SUSPECT_NODES.c.node == node))
+        )
+    return [_row(row) for row in connection.execute(query)]
+
+
+def alike(connection: Connection, one: IncidentRow, *, limit: int = 10) -> list[IncidentRow]:
+    """Return other incidents of the same root cause: the same entity first, then the latest."""
+    same = or_(
+        INCIDENTS.c.fingerprint == one.fingerprint,
+        func.coalesce(INCIDENTS.c.confirmed_type, INCIDENTS.c.failure_type) == one.true_type,
+    )
+    query = select(*_LISTED).where(same, INCIDENTS.c.id != one.id)
+    rows = [_row(row) for row in connection.execute(query)]
+    rows.sort(key=lambda r: r.time, reverse=True)
+    rows.sort(
+        key=lambda r: (
+            r.entity is None or r.entity != one.entity,
+            r.fingerprint != one.fingerprint,
+        )
+    )
+    return rows[:limit]
+
+
+def append(connection: Connection, name: str, entry: TimelineEntry) -> int | None:
+    """Append a timeline entry; return its number, or None when its key is already there."""
+    _lock(connection, name)
+    if entry.key is not None:
+        known = connection.execute(
+            select(TIMELINE.c.number).where(
+                TIMELINE.c.incident == name, TIMELINE.c.entry_key == entry.key
+            )
+        ).first()
+        if known is not None:
+            return None
+    last = connection.execute(
+        select(func.max(TIMELINE.c.number)).where(TIMELINE.c.incident == name)
+    ).scalar()
+    number = (last or 0) + 1
+    connection.execute(
+        insert(TIMELINE).values(
+            incident=name,
+            number=number,
+            entry_key=entry.key,
+            time=entry.time,
+            recorded_at=now_iso(),
+            source=str(entry.source),
+            kind=entry.kind,
+            text=entry.text,
+            actor=entry.actor,
+            evidence=list(entry.evidence),
+            data=entry.data,
+        )
+    )
+    return number
+
+
+def timeline(connection: Connection, name: str) -> list[TimelineEntry]:
+    """Return the timeline in the order of time; what has one time stands as it was written."""
+    rows = connection.execute(
+        select(TIMELINE)
+        .where(TIMELINE.c.incident == name)
+        .order_by(TIMELINE.c.time, TIMELINE.c.number)
+    )
+    return [
+        TimelineEntry(
+            time=row.time,
+            source=EntrySource(row.source),
+            kind=row.kind,
+            text=row.text,
+            actor=row.actor,
+            evidence=tuple(row.evidence),
+            data=row.data,
+            key=row.entry_key,
+            number=row.number,
+            recorded_at=row.recorded_at,
+        )
+        for row in rows
+    ]
+
+
+def confirm(connection: Connection, name: str, word: Confirmation) -> None:
+    """Write down a person's word on the verdict.
+
+    Raises:
+        UsageError: when a correction names no leaf of the taxonomy.
+    """
+    if word.failure_type is not None and word.failure_type not in leaves():
+        raise UsageError(
+            f"{word.failure_type!r} is no failure type",
+            subject=word.failure_type,
+            hint="one of knowledge_base/taxonomy.yaml, for example cuda_oom",
+        )
+    found = connection.execute(
+        select(INCIDENTS.c.failure_type).where(INCIDENTS.c.id == name)
+    ).scalar()
+    true = word.failure_type or (found if word.verdict == "right" else None)
+    said = {"right": "the verdict is right", "partly": "the verdict is partly right"}
+    text = said.get(word.verdict, "the verdict is wrong")
+    if word.failure_type:
+        text += f": it was {word.failure_type}"
+    if word.note:
+        text += f" ({word.note})"
+    append(
+        connection,
+        name,
+        TimelineEntry(
+            time=word.time,
+            source=EntrySource.HUMAN,
+            kind="confirmed",
+            text=text,
+            actor=word.by,
+            data=word.model_dump(mode="json"),
+        ),
+    )
+    connection.execute(
+        update(INCIDENTS)
+        .where(INCIDENTS.c.id == name)
+        .values(confirmed=word.verdict, confirmed_type=true)
+    )
+
+
+def sign_off(connection: Connection, name: str, word: SignOff) -> None:
+    """Write down that a person vouches for the record; the incident may be retrieved from now on.
+
+    Raises:
+        UsageError: when nobody has confirmed or corrected the verdict yet.
+    """
+    row = connection.execute(
+        select(INCIDENTS.c.confirmed, INCIDENTS.c.confirmed_type).where(INCIDENTS.c.id == name)
+    ).one()
+    if row.confirmed is None or (row.confirmed != "right" and row.confirmed_type is None):
+        raise UsageError(
+            f"the true cause of {name} was not said yet",
+            subject=name,
+            hint=f"rerail confirm {name} --verdict right, or --verdict wrong --type LEAF",
+        )
+    append(
+        connection,
+        name,
+        TimelineEntry(
+            time=word.time,
+            source=EntrySource.HUMAN,
+            kind="signed_off",
+            text="signed off" + (f": {word.resolution}" if word.resolution else ""),
+            actor=word.by,
+            data=word.model_dump(mode="json"),
+        ),
+    )
+    connection.execute(
+        update(INCIDENTS).where(INCIDENTS.c.id == name).values(signed_off_at=word.time)
+    )
+
+
+def node_history(
+    connection: Connection,
+    nodes: list[str],
+    *,
+    cluster: str,
+    until: str,
+    days: float = 7.0,
+    but: str | None = None,
+) -> list[NodeEvent]:
+    """Return earlier failures that were held against these nodes, the latest first.
+
+    An incident that a person corrected to a cause outside the machine does not count.
+    """
+    rows = connection.execute(
+        select(
+            SUSPECT_NODES.c.incident,
+            SUSPECT_NODES.c.node,
+            SUSPECT_NODES.c.time,
+            INCIDENTS.c.failure_type,
+            INCIDENTS.c.confirmed_type,
+            INCIDENTS.c.confirmed,
+            INCIDENTS.c.status,
+        )
+        .join(INCIDENTS, INCIDENTS.c.id == SUSPECT_NODES.c.incident)
+        .where(
+            SUSPECT_NODES.c.cluster == cluster,
+            SUSPECT_NODES.c.node.in_(nodes),
+            SUSPECT_NODES.c.time >= days_before(until, days),
+            SUSPECT_NODES.c.time <= until,
+            SUSPECT_NODES.c.incident != (but or ""),
+        )
+        .order_by(desc(SUSPECT_NODES.c.time))
+    )
+    found: dict[tuple[str, str], NodeEvent] = {}
+    for row in rows:
+        leaf = leaves().get(row.confirmed_type or row.failure_type or "")
+        if row.confirmed == "wrong" and (leaf is None or leaf.layer != "infrastructure"):
+            continue
+        found.setdefault(
+            (row.incident, row.node),
+            NodeEvent(
+                incident=row.incident,
+                node=row.node,
+                time=row.time,
+                failure_type=leaf.id if leaf else row.failure_type or "unknown",
+                status=row.status,
+                confirmed=row.confirmed is not None,
+            ),
+        )
+    return list(found.values())
+
+
+def _lock(connection: Connection, name: str) -> bool:
+    """Hold the incident until the transaction ends, and tell whether it exists."""
+    query = select(INCIDENTS.c.id).where(INCIDENTS.c.id == name)
+    return connection.execute(query.with_for_update()).first() is not None
+
+
+def _insert_incident(connection: Connection, incident: Incident) -> None:
+    values = {
+        "id": incident.id,
+        "identity": incident.identity,
+        "cluster": incident.cluster,
+        "job": incident.job.job if incident.job else None,
+        "attempt": incident.job.attempt if incident.job else None,
+        "recorded_at": incident.recorded_at,
+        "record": incident.model_dump(mode="json", exclude={"snapshot"}),
+        **_current(incident),
+    }
+    if connection.dialect.name == "postgresql":
+        from sqlalchemy.dialects.postgresql import insert as insert_or_wait
+
+        # Another writer may insert the same incident at the same moment: wait for it, then go on.
+        connection.execute(insert_or_wait(INCIDENTS).values(values).on_conflict_do_nothing())
+        _lock(connection, incident.id)
+        return
+    connection.execute(insert(INCIDENTS).values(values))
+
+
+def _current(incident: Incident) -> dict[str, Any]:
+    diagnosis = incident.diagnosis
+    return {
+        "occurred_at": incident.occurred_at,
+        "outcome": str(diagnosis.outcome),
+        "status": str(diagnosis.status),
+        "failure_type": diagnosis.failure_type,
+        "fingerprint": fingerprint(diagnosis).root,
+        "entity": fingerprint(diagnosis).entity,
+    }
+
+
+def _follow(connection: Connection, incident: Incident) -> None:
+    connection.execute(
+        update(INCIDENTS).where(INCIDENTS.c.id == incident.id).values(**_current(incident))
+    )
+
+
+def _insert_once(
+    connection: Connection, table: Any, incident: Incident, content: str, values: dict[str, Any]
+) -> bool:
+    known = connection.execute(
+        select(table.c.id).where(table.c.incident == incident.id, table.c.content == content)
+    ).first()
+    if known is not None:
+        return False
+    connection.execute(
+        insert(table).values(
+            incident=incident.id, content=content, recorded_at=incident.recorded_at, **values
+        )
+    )
+    return True
+
+
+def _insert_nodes(connection: Connection, incident: Incident) -> None:
+    diagnosis = incident.diagnosis
+    for node in diagnosis.suspects.nodes:
+        known = connection.execute(
+            select(SUSPECT_NODES.c.id).where(
+                SUSPECT_NODES.c.incident == incident.id,
+                SUSPECT_NODES.c.node == node,
+                SUSPECT_NODES.c.failure_type == (diagnosis.failure_type or "unknown"),
+            )
+        ).first()
+        if known is None:
+            connection.execute(
+                insert(SUSPECT_NODES).values(
+                    incident=incident.id,
+                    cluster=incident.cluster,
+                    node=node,
+                    time=incident.occurred_at or incident.recorded_at,
+                    failure_type=diagnosis.failure_type or "unknown",
+                    status=str(diagnosis.status),
+                )
+            )
+
+
+def _log_entries(incident: Incident) -> list[TimelineEntry]:
+    """What the logs say with a time: the cited lines, each once."""
+    entries = []
+    for item in incident.diagnosis.evidence:
+        if item.time is not None:
+            where = f"rank {item.rank}: " if item.rank is not None else ""
+            entries.append(
+                TimelineEntry(
+                    time=item.time,
+                    source=EntrySource.LOG,
+                    kind=item.role,
+                    text=f"{where}{item.text[:300]}",
+                    evidence=(f"{item.file}:{item.line}",),
+                    key=_key(f"line:{item.file}:{item.line}"),
+                )
+            )
+    return entries
+
+
+def _diagnosed(incident: Incident, content: str, *, again: bool) -> TimelineEntry:
+    diagnosis = incident.diagnosis
+    return TimelineEntry(
+        time=incident.recorded_at,
+        source=EntrySource.RULES,
+        kind="diagnosed_again" if again else "diagnosed",
+        text=f"{diagnosis.failure_type or 'no verdict'} {diagnosis.status}: {diagnosis.summary}",
+        evidence=tuple(e.id for e in diagnosis.evidence if e.role == "initiating"),
+        data={"rules": incident.rules_version},
+        key=_key(f"diagnosis:{content}"),
+    )
+
+
+def _latest(connection: Connection, column: Any, table: Any, name: str) -> Any:
+    return connection.execute(
+        select(column).where(table.c.incident == name).order_by(desc(table.c.id)).limit(1)
+    ).scalar()
+
+
+def _row(row: Row[Any]) -> IncidentRow:
+    return IncidentRow(**{c.name: getattr(row, c.name) for c in _LISTED})
+
+
+def _content(body: Any) -> str:
+    return sha256(json.dumps(body, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def _key(text: str) -> str:
+    return text if len(text) <= 120 else sha256(text.encode()).hexdigest()

@@ -1,0 +1,124 @@
+"""The record as its user meets it: one incident for one failure, found again, judged, signed off."""
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rerail.assistant.pipeline import diagnose_paths
+from rerail.assistant.record import make_incident
+
+RERAIL = Path(sys.executable).parent / "rerail"
+XID = (
+    "[Sun Mar  1 02:59:5{n} 2026] gpu-7 kernel: NVRM: Xid (PCI:0000:8d:00): 79, pid=4711, "
+    "name=python, GPU has fallen off the bus.\n"
+)
+
+
+@pytest.fixture
+def rerail(tmp_path):
+    def run(*arguments, **environment):
+        return subprocess.run(
+            [str(RERAIL), *map(str, arguments)], capture_output=True, text=True, timeout=120,
+            env={**os.environ, "RERAIL_DATA_DIR": str(tmp_path / "data"), **environment}, check=False,
+        )  # fmt: skip
+
+    return run
+
+
+def dmesg(folder, number):
+    path = folder / f"{number}" / "dmesg-gpu-7.log"
+    path.parent.mkdir()
+    path.write_text(XID.format(n=number))
+    return path
+
+
+def test_the_same_logs_are_one_incident_wherever_they_lie(rerail, tmp_path):
+    first = json.loads(rerail("diagnose", "--json", dmesg(tmp_path, 1)).stdout)["incident"]
+    moved = tmp_path / "elsewhere.log"
+    moved.write_text(XID.format(n=1))
+    assert json.loads(rerail("diagnose", "--json", moved).stdout)["incident"] == first
+    other = json.loads(rerail("diagnose", "--json", dmesg(tmp_path, 2)).stdout)["incident"]
+    assert other != first
+    listed = json.loads(rerail("incidents", "--json").stdout)
+    assert {row["id"] for row in listed} == {first, other}
+    assert "same cause" in rerail("similar", first).stdout
+
+
+def test_a_job_is_one_incident_while_its_evidence_grows(rerail, tmp_path):
+    one, two = dmesg(tmp_path, 1), dmesg(tmp_path, 2)
+    names = {
+        json.loads(rerail("diagnose", "--json", "--job", "918", *paths).stdout)["incident"]
+        for paths in ([one], [one, two])
+    }
+    again = rerail("diagnose", "--json", "--job", "918", "--attempt", "1", one)
+    assert len(names) == 1 and json.loads(again.stdout)["incident"] not in names
+
+
+def test_the_third_failure_of_a_node_is_said_in_the_diagnosis(rerail, tmp_path):
+    says = []
+    for number in (1, 2, 3):
+        body = json.loads(rerail("diagnose", "--json", dmesg(tmp_path, number)).stdout)
+        assert body["suspects"]["nodes"] == ["gpu-7"]
+        says.append([h["says"] for h in body["history"]])
+        if number == 1:
+            rerail("incidents")  # from here on there is a database
+    assert says[2] == ["third failure of gpu-7 in 7 days"]
+    assert "HISTORY" in rerail("show", "last").stdout
+
+
+def test_confirm_show_timeline_sign_off(rerail, tmp_path):
+    rerail("diagnose", dmesg(tmp_path, 1))
+    assert rerail("signoff", "last").returncode == 2
+    assert rerail("confirm", "last", "--verdict", "right", "--by", "ann").returncode == 0
+    assert rerail("signoff", "last", "--by", "ann", "--resolution", "RMA").returncode == 0
+    shown = rerail("show", "last").stdout
+    assert "gpu_fallen_off_bus" in shown and "signed off: RMA" in shown
+    assert "fallen off the bus" in rerail("show", "last", "--evidence", "e1").stdout
+    assert "human ann confirmed" in rerail("timeline", "last").stdout
+    assert rerail("show", "last", "--evidence", "E99").returncode == 2
+
+
+def test_a_store_that_cannot_be_written_is_a_banner(rerail, tmp_path):
+    (tmp_path / "data").write_text("in the way")
+    done = rerail("diagnose", "--json", dmesg(tmp_path, 1))
+    assert done.returncode == 0 and json.loads(done.stdout)["incident"] is None
+    assert "not stored" in done.stderr and "Traceback" not in done.stderr
+    assert rerail("incidents").returncode == 74
+
+
+def test_nothing_is_kept_on_demand_or_without_a_failure(rerail, tmp_path):
+    done = rerail("diagnose", "--json", "--no-store", dmesg(tmp_path, 1))
+    assert json.loads(done.stdout)["incident"] is None and not (tmp_path / "data").exists()
+    (tmp_path / "ok.log").write_text("step 1 loss 2\nstep 2 loss 1\nTraining completed.\n")
+    rerail("diagnose", tmp_path / "ok.log")
+    assert not (tmp_path / "data").exists()
+
+
+def test_what_is_kept_is_private_bounded_and_redacted(rerail, tmp_path):
+    log = tmp_path / "job.log"
+    secret = "hf_" + "a1B2c3D4" * 5
+    body = [f"HF_TOKEN={secret} \x1b]0;owned\x07 line {i} {'word ' * 80}" for i in range(2000)]
+    log.write_text("\n".join([*body, "torch.OutOfMemoryError: CUDA out of memory."]) + "\n")
+    rerail("diagnose", log)
+    (kept,) = (tmp_path / "data" / "inbox").glob("*.json")
+    text = kept.read_text()
+    assert secret not in text and "owned" not in text and len(text) < 400_000
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+
+
+def test_the_snapshot_holds_series_ranks_and_versions(job):
+    steps = "".join(f"[rank0]: step {i} loss {9 / i:.3f} step_time 0.25s\n" for i in range(1, 1500))
+    folder = job(
+        "NCCL version 2.21.5+cuda12.4\n" + steps + "torch.OutOfMemoryError: CUDA out of memory.\n"
+    )
+    snapshot = make_incident(diagnose_paths([folder]), [folder]).snapshot
+    assert snapshot.versions["nccl"] == "2.21.5+cuda12.4"
+    series = {one.name: one for one in snapshot.series}
+    assert series["loss"].step[-1] == 1499 and len(series["loss"].step) == 600
+    assert set(series["step_time_s"].value) == {0.25}
+    assert [r.last_step for r in snapshot.ranks if r.rank == 0] == [1499]
