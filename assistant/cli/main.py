@@ -134,6 +134,26 @@ def detect(
     raise typer.Exit(detect_command(paths, json_output, plot, read_log=read_step_log))
 
 
+@app.command("localize")
+def localize(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Op timelines, Kineto traces, NCCL Inspector dumps, CSV or Parquet tables, DCGM "
+            "exports, logs with straggler reports; files or folders."
+        ),
+    ],
+    json_output: Annotated[
+        bool, typer.Option("--json", help="One JSON object on standard output.")
+    ] = False,
+    plot: Annotated[Path | None, typer.Option(help="Write a rank-by-step heat map as SVG.")] = None,
+) -> None:
+    """Name the slow rank, node, link or stage, and price it."""
+    from rerail.assistant.cli.localize import localize_command
+
+    raise typer.Exit(localize_command(paths, json_output, plot))
+
+
 @app.command(
     "eval",
     context_settings={

@@ -40,11 +40,14 @@ def z_limit(count: int) -> float:
     return max(6.0, math.sqrt(2 * math.log(max(count, 2))) + 2)
 
 
-def compare(values: FloatArray, role: IntArray, effect: float) -> Comparison:
+def compare(
+    values: FloatArray, role: IntArray, effect: float, own_spread: float | None = None
+) -> Comparison:
     """Compare each value (n,) with the others of its role; `effect` is the least ratio - 1.
 
-    Roles of fewer than four take their spread from all roles; of two, the faster is the
-    reference. A role that falls into two clusters with 40 % or more in the slow one is `split`.
+    Roles of fewer than four take their relative spread from the other roles, or else from
+    `own_spread`, and cannot be judged without; of two, the faster is the reference. A role that
+    falls into two clusters with 40 % or more in the slow one is `split`.
     """
     reference = np.empty_like(values)
     spread = np.empty_like(values)
@@ -66,7 +69,10 @@ def compare(values: FloatArray, role: IntArray, effect: float) -> Comparison:
     for part in parts:
         if len(part) < _FEW:
             # Two or three of a kind cannot show their own spread.
-            spread[part] = reference[part] * (usual if math.isfinite(usual) else effect / limit)
+            relative_spread = usual if math.isfinite(usual) else own_spread
+            spread[part] = reference[part] * (
+                math.inf if relative_spread is None else relative_spread
+            )
     spread = np.maximum(spread, _LEAST_SPREAD * np.maximum(reference, 1e-12))
     z = (values - reference) / np.maximum(spread, 1e-12)
     slow = (z >= limit) & (values >= reference * (1 + effect)) & ~np.isin(role, split)

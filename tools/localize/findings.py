@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 
 class LocalizeOutcome(StrEnum):
-    """The verdict; `no_reference`: so many are slow that nobody is left to compare with."""
+    """The verdict.
+
+    `localized`: a device, link or host stands out. `imbalance`: the time goes into the split of
+    the model or into the data, and draining a node cannot help. `no_reference`: so many are slow
+    that nobody is left to compare with.
+    """
 
     LOCALIZED = "localized"
+    IMBALANCE = "imbalance"
     HEALTHY = "healthy"
     NO_REFERENCE = "no_reference"
     UNEXPLAINED = "unexplained"
@@ -22,8 +28,8 @@ class Finding:
 
     `workers` are global ranks. `dimension` is what moved: beta (share of the step), mu (speed) or
     sigma (spread). `ratio` is slow over its like. `lost_s` is over all steps that were seen.
-    `hardware` says whether a device, link or host can make this pattern; where it is false,
-    draining a node cannot help.
+    `layer` is infrastructure where a device, link or host makes such a pattern, and script where
+    it comes from the model's split or the data. `where` names mesh coordinates, if known.
     """
 
     kind: str
@@ -34,15 +40,17 @@ class Finding:
     ratio: float
     lost_per_step_s: float
     lost_s: float
-    hardware: bool
+    layer: Literal["infrastructure", "script"]
     failure_type: str | None = None
     nodes: tuple[str, ...] = ()
     z: float | None = None
+    where: tuple[tuple[str, int], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values, times rounded to microseconds."""
         row = asdict(self)
         row["workers"], row["nodes"] = list(self.workers), list(self.nodes)
+        row["where"] = dict(self.where)
         for key in ("lost_per_step_s", "lost_s", "ratio", "z"):
             row[key] = None if row[key] is None else round(float(row[key]), 6)
         return row
@@ -67,3 +75,10 @@ class Localization:
             "missing": self.missing,
             **self.details,
         }
+
+
+def outcome_of(findings: list[Finding]) -> LocalizeOutcome:
+    """Return the outcome that findings alone give; none is healthy."""
+    if any(one.layer == "infrastructure" for one in findings):
+        return LocalizeOutcome.LOCALIZED
+    return LocalizeOutcome.IMBALANCE if findings else LocalizeOutcome.HEALTHY

@@ -40,10 +40,14 @@ def localize(job: JobTimes, *, slower_than_before: bool = False) -> Localization
     hot: IntArray = np.zeros(0, dtype=np.int64)
     if job.self_s is not None:
         typical = np.median(job.self_s, axis=0)
-        seen = compare(typical, job.role, COMPUTE_EFFECT)
-        hot = np.flatnonzero(seen.slow)
-        findings += _ranks(job, typical, seen, hot)
-        split |= _report_split(seen, "compute time", missing, job.role_known)
+        if len(job.ranks) == 2 and not job.role_known:
+            missing.append("two ranks of unknown roles: either may be the slow one")
+            split = True
+        else:
+            seen = compare(typical, job.role, COMPUTE_EFFECT, _spread_of_steps(job.self_s))
+            hot = np.flatnonzero(seen.slow)
+            findings += _ranks(job, typical, seen, hot)
+            split |= _report_split(seen, "compute time", missing, job.role_known)
     else:
         found, hot = _late(job)
         findings += found
@@ -64,6 +68,15 @@ def localize(job: JobTimes, *, slower_than_before: bool = False) -> Localization
     else:
         outcome = LocalizeOutcome.UNEXPLAINED if slower_than_before else LocalizeOutcome.HEALTHY
     return Localization(job.name, outcome, findings, missing)
+
+
+def _spread_of_steps(self_s: FloatArray) -> float | None:
+    """Return the relative error of a rank's median over steps, or None for fewer than three."""
+    if len(self_s) < 3:
+        return None
+    middle = np.median(self_s, axis=0)
+    width = 1.4826 * np.median(np.abs(self_s - middle), axis=0) / np.maximum(middle, 1e-12)
+    return float(np.median(width)) / float(np.sqrt(len(self_s)))
 
 
 def _report_split(seen: Comparison, what: str, missing: list[str], known: bool) -> bool:
@@ -92,7 +105,8 @@ def _ranks(job: JobTimes, typical: FloatArray, seen: Comparison, hot: IntArray) 
         out.append(_rank_finding(job, typical, seen, together, "node"))
     for i in hot:
         if int(i) not in whole:
-            out.append(_rank_finding(job, typical, seen, np.array([i]), "gpu"))
+            kind = "gpu" if job.device_times else "rank"
+            out.append(_rank_finding(job, typical, seen, np.array([i]), kind))
     return out
 
 
@@ -130,8 +144,9 @@ def _rank_finding(
             f"{named}{where}: {typical[worst] * 1e3:.4g} ms of own compute a step, "
             f"{seen.reference[worst] * 1e3:.4g} ms on the ranks with the same work"
         ),
-        ratio=ratio, lost_per_step_s=extra, lost_s=extra * job.steps, hardware=True,
-        failure_type="slow_gpu", nodes=nodes, z=float(seen.z[worst]),
+        ratio=ratio, lost_per_step_s=extra, lost_s=extra * job.steps, layer="infrastructure",
+        failure_type="slow_gpu" if job.device_times else "fail_slow_unexplained",
+        nodes=nodes, z=float(seen.z[worst]),
     )  # fmt: skip
 
 
@@ -158,7 +173,7 @@ def _late(job: JobTimes) -> tuple[list[Finding], IntArray]:
             nodes = _nodes(job, np.array([index]))
             out.append(
                 Finding(
-                    kind="gpu", function="compute", workers=(rank,), dimension="beta",
+                    kind="rank", function="compute", workers=(rank,), dimension="beta",
                     reason=(
                         f"rank {rank}{' on node ' + nodes[0] if nodes else ''} is the last to "
                         f"arrive in {group.first_share[g, m]:.0%} of the collectives of its "
@@ -167,7 +182,7 @@ def _late(job: JobTimes) -> tuple[list[Finding], IntArray]:
                     ),
                     ratio=float(1 + late[g, m] / max(float(busy[g, 0]), 1e-12)),
                     lost_per_step_s=float(late[g, m]), lost_s=float(late[g, m]) * job.steps,
-                    hardware=True, failure_type="fail_slow_unexplained", nodes=nodes,
+                    layer="infrastructure", failure_type="fail_slow_unexplained", nodes=nodes,
                 )
             )  # fmt: skip
     return out, np.array(blamed, dtype=np.int64)
@@ -201,7 +216,7 @@ def _links(
                     f"{seen.reference[g] * 1e3:.4g} ms in groups of the same kind"
                 ),
                 ratio=float(typical[g] / max(seen.reference[g], 1e-12)), lost_per_step_s=extra,
-                lost_s=extra * job.steps, hardware=True, failure_type="slow_network",
+                lost_s=extra * job.steps, layer="infrastructure", failure_type="slow_network",
                 nodes=_nodes(job, group.members[g]), z=float(seen.z[g]),
             )
         )  # fmt: skip

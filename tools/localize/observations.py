@@ -38,7 +38,8 @@ class JobTimes:
     `ranks` (n,) are global ranks; `self_s` (steps, n) is what a rank computed itself, without
     waiting, or None; `role` (n,) numbers ranks that do the same work (pipeline stage, expert
     or context-parallel position); `node` (n,) host names or None. `step_s` (steps,) is the step
-    time where it is known.
+    time where it is known. `device_times` says that `self_s` is time of the device itself and not
+    of the process, which a busy host stretches as well.
     """
 
     name: str
@@ -50,6 +51,7 @@ class JobTimes:
     step_s: FloatArray | None = None
     steps: int = 1
     role_known: bool = True
+    device_times: bool = True
 
     def node_index(self) -> IntArray | None:
         """Return a number for each rank's node, or None where nodes are unknown."""

@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rerail.domain.series import FloatArray
-from rerail.tools.localize.findings import Finding
-from rerail.tools.replay.timeline import COMPUTE, DP_COLLECTIVES, P2P
-from rerail.tools.replay.whatif import NOT_WORTH_SPLITTING, Pricing
+from rerail.tools.localize.findings import Finding, Localization, LocalizeOutcome, outcome_of
+from rerail.tools.replay.timeline import COMPUTE, DP_COLLECTIVES, P2P, Timeline
+from rerail.tools.replay.whatif import NOT_WORTH_SPLITTING, Pricing, price
 
 WORKER_RATIO = 1.05
 LINK_RATIO = 1.5
@@ -31,6 +31,7 @@ _VARIES = 0.05
 _WORTH_STEP = 0.01
 _WORTH_LOST = 0.1
 _MOST = 12
+_SLOW = 1.1
 _LEAST_TRANSFER_S = 1e-4
 _BACKWARD_LONGER = 1.3
 
@@ -74,6 +75,41 @@ def explain(pricing: Pricing) -> list[Finding]:
             + _groups(pricing),
         )
     return sorted(found + _launch(pricing), key=lambda one: -one.lost_per_step_s)
+
+
+def localize_timeline(timeline: Timeline) -> tuple[Localization, Pricing]:
+    """Replay a timeline and return its findings with the slowdowns of What-if analysis.
+
+    Raises:
+        EvidenceError: the timeline's ops do not form a training step.
+    """
+    pricing = price(timeline)
+    findings = explain(pricing)
+    outcome = outcome_of(findings)
+    if not findings and pricing.slowdown >= _SLOW:
+        outcome = LocalizeOutcome.UNEXPLAINED
+    missing = []
+    if timeline.dropped_steps:
+        missing.append(f"{len(timeline.dropped_steps)} steps lack ops of some worker, left out")
+    if len(timeline.dp_ranks) < 2:
+        missing.append("one replica only: a slow device cannot be told from an uneven split")
+    details = {
+        "steps": len(timeline.steps),
+        "step_time_s": {
+            "measured": pricing.measured_step_s,
+            "without_delays": pricing.actual_step_s,
+            "ideal": pricing.ideal_step_s,
+        },
+        "slowdown": pricing.slowdown,
+        "launch_slowdown": pricing.launch_slowdown,
+        "by_stage": {str(k): v for k, v in pricing.by_stage.items()},
+        "by_dp_rank": {str(k): v for k, v in pricing.by_dp_rank.items()},
+        "by_optype": pricing.by_optype,
+        "top_workers": pricing.top_workers,
+        "m_w": pricing.m_w,
+        "m_s": pricing.m_s,
+    }
+    return Localization(timeline.name, outcome, findings, missing, details), pricing
 
 
 def _in_order(pricing: Pricing, suspects: list[_Suspect]) -> list[Finding]:
@@ -159,6 +195,22 @@ def _unchanged(pricing: Pricing) -> FloatArray:
     return np.ones_like(pricing.times.work_s)
 
 
+def worker_step_ratio(pricing: Pricing) -> FloatArray:
+    """Return each worker's compute time over that of the typical replica of its stage.
+
+    Shape (stages x dp, steps), stages outermost; with one replica, over its own median step.
+    """
+    timeline, work = pricing.timeline, pricing.times.work_s
+    rows = []
+    for stage in range(len(timeline.stages)):
+        mine = np.concatenate([_of(pricing, kind, stage) for kind in COMPUTE])
+        total = work[mine].sum(axis=0)
+        alone = len(timeline.dp_ranks) < 2
+        reference = np.median(total) if alone else lower_median(total)[:, None]
+        rows.append((total / np.maximum(reference, 1e-12)).T)
+    return np.concatenate(rows)
+
+
 def _workers(pricing: Pricing, levels: Levels) -> list[_Suspect]:
     """Name the workers slower than the other replicas of their stage, in most steps."""
     timeline = pricing.timeline
@@ -181,8 +233,12 @@ def _workers(pricing: Pricing, levels: Levels) -> list[_Suspect]:
         out.append(
             _suspect(
                 relief, kind="slow_worker", function=max(slow, key=lambda name: slow[name]),
-                workers=(rank,), dimension="beta", ratio=max(slow.values()), hardware=True,
+                workers=(rank,), dimension="beta", ratio=max(slow.values()), layer="infrastructure",
                 failure_type="slow_gpu" if host is None else "slow_host_cpu",
+                where=(
+                    ("dp_rank", int(timeline.dp_ranks[dp])),
+                    ("stage", int(timeline.stages[stage])),
+                ),
                 reason=(
                     f"rank {rank} (dp_rank {timeline.dp_ranks[dp]}, stage {timeline.stages[stage]}) "
                     f"computes {slow[COMPUTE[0]]:.2f}x forward and {slow[COMPUTE[1]]:.2f}x backward "
@@ -237,7 +293,7 @@ def _partition(pricing: Pricing, levels: Levels) -> list[_Suspect]:
         _suspect(
             relief, kind="stage_partition", function="forward-compute, backward-compute",
             workers=tuple(int(r) for r in timeline.ranks[:, longest]), dimension="beta",
-            reason=say, ratio=ratio, hardware=False, failure_type=None,
+            reason=say, ratio=ratio, layer="script", failure_type=None,
         )
     ]  # fmt: skip
 
@@ -273,7 +329,7 @@ def _variation(pricing: Pricing, levels: Levels) -> list[_Suspect]:
             relief, kind="sequence_length" if data else "jitter",
             function="forward-compute, backward-compute",
             workers=tuple(sorted(int(r) for r in timeline.ranks.reshape(-1))), dimension="sigma",
-            reason=reason, ratio=1.0 + varies, hardware=False, failure_type=None,
+            reason=reason, ratio=1.0 + varies, layer="script", failure_type=None,
         )
     ]  # fmt: skip
 
@@ -329,7 +385,7 @@ def _links(pricing: Pricing) -> list[_Suspect]:
                 _suspect(
                     relief, kind="slow_link",
                     function=f"{direction}-send, {direction}-recv", workers=ranks,
-                    dimension="mu", ratio=float(per_dp[dp] / reference), hardware=True,
+                    dimension="mu", ratio=float(per_dp[dp] / reference), layer="infrastructure",
                     failure_type="slow_network",
                     reason=(
                         f"the {direction} transfer between ranks {ranks[0]} and {ranks[1]} takes "
@@ -366,7 +422,7 @@ def _groups(pricing: Pricing) -> list[_Suspect]:
                 _suspect(
                     relief, kind="slow_group",
                     function=optype, workers=ranks, dimension="mu",
-                    ratio=float(total[stage] / reference), hardware=True,
+                    ratio=float(total[stage] / reference), layer="infrastructure",
                     failure_type="slow_network",
                     reason=(
                         f"{optype} of stage {timeline.stages[stage]} takes "
@@ -396,7 +452,7 @@ def _launch(pricing: Pricing) -> list[Finding]:
     return [
         Finding(
             kind="launch_delay", function="launch", workers=ranks, lost_per_step_s=saved,
-            lost_s=saved * len(timeline.steps), dimension="beta", ratio=float(pricing.launch_slowdown), hardware=False,
+            lost_s=saved * len(timeline.steps), dimension="beta", ratio=float(pricing.launch_slowdown), layer="script",
             failure_type=None,
             reason=(
                 f"ops start late, {saved:.3g} s a step after what they waited for was done, "

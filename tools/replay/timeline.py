@@ -67,15 +67,32 @@ class Timeline:
         return times
 
 
+def column_names(path: Path) -> list[str]:
+    """Return the column names of a Parquet file.
+
+    Raises:
+        EvidenceError: pyarrow is not installed or the file is not Parquet.
+    """
+    try:
+        import pyarrow as arrow
+        import pyarrow.parquet as parquet
+    except ImportError:
+        raise EvidenceError(
+            f"{path}: reading Parquet needs pyarrow", subject=str(path),
+            hint="pip install 'rerail[fast]'",
+        ) from None  # fmt: skip
+    try:
+        return list(parquet.read_schema(path).names)
+    except (OSError, arrow.ArrowException) as error:
+        raise EvidenceError(
+            f"{path}: not a readable Parquet file ({str(error).splitlines()[0]})",
+            subject=str(path), hint="rerail localize trace.parquet",
+        ) from None  # fmt: skip
+
+
 def is_timeline(path: Path) -> bool:
     """Tell whether a Parquet file has the columns of an op-level timeline."""
-    import pyarrow.parquet as parquet
-
-    try:
-        names = set(parquet.read_schema(path).names)
-    except Exception:
-        return False
-    return names.issuperset(REQUIRED)
+    return set(column_names(path)).issuperset(REQUIRED)
 
 
 def read_timeline(path: Path) -> Timeline:
@@ -101,27 +118,16 @@ def read_timeline(path: Path) -> Timeline:
 
 
 def _columns(path: Path) -> dict[str, NDArray[Any]]:
-    try:
-        import pyarrow as arrow
-        import pyarrow.parquet as parquet
-    except ImportError:
-        raise EvidenceError(
-            f"{path}: reading Parquet needs pyarrow", subject=str(path),
-            hint="pip install 'rerail[fast]'",
-        ) from None  # fmt: skip
-    try:
-        table = parquet.read_table(path)
-    except (OSError, arrow.ArrowException) as error:
-        raise EvidenceError(
-            f"{path}: not a readable Parquet file ({str(error).splitlines()[0]})",
-            subject=str(path), hint="rerail localize trace.parquet",
-        ) from None  # fmt: skip
-    missing = [name for name in REQUIRED if name not in table.column_names]
+    missing = [name for name in REQUIRED if name not in column_names(path)]
     if missing:
         raise EvidenceError(
             f"{path}: column {missing[0]!r} is missing",
             subject=str(path), hint=f"an op timeline has the columns {', '.join(REQUIRED)}",
-        ) from None  # fmt: skip
+        )  # fmt: skip
+    import pyarrow as arrow
+    import pyarrow.parquet as parquet
+
+    table = parquet.read_table(path)
     out: dict[str, NDArray[Any]] = {}
     for name in (*REQUIRED, "mc", "gmc", "mb_id"):
         if name not in table.column_names:
