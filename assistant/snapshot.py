@@ -144,6 +144,7 @@ def _templates(outcome: Outcome) -> list[TemplateCount]:
     from rerail.log_parsers.job_templates import JobTemplates
     from rerail.log_parsers.masks import is_protected
     from rerail.log_parsers.redaction import redact
+    from rerail.log_parsers.text import clean
 
     kept = sum(len(line) for v in outcome.case.views for line in v.survey.kept.values())
     if kept > _MINED_BYTES and not all(v.survey.miner for v in outcome.case.views):
@@ -158,6 +159,7 @@ def _templates(outcome: Outcome) -> list[TemplateCount]:
             count=t.template.count,
             file=t.first_file,
             first_line=max(1, t.template.first_line),
+            sample=redact(clean(t.template.sample))[:240],
         )
         for t in chosen
         if t.template.text.strip()

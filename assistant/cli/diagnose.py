@@ -13,6 +13,7 @@ from rerail.errors import UsageError
 
 if TYPE_CHECKING:
     from rerail.assistant.pipeline import Outcome as RunOutcome
+    from rerail.assistant.record import Recorded
 
 EXIT_NO_FAILURE = 3
 EXIT_INCONCLUSIVE = 10
@@ -43,6 +44,7 @@ def diagnose_command(
     job: str | None = None,
     attempt: int | None = None,
     store: bool = True,
+    model: bool = True,
 ) -> int:
     """Diagnose the paths and print the verdict; return the exit code."""
     if follow:
@@ -51,6 +53,7 @@ def diagnose_command(
         return follow_command(paths, json_output=json_output, quiet=quiet)
     from rerail.assistant.narrow import Narrow
     from rerail.assistant.pipeline import diagnose_paths
+    from rerail.assistant.record import Recorded, record_outcome
 
     narrow = Narrow.parse(rank=rank, since=since)
     with _Progress(enabled=not (quiet or json_output)) as progress:
@@ -59,15 +62,54 @@ def diagnose_command(
         )
     if digest is not None:
         _write_digest(outcome, digest)
+    recorded = Recorded(outcome)
     if store and rank is None and since is None:
-        from rerail.assistant.record import record_outcome
-
         recorded = record_outcome(outcome, paths, job=job, attempt=attempt)
-        outcome = recorded.outcome
         for banner in recorded.banners:
             print(f"rerail: {banner}", file=sys.stderr)
-    show(outcome.diagnosis, json_output=json_output, quiet=quiet, verbose=verbose)
-    return exit_code(outcome.diagnosis)
+    diagnosis = recorded.outcome.diagnosis
+    if not json_output:
+        show(diagnosis, json_output=False, quiet=quiet, verbose=verbose)
+    if model and not quiet:
+        diagnosis = _explain(recorded, json_output=json_output)
+    if json_output:
+        show(diagnosis, json_output=True, quiet=quiet, verbose=verbose)
+    return exit_code(diagnosis)
+
+
+def _explain(recorded: Recorded, *, json_output: bool) -> Diagnosis:
+    """Ask the model where one is configured; the verdict is on the screen already."""
+    from rerail.settings import load_settings
+
+    diagnosis = recorded.outcome.diagnosis
+    settings = load_settings()
+    if not (settings.model_url and settings.model):
+        return diagnosis
+    from rerail.assistant.explained import explain_recorded, wanted
+
+    if not wanted(diagnosis, settings):
+        return diagnosis
+    live = sys.stderr.isatty() and not json_output
+    if live:
+        print(f"asking {settings.model} (Ctrl-C stops it, the verdict stands)", file=sys.stderr)
+    sys.stdout.flush()
+    try:
+        diagnosis, explanation = explain_recorded(
+            recorded, on_event=(lambda text: print(text, file=sys.stderr)) if live else None
+        )
+    except KeyboardInterrupt:
+        print("rerail: the explanation was stopped; the verdict stands", file=sys.stderr)
+        return diagnosis
+    if explanation.banner:
+        print(f"rerail: {explanation.banner}; the verdict of the rules stands", file=sys.stderr)
+    elif not json_output:
+        from rich.console import Console
+
+        from rerail.assistant.render_model import render_explanation
+
+        width = None if sys.stdout.isatty() else 110
+        render_explanation(explanation, Console(width=width, soft_wrap=True))
+    return diagnosis
 
 
 def _write_digest(outcome: RunOutcome, path: Path) -> None:

@@ -113,6 +113,7 @@ def diagnose(
             job=job,
             attempt=attempt,
             store=not no_store,
+            model=not no_model,
         )
     )
 

@@ -103,7 +103,7 @@ def diagnose(logs: Path) -> Verdict:
     with tempfile.TemporaryDirectory(prefix="rerail-score-") as folder:
         shutil.copytree(logs, Path(folder) / "logs")
         program = Path(sys.executable).with_name("rerail")
-        command = [str(program), "diagnose", "--json", "--no-model", "logs"]
+        command = [str(program), "diagnose", "--json", "--no-model", "--no-store", "logs"]
         try:
             done = subprocess.run(
                 command, cwd=folder, capture_output=True, text=True, timeout=DIAGNOSE_LIMIT_S

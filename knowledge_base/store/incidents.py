@@ -86,6 +86,13 @@ class IncidentFile:
                 return Confirmation.model_validate(entry.data)
         return None
 
+    def explanation(self) -> dict[str, Any] | None:
+        """Return what a model said last, after checking."""
+        for entry in reversed(self.timeline):
+            if entry.kind == "explained":
+                return entry.data
+        return None
+
     def sign_off(self) -> SignOff | None:
         """Return the sign-off, if there is one."""
         for entry in reversed(self.timeline):
@@ -94,6 +101,7 @@ class IncidentFile:
         return None
 
 
+_NOT_CONTENT = frozenset({"elapsed_s", "incident", "model"})
 _LISTED = [c for c in INCIDENTS.columns if c.name not in ("identity", "record")]
 
 
@@ -103,20 +111,20 @@ def record(connection: Connection, incident: Incident) -> bool:
     if not seen:
         _insert_incident(connection, incident)
     body = incident.diagnosis.model_dump(mode="json")
-    content = _content({k: v for k, v in body.items() if k not in ("elapsed_s", "incident")})
-    new = _insert_once(
-        connection, DIAGNOSES, incident, content, {"diagnosis": {**body, "incident": incident.id}}
-    )
+    content = _content({k: v for k, v in body.items() if k not in _NOT_CONTENT})
+    kept = {**body, "incident": incident.id, "model": None}
+    new = _insert_once(connection, DIAGNOSES, incident, content, {"diagnosis": kept})
     snapshot = incident.snapshot.model_dump(mode="json")
     _insert_once(connection, SNAPSHOTS, incident, _content(snapshot), {"body": snapshot})
     if not new:
-        return False
+        return _explained(connection, incident)
     if seen:
         _follow(connection, incident)
     _insert_nodes(connection, incident)
     for entry in _log_entries(incident):
         append(connection, incident.id, entry)
     append(connection, incident.id, _diagnosed(incident, content, again=seen))
+    _explained(connection, incident)
     return True
 
 
@@ -518,6 +526,23 @@ def _diagnosed(incident: Incident, content: str, *, again: bool) -> TimelineEntr
         data={"rules": incident.rules_version},
         key=_key(f"diagnosis:{content}"),
     )
+
+
+def _explained(connection: Connection, incident: Incident) -> bool:
+    """Write down what a model said; the verdict of the rules stays what it is."""
+    said = incident.diagnosis.model
+    if not said:
+        return False
+    entry = TimelineEntry(
+        time=now_iso(),
+        source=EntrySource.MODEL,
+        kind="explained",
+        text=f"{said.get('stand', '')}: {said.get('summary', '')}"[:800],
+        actor=str(said.get("name", "")),
+        data=said,
+        key=_key("model:" + _content({k: v for k, v in said.items() if k != "seconds"})),
+    )
+    return append(connection, incident.id, entry) is not None
 
 
 def _latest(connection: Connection, column: Any, table: Any, name: str) -> Any:

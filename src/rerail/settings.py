@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from rerail.errors import ConfigError
@@ -23,7 +23,9 @@ CONFIG_FILES = (Path("rerail.toml"), Path("~/.config/rerail/rerail.toml"))
 class Settings(BaseSettings):
     """Settings of one process; `RERAIL_<NAME>` in the environment overrides the file."""
 
-    model_config = SettingsConfigDict(env_prefix="RERAIL_", extra="forbid", frozen=True)
+    model_config = SettingsConfigDict(
+        env_prefix="RERAIL_", extra="forbid", frozen=True, protected_namespaces=()
+    )
 
     cache_dir: Path = Path("~/.cache/rerail")
     """Where compiled rules lie; safe to delete."""
@@ -39,6 +41,30 @@ class Settings(BaseSettings):
     """postgresql://user@host/database; empty keeps the store as SQLite in the data folder."""
     cluster: str = "local"
     """The name of this cluster in incidents; job ids are unique within it."""
+    model_url: str = ""
+    """Base URL of an OpenAI-compatible endpoint (http://host:8000/v1); empty means no model."""
+    model: str = ""
+    """The model's name at that endpoint."""
+    model_key: SecretStr = SecretStr("")
+    """The endpoint's key; local servers need none."""
+    model_answer: Literal["text", "tool", "schema"] = "text"
+    """How the model returns its answer: JSON text works everywhere, tool and schema are stricter."""
+    model_samples: int = 3
+    """How often the model is asked; the samples vote on failure type and first fault."""
+    model_max_seconds: float = 120.0
+    """Seconds that the model may take for one incident, all samples together."""
+    model_max_tokens: int = 120_000
+    """Tokens, read and written, that one incident may cost."""
+    model_max_calls: int = 24
+    """Requests to the model for one incident."""
+    model_price_in: float = 0.0
+    """Price of a million tokens read, in any currency, for the report of cost."""
+    model_price_out: float = 0.0
+    """Price of a million tokens written."""
+    scheduler: Literal["", "slurm", "kubernetes"] = ""
+    """Which scheduler runs the jobs here; empty means none that recovery may speak to."""
+    policy_file: Path | None = None
+    """The recovery policy (YAML); without one every rule observes and nothing is executed."""
 
 
 @lru_cache(maxsize=1)

@@ -107,6 +107,7 @@ class TemplateCount(_Record):
     count: int
     file: str
     first_line: int
+    sample: str = ""
 
 
 class Snapshot(_Record):

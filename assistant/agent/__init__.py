@@ -1,0 +1,1 @@
+"""The model loop: a bounded view in, a grounded answer out; it explains and never decides."""

@@ -1,0 +1,111 @@
+"""The form in which a model answers, and how its text is read."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from rerail.errors import ModelError
+
+_FENCE = re.compile(r"```(?:json)?\s*(\{.*?\})\s*```", re.DOTALL)
+MOST_CLAIMS = 12
+MOST_TEXT = 600
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Claim(_Part):
+    """One sentence of fact and the handles of the lines that show it."""
+
+    text: str = Field(max_length=4 * MOST_TEXT)
+    lines: list[str] = []
+
+
+class Rival(_Part):
+    """Another cause that was considered, and why it lost."""
+
+    failure_type: str
+    because: str = ""
+    lines: list[str] = []
+
+
+class Answer(_Part):
+    """What the model says of an incident.
+
+    `failure_type` is a leaf of the taxonomy or null; `first_fault` is the handle of the line where
+    the failure began, or null; `missing` names evidence that would decide.
+    """
+
+    failure_type: str | None = None
+    first_fault: str | None = None
+    summary: str = ""
+    claims: list[Claim] = []
+    rivals: list[Rival] = []
+    missing: list[str] = []
+
+
+FORM = """{"failure_type": "leaf id or null", "first_fault": "L3 or null",
+ "summary": "two sentences at most",
+ "claims": [{"text": "one sentence of fact", "lines": ["L3"]}],
+ "rivals": [{"failure_type": "leaf id", "because": "why it lost", "lines": ["L7"]}],
+ "missing": ["evidence that would decide"]}"""
+
+
+def read_answer(text: str) -> Answer:
+    """Read an answer from a model's text, with or without a fence or words around it.
+
+    Raises:
+        ModelError: when there is no JSON object of the form in it.
+    """
+    for candidate in _candidates(text):
+        try:
+            raw = json.loads(candidate)
+        except ValueError:
+            continue
+        if isinstance(raw, dict):
+            return answer_from(raw)
+    raise ModelError(
+        "the model's answer is not the JSON that was asked for",
+        subject=text[:80],
+        hint="try RERAIL_MODEL_ANSWER=tool, or a model that follows instructions",
+        recoverable=True,
+    )
+
+
+def answer_from(raw: dict[str, Any]) -> Answer:
+    """Check an answer that is already an object.
+
+    Raises:
+        ModelError: when its parts are of the wrong kind.
+    """
+    for key in ("claims", "rivals", "missing"):
+        if isinstance(raw.get(key), list):
+            raw[key] = raw[key][:MOST_CLAIMS]
+        elif raw.get(key) is None:
+            raw.pop(key, None)
+    try:
+        return Answer.model_validate(raw)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ModelError(
+            f"the model's answer has a wrong {'.'.join(map(str, first['loc']))}: {first['msg']}",
+            subject=str(first["loc"]),
+            hint="try RERAIL_MODEL_ANSWER=tool",
+            recoverable=True,
+        ) from None
+
+
+def _candidates(text: str) -> list[str]:
+    # Reasoning models print their thoughts first.
+    body = re.sub(r"<think>.*?</think>", "", text, flags=re.DOTALL).strip()
+    found = [body]
+    found += [match[1] for match in _FENCE.finditer(body)]
+    start, end = body.find("{"), body.rfind("}")
+    if 0 <= start < end:
+        found.append(body[start : end + 1])
+    return found

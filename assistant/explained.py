@@ -1,0 +1,116 @@
+"""Puts the model's explanation beside a diagnosis: after the rules verdict, and never in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from rerail.assistant.agent.endpoint import configured
+from rerail.assistant.agent_tools.facts import JobFacts, Known
+from rerail.assistant.agent_tools.lines import LineSource, SnapshotSource, ViewSource
+from rerail.assistant.pipeline import Outcome
+from rerail.assistant.record import Recorded, make_incident
+from rerail.domain.diagnosis import Diagnosis
+from rerail.domain.diagnosis import Outcome as Result
+from rerail.domain.incident import Incident, NodeEvent
+from rerail.errors import RerailError
+from rerail.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from rerail.assistant.agent.explain import Explanation
+
+
+def wanted(diagnosis: Diagnosis, settings: Settings | None = None) -> bool:
+    """Tell whether a model is configured and there is something to explain."""
+    return configured(settings or load_settings()) and diagnosis.outcome is not Result.NO_FAILURE
+
+
+def explain_recorded(
+    recorded: Recorded, *, on_event: Callable[[str], None] | None = None
+) -> tuple[Diagnosis, Explanation]:
+    """Ask the model about a diagnosis; return the diagnosis with its words, and the explanation."""
+    from rerail.assistant.agent.explain import Explanation, explain
+
+    outcome = recorded.outcome
+    incident = recorded.incident or make_incident(outcome, [])
+    settings = load_settings()
+    try:
+        explanation = explain(facts_for(incident, outcome), settings, on_event=on_event)
+    except RerailError as error:
+        explanation = Explanation(
+            name=settings.model,
+            prompt_id="",
+            stand="unavailable",
+            banner=f"model unavailable: {error.message} ({error.hint})",
+        )
+    said = explanation.model_dump(mode="json")
+    diagnosis = outcome.diagnosis.model_copy(update={"model": said})
+    if recorded.incident is not None and explanation.stand != "unavailable":
+        _keep(recorded.incident, diagnosis)
+    return diagnosis, explanation
+
+
+def _keep(incident: Incident, diagnosis: Diagnosis) -> None:
+    from rerail.knowledge_base.store.inbox import submit
+
+    try:
+        submit(incident.model_copy(update={"diagnosis": diagnosis}))
+    except RerailError:
+        pass  # the incident itself is kept, or its own banner was shown; the words are lost
+
+
+def facts_for(incident: Incident, outcome: Outcome | None = None) -> JobFacts:
+    """Return what the tools may read: the logs where they are at hand, else the snapshot."""
+    lines: LineSource
+    if outcome is not None:
+        lines = ViewSource(outcome.case.views)
+    else:
+        lines = SnapshotSource(incident.snapshot.lines)
+    return JobFacts(incident, lines, similar_known, runbook_page, tuple(_node_events(incident)))
+
+
+def similar_known(incident: Incident) -> Sequence[Known]:
+    """Return signed-off incidents like this one; nothing where there is no store."""
+    from rerail.knowledge_base.store.engine import open_store, reading, store_exists
+
+    if not store_exists():
+        return ()
+    from rerail.knowledge_base.store.incidents import alike, list_incidents, load
+
+    engine = open_store()
+    try:
+        with reading(engine) as connection:
+            rows = [r for r in list_incidents(connection, limit=500) if r.id == incident.id]
+            if not rows:
+                return ()
+            found = [r for r in alike(connection, rows[0], limit=20) if r.signed_off_at][:3]
+            files = [load(connection, row.id) for row in found]
+    finally:
+        engine.dispose()
+    known = []
+    for file in files:
+        word = file.sign_off()
+        text = f"{file.diagnosis.summary} Resolution: {word.resolution if word else ''}"
+        known.append(
+            Known(file.row.id, file.row.true_type or "unknown", text, "signed off, same cause")
+        )
+    return known
+
+
+def runbook_page(failure_type: str) -> str | None:
+    """Return the runbook page of a leaf, if there is one."""
+    return None
+
+
+def _node_events(incident: Incident) -> list[NodeEvent]:
+    return [
+        NodeEvent(
+            incident=past.incident,
+            node=history.node,
+            time=past.time,
+            failure_type=past.failure_type,
+            status="",
+        )
+        for history in incident.diagnosis.history
+        for past in history.failures
+    ]

@@ -1,0 +1,1 @@
+"""A fake model: an OpenAI-compatible server on the loopback that plays a script. It is no model."""
