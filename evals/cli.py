@@ -62,13 +62,55 @@ def detectors(
     seed: Annotated[int, typer.Option()] = 50_000,
     quick: Annotated[bool, typer.Option(help="A tenth of it.")] = False,
     only: Annotated[
-        str, typer.Option(help="One table: steps, healthy, falcon, loss, cost, logs.")
+        str,
+        typer.Option(
+            help="One table: steps, healthy, falcon, loss, cost, logs, periods, places, replay."
+        ),
     ] = "",
+    trace: Annotated[
+        Path | None, typer.Option(help="An op-level timeline (Parquet) for the replay table.")
+    ] = None,
 ) -> None:
     """Score the numeric detectors beside published methods."""
     from rerail.evals.detectors.command import detectors_command
 
-    raise typer.Exit(detectors_command(seed=seed, quick=quick, cases=cases, only=only))
+    raise typer.Exit(detectors_command(seed=seed, quick=quick, cases=cases, only=only, trace=trace))
+
+
+@app.command("agent")
+def agent(
+    url: Annotated[str, typer.Option("--model", help="Base URL of the endpoint.")] = "",
+    name: Annotated[str, typer.Option(help="The model's name there.")] = "model",
+    cases: Annotated[Path | None, typer.Option(help="JSON lines of labelled cases.")] = None,
+    recorded: Annotated[
+        Path | None, typer.Option(help="Folder of recorded fault-lab runs.")
+    ] = None,
+    only: Annotated[list[str] | None, typer.Option(help="A run of the fault lab; repeat.")] = None,
+    most: Annotated[int | None, typer.Option(help="Most labelled cases.")] = None,
+    iterations: Annotated[int, typer.Option(help="How often each case is asked.")] = 1,
+    blind: Annotated[bool, typer.Option(help="Hide the rules' verdict from the model.")] = False,
+    record: Annotated[Path | None, typer.Option(help="Keep the answers in this file.")] = None,
+    replay: Annotated[Path | None, typer.Option(help="Score a recorded run instead.")] = None,
+    json_output: Annotated[bool, typer.Option("--json")] = False,
+) -> None:
+    """Score a model endpoint beside the rules alone."""
+    from rerail.evals.agent.command import agent_command
+
+    raise typer.Exit(
+        agent_command(
+            url=url,
+            name=name,
+            cases=cases,
+            recorded=recorded,
+            only=only or [],
+            most=most,
+            iterations=iterations,
+            blind=blind,
+            record=record,
+            replay=replay,
+            json_output=json_output,
+        )
+    )
 
 
 @app.command("bench")

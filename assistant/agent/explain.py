@@ -79,8 +79,17 @@ class Explanation(_Record):
 OnEvent = Callable[[str], None]
 
 
-def explain(facts: JobFacts, settings: Settings, *, on_event: OnEvent | None = None) -> Explanation:
-    """Return the model's explanation of an incident, or one that says why there is none."""
+def explain(
+    facts: JobFacts,
+    settings: Settings,
+    *,
+    on_event: OnEvent | None = None,
+    blind: bool = False,
+) -> Explanation:
+    """Return the model's explanation of an incident, or one that says why there is none.
+
+    `blind` hides the rules' verdict from the model; evaluations use it.
+    """
     budget = budget_from(settings)
     say = on_event or (lambda _: None)
     samples: list[Grounded] = []
@@ -89,7 +98,7 @@ def explain(facts: JobFacts, settings: Settings, *, on_event: OnEvent | None = N
     wanted = max(1, settings.model_samples)
     for number in range(wanted):
         try:
-            grounded, sizes = _sample(facts, settings, budget, number, say, sizes)
+            grounded, sizes = _sample(facts, settings, budget, number, say, sizes, blind)
             samples.append(grounded)
         except RerailError as error:
             problem = error
@@ -124,12 +133,13 @@ def _sample(
     number: int,
     say: OnEvent,
     sizes: tuple[int, int],
+    blind: bool,
 ) -> tuple[Grounded, tuple[int, int]]:
     """Ask once; every sample sees the same first view under delimiters and handles of its own."""
     budget.check()
     shown = Shown()
     box = Toolbox(facts, shown)
-    opening = first_view(facts, shown)
+    opening = first_view(facts, shown, blind=blind)
     system = system_prompt(shown)
     if number == 0:
         sizes = (shown.log_bytes, len((system + opening).encode()))

@@ -17,15 +17,19 @@ MOST_LOG_BYTES = 12_000
 _CITED, _TEMPLATES, _END = 5_500, 3_500, 3_000
 
 
-def first_view(facts: JobFacts, shown: Shown) -> str:
-    """Return the opening message on an incident; its lines get handles in `shown`."""
+def first_view(facts: JobFacts, shown: Shown, *, blind: bool = False) -> str:
+    """Return the opening message on an incident; its lines get handles in `shown`.
+
+    `blind` leaves the verdict out, to measure what a model finds by itself.
+    """
     diagnosis = facts.incident.diagnosis
+    cited = shown.quote_lines(_cited(facts), most_bytes=_CITED)
     parts = [
-        "The verdict of the rules (made by code, before you were asked):",
-        _verdict(diagnosis),
-        "Lines that the verdict rests on, and rivals that lost:",
-        shown.quote_lines(_cited(facts), most_bytes=_CITED),
-        _roles(facts, shown),
+        "" if blind else "The verdict of the rules (made by code, before you were asked):",
+        "" if blind else _verdict(diagnosis),
+        "Lines that rules hit:" if blind else "Lines that the verdict rests on, and its rivals:",
+        cited,
+        "" if blind else _roles(facts, shown),
         "Kinds of lines, with counts; <num>, <path>, <text> stand for what varies:",
         shown.quote(_templates(facts.incident.snapshot.templates), most_bytes=_TEMPLATES),
         "The end of the file with the first fault:",

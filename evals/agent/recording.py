@@ -1,0 +1,98 @@
+"""Records what an endpoint answered, and plays it back: a run can be scored again without it.
+
+A recording is JSON lines: a head (model, prompt id, whether it is a fake), then one line for each
+answer with its case, iteration and turn. Answers name lines by handle, and handles are the same in
+every run, so that an old answer still means the same lines while the prompt id is the same.
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rerail.errors import EvidenceError
+from rerail.evals.fake_model.server import Body, Reply
+
+Key = tuple[str, int, int]
+
+
+@dataclass(slots=True)
+class Tape:
+    """Answers by case, iteration and turn; `at` is where the run is."""
+
+    head: dict[str, Any]
+    answers: dict[Key, tuple[int, str]] = field(default_factory=dict)
+    at: tuple[str, int] = ("", 0)
+    turn: int = 0
+
+    def seek(self, case: str, iteration: int) -> None:
+        """Go to the beginning of one case."""
+        self.at, self.turn = (case, iteration), 0
+
+    def play(self, _: Body) -> Reply:
+        """Answer as it was recorded; a turn that was not recorded is a 410."""
+        status, body = self.answers.get((*self.at, self.turn), (410, ""))
+        self.turn += 1
+        return Reply(status=status) if status != 200 else Reply(raw=body.encode())
+
+    def save(self, path: Path) -> None:
+        """Write the recording."""
+        rows = [json.dumps(self.head)]
+        rows += [
+            json.dumps({"case": c, "iteration": i, "turn": t, "status": s, "body": b})
+            for (c, i, t), (s, b) in self.answers.items()
+        ]
+        path.write_text("\n".join(rows) + "\n", encoding="utf-8")
+
+
+def load_tape(path: Path) -> Tape:
+    """Read a recording.
+
+    Raises:
+        EvidenceError: naming file and line of what is no recording.
+    """
+    try:
+        head, *rows = path.read_text(encoding="utf-8").splitlines()
+        tape = Tape(json.loads(head))
+        for row in rows:
+            one = json.loads(row)
+            key = (one["case"], one["iteration"], one["turn"])
+            tape.answers[key] = (one["status"], one["body"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise EvidenceError(
+            f"{path}: not a recorded run ({error})",
+            subject=str(path),
+            hint="rerail eval agent --model URL --record FILE makes one",
+        ) from None
+    return tape
+
+
+class Forwarder:
+    """Passes each request on to the real endpoint and keeps what came back."""
+
+    def __init__(self, tape: Tape, url: str, key: str) -> None:
+        self._tape = tape
+        self._url = url.rstrip("/") + "/chat/completions"
+        self._key = key
+
+    def forward(self, body: Body) -> Reply:
+        """Send one request on."""
+        request = urllib.request.Request(  # noqa: S310 - the URL is the user's own endpoint
+            self._url,
+            data=json.dumps(body).encode(),
+            headers={"Content-Type": "application/json", "Authorization": f"Bearer {self._key}"},
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=120) as answer:  # noqa: S310
+                status, text = answer.status, answer.read().decode("utf-8", "replace")
+        except urllib.error.HTTPError as error:
+            status, text = error.code, ""
+        except OSError:
+            status, text = 502, ""
+        self._tape.answers[(*self._tape.at, self._tape.turn)] = (status, text)
+        self._tape.turn += 1
+        return Reply(status=status) if status != 200 else Reply(raw=text.encode())
