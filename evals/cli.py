@@ -64,7 +64,8 @@ def detectors(
     only: Annotated[
         str,
         typer.Option(
-            help="One table: steps, healthy, falcon, loss, cost, logs, periods, places, replay."
+            help="One table: steps, healthy, falcon, loss, cost, logs, periods, places, gloo, "
+            "replay."
         ),
     ] = "",
     trace: Annotated[

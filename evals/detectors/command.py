@@ -16,8 +16,10 @@ from rich.console import Console
 from rich.table import Table
 
 from rerail.domain.series import StepSeries
+from rerail.evals.detectors.gloo_jobs import gloo_table
 from rerail.evals.detectors.loss_table import score_rules
 from rerail.evals.detectors.methods import METHODS, Method, first_alarms
+from rerail.evals.detectors.place_table import localize_table, period_table, replay_table
 from rerail.evals.detectors.real_logs import LogVerdict, judge_cases, judge_mlperf, noise_pool
 from rerail.evals.detectors.scoring import Score
 from rerail.evals.detectors.step_sets import (
@@ -55,12 +57,14 @@ def detectors_command(
     quick: bool = False,
     cases: Path | None = None,
     only: str = "",
+    trace: Path | None = None,
     console: Console | None = None,
 ) -> int:
-    """Print the tables and return 0 when every bar of detectors.md section 11 (D, N) holds, else 1.
+    """Print the tables and return 0 when every bar of detectors.md section 11 (D, L, N, P) holds.
 
     `cases` is a folder with `dev.jsonl` and `mlperf/`; `only` names one table (steps, healthy,
-    falcon, loss, cost, logs); `quick` runs a tenth.
+    falcon, loss, cost, logs, periods, places, gloo, replay); `quick` runs a tenth. `trace` is an
+    op-level timeline for the replay table. Returns 1 when a bar does not hold.
     """
     out = console or Console()
     plan = Plan(seed)
@@ -75,6 +79,10 @@ def detectors_command(
         "loss": lambda: _loss(out, plan),
         "cost": lambda: _cost(out, plan, methods),
         "logs": lambda: _logs(out, cases),
+        "periods": lambda: period_table(out, plan.seed, 200 if not quick else 20),
+        "places": lambda: localize_table(out, plan.seed, 20 if not quick else 4),
+        "gloo": lambda: gloo_table(out),
+        "replay": lambda: replay_table(out, plan.seed, trace),
     }
     for name, table in tables.items():
         if only in ("", name):

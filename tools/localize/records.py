@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from rerail.domain.process_group import group_kind
 from rerail.domain.series import FloatArray, IntArray
 from rerail.tools.localize.observations import GroupTimes, JobTimes, group_instances
 
-_KINDS = (
-    ("tp", re.compile(r"tensor|(?:^|[^a-z])tp(?:[^a-z]|$)", re.IGNORECASE)),
-    ("cp", re.compile(r"context|(?:^|[^a-z])cp(?:[^a-z]|$)", re.IGNORECASE)),
-    ("ep", re.compile(r"expert|(?:^|[^a-z])ep(?:[^a-z]|$)", re.IGNORECASE)),
-    ("pp", re.compile(r"pipeline|(?:^|[^a-z])pp(?:[^a-z]|$)", re.IGNORECASE)),
-    ("dp", re.compile(r"data|fsdp|(?:^|[^a-z])dp(?:[^a-z]|$)", re.IGNORECASE)),
-    ("world", re.compile(r"default_pg|world", re.IGNORECASE)),
-)
 _WINDOWS = 5
 
 
@@ -50,7 +42,7 @@ class Records:
         """Return the number of a group, learning its kind from its name."""
         number = self.keys.setdefault(name, len(self.keys))
         if number not in self.kinds:
-            self.kinds[number] = kind or kind_of(name)
+            self.kinds[number] = kind or group_kind(name)
         return number
 
     def add(
@@ -63,14 +55,6 @@ class Records:
         self.step.append(step)
         self.duration_s.append(duration_s)
         self.bytes.append(size)
-
-
-def kind_of(name: str) -> str:
-    """Return tp, cp, ep, pp, dp or world from the description of a process group, or other."""
-    for kind, pattern in _KINDS:
-        if pattern.search(name):
-            return kind
-    return "other"
 
 
 def assemble(records: Records) -> JobTimes:

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from rerail.domain.process_group import group_kind
 from rerail.errors import EvidenceError
 from rerail.log_parsers.straggler_lines import straggler_notes
 from rerail.tools.localize.findings import LocalizeOutcome
 from rerail.tools.localize.gpu_metrics import judge_gpu_metrics, read_gpu_metrics
 from rerail.tools.localize.kineto import covered, read_kineto
 from rerail.tools.localize.localize_paths import localize_paths
-from rerail.tools.localize.records import assemble, kind_of
+from rerail.tools.localize.records import assemble
 
 
 def kineto(rank: int, compute_us: float, wait_us: float, world: int = 4) -> dict[str, object]:
@@ -147,7 +148,7 @@ def test_process_group_names_give_their_kind() -> None:
         "PIPELINE_MODEL_PARALLEL_GROUP": "pp", "EXPERT_MODEL_PARALLEL_GROUP": "ep",
         "default_pg": "world", "mesh_tp": "tp", "undefined": "other",
     }  # fmt: skip
-    assert {name: kind_of(name) for name in named} == named
+    assert {name: group_kind(name) for name in named} == named
 
 
 def test_counters_show_a_throttled_gpu_and_confirm_a_finding(tmp_path: Path) -> None:

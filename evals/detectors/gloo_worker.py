@@ -1,0 +1,48 @@
+"""One rank of a small real job over gloo, profiled; run by `gloo_jobs`, not by hand.
+
+Arguments: folder for the trace, steps, slow rank (-1: none), delay in seconds before each
+collective of the slow rank.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+
+def main(folder: str, steps: int, slow: int, delay_s: float) -> None:
+    """Compute, wait if this is the slow rank, and reduce; write `rank<N>.json` and step times."""
+    import torch
+    import torch.distributed as dist
+    from torch.profiler import ProfilerActivity, profile, schedule
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    left, gradient = torch.randn(160, 160), torch.randn(1 << 14)
+    times = []
+    plan = schedule(wait=1, warmup=1, active=steps, repeat=1)
+    with profile(activities=[ProfilerActivity.CPU], schedule=plan) as profiler:
+        for _ in range(steps + 2):
+            begin = time.perf_counter()
+            for _ in range(3):
+                for _ in range(4):
+                    left = torch.tanh(left @ left)
+                if rank == slow:
+                    time.sleep(delay_s)
+                dist.all_reduce(gradient)
+            profiler.step()
+            times.append(time.perf_counter() - begin)
+    out = Path(folder)
+    profiler.export_chrome_trace(str(out / f"rank{rank}.json"))
+    (out / f"steps{rank}.txt").write_text(json.dumps(times))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]))
