@@ -73,7 +73,7 @@ class Situation(_Fact):
     `nodes` is the allocation of the failed attempt as the scheduler reports it, `state` the
     scheduler's word for its end. `died_by_signal` is accounting's word, not the job's.
     `trained_until` is the last step seen, `bad_from` and `bad_to` the first and last batch that
-    can hold the poison (inclusive).
+    can hold the poison (inclusive). `parent` is the incident that this one is folded into.
     """
 
     incident: str
@@ -89,6 +89,7 @@ class Situation(_Fact):
     bad_from: int | None = None
     bad_to: int | None = None
     history: History = History()
+    parent: str | None = None
     now: float
 
 
@@ -119,9 +120,15 @@ class _Draft:
         parameters: dict[str, Any] | None = None,
         leaves_nothing: bool = False,
     ) -> None:
+        if kind is ActionKind.NOTIFY and self.situation.parent is not None:
+            return  # one message for the parent, not one for each of its members
         reversible = risk is Risk.NONE or undo is not None or leaves_nothing
         automatic = risk is Risk.NONE or (
-            self.rule.mode is Mode.AUTO_LOW and risk is Risk.LOW and reversible and established
+            self.rule.mode is Mode.AUTO_LOW
+            and risk is Risk.LOW
+            and reversible
+            and established
+            and self.situation.parent is None
         )
         self.actions.append(
             PlannedAction(
@@ -148,13 +155,15 @@ def decide(situation: Situation, policy: SitePolicy) -> RecoveryPlan:
     """
     diagnosis = situation.diagnosis
     action = diagnosis.recovery.action
-    if situation.stalled and action in NOTHING_TO_DO:
+    if situation.stalled and action in (*NOTHING_TO_DO, Action.PAGE_HUMAN):
         # A job that hangs has not failed yet; the stall was measured by the watcher.
         action = Action.RESTART_AS_IS
     if situation.state in SCHEDULER_ENDED and action is Action.NONE:
         action = Action.REQUEUE
     rule = policy.rule_for(action, diagnosis.failure_type, situation.state)
     draft = _Draft(situation, policy, rule)
+    if situation.parent is not None:
+        draft.refuse(f"part of {situation.parent}: nothing is done without a person")
     if reason := _may_not_act(situation, policy, action):
         draft.refuse(reason)
         if not _is_quiet(situation, action):
@@ -179,6 +188,30 @@ def decide(situation: Situation, policy: SitePolicy) -> RecoveryPlan:
         expires_at=situation.now + policy.approvals.expires_s,
         actions=tuple(draft.actions),
         refusals=tuple(draft.refusals),
+    )
+
+
+def tell_of_parent(parent: str, root: str, job: JobRef, now: float) -> RecoveryPlan:
+    """Return the plan of a parent incident: one message, and a person who decides for all."""
+    tell = PlannedAction(
+        step=1,
+        kind=ActionKind.NOTIFY,
+        parameters={"urgent": True},
+        risk=Risk.NONE,
+        reversible=True,
+        because=f"several jobs failed at once and share {root}; nothing is restarted by itself",
+        needs_approval=False,
+    )
+    return RecoveryPlan(
+        id="P-" + hashlib.sha256(f"parent\0{parent}".encode()).hexdigest()[:8],
+        incident=parent,
+        job=job,
+        rule="shared-root",
+        mode=Mode.OBSERVE,
+        made_at=now,
+        expires_at=now + 86_400.0,
+        actions=(tell,),
+        refusals=("the members share one root: a person decides for all of them",),
     )
 
 

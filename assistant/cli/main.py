@@ -12,6 +12,8 @@ from typing import Annotated
 
 import typer
 
+from rerail.assistant.cli.commands_recovery import register
+
 app = typer.Typer(
     name="rerail",
     help="Finds the first fault of a failed training job, with the lines that prove it.",
@@ -301,6 +303,9 @@ def config_show() -> None:
     from rerail.assistant.cli.config import show_command
 
     raise typer.Exit(show_command())
+
+
+register(app)
 
 
 def main() -> None:

@@ -172,7 +172,7 @@ class SlurmWriter:
         last = self.reader.attempts(job.job)[-1]
         if last.attempt <= job.attempt:
             return Check.ABSENT
-        if last.state in ENDED_BADLY:
+        if last.state in ENDED_BADLY or last.state == "CANCELLED":
             return Check.ABSENT
         excluded = {str(node) for node in action.parameters.get("exclude", [])}
         if last.state in ("RUNNING", "COMPLETED") and not excluded & set(last.nodes):

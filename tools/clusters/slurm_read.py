@@ -124,7 +124,7 @@ class SlurmReader:
             ClusterError: Slurm does not answer.
         """
         start = f"uts{int(since)}"
-        states = "F,TO,NF,OOM,PR,BF,DL,CA"
+        states = "F,TO,NF,OOM,PR,BF,DL"
         try:
             text = self._run(
                 *("sacct", "-n", "-P", "-D", "-a", "-X", "-S", start, "-E", "now", "-s", states),

@@ -13,7 +13,6 @@ ENDED_BADLY = frozenset(
         "PREEMPTED",
         "BOOT_FAIL",
         "DEADLINE",
-        "CANCELLED",
     }
 )
 RUNNING = frozenset({"RUNNING", "COMPLETING", "CONFIGURING", "STAGE_OUT", "RESIZING"})

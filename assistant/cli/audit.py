@@ -1,0 +1,57 @@
+"""The bodies of `rerail audit` and `rerail breaker`."""
+
+from __future__ import annotations
+
+import json
+
+from rerail.assistant.stored import opened_store, who
+from rerail.knowledge_base.store.engine import reading, writing
+from rerail.recovery.store import audit, control
+
+
+def verify_command() -> int:
+    """Walk the chain; 0 if it holds, 1 if it is broken."""
+    with opened_store() as engine, reading(engine) as connection:
+        report = audit.verify(connection)
+    if report.broken_at is not None:
+        print(f"BROKEN at entry {report.broken_at}: {report.why}")
+        print(f"  {report.entries} entries before it hold; the last good digest is {report.last}")
+        return 1
+    print(f"intact: {report.entries} entries, last digest {report.last}")
+    print("  keep this digest elsewhere: only it shows that the newest entries were not cut off")
+    return 0
+
+
+def show_command(subject: str, limit: int, json_output: bool) -> int:
+    """Print entries, the latest last."""
+    with opened_store() as engine, reading(engine) as connection:
+        rows = audit.entries(connection, subject or None, limit)
+    for row in rows:
+        if json_output:
+            print(json.dumps(dict(row._mapping)))
+            continue
+        body = " ".join(
+            f"{name}={value}" for name, value in row.body.items() if value not in ("", [], None)
+        )
+        print(
+            f"{row.number:>5}  {row.time}  {row.actor:<10} {row.what:<18} {row.subject}  {body}"[
+                :240
+            ]
+        )
+    return 0
+
+
+def breaker_command() -> int:
+    """Say how the breaker stands; 1 while it is open."""
+    with opened_store() as engine, reading(engine) as connection:
+        why = control.breaker_reason(connection)
+    print(f"OPEN: {why}\n  rerail breaker close 'what was found'" if why else "closed")
+    return 1 if why else 0
+
+
+def close_command(reason: str, by: str | None) -> int:
+    """Close the breaker on a person's word."""
+    with opened_store() as engine, writing(engine) as connection:
+        closed = control.close_breaker(connection, who(by), reason)
+    print("closed" if closed else "it was not open")
+    return 0

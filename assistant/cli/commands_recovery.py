@@ -1,0 +1,154 @@
+"""The commands of recovery as typer sees them; their bodies are imported when they run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+audit = typer.Typer(help="The audit log of everything that recovery did.", no_args_is_help=True)
+breaker = typer.Typer(help="The breaker that stops all recovery.", no_args_is_help=True)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of recovery to the command line."""
+    app.command("plan")(plan)
+    app.command("approve")(approve)
+    app.command("reject")(reject)
+    app.command("hook")(hook)
+    app.command("watch")(watch)
+    app.command("run", context_settings=_PASS_THROUGH)(run)
+    app.command("doctor")(doctor)
+    app.add_typer(audit, name="audit")
+    app.add_typer(breaker, name="breaker")
+
+
+_PASS_THROUGH = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+
+
+def plan(
+    name: Annotated[str, typer.Argument(help="An incident, a plan, or 'last'.")] = "last",
+    json_output: Annotated[bool, typer.Option("--json")] = False,
+) -> None:
+    """Show a recovery plan: what would be done, exactly, why, and how to undo it."""
+    from rerail.assistant.cli.plan import plan_command
+
+    raise typer.Exit(plan_command(name, json_output=json_output))
+
+
+def approve(
+    name: Annotated[str, typer.Argument(help="A plan.")],
+    step: Annotated[int | None, typer.Option(help="Only this step; else each open one.")] = None,
+    target: Annotated[
+        str | None, typer.Option(help="The step's target, instead of typing it when asked.")
+    ] = None,
+    by: Annotated[str | None, typer.Option(help="Your name; the login name by default.")] = None,
+) -> None:
+    """Approve steps of a plan and carry them out. Enter alone means no."""
+    from rerail.assistant.cli.plan import approve_command
+
+    raise typer.Exit(approve_command(name, step=step, target=target, by=by))
+
+
+def reject(
+    name: Annotated[str, typer.Argument(help="A plan.")],
+    step: Annotated[int | None, typer.Option(help="Only this step; else each open one.")] = None,
+    why: Annotated[str, typer.Option(help="The reason, for the record.")] = "",
+    by: Annotated[str | None, typer.Option(help="Your name; the login name by default.")] = None,
+) -> None:
+    """Refuse steps of a plan."""
+    from rerail.assistant.cli.plan import reject_command
+
+    raise typer.Exit(reject_command(name, step=step, why=why, by=by))
+
+
+def hook(
+    event: Annotated[
+        Path | None, typer.Argument(help="A JobEvent as JSON; '-' reads standard input.")
+    ] = None,
+    slurm: Annotated[
+        bool, typer.Option("--slurm", help="Read Slurm's environment (EpilogSlurmctld, jobcomp).")
+    ] = False,
+    process: Annotated[
+        bool, typer.Option("--process", help="Work it off in the background, without a daemon.")
+    ] = False,
+    limit_s: Annotated[float, typer.Option(help="Time limit of --process.")] = 60.0,
+) -> None:
+    """Take a job event from a scheduler. Returns at once and always with exit code 0."""
+    from rerail.assistant.watch.hook import hook_command
+
+    raise typer.Exit(hook_command(event, slurm=slurm, process=process, limit_s=limit_s))
+
+
+def watch(
+    interval: Annotated[float, typer.Option(help="Seconds between rounds.")] = 2.0,
+    poll: Annotated[float, typer.Option(help="Seconds between questions to the scheduler.")] = 15.0,
+    once: Annotated[bool, typer.Option("--once", help="Work off what waits, then end.")] = False,
+    limit_s: Annotated[float, typer.Option(help="Time limit of --once.")] = 60.0,
+) -> None:
+    """Watch the cluster: diagnose what fails, plan, and do what the policy allows."""
+    from rerail.assistant.cli.watch import watch_command
+
+    raise typer.Exit(watch_command(interval, poll, once=once, limit_s=limit_s))
+
+
+def run(
+    command: Annotated[list[str], typer.Argument(help="-- torchrun ... or any launcher.")],
+    log_dir: Annotated[
+        Path | None, typer.Option(help="Folder for logs and error files; a new one by default.")
+    ] = None,
+    restarts: Annotated[
+        int, typer.Option(help="Start it again at most so often, where the verdict allows.")
+    ] = 0,
+) -> None:
+    """Run a launcher, watch it, and diagnose it when it fails. It is not replaced."""
+    from rerail.assistant.cli.run import run_command
+
+    raise typer.Exit(run_command(command, log_dir, restarts))
+
+
+def doctor(json_output: Annotated[bool, typer.Option("--json")] = False) -> None:
+    """Say what rerail can do here: store, scheduler, identities, policy, breaker."""
+    from rerail.assistant.cli.doctor import doctor_command
+
+    raise typer.Exit(doctor_command(json_output))
+
+
+@audit.command("verify")
+def audit_verify() -> None:
+    """Check the chain of the audit log; exit code 1 where it is broken."""
+    from rerail.assistant.cli.audit import verify_command
+
+    raise typer.Exit(verify_command())
+
+
+@audit.command("show")
+def audit_show(
+    subject: Annotated[str, typer.Argument(help="A plan or job; empty for all.")] = "",
+    limit: Annotated[int, typer.Option(help="Most entries.")] = 100,
+    json_output: Annotated[bool, typer.Option("--json")] = False,
+) -> None:
+    """Print entries of the audit log, the latest last."""
+    from rerail.assistant.cli.audit import show_command
+
+    raise typer.Exit(show_command(subject, limit, json_output))
+
+
+@breaker.command("status")
+def breaker_status() -> None:
+    """Say whether the breaker is open, and why; exit code 1 while it is."""
+    from rerail.assistant.cli.audit import breaker_command
+
+    raise typer.Exit(breaker_command())
+
+
+@breaker.command("close")
+def breaker_close(
+    reason: Annotated[str, typer.Argument(help="What was found and done.")],
+    by: Annotated[str | None, typer.Option(help="Your name; the login name by default.")] = None,
+) -> None:
+    """Close the breaker; nothing but a person ever does."""
+    from rerail.assistant.cli.audit import close_command
+
+    raise typer.Exit(close_command(reason, by))

@@ -1,0 +1,246 @@
+"""The bodies of `rerail plan`, `approve` and `reject`: the card that a person decides on."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import time
+from datetime import UTC, datetime
+
+from sqlalchemy import Engine
+
+from rerail.assistant.stored import opened_store, who
+from rerail.assistant.watch.site import Site, load_site
+from rerail.domain.plan import ActionState, Mode, RecoveryPlan, Risk
+from rerail.errors import RecoveryError, RerailError
+from rerail.knowledge_base.store.engine import reading, writing
+from rerail.recovery import approvals
+from rerail.recovery.executor import TELLING
+from rerail.recovery.store import control, plans
+from rerail.recovery.store.plans import ActionRow
+
+UNFINISHED = (ActionState.APPROVED, ActionState.EXECUTING, ActionState.UNKNOWN)
+
+
+def plan_command(name: str, *, json_output: bool) -> int:
+    """Print a plan; exit code 0."""
+    site = load_site()
+    with opened_store() as engine:
+        plan, rows = _load(engine, name)
+        commands = {row.action.step: _commands(site, row) for row in rows}
+        if json_output:
+            print(json.dumps(_as_dict(plan, rows, commands), indent=1))
+            return 0
+        _print_plan(site, engine, plan, rows, commands)
+    return 0
+
+
+def _load(engine: Engine, name: str) -> tuple[RecoveryPlan, list[ActionRow]]:
+    with reading(engine) as connection:
+        plan = plans.load(connection, plans.find_id(connection, name))
+        return plan, plans.states(connection, plan)
+
+
+def _commands(site: Site, row: ActionRow) -> list[str]:
+    """Return the exact commands of a step, or why they cannot be told now."""
+    writer = site.writer()
+    if row.action.kind in TELLING:
+        return []
+    if writer is None:
+        return ["(no scheduler is configured here)"]
+    try:
+        found = writer.commands(row.action, row.plan.job, row.plan.incident)
+    except RerailError as error:
+        return [f"({error.message})"]
+    prefix = list(site.policy.identities.writer)
+    return [shlex.join([*prefix, *command]) for command in found]
+
+
+def _as_dict(
+    plan: RecoveryPlan, rows: list[ActionRow], commands: dict[int, list[str]]
+) -> dict[str, object]:
+    return {
+        **plan.model_dump(mode="json"),
+        "digest": plan.digest,
+        "states": [
+            {
+                "step": row.action.step,
+                "state": str(row.state),
+                "note": row.note,
+                "commands": commands[row.action.step],
+            }
+            for row in rows
+        ],
+    }
+
+
+def _clock(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%H:%M:%S UTC")
+
+
+def _print_plan(
+    site: Site,
+    engine: Engine,
+    plan: RecoveryPlan,
+    rows: list[ActionRow],
+    commands: dict[int, list[str]],
+) -> None:
+    print(
+        f"PLAN {plan.id}  for {plan.incident}  job {plan.job.job} attempt {plan.job.attempt}\n"
+        f"  rule {plan.rule}, mode {plan.mode}; made {_clock(plan.made_at)}, "
+        f"expires {_clock(plan.expires_at)}; hash {plan.digest[:12]}"
+    )
+    with reading(engine) as connection:
+        why = control.breaker_reason(connection)
+    if why:
+        print(f"  BREAKER OPEN: {why}")
+    if site.policy.dry_run:
+        print("  DRY RUN: the policy file has dry_run: true, nothing is executed")
+    for row in rows:
+        _print_step(row, commands[row.action.step])
+    for refusal in plan.refusals:
+        print(f"\n  REFUSED  {refusal}")
+    waiting = [
+        r.action.step for r in rows if r.state is ActionState.PROPOSED and r.action.needs_approval
+    ]
+    if waiting and plan.mode is Mode.OBSERVE:
+        print(f"\nrule {plan.rule} only observes: nothing of this can be approved")
+    elif waiting:
+        print(f"\nnext: rerail approve {plan.id} --step {waiting[0]}")
+
+
+def _print_step(row: ActionRow, commands: list[str]) -> None:
+    action = row.action
+    approval = "needs approval" if action.needs_approval else "automatic"
+    print(f"\n  {action.step}  {action.kind} {action.target}".rstrip())
+    print(f"     state     {row.state}" + (f" ({row.note})" if row.note else ""))
+    if action.risk is not Risk.NONE:
+        undo = f"; undo: {action.undo}" if action.undo else ""
+        print(f"     risk      {action.risk}{undo}; {approval}")
+    print(f"     because   {action.because}")
+    for command in commands:
+        print(f"     exactly   {command}")
+    if action.parameters.get("checkpoint"):
+        print(f"     from      {action.parameters['checkpoint']}")
+    if skip := action.parameters.get("skip_batches"):
+        print(f"     skips     batches {skip[0]} to {skip[1]}")
+    if action.preconditions:
+        print(f"     checked   {'; '.join(action.preconditions)}")
+    if action.verify:
+        print(f"     verified  when {action.verify}")
+
+
+def approve_command(name: str, *, step: int | None, target: str | None, by: str | None) -> int:
+    """Ask, sign, execute, verify. Exit code 0 if every asked step was approved, 1 if not.
+
+    Raises:
+        RecoveryError: The plan or step does not exist, or may not be approved.
+    """
+    site = load_site()
+    person = who(by)
+    key = approvals.signing_key(site.data)
+    with opened_store() as engine:
+        plan, rows = _load(engine, name)
+        asked = [row for row in rows if _is_asked(row, step)]
+        if step is not None and not asked:
+            raise RecoveryError(
+                f"plan {plan.id} has no step {step} to approve",
+                subject=plan.id,
+                hint=f"rerail plan {plan.id}",
+            )
+        if not asked:
+            print(f"{plan.id}: no step waits for an approval")
+            return 0
+        yes = True
+        for row in asked:
+            yes = _approve_one(site, engine, key, row, person, target) and yes
+    return 0 if yes else 1
+
+
+def _is_asked(row: ActionRow, step: int | None) -> bool:
+    if step is not None:
+        return row.action.step == step
+    return row.action.needs_approval and row.state is ActionState.PROPOSED
+
+
+def _approve_one(
+    site: Site, engine: Engine, key: bytes, row: ActionRow, person: str, target: str | None
+) -> bool:
+    action, plan = row.action, row.plan
+    if row.state is not ActionState.PROPOSED:
+        print(f"step {action.step} is {row.state} already; nothing was done")
+        return True
+    wanted = action.target or plan.id
+    print(f"STEP {action.step}  {action.kind} {action.target}   plan hash {plan.digest[:12]}")
+    for command in _commands(site, row):
+        print(f"  exactly   {command}")
+    print(f"  because   {action.because}")
+    print(f"  undo      {action.undo or 'nothing to undo'}")
+    typed = target
+    if typed is None:
+        if not sys.stdin.isatty():
+            print(f"  not approved: give --target {wanted} where no terminal can ask")
+            return False
+        typed = input(f"Type {wanted} to approve, or press Enter to leave it undone: ").strip()
+    if typed != wanted:
+        print("  left undone" if not typed else f"  left undone: {typed!r} is not {wanted!r}")
+        return False
+    with writing(engine) as connection:
+        result = approvals.approve(
+            connection, key, plan, action.step, by=person, policy=site.policy, now=time.time()
+        )
+    if result != "approved":
+        told = {
+            "already": "was decided already; nothing was done",
+            "waiting": "approved; a second person has to approve it too",
+            "expired": "has expired; a new plan is needed",
+        }
+        print(f"  step {action.step} {told[result]}")
+        return result != "expired"
+    print(f"  approved by {person}")
+    return _carry_out(site, engine, plan, action.step)
+
+
+def _carry_out(site: Site, engine: Engine, plan: RecoveryPlan, step: int) -> bool:
+    """Execute the approved step here and wait a little for its effect."""
+    if site.policy.dry_run:
+        print("  dry run: the policy file has dry_run: true, nothing was executed")
+        return True
+    executor = site.executor(engine)
+    deadline = time.monotonic() + 20.0
+    state, note = ActionState.APPROVED, ""
+    while time.monotonic() < deadline:
+        executor.advance(plan.id)
+        with reading(engine) as connection:
+            rows = plans.states(connection, plan)
+        row = next(one for one in rows if one.action.step == step)
+        if row.state is not state:
+            state, note = row.state, row.note
+            print(f"  -> {state}" + (f" ({note})" if note else ""))
+        if state not in (*UNFINISHED, ActionState.VERIFYING):
+            break
+        time.sleep(0.5)
+    if state is ActionState.VERIFYING or state in UNFINISHED:
+        print("  not verified yet; rerail watch goes on looking")
+    return state is not ActionState.FAILED
+
+
+def reject_command(name: str, *, step: int | None, why: str, by: str | None) -> int:
+    """Record a person's no; exit code 0.
+
+    Raises:
+        RecoveryError: The plan or step does not exist.
+    """
+    site = load_site()
+    key = approvals.signing_key(site.data)
+    with opened_store() as engine:
+        plan, rows = _load(engine, name)
+        steps = [step] if step is not None else [r.action.step for r in rows if _is_asked(r, None)]
+        for number in steps:
+            with writing(engine) as connection:
+                result = approvals.reject(
+                    connection, key, plan, number, by=who(by), why=why, now=time.time()
+                )
+            print(f"{plan.id} step {number}: {result}")
+    return 0

@@ -1,0 +1,222 @@
+"""The daemon: takes events from the spool and the scheduler, works them off, moves plans forward.
+
+Every round is whole in itself, and everything between rounds is in the store: it may be killed at
+any moment and started again, and several may run beside each other.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+
+from pydantic import ValidationError
+from sqlalchemy import Connection, Engine
+
+from rerail.assistant.watch.progress import step_of_live_logs
+from rerail.assistant.watch.site import Site, explain
+from rerail.domain.job import JobEvent, JobRef
+from rerail.errors import RerailError
+from rerail.knowledge_base.store.clock import to_iso
+from rerail.knowledge_base.store.engine import reading, writing
+from rerail.recovery import spool
+from rerail.recovery.executor import worker_name
+from rerail.recovery.store import audit, control, queue
+from rerail.recovery.store.queue import STALLED
+
+CURSOR = "poll_since"
+OVERLAP_S = 300.0
+BATCH = 16
+
+
+@dataclass
+class Daemon:
+    """One `rerail watch`. `say` gets one line per thing that happened."""
+
+    site: Site
+    engine: Engine
+    say: Callable[[str], None] = print
+    clock: Callable[[], float] = time.time
+    poll_s: float = 15.0
+    stop: bool = False
+    _polled: float = 0.0
+    _away: bool = False
+    _steps: dict[str, tuple[int | None, float]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.worker = self.site.worker(self.engine, self.clock)
+        self.executor = self.site.executor(self.engine, self.clock)
+        self.name = worker_name()
+
+    def run(self, interval_s: float) -> None:
+        """Run rounds until a signal asks to stop; the round under way is finished."""
+
+        def end(number: int, frame: FrameType | None) -> None:
+            self.stop = True
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, end)
+        while not self.stop:
+            busy = self.round()
+            if not busy and not self.stop:
+                time.sleep(interval_s)
+
+    def round(self) -> bool:
+        """Do everything that is due once; return whether there may be more at once."""
+        took = self.take_spool()
+        self.poll()
+        done = self.work_off()
+        moved = self.advance()
+        return took + done + moved > 0
+
+    def drain(self, limit_s: float) -> None:
+        """Work until no event waits any more, or the time is over."""
+        deadline = time.monotonic() + limit_s
+        while time.monotonic() < deadline:
+            if self.round():
+                continue
+            with reading(self.engine) as connection:
+                left = queue.counts(connection)
+            if not left.get("waiting") and not left.get("claimed"):
+                return
+            time.sleep(0.2)
+
+    def take_spool(self) -> int:
+        """Move what hooks left into the queue; return how many files were taken."""
+        files = spool.waiting(self.site.data / spool.FOLDER)
+        taken: list[Path] = []
+        with writing(self.engine) as connection:
+            for path in files:
+                try:
+                    event = JobEvent.model_validate(json.loads(path.read_bytes()))
+                except FileNotFoundError:
+                    continue
+                except (ValueError, ValidationError):
+                    spool.set_aside(path)
+                    audit.note(connection, "rerail", "event_refused", path.name, why="no JobEvent")
+                    continue
+                self._put(connection, event)
+                taken.append(path)
+        # Removed only after the commit: a crash in between takes them twice, which changes nothing.
+        for path in taken:
+            path.unlink(missing_ok=True)
+        return len(taken)
+
+    def _put(self, connection: Connection, event: JobEvent) -> bool:
+        wait = self.site.policy.jobs.group_wait_s
+        new = queue.put(connection, event, now=self.clock(), wait_s=wait)
+        if new:
+            audit.note(*(connection, event.source, "event_received", event.key), state=event.state)
+        return new
+
+    def poll(self) -> None:
+        """Ask the scheduler what ended badly and what stands still; a controller away is said once."""
+        reader = self.site.reader
+        now = self.clock()
+        if reader is None or now - self._polled < self.poll_s:
+            return
+        self._polled = now
+        try:
+            self._poll_ended(now)
+            self._poll_running(now)
+        except RerailError as error:
+            if not self._away:
+                self.say(f"the scheduler does not answer: {explain(error)}")
+            self._away = True
+            return
+        if self._away:
+            self.say("the scheduler answers again")
+        self._away = False
+
+    def _poll_ended(self, now: float) -> None:
+        reader = self.site.reader
+        if reader is None:
+            return
+        with writing(self.engine) as connection:
+            since = control.get(connection, CURSOR)
+        # A first start does not dig up failures from before it.
+        found = reader.ended_badly(float(since) if since is not None else now - self.poll_s)
+        with writing(self.engine) as connection:
+            for one in found:
+                event = JobEvent(
+                    job=self._ref(one.job, one.attempt),
+                    source="slurm-poll",
+                    state=one.state,
+                    time=_iso(one.end or now),
+                    exit_code=one.exit_code,
+                    signal=one.signal,
+                )
+                if self._put(connection, event):
+                    self.say(f"job {one.job} attempt {one.attempt}: {one.state}")
+            if since is None or now - OVERLAP_S > float(since):
+                control.put(connection, CURSOR, now - (0 if since is None else OVERLAP_S))
+
+    def _poll_running(self, now: float) -> None:
+        """Notice jobs that run and whose step count has not moved for too long."""
+        reader = self.site.reader
+        if reader is None:
+            return
+        limit = self.site.policy.jobs.stalled_after_s
+        for one in reader.running():
+            files = reader.files(one.job)
+            logs = [Path(name) for name in {files.stdout, files.stderr} if name]
+            step = step_of_live_logs(logs)
+            attempt = reader.attempts(one.job)[-1].attempt
+            key = f"{one.job}/{attempt}"
+            known, since = self._steps.get(key, (None, now))
+            if step is None or step != known:
+                self._steps[key] = (step, now)
+                continue
+            if now - since < limit:
+                continue
+            event = JobEvent(
+                job=self._ref(one.job, attempt),
+                source="progress",
+                state=STALLED,
+                time=_iso(since),
+                extra={"last_step": step, "silent_s": round(now - since, 1)},
+            )
+            with writing(self.engine) as connection:
+                if self._put(connection, event):
+                    self.say(f"job {one.job}: no progress since step {step}, {now - since:.0f} s")
+
+    def _ref(self, job: str, attempt: int) -> JobRef:
+        return JobRef(cluster=self.site.settings.cluster, job=job, attempt=attempt)
+
+    def work_off(self) -> int:
+        """Claim due events and turn each into an incident and a plan; return how many were done."""
+        with writing(self.engine) as connection:
+            items = queue.claim(connection, self.name, now=self.clock(), most=BATCH)
+        done = 0
+        for item in items:
+            try:
+                plan = self.worker.work(item)
+            except RerailError as error:
+                with writing(self.engine) as connection:
+                    queue.give_back(connection, item, error.message, now=self.clock())
+                self.say(f"{item.event.key}: {explain(error)}")
+                continue
+            done += 1
+            if plan is not None:
+                steps = ", ".join(f"{one.kind} {one.target}".strip() for one in plan.actions)
+                self.say(f"{plan.incident} {item.event.key}: plan {plan.id}: {steps or 'nothing'}")
+                for why in plan.refusals:
+                    self.say(f"  refused: {why}")
+        return done
+
+    def advance(self) -> int:
+        """Move plans forward; return how many changes of state were made."""
+        try:
+            return self.executor.advance()
+        except RerailError as error:
+            self.say(f"recovery: {explain(error)}")
+            return 0
+
+
+def _iso(seconds: float) -> str:
+    return to_iso(datetime.fromtimestamp(seconds, UTC))

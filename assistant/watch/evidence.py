@@ -1,0 +1,217 @@
+"""Collects the evidence of one failed attempt of a Slurm job, parted by who could have written it.
+
+`job/` holds what the job wrote and can have forged; `system/` what the scheduler and the kernel
+wrote. Only observations from `system/`, and the scheduler's own answers, count as attested.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from rerail.assistant.narrow import Narrow
+from rerail.assistant.pipeline import diagnose_paths
+from rerail.domain.diagnosis import Action, Outcome
+from rerail.domain.job import JobEvent
+from rerail.errors import RerailError
+from rerail.log_parsers.text import clean
+from rerail.recovery.policy import Attested
+from rerail.recovery.site_policy import JobLayout
+from rerail.tools.clusters.slurm_read import JobFiles, SlurmReader
+from rerail.tools.clusters.slurm_records import AttemptRecord
+
+MOST_COPIED_BYTES = 256 << 20
+MOST_KEPT_LINES = 20_000
+HARDWARE = (Action.DRAIN_NODE, Action.EXCLUDE_NODE)
+FATAL_SIGNALS = frozenset({6, 7, 9, 11})
+_DIED = re.compile(
+    r"^\[(?P<at>[^\]]+)\] \[(?P<job>\d+)\.\S+\] get_exit_code task \d+ died by signal: (?P<n>\d+)"
+)
+
+
+@dataclass
+class Evidence:
+    """Where the evidence lies, what is attested, and what could not be had."""
+
+    paths: list[Path] = field(default_factory=list)
+    attested: list[Attested] = field(default_factory=list)
+    died_by_signal: bool = False
+    problems: list[str] = field(default_factory=list)
+    files: JobFiles = field(default_factory=lambda: JobFiles(None, None, None))
+
+
+def fill(pattern: str, event: JobEvent, files: JobFiles, node: str = "") -> str:
+    """Return a pattern of the policy with its fields filled in; the job's folder is taken literally."""
+    values = {
+        "folder": glob.escape(files.folder or ""),
+        "job": event.job.job,
+        "user": event.job.user or "",
+        "node": node,
+    }
+    return re.sub(r"\{(\w+)\}", lambda found: values.get(found[1], found[0]), pattern)
+
+
+def collect_slurm(
+    event: JobEvent, attempt: AttemptRecord, reader: SlurmReader, layout: JobLayout, folder: Path
+) -> Evidence:
+    """Copy the evidence of an attempt into `folder`; what cannot be read becomes a problem."""
+    found = Evidence(files=reader.files(event.job.job))
+    (folder / "job").mkdir(parents=True, exist_ok=True)
+    (folder / "system").mkdir(exist_ok=True)
+    for source in _job_files(event, found.files, layout):
+        _take(source, folder / "job", attempt.uid, found)
+    for extra in event.logs:
+        _take(Path(extra), folder / "job", attempt.uid, found)
+    _attest_nodes(attempt, reader, found, folder)
+    _scheduler_logs(event, attempt, layout, found, folder)
+    _kernel_logs(event, attempt, layout, found, folder)
+    found.paths.insert(0, folder)
+    return found
+
+
+def _job_files(event: JobEvent, files: JobFiles, layout: JobLayout) -> Iterator[Path]:
+    named = [Path(one) for one in (files.stdout, files.stderr) if one]
+    for pattern in layout.logs:
+        named += [Path(one) for one in sorted(glob.glob(fill(pattern, event, files)))]
+    yield from dict.fromkeys(path for path in named if path.name != "null")
+
+
+def _take(source: Path, into: Path, uid: int | None, found: Evidence) -> None:
+    """Copy one file that belongs to the job's user; a large one is read where it lies.
+
+    A job can name any path as its output, so a file of another user is not read.
+    """
+    try:
+        facts = source.stat()
+        if uid is not None and facts.st_uid != uid:
+            found.problems.append(f"{source} does not belong to the job's user; it was not read")
+            return
+        if not source.is_file():
+            return
+        if facts.st_size > MOST_COPIED_BYTES:
+            found.paths.append(source)
+            return
+        target = into / source.name
+        number = 1
+        while target.exists():
+            number += 1
+            target = into / f"{source.stem}-{number}{source.suffix}"
+        shutil.copyfile(source, target)
+    except OSError as error:
+        found.problems.append(f"{source}: {error.strerror}")
+
+
+def _attest_nodes(
+    attempt: AttemptRecord, reader: SlurmReader, found: Evidence, folder: Path
+) -> None:
+    """Write down what the scheduler says of the attempt and its nodes; lost nodes are attested."""
+    # The table of `sacct -P`, which the log readers know; states of the steps stay in it.
+    lines = ["JobID|State|ExitCode|NodeList"]
+    lines.append(_row(attempt.job, attempt.state, attempt.exit_code, attempt.signal, attempt.nodes))
+    for step in attempt.steps:
+        name = f"{attempt.job}.{step.step}"
+        lines.append(_row(name, step.state, step.exit_code, step.signal, step.nodes))
+    states = []
+    if attempt.nodes:
+        try:
+            for node in reader.nodes(attempt.nodes):
+                states.append(f"{node.node} {node.state} {clean(node.reason.encode())}".rstrip())
+                if node.lost:
+                    what = node.state.lower().replace("+", ", ").replace("_", " ")
+                    found.attested.append(Attested(source="scheduler", node=node.node, what=what))
+        except RerailError as error:
+            found.problems.append(error.message)
+    (folder / "system" / "sacct.txt").write_text("\n".join(lines) + "\n")
+    if found.attested:
+        (folder / "system" / "sinfo.txt").write_text("\n".join(states) + "\n")
+
+
+def _row(
+    name: str, state: str, code: int | None, number: int | None, nodes: tuple[str, ...]
+) -> str:
+    return f"{name}|{state}|{code or 0}:{number or 0}|{','.join(nodes)}"
+
+
+def _scheduler_logs(
+    event: JobEvent, attempt: AttemptRecord, layout: JobLayout, found: Evidence, folder: Path
+) -> None:
+    """Copy the lines of slurmctld's and slurmd's logs that belong to this attempt."""
+    wanted = re.compile(rf"\[{event.job.job}\.\w+\]|JobId={event.job.job}\b")
+    for pattern in layout.scheduler_logs:
+        for name in sorted(
+            {
+                one
+                for node in (*attempt.nodes, "")
+                for one in glob.glob(fill(pattern, event, found.files, node))
+            }
+        ):
+            kept = []
+            with open(name, errors="replace") as lines:
+                for line in lines:
+                    if wanted.search(line) and _in_attempt(line, attempt):
+                        kept.append(line)
+                        died = _DIED.match(line)
+                        if died and int(died["n"]) in FATAL_SIGNALS:
+                            found.died_by_signal = True
+            if kept:
+                target = folder / "system" / Path(name).name
+                target.write_text("".join(kept[-MOST_KEPT_LINES:]))
+
+
+def _in_attempt(line: str, attempt: AttemptRecord) -> bool:
+    """Return whether a line `[2026-11-20T23:41:22.123] ...` is not older than the attempt."""
+    if attempt.start is None or not line.startswith("["):
+        return True
+    try:
+        # Slurm writes local time without a zone.
+        at = datetime.fromisoformat(line[1 : line.index("]")]).astimezone()
+    except ValueError:
+        return True
+    return at.timestamp() >= attempt.start - 1.0
+
+
+def _kernel_logs(
+    event: JobEvent, attempt: AttemptRecord, layout: JobLayout, found: Evidence, folder: Path
+) -> None:
+    """Copy kernel logs and judge them alone: what they accuse without the job's text is attested."""
+    for node in attempt.nodes:
+        for pattern in layout.kernel_logs:
+            for name in sorted(glob.glob(fill(pattern, event, found.files, node))):
+                target = folder / "system" / "kernel" / node / Path(name).name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                try:
+                    shutil.copyfile(name, target)
+                except OSError as error:
+                    found.problems.append(f"{name}: {error.strerror}")
+                    continue
+                if what := _accused(target, attempt):
+                    found.attested.append(Attested(source="kernel", node=node, what=what))
+
+
+def _accused(kernel_log: Path, attempt: AttemptRecord) -> str:
+    """Return the first hardware fault in a kernel log during the attempt, or an empty string."""
+    since = None if attempt.start is None else attempt.start - 60.0
+    try:
+        alone = diagnose_paths([kernel_log], narrow=Narrow(since=since)).diagnosis
+    except RerailError:
+        return ""
+    hardware = alone.recovery.action in HARDWARE
+    if alone.outcome is not Outcome.FAILURE or not hardware or alone.first_fault is None:
+        return ""
+    return alone.first_fault.text[:200]
+
+
+def remove_evidence(folder: Path) -> None:
+    """Remove a folder of evidence; the incident's own snapshot stays."""
+    shutil.rmtree(folder, ignore_errors=True)
+    for parent in (folder.parent, folder.parent.parent):
+        try:
+            os.rmdir(parent)
+        except OSError:
+            return

@@ -1,0 +1,122 @@
+"""The body of `rerail hook`: one file to disk, then back to the scheduler, always with success.
+
+Only light modules are imported here: a scheduler waits for this process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from rerail.domain.job import JobEvent, JobRef
+from rerail.errors import RecoveryError, RerailError
+from rerail.knowledge_base.store.clock import now_iso
+from rerail.recovery import spool
+from rerail.settings import load_settings
+
+BAD = frozenset(
+    {"FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "BOOT_FAIL", "DEADLINE"}
+)
+MOST_INPUT_BYTES = 1 << 20
+
+
+def hook_command(path: Path | None, *, slurm: bool, process: bool, limit_s: float) -> int:
+    """Keep the event and return 0 whatever happens; what went wrong goes to standard error."""
+    try:
+        event = from_slurm(dict(os.environ)) if slurm else _read(path)
+        if event is None:
+            return 0
+        folder = load_settings().data_dir.expanduser()
+        spool.leave(folder / spool.FOLDER, event.model_dump_json().encode())
+        if process:
+            _in_background(limit_s)
+    except RerailError as error:
+        print(f"rerail hook: {error.message}", file=sys.stderr)
+    except OSError as error:
+        print(f"rerail hook: {error.filename or path}: {error.strerror}", file=sys.stderr)
+    except Exception as error:  # the scheduler must never see a failure of ours
+        print(f"rerail hook: {type(error).__name__}: {error}", file=sys.stderr)
+    return 0
+
+
+def _read(path: Path | None) -> JobEvent:
+    if path is None:
+        raise RecoveryError("neither an event file nor --slurm was given", subject="hook")
+    raw = (
+        sys.stdin.buffer.read(MOST_INPUT_BYTES + 1)
+        if str(path) == "-"
+        else path.open("rb").read(MOST_INPUT_BYTES + 1)
+    )
+    if len(raw) > MOST_INPUT_BYTES:
+        raise RecoveryError(f"an event of more than {MOST_INPUT_BYTES} bytes", subject=str(path))
+    try:
+        content = json.loads(raw)
+        content.setdefault("time", now_iso())
+        content.setdefault("source", "hook")
+        return JobEvent.model_validate(content)
+    except (ValueError, AttributeError) as error:
+        first = str(error).splitlines()[0]
+        raise RecoveryError(f"{path} is no job event: {first}", subject=str(path)) from None
+
+
+def from_slurm(environment: dict[str, str]) -> JobEvent | None:
+    """Return the event of EpilogSlurmctld's or jobcomp/script's environment; None for a good end.
+
+    EpilogSlurmctld is not told the state; anything but exit 0 is passed on as FAILED, and the
+    worker asks Slurm for the truth.
+    """
+    job = environment.get("SLURM_JOB_ID") or environment.get("JOBID") or ""
+    if not re.fullmatch(r"\d+(_\d+)?", job):
+        raise RecoveryError("neither SLURM_JOB_ID nor JOBID is set", subject="hook --slurm")
+    code, signal = _exit(environment)
+    state = environment.get("JOBSTATE", "").split()[:1]
+    if state:
+        word = state[0].upper()
+        if word not in BAD:
+            return None
+    elif not code and not signal:
+        return None
+    else:
+        word = "FAILED"
+    attempt = environment.get("SLURM_JOB_RESTART_COUNT") or environment.get("SLURM_RESTART_COUNT")
+    return JobEvent(
+        job=JobRef(
+            cluster=load_settings().cluster,
+            job=job,
+            attempt=int(attempt) if attempt and attempt.isdigit() else 0,
+            user=environment.get("SLURM_JOB_USER") or environment.get("USERNAME"),
+        ),
+        source="slurm-hook",
+        state=word,
+        time=now_iso(),
+        exit_code=code,
+        signal=signal,
+    )
+
+
+def _exit(environment: dict[str, str]) -> tuple[int | None, int | None]:
+    text = environment.get("SLURM_JOB_EXIT_CODE2") or environment.get("EXITCODE") or ""
+    code, _, number = text.partition(":")
+    return (
+        int(code) if code.isdigit() else None,
+        int(number) if number.isdigit() else None,
+    )
+
+
+def _in_background(limit_s: float) -> None:
+    """Start `rerail watch --once` on its own: in another session, with nothing to wait for."""
+    subprocess.Popen(
+        [
+            *(sys.executable, "-c", "from rerail.assistant.cli.main import main; main()"),
+            *("watch", "--once", "--limit-s", str(limit_s)),
+        ],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        cwd="/",
+    )

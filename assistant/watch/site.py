@@ -1,0 +1,134 @@
+"""Puts the parts of recovery together for this site: policy, adapters, worker, executor."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import Engine
+
+from rerail.assistant.watch.evidence import fill
+from rerail.assistant.watch.progress import step_of_live_logs
+from rerail.assistant.watch.worker import Worker
+from rerail.domain.incident import EntrySource, TimelineEntry
+from rerail.domain.job import JobEvent
+from rerail.domain.plan import ActionState, RecoveryPlan
+from rerail.errors import ConfigError, RerailError
+from rerail.knowledge_base.store.clock import now_iso
+from rerail.knowledge_base.store.engine import data_folder, writing
+from rerail.knowledge_base.store.incidents import append
+from rerail.recovery.approvals import signing_key
+from rerail.recovery.clusters.slurm_write import SlurmWriter
+from rerail.recovery.executor import Executor
+from rerail.recovery.site_policy import SitePolicy, load_policy
+from rerail.recovery.store.plans import ActionRow
+from rerail.settings import Settings, load_settings
+from rerail.tools.clusters.slurm_read import SlurmReader
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What every recovery command needs; the writer is only made for who executes."""
+
+    settings: Settings
+    policy: SitePolicy
+    data: Path
+    reader: SlurmReader | None
+
+    def writer(self) -> SlurmWriter | None:
+        """Return the cluster adapter with the writer's identity, or None without a cluster."""
+        if self.reader is None:
+            return None
+        return SlurmWriter(
+            self.reader,
+            prefix=self.policy.identities.writer,
+            dump_signal=self.policy.jobs.dump_signal,
+        )
+
+    def worker(self, engine: Engine, clock: Callable[[], float] = time.time) -> Worker:
+        """Return what turns events into plans."""
+        return Worker(engine, self.policy, self.data, self.reader, clock)
+
+    def executor(self, engine: Engine, clock: Callable[[], float] = time.time) -> Executor:
+        """Return what carries plans out.
+
+        Raises:
+            RecoveryError: The key of approvals cannot be used.
+        """
+        writer = self.writer()
+        return Executor(
+            engine,
+            self.policy,
+            signing_key(self.data),
+            clock,
+            writer_for=lambda plan: writer,
+            restart_path=self.restart_path,
+            live_step=self.live_step,
+            on_change=lambda row, state, note: self._tell_timeline(engine, row, state, note),
+        )
+
+    def restart_path(self, plan: RecoveryPlan) -> Path | None:
+        """Return where the job of a plan reads its restart orders."""
+        pattern = self.policy.jobs.restart_file
+        if not pattern or self.reader is None:
+            return None
+        files = self.reader.files(plan.job.job)
+        if "{folder}" in pattern and not files.folder:
+            return None
+        event = JobEvent(job=plan.job, source="plan", state="", time=now_iso())
+        # Not a glob here: the folder's own characters are taken as they are.
+        return Path(
+            fill(pattern.replace("{folder}", "\0"), event, files).replace("\0", files.folder or "")
+        )
+
+    def live_step(self, plan: RecoveryPlan) -> int | None:
+        """Return the step that the log of a plan's job shows now, or None."""
+        if self.reader is None:
+            return None
+        files = self.reader.files(plan.job.job)
+        return step_of_live_logs([Path(name) for name in {files.stdout, files.stderr} if name])
+
+    def _tell_timeline(self, engine: Engine, row: ActionRow, state: ActionState, note: str) -> None:
+        text = (
+            f"{row.plan.id} step {row.action.step}, {row.action.kind} {row.action.target}".strip()
+        )
+        with writing(engine) as connection:
+            append(
+                connection,
+                row.plan.incident,
+                TimelineEntry(
+                    time=now_iso(),
+                    source=EntrySource.RECOVERY,
+                    kind=str(state),
+                    text=f"{text}: {state}" + (f" ({note})" if note else ""),
+                    actor="rerail",
+                    data={"plan": row.plan.id, "step": row.action.step, "state": str(state)},
+                ),
+            )
+
+
+def load_site() -> Site:
+    """Return the site as settings and policy file describe it.
+
+    Raises:
+        ConfigError: A setting or the policy file is not usable.
+    """
+    settings = load_settings()
+    policy = load_policy(settings.policy_file)
+    reader = None
+    if settings.scheduler == "slurm":
+        reader = SlurmReader(prefix=policy.identities.reader)
+    elif settings.scheduler == "kubernetes":
+        raise ConfigError(
+            "the Kubernetes adapter is not part of this version",
+            subject="scheduler",
+            hint="RERAIL_SCHEDULER=slurm, or leave it empty",
+        )
+    return Site(settings, policy, data_folder(settings), reader)
+
+
+def explain(error: RerailError) -> str:
+    """Return an error as one line for a daemon's log."""
+    return f"{error.message}" + (f" (try: {error.hint})" if error.hint else "")

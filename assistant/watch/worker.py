@@ -1,0 +1,207 @@
+"""Works one event off: evidence, diagnosis, incident, policy, plan. Executing is somebody else's."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import Engine
+
+from rerail.assistant.pipeline import Outcome, diagnose_paths
+from rerail.assistant.record import make_incident
+from rerail.assistant.watch.evidence import Evidence, collect_slurm
+from rerail.assistant.watch.groups import join, root_of
+from rerail.assistant.watch.history import history_of, note_progress
+from rerail.assistant.watch.progress import bad_data, last_step
+from rerail.domain.diagnosis import Action
+from rerail.domain.incident import EntrySource, Incident, TimelineEntry
+from rerail.domain.job import Allocation, JobEvent, NodeShare
+from rerail.domain.plan import RecoveryPlan
+from rerail.errors import ClusterError, EvidenceError
+from rerail.knowledge_base.store.clock import now_iso
+from rerail.knowledge_base.store.engine import writing
+from rerail.knowledge_base.store.incidents import append, record
+from rerail.recovery.checkpoints import find_checkpoints
+from rerail.recovery.policy import CheckpointFact, Situation, decide, tell_of_parent
+from rerail.recovery.site_policy import SitePolicy
+from rerail.recovery.store import control, plans, queue
+from rerail.recovery.store.queue import STALLED, Claimed
+from rerail.tools.clusters.slurm_read import SlurmReader
+from rerail.tools.clusters.slurm_records import AttemptRecord
+
+
+@dataclass
+class Worker:
+    """Turns events into incidents and plans.
+
+    `reader` is the cluster's read-only face, or None where events bring their logs themselves.
+    """
+
+    engine: Engine
+    policy: SitePolicy
+    data: Path
+    reader: SlurmReader | None = None
+    clock: Callable[[], float] = time.time
+
+    def work(self, item: Claimed) -> RecoveryPlan | None:
+        """Work one event off and mark it done, or give it back for later.
+
+        Returns:
+            The plan, or None where the event was given back.
+        """
+        try:
+            plan, incident = self._handle(item.event)
+        except ClusterError as error:
+            with writing(self.engine) as connection:
+                queue.give_back(connection, item, error.message, now=self.clock())
+            return None
+        with writing(self.engine) as connection:
+            queue.finish(connection, item.id, now=self.clock(), incident=incident)
+        return plan
+
+    def _handle(self, event: JobEvent) -> tuple[RecoveryPlan, str]:
+        attempt = self._attempt(event)
+        folder = self.data / "evidence" / _plain(event.job.cluster) / _plain(event.key)
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True, mode=0o700)
+        if self.reader is not None:
+            evidence = collect_slurm(event, attempt, self.reader, self.policy.jobs, folder)
+        else:
+            evidence = Evidence(paths=[Path(one) for one in event.logs])
+        outcome = self._diagnose(evidence, folder, event)
+        incident = self._incident(outcome, evidence, event, attempt)
+        with writing(self.engine) as connection:
+            record(connection, incident)
+            append(connection, incident.id, _heard(event))
+            steps = note_progress(connection, event.job, last_step(outcome))
+            lost = [one.node for one in evidence.attested if one.source == "scheduler"]
+            now = self.clock()
+            root = root_of(outcome.diagnosis, attempt.nodes, lost, self.policy)
+            parent, members, new_parent = join(connection, incident, root, now)
+            history = history_of(
+                *(connection, event.job, incident.id, outcome.diagnosis, steps, self.policy, now)
+            )
+            situation = self._situation(event, attempt, evidence, outcome, incident).model_copy(
+                update={"history": history, "parent": parent}
+            )
+            if history.nodes_same_finding >= self.policy.breaker.nodes_same_finding:
+                control.trip(
+                    connection,
+                    f"{history.nodes_same_finding} nodes show {outcome.diagnosis.failure_type} "
+                    f"within {self.policy.breaker.window_s:g} s",
+                )
+            plan = decide(situation, self.policy)
+            plans.save(connection, plan)
+            if parent is not None and new_parent:
+                plans.save(connection, tell_of_parent(parent, root, event.job, now))
+            note = f"{plan.id}: " + (_steps(plan) or "nothing to do")
+            if parent is not None:
+                note += f" (one of {members} that share {root}: {parent})"
+            append(
+                *(connection, incident.id),
+                TimelineEntry(
+                    time=now_iso(),
+                    source=EntrySource.RECOVERY,
+                    kind="plan",
+                    text=note,
+                    data={"plan": plan.id, "digest": plan.digest, "refusals": list(plan.refusals)},
+                    key=f"plan:{plan.id}",
+                ),
+            )
+        return plan, incident.id
+
+    def _attempt(self, event: JobEvent) -> AttemptRecord:
+        """Return the attempt as the scheduler knows it, not as the event claims it."""
+        if self.reader is None:
+            return AttemptRecord(
+                event.job.job, event.job.attempt, event.state, event.allocation.names()
+            )
+        known = self.reader.attempts(event.job.job)
+        for one in known:
+            if one.attempt == event.job.attempt:
+                state = event.state if event.state == STALLED else one.state
+                return AttemptRecord(
+                    *(one.job, one.attempt, state, one.nodes, one.exit_code, one.signal),
+                    *(one.start, one.end, one.uid, one.steps),
+                )
+        raise ClusterError(
+            f"Slurm knows no attempt {event.job.attempt} of job {event.job.job} yet",
+            subject=event.key,
+            recoverable=True,
+        )
+
+    def _diagnose(self, evidence: Evidence, folder: Path, event: JobEvent) -> Outcome:
+        try:
+            return diagnose_paths(evidence.paths)
+        except EvidenceError:
+            # No log at all: the scheduler's own words are evidence too.
+            folder.joinpath("event.txt").write_text(f"JobState={event.state}\n")
+            return diagnose_paths([folder])
+
+    def _incident(
+        self, outcome: Outcome, evidence: Evidence, event: JobEvent, attempt: AttemptRecord
+    ) -> Incident:
+        incident = make_incident(
+            outcome, evidence.paths, job=event.job.job, attempt=event.job.attempt
+        )
+        allocation = Allocation(nodes=tuple(NodeShare(node=name) for name in attempt.nodes))
+        snapshot = incident.snapshot
+        if attempt.nodes and not snapshot.allocation.nodes:
+            snapshot = snapshot.model_copy(update={"allocation": allocation})
+        return incident.model_copy(update={"snapshot": snapshot, "job": event.job})
+
+    def _situation(
+        self,
+        event: JobEvent,
+        attempt: AttemptRecord,
+        evidence: Evidence,
+        outcome: Outcome,
+        incident: Incident,
+    ) -> Situation:
+        action = outcome.diagnosis.recovery.action
+        rolls_back = action in (Action.ROLL_BACK, Action.ROLL_BACK_SKIP)
+        bad = bad_data(outcome) if rolls_back else None
+        cluster_nodes = len(self.reader.nodes()) if self.reader is not None else 0
+        return Situation(
+            incident=incident.id,
+            job=event.job,
+            state="RUNNING" if attempt.state == STALLED else attempt.state,
+            nodes=attempt.nodes,
+            cluster_nodes=cluster_nodes,
+            diagnosis=outcome.diagnosis,
+            attested=tuple(evidence.attested),
+            died_by_signal=evidence.died_by_signal,
+            stalled=attempt.state == STALLED,
+            checkpoints=self._checkpoints(event, evidence) if rolls_back else (),
+            bad_from=bad.first if bad else None,
+            bad_to=bad.last if bad else None,
+            now=self.clock(),
+        )
+
+    def _checkpoints(self, event: JobEvent, evidence: Evidence) -> tuple[CheckpointFact, ...]:
+        from rerail.assistant.watch.evidence import fill
+
+        pattern = self.policy.jobs.checkpoints
+        return find_checkpoints(fill(pattern, event, evidence.files)) if pattern else ()
+
+
+def _steps(plan: RecoveryPlan) -> str:
+    return ", ".join(f"{one.step} {one.kind} {one.target}".strip() for one in plan.actions)
+
+
+def _plain(text: str) -> str:
+    return "".join(char if char.isalnum() or char in "._-" else "-" for char in text)[:120]
+
+
+def _heard(event: JobEvent) -> TimelineEntry:
+    return TimelineEntry(
+        time=event.time,
+        source=EntrySource.SCHEDULER,
+        kind="job_event",
+        text=f"job {event.job.job} attempt {event.job.attempt}: {event.state}",
+        data={"source": event.source, "received": now_iso()},
+        key=f"event:{event.key}:{event.state}",
+    )

@@ -1,0 +1,144 @@
+"""A site on the one-machine cluster: policy file, data folder, and a watch daemon of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rerail.evals.cluster.lab import Lab
+
+RERAIL = (sys.executable, "-c", "from rerail.assistant.cli.main import main; main()")
+
+
+def policy(lab: Lab, folder: Path) -> dict[str, Any]:
+    """Return the policy of the scenarios: job restarts and proven drains run by themselves."""
+    return {
+        "schema_version": 1,
+        "dry_run": False,
+        "default_mode": "propose",
+        "rules": [
+            {
+                "id": "restart-and-drain",
+                "actions": [
+                    "restart_as_is",
+                    "requeue",
+                    "drain_node_and_restart_elsewhere",
+                    "restart_and_exclude_suspect_node",
+                    "roll_back_to_previous_checkpoint",
+                    "roll_back_checkpoint_and_skip_data",
+                ],
+                "mode": "auto-low",
+                "auto_from": "supported",
+            },
+            {"id": "the-rest", "mode": "propose"},
+        ],
+        "budgets": {"restarts_without_progress": 2},
+        "jobs": {
+            "checkpoints": "{folder}/ckpt/step_*.pt",
+            "restart_file": "{folder}/restart.json",
+            "scheduler_logs": [f"{lab.root}/log/slurmd.{{node}}.log"],
+            "kernel_logs": [f"{folder}/kernel/{{node}}.log"],
+            "stalled_after_s": 45.0,
+            "dump_wait_s": 2.0,
+            "group_wait_s": 1.0,
+            "verify_within_s": 90.0,
+        },
+        "notify": {"file": f"{folder}/messages.jsonl"},
+    }
+
+
+class LabSite:
+    """The daemon's side of a scenario; `start` and `kill` may be called any number of times."""
+
+    def __init__(self, lab: Lab, folder: Path) -> None:
+        self.lab = lab
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self.policy_file = folder / "policy.yaml"
+        self.policy_file.write_text(yaml.safe_dump(policy(lab, folder)))
+        self.daemon: subprocess.Popen[bytes] | None = None
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment of every rerail process of this site."""
+        kept = {k: v for k, v in self.lab.environment.items() if not k.startswith("RERAIL_")}
+        cache = os.environ.get("RERAIL_CACHE_DIR")
+        return {
+            **kept,
+            **({"RERAIL_CACHE_DIR": cache} if cache else {}),
+            "RERAIL_DATA_DIR": str(self.folder / "data"),
+            "RERAIL_POLICY_FILE": str(self.policy_file),
+            "RERAIL_SCHEDULER": "slurm",
+            "RERAIL_CLUSTER": "lab",
+        }
+
+    def start(self) -> None:
+        """Start `rerail watch`."""
+        with (self.folder / "watch.log").open("ab") as log:
+            self.daemon = subprocess.Popen(
+                [*RERAIL, "watch", "--interval", "0.3", "--poll", "1"],
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def kill(self) -> None:
+        """Kill the daemon the hard way, as a crash does."""
+        if self.daemon is not None:
+            self.daemon.kill()
+            self.daemon.wait()
+            self.daemon = None
+
+    def rerail(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run one rerail command of this site."""
+        return subprocess.run(
+            [
+                sys.executable,
+                "-c",
+                "from rerail.assistant.cli.main import main; main()",
+                *arguments,
+            ],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    def submit(self, name: str, *job: str, sbatch: tuple[str, ...] = ()) -> tuple[str, Path]:
+        """Submit a two-node training job; return its id and its folder."""
+        folder = self.folder / "jobs" / name
+        folder.mkdir(parents=True)
+        script = folder / "job.sh"
+        python = sys.executable
+        script.write_text(
+            "#!/bin/bash\n"
+            "export MASTER_ADDR=127.0.0.1 OMP_NUM_THREADS=1 PYTHONUNBUFFERED=1\n"
+            f"export MASTER_PORT=$({python} -c 'import socket; s=socket.socket(); "
+            's.bind(("127.0.0.1", 0)); print(s.getsockname()[1])\')\n'
+            f"srun --label --kill-on-bad-exit=1 {python} -m rerail.evals.cluster.job "
+            f"--folder {folder} {' '.join(job)}\n"
+        )
+        done = self.lab.run(
+            *("sbatch", "--parsable", "--requeue", "-N", "2", "--ntasks-per-node=1"),
+            *("-J", name, "-D", str(folder), "-o", f"{folder}/slurm-%j.out", *sbatch, str(script)),
+        )
+        return done.strip(), folder
+
+
+def wait_for(ready: Any, limit_s: float) -> bool:
+    """Wait until `ready()` is true; return whether it became so in time."""
+    deadline = time.monotonic() + limit_s
+    while time.monotonic() < deadline:
+        if ready():
+            return True
+        time.sleep(0.1)
+    return False

@@ -1,0 +1,202 @@
+"""Approvals: a person's yes to one step of one plan, signed so that no chat or page can forge one.
+
+An approval binds the plan's digest, the step, its target and an expiry. The key lies in the data
+folder, readable by the operators' account only; whoever can only write to the database, post to a
+page or talk in a chat cannot make a valid signature.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Row, insert, select
+
+from rerail.domain.plan import ActionState, Mode, PlannedAction, RecoveryPlan, Risk
+from rerail.errors import RecoveryError
+from rerail.recovery.site_policy import SitePolicy
+from rerail.recovery.store import audit, plans
+from rerail.recovery.store.tables import APPROVALS
+
+KEY_FILE = "approval.key"
+ORDER = (Risk.NONE, Risk.LOW, Risk.MEDIUM, Risk.HIGH)
+
+
+def signing_key(folder: Path) -> bytes:
+    """Return the key, made on first use with access for its owner alone.
+
+    Raises:
+        RecoveryError: It cannot be read or made, or others can read it.
+    """
+    path = folder / KEY_FILE
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            pass
+        else:
+            with os.fdopen(handle, "wb") as out:
+                out.write(secrets.token_bytes(32))
+        if path.stat().st_mode & 0o077:
+            raise RecoveryError(
+                f"{path} is readable by others, so an approval could be forged",
+                subject=str(path),
+                hint=f"chmod 600 {path}, and have the plans approved anew",
+            )
+        key = path.read_bytes()
+    except OSError as error:
+        raise RecoveryError(
+            f"{path}: {error.strerror}", subject=str(path), hint="approve as the operators' account"
+        ) from None
+    if len(key) < 32:
+        raise RecoveryError(f"{path} is damaged", subject=str(path), hint=f"remove {path}")
+    return key
+
+
+def _sign(key: bytes, *parts: object) -> str:
+    text = json.dumps(parts, separators=(",", ":"))
+    return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
+
+
+def valid(key: bytes, plan: RecoveryPlan, action: PlannedAction, row: Row[Any], now: float) -> bool:
+    """Return whether a stored approval holds for this plan as it is, and now."""
+    wanted = _sign(
+        *(key, plan.id, row.digest, row.step, row.target, row.decision, row.by, row.expires_at)
+    )
+    return (
+        hmac.compare_digest(wanted, str(row.signature))
+        and row.decision == "approved"
+        and row.digest == plan.digest
+        and row.step == action.step
+        and row.target == action.target
+        and now < row.expires_at
+    )
+
+
+def approvers(
+    connection: Connection, key: bytes, plan: RecoveryPlan, action: PlannedAction, now: float
+) -> set[str]:
+    """Return the persons whose approval of this step holds now."""
+    rows = connection.execute(
+        select(APPROVALS).where(APPROVALS.c.plan == plan.id, APPROVALS.c.step == action.step)
+    )
+    return {str(row.by) for row in rows if valid(key, plan, action, row, now)}
+
+
+def persons_needed(action: PlannedAction, policy: SitePolicy) -> int:
+    """Return how many different persons have to approve an action of that risk."""
+    above = ORDER.index(action.risk) > ORDER.index(Risk(policy.approvals.two_persons_above))
+    return 2 if above else 1
+
+
+def approve(
+    connection: Connection,
+    key: bytes,
+    plan: RecoveryPlan,
+    step: int,
+    *,
+    by: str,
+    policy: SitePolicy,
+    now: float,
+) -> str:
+    """Record a person's approval; return `approved`, `waiting` (a second is needed) or `already`.
+
+    Raises:
+        RecoveryError: The plan expired, the step is not open, or the policy does not allow it.
+    """
+    row = _open_step(connection, plan, step)
+    if row.state is not ActionState.PROPOSED:
+        return "already"
+    if plan.mode is Mode.OBSERVE and row.action.needs_approval:
+        raise RecoveryError(
+            f"rule {plan.rule!r} only observes: it cannot be approved",
+            subject=plan.rule,
+            hint="set its mode to propose in the policy file",
+        )
+    if now >= plan.expires_at:
+        plans.move(connection, row, ActionState.EXPIRED, actor="rerail", now=now)
+        return "expired"
+    allowed = policy.approvals.approvers
+    if allowed and by not in allowed:
+        raise RecoveryError(
+            f"{by} may not approve", subject=by, hint="approvals.approvers in the policy file"
+        )
+    expires = min(plan.expires_at, now + policy.approvals.expires_s)
+    _record(connection, key, plan, row.action, "approved", by, now, expires)
+    names = approvers(connection, key, plan, row.action, now)
+    if len(names) < persons_needed(row.action, policy):
+        return "waiting"
+    moved = plans.move(connection, row, ActionState.APPROVED, actor=by, now=now)
+    return "approved" if moved else "already"
+
+
+def reject(
+    connection: Connection,
+    key: bytes,
+    plan: RecoveryPlan,
+    step: int,
+    *,
+    by: str,
+    why: str,
+    now: float,
+) -> str:
+    """Record a person's no; return `rejected` or `already`.
+
+    Raises:
+        RecoveryError: The plan has no such step.
+    """
+    row = _open_step(connection, plan, step)
+    if row.state not in (ActionState.PROPOSED, ActionState.APPROVED):
+        return "already"
+    _record(connection, key, plan, row.action, "rejected", by, now, plan.expires_at)
+    moved = plans.move(connection, row, ActionState.REJECTED, actor=by, now=now, note=why)
+    return "rejected" if moved else "already"
+
+
+def _open_step(connection: Connection, plan: RecoveryPlan, step: int) -> plans.ActionRow:
+    for row in plans.states(connection, plan):
+        if row.action.step == step:
+            return row
+    raise RecoveryError(
+        f"plan {plan.id} has no step {step}", subject=plan.id, hint=f"rerail plan {plan.id}"
+    )
+
+
+def _record(
+    connection: Connection,
+    key: bytes,
+    plan: RecoveryPlan,
+    action: PlannedAction,
+    decision: str,
+    by: str,
+    now: float,
+    expires: float,
+) -> None:
+    signature = _sign(
+        *(key, plan.id, plan.digest, action.step, action.target, decision, by, expires)
+    )
+    connection.execute(
+        insert(APPROVALS).values(
+            plan=plan.id,
+            step=action.step,
+            digest=plan.digest,
+            target=action.target,
+            decision=decision,
+            by=by,
+            made_at=now,
+            expires_at=expires,
+            signature=signature,
+        )
+    )
+    audit.note(
+        *(connection, by, f"step_{decision}", f"{plan.id}/{action.step}"),
+        digest=plan.digest,
+        target=action.target,
+        expires_at=expires,
+    )

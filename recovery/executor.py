@@ -1,0 +1,311 @@
+"""Carries out plans: one step at a time, its state stored before and after every side effect.
+
+A step goes proposed, approved, executing, verifying, verified. Whatever interrupts it between
+`executing` and `verifying` - a crash, a controller that went away - leaves it `unknown`: the next
+look asks the cluster whether it happened, and only what demonstrably did not happen is run again.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine
+
+from rerail.domain.plan import ActionKind, ActionState, Mode, PlannedAction, RecoveryPlan
+from rerail.errors import ClusterError, RecoveryError, RerailError
+from rerail.knowledge_base.store.engine import reading, writing
+from rerail.recovery import approvals
+from rerail.recovery.checkpoints import is_intact
+from rerail.recovery.clusters.writer import Check, ClusterWriter
+from rerail.recovery.notify import message, send
+from rerail.recovery.restart_file import Restart, order
+from rerail.recovery.site_policy import SitePolicy
+from rerail.recovery.store import control, plans
+from rerail.recovery.store.plans import ActionRow
+
+TELLING = (ActionKind.NOTIFY, ActionKind.TICKET)
+RESTARTS = (
+    ActionKind.REQUEUE,
+    ActionKind.REQUEUE_EXCLUDING,
+    ActionKind.RESTART_FROM_CHECKPOINT,
+    ActionKind.SKIP_DATA,
+)
+MOST_TRIES = 10
+SILENT_S = 60.0
+ORDERS_A_RESTART = (ActionKind.RESTART_FROM_CHECKPOINT, ActionKind.SKIP_DATA)
+
+
+def worker_name() -> str:
+    """Return a name that tells whether the holder of a claim still lives on this host."""
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+def is_gone(holder: str | None) -> bool:
+    """Return whether a holder is known to be dead: a process of this host that does not run."""
+    host, _, pid = (holder or "").rpartition(":")
+    if host != socket.gethostname() or not pid.isdigit():
+        return False
+    return not Path(f"/proc/{pid}").exists()
+
+
+@dataclass
+class Executor:
+    """Moves the actions of stored plans forward; call `advance` again and again.
+
+    `writer_for` gives the cluster adapter of a plan, or None where the plan's cluster has none.
+    `restart_path` gives where a job reads its restart orders, or None. `on_change` is told of every
+    state that an action reaches. `live_step` gives how far a running job's log shows it, or None.
+    """
+
+    engine: Engine
+    policy: SitePolicy
+    key: bytes
+    clock: Callable[[], float]
+    writer_for: Callable[[RecoveryPlan], ClusterWriter | None]
+    restart_path: Callable[[RecoveryPlan], Path | None] = lambda plan: None
+    on_change: Callable[[ActionRow, ActionState, str], None] = lambda row, state, note: None
+    live_step: Callable[[RecoveryPlan], int | None] = lambda plan: None
+    worker: str = field(default_factory=worker_name)
+    hold_s: float = 120.0
+    _first_step: dict[str, tuple[int | None, float]] = field(default_factory=dict)
+
+    def advance(self, only: str | None = None) -> int:
+        """Move every plan as far as it goes now; return how many changes of state were made."""
+        with reading(self.engine) as connection:
+            names = plans.plans_with(
+                connection,
+                *(ActionState.PROPOSED, ActionState.APPROVED, ActionState.EXECUTING),
+                *(ActionState.UNKNOWN, ActionState.VERIFYING),
+            )
+        return sum(self._advance_plan(name) for name in names if only in (None, name))
+
+    def _advance_plan(self, name: str) -> int:
+        changes = 0
+        while True:
+            with reading(self.engine) as connection:
+                plan = plans.load(connection, name)
+                rows = plans.states(connection, plan)
+            moved = False
+            for row in rows:
+                moved = self._advance_step(row)
+                changes += moved
+                if moved or self._blocks(row):
+                    break
+            if not moved:
+                return changes
+
+    def _blocks(self, row: ActionRow) -> bool:
+        """Return whether later steps wait for this one: it is under way or will be retried."""
+        under_way = (ActionState.EXECUTING, ActionState.UNKNOWN, ActionState.APPROVED)
+        waits = row.state in under_way and row.action.kind not in TELLING
+        return waits or (row.state is ActionState.VERIFYING and row.action.kind not in RESTARTS)
+
+    def _advance_step(self, row: ActionRow) -> bool:
+        now = self.clock()
+        if row.not_before > now:
+            return False
+        if row.state is ActionState.PROPOSED:
+            return self._maybe_start(row, now)
+        if row.state is ActionState.APPROVED:
+            return self._execute(row, now)
+        if row.state is ActionState.EXECUTING:
+            late = now - row.changed_at > self.hold_s
+            if row.holder == self.worker or late or is_gone(row.holder):
+                return self._move(row, ActionState.UNKNOWN, now, "interrupted: verify first")
+            return False
+        if row.state is ActionState.UNKNOWN:
+            return self._find_out(row, now)
+        return row.state is ActionState.VERIFYING and self._verify(row, now)
+
+    def _maybe_start(self, row: ActionRow, now: float) -> bool:
+        """Start a proposed step that needs no approval; expire one that nobody approved in time."""
+        if row.action.needs_approval:
+            if now >= row.plan.expires_at:
+                return self._move(row, ActionState.EXPIRED, now, "nobody approved it in time")
+            return False
+        if self.policy.dry_run and row.action.kind not in TELLING:
+            return False
+        if row.action.kind not in TELLING and row.plan.mode is not Mode.AUTO_LOW:
+            return False
+        return self._execute(row, now)
+
+    def _move(
+        self, row: ActionRow, to: ActionState, now: float, note: str = "", **values: Any
+    ) -> bool:
+        with writing(self.engine) as connection:
+            moved = plans.move(*(connection, row, to), actor="rerail", now=now, note=note, **values)
+        if moved:
+            self.on_change(row, to, note)
+        return moved
+
+    def _execute(self, row: ActionRow, now: float) -> bool:
+        """Take the step, then do it; whoever loses the race for the step does nothing."""
+        telling = row.action.kind in TELLING
+        with writing(self.engine) as connection:
+            reason = "" if telling else self._forbidden(connection, row, now)
+            to = ActionState.FAILED if reason else ActionState.EXECUTING
+            moved = plans.move(
+                *(connection, row, to), actor="rerail", now=now, note=reason, holder=self.worker
+            )
+        if not moved:
+            return False
+        self.on_change(row, to, reason)
+        if not reason:
+            self._perform(self._fresh(row))
+        return True
+
+    def _forbidden(self, connection: Connection, row: ActionRow, now: float) -> str:
+        """Return why the gate does not let a step through, whatever was decided before."""
+        action, plan = row.action, row.plan
+        if self.policy.dry_run:
+            return "dry run: the policy file has dry_run: true"
+        if why := control.breaker_reason(connection):
+            return f"the breaker is open: {why}"
+        if action.needs_approval:
+            needed = approvals.persons_needed(action, self.policy)
+            if len(approvals.approvers(connection, self.key, plan, action, now)) < needed:
+                return "there is no valid approval: unsigned, expired, or of another plan"
+        if action.kind is ActionKind.DRAIN and not action.needs_approval:
+            drained = plans.carried_out_since(
+                connection, now - 3600.0, kind=ActionKind.DRAIN, cluster=plan.job.cluster
+            )
+            if (
+                len({target for _, target in drained} | {action.target})
+                > self.policy.budgets.nodes_per_hour
+            ):
+                return f"{self.policy.budgets.nodes_per_hour} nodes in an hour is the budget"
+        window = self.policy.breaker
+        recent = plans.carried_out_since(connection, now - window.window_s)
+        if len(recent) >= window.actions_in_window:
+            why = f"{len(recent)} actions within {window.window_s:g} s"
+            control.trip(connection, why)
+            return f"the breaker opened: {why}"
+        return ""
+
+    def _fresh(self, row: ActionRow) -> ActionRow:
+        with reading(self.engine) as connection:
+            rows = plans.states(connection, row.plan)
+        return next(one for one in rows if one.action.step == row.action.step)
+
+    def _perform(self, row: ActionRow) -> None:
+        """Do what the step says; its state is `executing` in the store at this point."""
+        now = self.clock()
+        try:
+            if row.action.kind in TELLING:
+                send(message(row.plan, row.action), self.policy.notify)
+                self._move(row, ActionState.VERIFIED, now, carried_out_at=now)
+                return
+            writer = self._writer(row.plan)
+            if why := writer.preconditions(row.action, row.plan.job):
+                self._move(row, ActionState.FAILED, now, f"not done: {why}")
+                return
+            self._order_restart(row)
+            writer.carry_out(row.action, row.plan.job, row.plan.incident)
+        except ClusterError as error:
+            if not error.recoverable:
+                self._move(row, ActionState.FAILED, now, error.message)
+                return
+            self._later(row, now, error.message)
+            return
+        except RerailError as error:
+            self._move(row, ActionState.FAILED, now, error.message)
+            return
+        self._move(row, ActionState.VERIFYING, now, carried_out_at=now)
+
+    def _later(self, row: ActionRow, now: float, why: str) -> None:
+        """The cluster went away in between: what happened is unknown, and looked at later."""
+        tries = row.tries + 1
+        if tries >= MOST_TRIES:
+            self._move(row, ActionState.FAILED, now, f"given up after {tries} tries: {why}")
+            return
+        wait = min(60.0, 1.0 * 1.7**tries)
+        self._move(row, ActionState.UNKNOWN, now, why, tries=tries, not_before=now + wait)
+
+    def _writer(self, plan: RecoveryPlan) -> ClusterWriter:
+        writer = self.writer_for(plan)
+        if writer is None:
+            raise RecoveryError(
+                f"no cluster adapter for {plan.job.cluster!r}",
+                subject=plan.job.cluster,
+                hint="rerail doctor",
+            )
+        return writer
+
+    def _order_restart(self, row: ActionRow) -> None:
+        """Write the restart file of an action that chooses a checkpoint."""
+        if row.action.kind not in ORDERS_A_RESTART:
+            return
+        path = self.restart_path(row.plan)
+        if path is None:
+            raise RecoveryError(
+                "the policy does not say where the job reads its restart orders",
+                subject="jobs.restart_file",
+                hint="set jobs.restart_file in the policy file",
+            )
+        chosen = str(row.action.parameters["checkpoint"])
+        if is_intact(Path(chosen)) is False:
+            raise RecoveryError(f"checkpoint {chosen} is damaged by now", subject=chosen)
+        order(path, _restart(row.plan, row.action))
+
+    def _find_out(self, row: ActionRow, now: float) -> bool:
+        """Ask the cluster whether an interrupted step happened; run it only if it did not."""
+        if row.action.kind in TELLING:
+            # A message may be sent twice; a lost one is worse.
+            return self._move(row, ActionState.PROPOSED, now, "told again")
+        try:
+            effect = self._writer(row.plan).effect(row.action, row.plan.job)
+        except ClusterError as error:
+            if error.recoverable:
+                self._later(row, now, error.message)
+                return False
+            return self._move(row, ActionState.FAILED, now, error.message)
+        if effect is Check.ABSENT:
+            back = ActionState.APPROVED if row.action.needs_approval else ActionState.PROPOSED
+            return self._move(row, back, now, "it did not happen: once more")
+        done = row.carried_out_at or now
+        return self._move(row, ActionState.VERIFYING, now, "it had happened", carried_out_at=done)
+
+    def _verify(self, row: ActionRow, now: float) -> bool:
+        """Look whether the effect holds; give up after the time that the policy allows."""
+        since = row.carried_out_at or row.changed_at
+        try:
+            writer = self._writer(row.plan)
+            effect = writer.effect(row.action, row.plan.job)
+            if effect is Check.DONE and row.action.kind in RESTARTS:
+                effect = writer.running_elsewhere(row.action, row.plan.job)
+                if effect is Check.DONE and not self._progresses(row.plan, now):
+                    effect = Check.PENDING
+        except ClusterError as error:
+            if error.recoverable:
+                return False
+            return self._move(row, ActionState.FAILED, now, error.message)
+        if effect is Check.DONE:
+            return self._move(row, ActionState.VERIFIED, now, row.action.verify)
+        if now - since > self.policy.jobs.verify_within_s:
+            return self._move(row, ActionState.FAILED, now, f"not seen: {row.action.verify}")
+        return False
+
+    def _progresses(self, plan: RecoveryPlan, now: float) -> bool:
+        """Return whether the job's step count was seen to change since it runs again.
+
+        A job without step lines is believed after a minute of running.
+        """
+        step = self.live_step(plan)
+        first, since = self._first_step.setdefault(plan.id, (step, now))
+        if step is not None and first is None:
+            self._first_step[plan.id] = (step, since)
+            return False
+        return (step is not None and step != first) or now - since > SILENT_S
+
+
+def _restart(plan: RecoveryPlan, action: PlannedAction) -> Restart:
+    skip = action.parameters.get("skip_batches")
+    ranges = ((int(skip[0]), int(skip[1])),) if skip else ()
+    return Restart(
+        str(action.parameters["checkpoint"]), int(action.parameters["step"]), ranges, plan.id
+    )

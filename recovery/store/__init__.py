@@ -1,0 +1,1 @@
+"""What recovery keeps: the queue, plans, actions, approvals, the audit log, groups, control values."""

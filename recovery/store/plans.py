@@ -1,0 +1,225 @@
+"""Plans and the state of their actions; every change of state is also an audit entry."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Row, desc, func, insert, select, update
+
+from rerail.domain.plan import ActionKind, ActionState, PlannedAction, RecoveryPlan
+from rerail.errors import RecoveryError
+from rerail.recovery.store import audit
+from rerail.recovery.store.tables import ACTIONS, PLANS
+
+OPEN = (ActionState.PROPOSED, ActionState.APPROVED, ActionState.UNKNOWN, ActionState.EXECUTING)
+
+
+@dataclass(frozen=True, slots=True)
+class ActionRow:
+    """One action with its state. Times are seconds since the epoch."""
+
+    plan: RecoveryPlan
+    action: PlannedAction
+    state: ActionState
+    changed_at: float
+    not_before: float
+    carried_out_at: float | None
+    tries: int
+    holder: str | None
+    note: str
+
+
+def save(connection: Connection, plan: RecoveryPlan) -> bool:
+    """Store a plan with its actions as proposed; return False where it is stored already."""
+    if connection.execute(select(PLANS.c.id).where(PLANS.c.id == plan.id)).first() is not None:
+        return False
+    connection.execute(
+        insert(PLANS).values(
+            id=plan.id,
+            incident=plan.incident,
+            cluster=plan.job.cluster,
+            job=plan.job.job,
+            attempt=plan.job.attempt,
+            digest=plan.digest,
+            made_at=plan.made_at,
+            expires_at=plan.expires_at,
+            body=plan.model_dump(mode="json"),
+        )
+    )
+    for action in plan.actions:
+        connection.execute(
+            insert(ACTIONS).values(
+                plan=plan.id,
+                step=action.step,
+                kind=str(action.kind),
+                target=action.target,
+                state=str(ActionState.PROPOSED),
+                changed_at=plan.made_at,
+                not_before=0.0,
+                tries=0,
+                note="",
+            )
+        )
+    audit.note(
+        *(connection, "policy", "plan_made", plan.id),
+        incident=plan.incident,
+        digest=plan.digest,
+        rule=plan.rule,
+        mode=str(plan.mode),
+        actions=[f"{one.step} {one.kind} {one.target}".strip() for one in plan.actions],
+        refusals=list(plan.refusals),
+    )
+    return True
+
+
+def find_id(connection: Connection, text: str) -> str:
+    """Return the id of a plan from its beginning, or of the newest plan of an incident.
+
+    Raises:
+        RecoveryError: Nothing, or more than one plan, begins like that.
+    """
+    wanted = text.strip()
+    if wanted.upper().startswith("INC-") or wanted in ("", "last", "latest"):
+        query = select(PLANS.c.id).order_by(desc(PLANS.c.made_at), desc(PLANS.c.id)).limit(1)
+        if wanted.upper().startswith("INC-"):
+            query = query.where(PLANS.c.incident.startswith("INC-" + wanted[4:].lower()))
+    else:
+        stem = "P-" + wanted.removeprefix("P-").removeprefix("p-").lower()
+        query = select(PLANS.c.id).where(PLANS.c.id.startswith(stem, autoescape=True)).limit(2)
+    found = connection.execute(query).all()
+    if len(found) == 1:
+        return str(found[0].id)
+    raise RecoveryError(
+        f"no plan is called {text!r}" if not found else f"{text!r} may mean several plans",
+        subject=text,
+        hint="rerail plan INCIDENT shows the plans of an incident",
+    )
+
+
+def load(connection: Connection, name: str) -> RecoveryPlan:
+    """Return a stored plan.
+
+    Raises:
+        RecoveryError: There is none, or its content is not what was stored.
+    """
+    row = connection.execute(select(PLANS).where(PLANS.c.id == name)).first()
+    if row is None:
+        raise RecoveryError(f"no plan is called {name!r}", subject=name, hint="rerail incidents")
+    plan = RecoveryPlan.model_validate(row.body)
+    if plan.digest != row.digest:
+        raise RecoveryError(
+            f"plan {name} was changed after it was made",
+            subject=name,
+            hint="rerail audit verify",
+        )
+    return plan
+
+
+def of_incident(connection: Connection, incident: str) -> list[RecoveryPlan]:
+    """Return the plans of an incident, oldest first."""
+    rows = connection.execute(
+        select(PLANS.c.body).where(PLANS.c.incident == incident).order_by(PLANS.c.made_at)
+    )
+    return [RecoveryPlan.model_validate(row.body) for row in rows]
+
+
+def count_for(connection: Connection, incident: str) -> int:
+    """Return how many plans were made for an incident."""
+    query = select(func.count()).select_from(PLANS).where(PLANS.c.incident == incident)
+    return int(connection.execute(query).scalar() or 0)
+
+
+def states(connection: Connection, plan: RecoveryPlan) -> list[ActionRow]:
+    """Return the actions of a plan in order, each with its state."""
+    rows = connection.execute(
+        select(ACTIONS).where(ACTIONS.c.plan == plan.id).order_by(ACTIONS.c.step)
+    )
+    return [_row(plan, row) for row in rows]
+
+
+def _row(plan: RecoveryPlan, row: Row[Any]) -> ActionRow:
+    action = plan.action(row.step)
+    if action is None:
+        raise RecoveryError(f"plan {plan.id} has no step {row.step}", subject=plan.id)
+    return ActionRow(
+        plan,
+        action,
+        ActionState(row.state),
+        row.changed_at,
+        row.not_before,
+        row.carried_out_at,
+        row.tries,
+        row.holder,
+        row.note,
+    )
+
+
+def plans_with(connection: Connection, *wanted: ActionState) -> list[str]:
+    """Return the ids of plans that have an action in one of these states, oldest first."""
+    rows = connection.execute(
+        select(PLANS.c.id)
+        .join(ACTIONS, ACTIONS.c.plan == PLANS.c.id)
+        .where(ACTIONS.c.state.in_([str(state) for state in wanted]))
+        .group_by(PLANS.c.id, PLANS.c.made_at)
+        .order_by(PLANS.c.made_at)
+    )
+    return [str(row.id) for row in rows]
+
+
+def move(
+    connection: Connection,
+    row: ActionRow,
+    to: ActionState,
+    *,
+    actor: str,
+    now: float,
+    note: str = "",
+    **values: Any,
+) -> bool:
+    """Change the state of an action if it still is what `row` says; return whether it was.
+
+    The comparison makes two executors, or two approvals, act once.
+    """
+    done = connection.execute(
+        update(ACTIONS)
+        .where(
+            ACTIONS.c.plan == row.plan.id,
+            ACTIONS.c.step == row.action.step,
+            ACTIONS.c.state == str(row.state),
+            ACTIONS.c.changed_at == row.changed_at,
+        )
+        .values(
+            state=str(to), changed_at=max(now, row.changed_at + 1e-6), note=note[:500], **values
+        )
+    )
+    if done.rowcount != 1:
+        return False
+    audit.note(
+        *(connection, actor, f"action_{to}", f"{row.plan.id}/{row.action.step}"),
+        kind=str(row.action.kind),
+        target=row.action.target,
+        was=str(row.state),
+        note=note,
+        incident=row.plan.incident,
+        digest=row.plan.digest,
+        evidence=list(row.action.evidence),
+    )
+    return True
+
+
+def carried_out_since(
+    connection: Connection, since: float, *, kind: ActionKind | None = None, cluster: str = ""
+) -> list[tuple[str, str]]:
+    """Return kind and target of the cluster actions carried out since a time."""
+    query = (
+        select(ACTIONS.c.kind, ACTIONS.c.target)
+        .join(PLANS, PLANS.c.id == ACTIONS.c.plan)
+        .where(ACTIONS.c.carried_out_at >= since)
+        .where(ACTIONS.c.kind.not_in([str(ActionKind.NOTIFY), str(ActionKind.TICKET)]))
+    )
+    if kind is not None:
+        query = query.where(ACTIONS.c.kind == str(kind))
+    if cluster:
+        query = query.where(PLANS.c.cluster == cluster)
+    return [(str(row.kind), str(row.target)) for row in connection.execute(query)]

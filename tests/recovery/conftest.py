@@ -1,0 +1,28 @@
+"""A store of its own for each test, and a clock that only moves when told."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from rerail.knowledge_base.store.engine import open_store
+from rerail.settings import Settings
+
+
+@dataclass
+class FakeClock:
+    now: float = 1_000_000.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def engine(tmp_path):
+    made = open_store(Settings(data_dir=tmp_path / "data", cache_dir=tmp_path))
+    yield made
+    made.dispose()
+
+
+@pytest.fixture
+def clock():
+    return FakeClock()

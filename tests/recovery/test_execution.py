@@ -1,0 +1,311 @@
+"""The gate and the executor: once, only as approved, and never blindly after a crash."""
+
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from sqlalchemy import insert, select
+
+from rerail.domain.job import JobRef
+from rerail.domain.plan import ActionKind, ActionState, Mode, PlannedAction, RecoveryPlan, Risk
+from rerail.errors import ClusterError, RecoveryError
+from rerail.knowledge_base.store.engine import reading, writing
+from rerail.recovery import approvals
+from rerail.recovery.clusters.writer import Check
+from rerail.recovery.executor import Executor
+from rerail.recovery.site_policy import Approvals, Breaker, SitePolicy
+from rerail.recovery.store import audit, control, plans
+from rerail.recovery.store.tables import APPROVALS
+
+KEY = b"k" * 32
+
+
+@dataclass
+class FakeCluster:
+    """A cluster that counts what was done to it; `script` makes the next calls fail."""
+
+    done: list = field(default_factory=list)
+    script: list = field(default_factory=list)
+    refuses: str = ""
+    runs: bool = True
+
+    def commands(self, action, job, incident):
+        return [["fake", str(action.kind), action.target]]
+
+    def preconditions(self, action, job):
+        return self.refuses
+
+    def carry_out(self, action, job, incident):
+        fate = self.script.pop(0) if self.script else "works"
+        if fate == "away":
+            raise ClusterError("controller away", recoverable=True)
+        self.done.append((str(action.kind), action.target))
+        if fate == "works, answer lost":
+            raise ClusterError("timed out", recoverable=True)
+        if fate == "crash":
+            raise KeyboardInterrupt
+
+    def effect(self, action, job):
+        return Check.DONE if (str(action.kind), action.target) in self.done else Check.ABSENT
+
+    def running_elsewhere(self, action, job):
+        return Check.DONE if self.runs else Check.PENDING
+
+
+@pytest.fixture
+def cluster():
+    return FakeCluster()
+
+
+def step(number, kind=ActionKind.DRAIN, target="n2", approval=True, risk=Risk.LOW):
+    return PlannedAction(
+        step=number,
+        kind=kind,
+        target=target,
+        risk=risk,
+        reversible=True,
+        because="because",
+        needs_approval=approval,
+        undo=ActionKind.UNDRAIN,
+    )
+
+
+@pytest.fixture
+def make_plan(engine, clock):
+    def make(*actions, mode=Mode.PROPOSE, name="P-1"):
+        plan = RecoveryPlan(
+            id=name,
+            incident="INC-1",
+            job=JobRef(job="7"),
+            rule="r",
+            mode=mode,
+            made_at=clock(),
+            expires_at=clock() + 1800,
+            actions=actions or (step(1),),
+        )
+        with writing(engine) as connection:
+            plans.save(connection, plan)
+        return plan
+
+    return make
+
+
+@pytest.fixture
+def executor(engine, clock, cluster, tmp_path):
+    def make(worker="here:1", **policy):
+        return Executor(
+            engine,
+            SitePolicy(dry_run=policy.pop("dry_run", False), **policy),
+            KEY,
+            clock,
+            writer_for=lambda plan: cluster,
+            restart_path=lambda plan: Path(tmp_path / "restart.json"),
+            live_step=lambda plan: int(clock.now),
+            worker=worker,
+        )
+
+    return make
+
+
+def state(engine, plan, number=1):
+    with reading(engine) as connection:
+        rows = plans.states(connection, plan)
+    return next(one for one in rows if one.action.step == number).state
+
+
+def approve(engine, plan, now, by="ann", number=1, **policy):
+    with writing(engine) as connection:
+        return approvals.approve(
+            connection, KEY, plan, number, by=by, policy=SitePolicy(**policy), now=now
+        )
+
+
+def test_nothing_happens_without_an_approval_and_once_with_one(
+    engine, clock, cluster, make_plan, executor
+):
+    plan = make_plan()
+    executor().advance()
+    assert cluster.done == [] and state(engine, plan) is ActionState.PROPOSED
+    assert approve(engine, plan, clock()) == "approved"
+    assert approve(engine, plan, clock(), by="bob") == "already"
+    for _ in range(3):
+        executor().advance()
+    assert cluster.done == [("drain", "n2")]
+    assert state(engine, plan) is ActionState.VERIFIED
+
+
+def test_many_executors_at_once_act_once(engine, clock, cluster, make_plan, executor):
+    plan = make_plan()
+    approve(engine, plan, clock())
+    gate = threading.Barrier(4)
+
+    def race(number):
+        gate.wait()
+        executor(worker=f"other{number}:1").advance()
+
+    threads = [threading.Thread(target=race, args=(n,)) for n in range(4)]
+    [one.start() for one in threads]
+    [one.join() for one in threads]
+    assert cluster.done == [("drain", "n2")]
+
+
+def test_a_forged_approval_in_the_database_executes_nothing(
+    engine, clock, cluster, make_plan, executor
+):
+    plan = make_plan()
+    with writing(engine) as connection:
+        connection.execute(
+            insert(APPROVALS).values(
+                plan=plan.id,
+                step=1,
+                digest=plan.digest,
+                target="n2",
+                decision="approved",
+                by="chat",
+                made_at=clock(),
+                expires_at=clock() + 99,
+                signature="0" * 64,
+            )
+        )
+        row = plans.states(connection, plan)[0]
+        plans.move(connection, row, ActionState.APPROVED, actor="chat", now=clock())
+    executor().advance()
+    assert cluster.done == [] and state(engine, plan) is ActionState.FAILED
+
+
+def test_an_approval_of_another_plan_does_not_hold(engine, clock, make_plan):
+    plan, other = make_plan(), make_plan(step(1, target="n3"), name="P-2")
+    approve(engine, plan, clock())
+    with reading(engine) as connection:
+        assert approvals.approvers(connection, KEY, plan, plan.actions[0], clock()) == {"ann"}
+        [row] = connection.execute(select(APPROVALS)).all()
+    assert not approvals.valid(KEY, other, other.actions[0], row, clock())
+    assert not approvals.valid(b"x" * 32, plan, plan.actions[0], row, clock())
+    assert not approvals.valid(KEY, plan, plan.actions[0], row, clock() + 1800)
+
+
+def test_an_approval_expires_before_execution(engine, clock, cluster, make_plan, executor):
+    plan = make_plan()
+    approve(engine, plan, clock())
+    clock.now += 1801
+    executor().advance()
+    assert cluster.done == []
+
+
+def test_a_risky_step_needs_two_persons(engine, clock, cluster, make_plan, executor):
+    plan = make_plan(step(1, risk=Risk.HIGH))
+    assert approve(engine, plan, clock()) == "waiting"
+    assert approve(engine, plan, clock()) == "waiting"  # the same person is one person
+    executor().advance()
+    assert cluster.done == []
+    assert approve(engine, plan, clock(), by="bob") == "approved"
+    executor().advance()
+    assert cluster.done
+
+
+def test_who_may_not_approve_and_what_only_observes(engine, clock, make_plan):
+    plan = make_plan()
+    with pytest.raises(RecoveryError, match="may not approve"):
+        approve(engine, plan, clock(), by="eve", approvals=Approvals(approvers=("ann",)))
+    with pytest.raises(RecoveryError, match="only observes"):
+        approve(engine, make_plan(mode=Mode.OBSERVE, name="P-3"), clock())
+
+
+def test_a_precondition_that_no_longer_holds_voids_the_step(
+    engine, clock, cluster, make_plan, executor
+):
+    plan = make_plan()
+    approve(engine, plan, clock())
+    cluster.refuses = "n2 is drained already"
+    executor().advance()
+    assert cluster.done == [] and state(engine, plan) is ActionState.FAILED
+
+
+@pytest.mark.parametrize(("fate", "times"), [("away", 1), ("works, answer lost", 1)])
+def test_a_controller_that_goes_away_is_asked_first_and_acted_on_once(
+    engine, clock, cluster, make_plan, executor, fate, times
+):
+    plan = make_plan(step(1, approval=False), mode=Mode.AUTO_LOW)
+    cluster.script = [fate]
+    executor().advance()
+    assert state(engine, plan) is ActionState.UNKNOWN
+    clock.now += 120
+    executor().advance()
+    assert cluster.done == [("drain", "n2")] * times
+    assert state(engine, plan) is ActionState.VERIFIED
+
+
+@pytest.mark.parametrize("happened", [True, False])
+def test_after_a_crash_it_verifies_before_anything_else(
+    engine, clock, cluster, make_plan, executor, happened
+):
+    plan = make_plan(step(1, approval=False), mode=Mode.AUTO_LOW)
+    cluster.script = ["crash"]
+    with pytest.raises(KeyboardInterrupt):
+        executor().advance()
+    assert state(engine, plan) is ActionState.EXECUTING
+    if not happened:
+        cluster.done.clear()
+    executor(worker="elsewhere:2").advance()  # its claim holds: nobody else touches the step
+    assert state(engine, plan) is ActionState.EXECUTING
+    clock.now += 121
+    executor(worker="elsewhere:2").advance()
+    assert cluster.done == [("drain", "n2")]
+    assert state(engine, plan) is ActionState.VERIFIED
+
+
+def test_a_job_is_only_verified_once_it_makes_progress(engine, clock, cluster, make_plan, executor):
+    requeue = step(1, kind=ActionKind.REQUEUE, target="7", approval=False)
+    plan = make_plan(requeue, mode=Mode.AUTO_LOW)
+    one = executor()
+    one.advance()
+    assert state(engine, plan) is ActionState.VERIFYING
+    clock.now += 1  # the fake job's step is the clock
+    one.advance()
+    assert state(engine, plan) is ActionState.VERIFIED
+
+
+def test_dry_run_is_the_default_and_touches_nothing(engine, clock, cluster, make_plan, executor):
+    plan = make_plan(step(1, approval=False), mode=Mode.AUTO_LOW)
+    assert SitePolicy().dry_run
+    executor(dry_run=True).advance()
+    assert cluster.done == [] and state(engine, plan) is ActionState.PROPOSED
+
+
+def test_the_breaker_opens_on_a_burst_and_only_a_person_closes_it(
+    engine, clock, cluster, make_plan, executor
+):
+    for number in range(6):
+        make_plan(
+            step(1, kind=ActionKind.CANCEL, target=str(number), approval=False),
+            mode=Mode.AUTO_LOW,
+            name=f"P-{number}",
+        )
+    executor(breaker=Breaker(actions_in_window=3)).advance()
+    assert len(cluster.done) == 3
+    clock.now += 1e6
+    make_plan(step(1, target="late", approval=False), mode=Mode.AUTO_LOW, name="P-late")
+    executor(breaker=Breaker(actions_in_window=3)).advance()
+    assert len(cluster.done) == 3
+    with writing(engine) as connection:
+        assert "3 actions" in control.breaker_reason(connection)
+        assert control.close_breaker(connection, "ann", "looked at it")
+        assert not control.breaker_reason(connection)
+        assert audit.verify(connection).broken_at is None
+
+
+def test_a_plan_changed_in_the_database_is_not_executed(
+    engine, clock, cluster, make_plan, executor
+):
+    from rerail.recovery.store.tables import PLANS
+
+    plan = make_plan()
+    approve(engine, plan, clock())
+    with writing(engine) as connection:
+        body = plan.model_dump(mode="json")
+        body["actions"][0]["target"] = "n9"
+        connection.execute(PLANS.update().values(body=body))
+    with pytest.raises(RecoveryError, match="was changed"):
+        executor().advance()
+    assert cluster.done == []
