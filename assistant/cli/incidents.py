@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from rerail.assistant.regression_case import write_case
 from rerail.assistant.render import render
 from rerail.assistant.stored import load_incident, opened_store, who
 from rerail.domain.incident import Confirmation, SignOff, SnapshotLine
@@ -46,7 +47,7 @@ def incidents_command(
     json_output: bool,
 ) -> int:
     """List incidents, the latest first."""
-    start = None if since is None else _since(since)
+    start = None if since is None else since_iso(since)
     with opened_store() as engine, reading(engine) as connection:
         rows = list_incidents(
             connection, since=start, failure_type=failure_type, node=node, job=job, limit=limit
@@ -84,7 +85,8 @@ def _as_dict(row: IncidentRow) -> dict[str, object]:
     return {field: getattr(row, field) for field in IncidentRow.__dataclass_fields__}
 
 
-def _since(text: str) -> str:
+def since_iso(text: str) -> str:
+    """Return the time that `--since` means, as the store writes times."""
     from rerail.assistant.narrow import Narrow
 
     since = Narrow.parse(rank=None, since=text).since
@@ -223,5 +225,7 @@ def signoff_command(name: str, *, resolution: str, by: str | None) -> int:
     with opened_store() as engine, writing(engine) as connection:
         found = find_id(connection, name)
         sign_off(connection, found, SignOff(by=who(by), time=now_iso(), resolution=resolution))
+        case = write_case(load(connection, found))
     print(f"{found}: signed off; it is knowledge from now on")
+    print(f"its regression case is in {case}; run them: rerail eval cases {case}")
     return 0

@@ -291,6 +291,28 @@ def signoff(
     raise typer.Exit(signoff_command(incident, resolution=resolution, by=by))
 
 
+@app.command("postmortem")
+def postmortem(
+    incidents: Annotated[
+        list[str] | None, typer.Argument(help="An incident, or several for one review.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="A .md or .html file; edits in it stay.")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(help="Review everything since a time, or 7d.")
+    ] = None,
+    job: Annotated[str | None, typer.Option(help="Only incidents of this job.")] = None,
+    no_model: Annotated[bool, typer.Option("--no-model", help="Rules only.")] = False,
+) -> None:
+    """Draft a post-mortem from the record."""
+    from rerail.assistant.cli.postmortem import postmortem_command
+
+    raise typer.Exit(
+        postmortem_command(incidents or [], output=output, since=since, job=job, no_model=no_model)
+    )
+
+
 config = typer.Typer(
     help="Settings: what is in force and where it comes from.", no_args_is_help=True
 )

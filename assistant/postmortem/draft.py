@@ -1,0 +1,233 @@
+"""Fills the sections of a post-mortem from the record; the words come from rules or a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rerail.assistant.postmortem.charts import charts
+from rerail.assistant.postmortem.document import Author, Document, Section, Sentence, Words
+from rerail.assistant.postmortem.impact import Impact, impact_of, in_words
+from rerail.assistant.postmortem.markup import code, escaped
+from rerail.domain.diagnosis import Diagnosis
+from rerail.domain.incident import EntrySource, TimelineEntry
+from rerail.knowledge_base.store.incidents import IncidentFile
+from rerail.knowledge_base.taxonomy import leaves
+
+_MOST_ROWS = 60
+
+
+def draft(file: IncidentFile, words: Words) -> Document:
+    """Return the post-mortem of one incident."""
+    diagnosis = file.diagnosis
+    impact = impact_of(file.incident)
+    sections = (
+        Section("status", "Status", _status(file, words)),
+        Section("summary", "Summary", _sentences(words.summary), Author.WORDS),
+        Section("impact", "Impact", _impact(impact)),
+        Section("timeline", "Timeline (UTC)", _timeline(file.timeline)),
+        Section("fault", "Trigger, first fault and consequences", _fault(diagnosis, impact)),
+        Section("evidence", "Evidence", _evidence(diagnosis)),
+        Section("factors", "Contributing factors", _sentences(words.factors), Author.WORDS),
+        Section("ruled-out", "Ruled out", _ruled_out(diagnosis)),
+        Section("response", "Response", _response(file)),
+        Section("lessons", "What went well, what went badly, where we were lucky", _lessons(words), Author.WORDS),
+        Section("follow-ups", "Follow-ups", _follow_ups(diagnosis), Author.PEOPLE),
+        Section("appendix", "Appendix", _appendix(file, words)),
+    )  # fmt: skip
+    return Document(_title(file), sections, tuple(charts(file.incident)))
+
+
+def _title(file: IncidentFile) -> str:
+    leaf = leaves().get(file.row.true_type or "")
+    what = leaf.meaning if leaf else "cause not known"
+    diagnosis = file.diagnosis
+    where = ""
+    if diagnosis.suspects.nodes:
+        where = f" on {', '.join(diagnosis.suspects.nodes[:2])}"
+    elif diagnosis.suspects.ranks:
+        where = f" on rank {', '.join(map(str, diagnosis.suspects.ranks[:3]))}"
+    job = file.incident.job
+    stopped = f", job {job.job} attempt {job.attempt}" if job else ""
+    return f"Post-mortem {file.row.id}: {what}{where}{stopped}"
+
+
+def _status(file: IncidentFile, words: Words) -> str:
+    signed = file.sign_off()
+    state = (
+        f"Reviewed and signed off by {escaped(signed.by)} on {signed.time[:10]}"
+        if signed
+        else "DRAFT, not reviewed"
+    )
+    confirmed = file.confirmation()
+    said = (
+        f"{confirmed.verdict}, by {escaped(confirmed.by)}"
+        if confirmed
+        else "not confirmed by a person"
+    )
+    rows = [
+        f"- State: {state}",
+        f"- Verdict of the rules: {file.diagnosis.failure_type or 'none'}, {file.diagnosis.status}; {said}",
+        f"- Words of summary, factors and lessons: {escaped(words.by)}",
+        "- Owner: -",
+        "- Reviewers: -",
+        "- Severity: -",
+    ]
+    if words.banner:
+        rows.append(f"- Note: {escaped(words.banner)}")
+    return "\n".join(rows)
+
+
+def _sentences(sentences: Sequence[Sentence]) -> str:
+    if not sentences:
+        return "The record holds nothing on this."
+    return "\n".join(f"- {sentence.markdown()}" for sentence in sentences)
+
+
+def _impact(impact: Impact) -> str:
+    def cell(value: float | None, unit: str) -> str:
+        return "not known" if value is None else f"{value:g} {unit}".strip()
+
+    rows = [
+        ("GPUs of the job", cell(impact.gpus, "")),
+        ("idle from the first fault to the end of the logs", cell(impact.idle_gpu_hours, "GPU h")),
+        ("steps to train again", cell(impact.lost_steps, "")),
+        ("time to train them again", cell(impact.redo_gpu_hours, "GPU h")),
+        ("together", cell(impact.gpu_hours, "GPU h")),
+        ("jobs affected", str(impact.jobs)),
+    ]
+    return _table(("what", "how much"), rows)
+
+
+def _timeline(entries: Sequence[TimelineEntry]) -> str:
+    rows = [
+        (
+            entry.time[:23].replace("T", " ").rstrip("Z"),
+            str(entry.source),
+            f"{entry.kind}: {code(entry.text[:200]) if entry.source is EntrySource.LOG else escaped(entry.text[:300])}",
+            code(", ".join(entry.evidence)),
+        )
+        for entry in entries
+    ]
+    if len(rows) > _MOST_ROWS:
+        half = _MOST_ROWS // 2
+        left = len(rows) - 2 * half
+        rows = [*rows[:half], ("", "", f"{left} more entries", ""), *rows[-half:]]
+    return _table(("time", "source", "what", "where"), rows)
+
+
+def _fault(diagnosis: Diagnosis, impact: Impact) -> str:
+    parts = []
+    first = diagnosis.first_fault
+    if first is None:
+        parts.append("The first fault is not known.")
+    else:
+        place = [f"{first.file}:{first.line}"]
+        place += [f"rank {first.rank}"] if first.rank is not None else []
+        place += [f"node {first.node}"] if first.node else []
+        place += [f"GPU {first.gpu}"] if first.gpu is not None else []
+        parts.append(f"First fault: {code(first.text[:400])}")
+        parts.append(
+            f"At {escaped(', '.join(place))}" + (f", {first.time}." if first.time else ".")
+        )
+    for one in diagnosis.consequences[:8]:
+        parts.append(
+            f"- followed by {one.count} x {escaped(one.failure_type)}"
+            + (f" on {len(one.ranks)} ranks" if one.ranks else "")
+        )
+    if impact.unnoticed_s is not None:
+        parts.append(
+            f"Detection gap: {in_words(impact.unnoticed_s)} from the first fault to the first sign of it elsewhere."
+        )
+    else:
+        parts.append("Detection gap: not known; the lines carry no time.")
+    return "\n\n".join(p for p in parts if not p.startswith("-")) + (
+        "\n\n" + "\n".join(p for p in parts if p.startswith("-"))
+        if any(p.startswith("-") for p in parts)
+        else ""
+    )
+
+
+def _evidence(diagnosis: Diagnosis) -> str:
+    return _table(
+        ("id", "where", "role", "line"),
+        [
+            (e.id, code(f"{e.file}:{e.line}"), e.role, code(e.text[:240]))
+            for e in diagnosis.evidence[:24]
+        ],
+    )
+
+
+def _ruled_out(diagnosis: Diagnosis) -> str:
+    if not diagnosis.ruled_out:
+        return "No rival cause was in the evidence."
+    return "\n".join(
+        f"- {escaped(r.failure_type)}: {escaped(r.because)}"
+        + (f" \\[{', '.join(r.evidence)}\\]" if r.evidence else "")
+        for r in diagnosis.ruled_out
+    )
+
+
+def _response(file: IncidentFile) -> str:
+    recovery = file.diagnosis.recovery
+    rows = [f"- Recommended by the rules: {recovery.action}"]
+    if recovery.targets.nodes:
+        rows[0] += f" ({escaped(', '.join(recovery.targets.nodes))})"
+    # People are named here and nowhere else: the rest is blameless.
+    acts = [
+        e
+        for e in file.timeline
+        if e.source in (EntrySource.RECOVERY, EntrySource.SCHEDULER)
+        or (e.source is EntrySource.HUMAN and e.kind != "note")
+    ]
+    rows += [
+        f"- {e.time[:19].replace('T', ' ')} {escaped(e.actor or str(e.source))}: {escaped(e.text[:300])}"
+        for e in acts
+    ]
+    if not acts:
+        rows.append("- Nothing was approved or executed through rerail.")
+    return "\n".join(rows)
+
+
+def _lessons(words: Words) -> str:
+    return "\n\n".join(
+        f"**{title}**\n\n{_sentences(sentences)}"
+        for title, sentences in (
+            ("Went well", words.went_well),
+            ("Went badly", words.went_badly),
+            ("Lucky", words.lucky),
+        )
+    )
+
+
+def _follow_ups(diagnosis: Diagnosis) -> str:
+    rows = [
+        ("detect", escaped(f"{m.what}: {m.how_to_get}"), "-", "-") for m in diagnosis.missing[:5]
+    ]
+    rows.append(("prevent", "-", "-", "-"))
+    return _table(("type", "what", "owner", "due"), rows)
+
+
+def _appendix(file: IncidentFile, words: Words) -> str:
+    incident = file.incident
+    versions = ", ".join(f"{k} {v}" for k, v in incident.snapshot.versions.items())
+    said = file.explanation()
+    used = sorted({e.rule for e in file.diagnosis.evidence if e.rule})
+    rows = [
+        ("incident", incident.id),
+        ("identity", code(incident.identity)),
+        ("recorded", incident.recorded_at),
+        ("rules", f"version {incident.rules_version}: {escaped(', '.join(used)) or 'none fired'}"),
+        ("versions in the logs", escaped(versions) or "not named"),
+        ("model", escaped(f"{said['name']}, prompt {said['prompt_id']}") if said else "none"),
+        ("words", escaped(words.by)),
+        ("files", str(len(incident.snapshot.sources))),
+    ]
+    return _table(("what", "value"), rows)
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    if not rows:
+        return "None."
+    lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
+    lines += ["| " + " | ".join(cell or " " for cell in row) + " |" for row in rows]
+    return "\n".join(lines)

@@ -1,0 +1,83 @@
+"""What an incident cost, computed from the record; nothing here is written by a model."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+
+from rerail.domain.incident import Incident
+from rerail.knowledge_base.store.clock import from_iso
+
+
+@dataclass(frozen=True, slots=True)
+class Impact:
+    """Cost of one incident; None where the record does not tell.
+
+    `idle_gpu_hours` passed between the first fault and the end of the logs; `redo_gpu_hours` is the
+    time to train the lost steps again; `unnoticed_s` from the first fault to the first line of
+    another rank or the launcher that told of it.
+    """
+
+    gpus: int | None
+    idle_gpu_hours: float | None
+    lost_steps: int | None
+    step_time_s: float | None
+    redo_gpu_hours: float | None
+    unnoticed_s: float | None
+    jobs: int = 1
+
+    @property
+    def gpu_hours(self) -> float | None:
+        """Idle and redone GPU hours together."""
+        known = [v for v in (self.idle_gpu_hours, self.redo_gpu_hours) if v is not None]
+        return round(sum(known), 2) if known else None
+
+
+def impact_of(incident: Incident) -> Impact:
+    """Return the cost of an incident."""
+    diagnosis = incident.diagnosis
+    snapshot = incident.snapshot
+    gpus = snapshot.allocation.world_size or len(snapshot.ranks) or None
+    step = next((s for s in snapshot.series if s.name == "step_time_s"), None)
+    times = [v for v in step.value if v is not None and v > 0] if step is not None else []
+    step_time = statistics.median(times) if times else None
+    redo = None
+    if gpus and step_time is not None and diagnosis.cost.lost_steps is not None:
+        redo = round(diagnosis.cost.lost_steps * step_time * gpus / 3600.0, 2)
+    return Impact(
+        gpus=gpus,
+        idle_gpu_hours=diagnosis.cost.idle_gpu_hours,
+        lost_steps=diagnosis.cost.lost_steps,
+        step_time_s=step_time,
+        redo_gpu_hours=redo,
+        unnoticed_s=_unnoticed_s(incident),
+    )
+
+
+def _unnoticed_s(incident: Incident) -> float | None:
+    if incident.occurred_at is None:
+        return None
+    began = from_iso(incident.occurred_at)
+    first = incident.diagnosis.first_fault
+    guilty = first.rank if first is not None else None
+    later = [
+        (from_iso(e.time) - began).total_seconds()
+        for e in incident.diagnosis.evidence
+        if e.time is not None
+        and (e.role in ("cascade", "teardown") or (e.rank is not None and e.rank != guilty))
+    ]
+    known = [seconds for seconds in later if seconds > 0]
+    return min(known) if known else None
+
+
+def in_words(seconds: float) -> str:
+    """Return a duration as people say it."""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 120:
+        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if minutes else f"{hours} h"

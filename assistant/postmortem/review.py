@@ -1,0 +1,106 @@
+"""Several incidents folded into one review: failures by cause, lost time, goodput, repeat offenders."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+from rerail.assistant.postmortem.document import Author, Document, Section
+from rerail.assistant.postmortem.impact import Impact, impact_of
+from rerail.assistant.postmortem.markup import escaped
+from rerail.knowledge_base.store.clock import from_iso
+from rerail.knowledge_base.store.incidents import IncidentFile
+from rerail.knowledge_base.taxonomy import leaves
+
+_FOLLOW_UPS = "| type | what | owner | due |\n| --- | --- | --- | --- |\n| prevent | - | - | - |"
+
+
+def review(files: Sequence[IncidentFile], *, since: str, until: str, about: str) -> Document:
+    """Return the review of the incidents between two times (ISO 8601 in UTC)."""
+    costs = [impact_of(file.incident) for file in files]
+    sections = (
+        Section("status", "Status", "- State: DRAFT, not reviewed\n- Owner: -"),
+        Section("period", "Period", _period(files, costs, since, until)),
+        Section("causes", "Failures by cause", _causes(files, costs)),
+        Section("repeats", "Repeat offenders", _repeats(files)),
+        Section("incidents", "Incidents", _incidents(files, costs)),
+        Section("lessons", "Lessons", "-", Author.PEOPLE),
+        Section("follow-ups", "Follow-ups", _FOLLOW_UPS, Author.PEOPLE),
+    )  # fmt: skip
+    return Document(
+        f"Review of {about}, {since[:10]} to {until[:10]}: {len(files)} incidents", sections
+    )
+
+
+def _period(files: Sequence[IncidentFile], costs: Sequence[Impact], since: str, until: str) -> str:
+    hours = (from_iso(until) - from_iso(since)).total_seconds() / 3600.0
+    known = [c.gpu_hours for c in costs if c.gpu_hours is not None]
+    lost = sum(known)
+    gpus = max((c.gpus for c in costs if c.gpus), default=None)
+    rows = [
+        f"- {len(files)} incidents in {hours:.0f} h",
+        f"- lost: {lost:.2f} GPU h, known for {len(known)} of {len(files)} incidents",
+    ]
+    jobs = {f.incident.job.job for f in files if f.incident.job}
+    if gpus and hours > 0 and len(jobs) <= 1:
+        share = max(0.0, 1.0 - lost / (gpus * hours))
+        rows.append(
+            f"- goodput at most {share:.4f}: the run held {gpus} GPUs the whole time, and only the known losses count"
+        )
+    else:
+        rows.append("- goodput: not computed; it means one run with a known number of GPUs")
+    if len(files) > 1 and hours > 0:
+        rows.append(f"- mean time between incidents: {hours / len(files):.1f} h")
+    return "\n".join(rows)
+
+
+def _causes(files: Sequence[IncidentFile], costs: Sequence[Impact]) -> str:
+    count: Counter[str] = Counter()
+    lost: dict[str, float] = defaultdict(float)
+    for file, cost in zip(files, costs, strict=True):
+        name = file.row.true_type or "no verdict"
+        count[name] += 1
+        lost[name] += cost.gpu_hours or 0.0
+    rows = []
+    for name, number in sorted(count.items(), key=lambda item: (-item[1], item[0])):
+        leaf = leaves().get(name)
+        layer = str(leaf.layer) if leaf else "-"
+        rows.append(f"| {name} | {layer} | {number} | {lost[name]:.2f} |")
+    head = "| failure type | layer | incidents | lost GPU h |\n| --- | --- | --- | --- |"
+    return "\n".join([head, *rows])
+
+
+def _repeats(files: Sequence[IncidentFile]) -> str:
+    nodes: dict[str, list[IncidentFile]] = defaultdict(list)
+    prints: dict[str, list[IncidentFile]] = defaultdict(list)
+    for file in files:
+        for node in file.diagnosis.suspects.nodes:
+            nodes[node].append(file)
+        prints[file.row.fingerprint].append(file)
+    rows = [
+        f"- node {escaped(node)}: {len(found)} incidents ({', '.join(f.row.id for f in found[:6])})"
+        for node, found in sorted(nodes.items(), key=lambda item: -len(item[1]))
+        if len(found) > 1
+    ]
+    rows += [
+        f"- {found[0].row.true_type or 'no verdict'}, seen the same way: {len(found)} incidents "
+        f"({', '.join(f.row.id for f in found[:6])})"
+        for found in sorted(prints.values(), key=len, reverse=True)
+        if len(found) > 1
+    ]
+    return "\n".join(rows) or "None."
+
+
+def _incidents(files: Sequence[IncidentFile], costs: Sequence[Impact]) -> str:
+    rows = [
+        "| when (UTC) | incident | job | failure type | status | lost GPU h |",
+        "| --- " * 6 + "|",
+    ]
+    for file, cost in zip(files, costs, strict=True):
+        job = file.incident.job
+        rows.append(
+            f"| {file.row.time[:16].replace('T', ' ')} | {file.row.id} | "
+            f"{escaped(f'{job.job}.{job.attempt}') if job else '-'} | {file.row.true_type or 'no verdict'} | "
+            f"{file.row.status} | {'-' if cost.gpu_hours is None else f'{cost.gpu_hours:g}'} |"
+        )
+    return "\n".join(rows)

@@ -1,0 +1,68 @@
+"""A signed-off incident as a labelled case: what a person vouched for must stay true."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from rerail.errors import StoreError
+from rerail.knowledge_base.store.engine import data_folder
+from rerail.knowledge_base.store.incidents import IncidentFile
+from rerail.knowledge_base.taxonomy import leaves
+
+FILE_NAME = "cases.jsonl"
+
+
+def case_of(file: IncidentFile) -> dict[str, Any]:
+    """Return the incident in the form that `rerail eval cases` reads; lines are 0-based.
+
+    The log is the snapshot: bounded and redacted, files one after the other.
+    """
+    lines = file.incident.snapshot.lines
+    first = file.diagnosis.first_fault
+    confirmed = file.confirmation()
+    wanted = f"{first.file}:{first.line}" if first is not None else None
+    if confirmed is not None and confirmed.verdict != "right":
+        wanted = confirmed.first_fault
+    root = next((i for i, x in enumerate(lines) if f"{x.file}:{x.number}" == wanted), None)
+    label = file.row.true_type
+    leaf = leaves().get(label or "")
+    action = str(leaf.action) if leaf else "page_human"
+    accept = {action}
+    if label == file.row.failure_type:
+        accept.add(str(file.diagnosis.recovery.action))
+    return {
+        "id": file.row.id,
+        "source": "signed-off incident",
+        "log": "".join(f"{line.text}\n" for line in lines),
+        "label": label or "unknown",
+        "category": leaf.category if leaf else "unknown",
+        "root_line": root,
+        "action": action,
+        "accept_actions": sorted(accept),
+        "undecidable": label is None,
+    }
+
+
+def write_case(file: IncidentFile) -> Path:
+    """Put the case into the data folder, in place of an older one of the same incident.
+
+    Raises:
+        StoreError: when it cannot be written.
+    """
+    path = data_folder() / FILE_NAME
+    mine = case_of(file)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        old = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        kept = [row for row in old if row.strip() and json.loads(row).get("id") != mine["id"]]
+        temporary.write_text("\n".join([*kept, json.dumps(mine)]) + "\n", encoding="utf-8")
+        temporary.replace(path)
+    except (OSError, ValueError) as error:
+        raise StoreError(
+            f"{path}: {error}", subject=str(path), hint="move it aside; it is written anew"
+        ) from None
+    return path

@@ -1,0 +1,173 @@
+"""The draft holds the facts of the record, marks what is not shown, and no log line becomes markup."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from rerail.assistant.agent_tools.facts import facts_of
+from rerail.assistant.pipeline import diagnose_paths
+from rerail.assistant.postmortem.document import Sentence
+from rerail.assistant.postmortem.draft import draft
+from rerail.assistant.postmortem.impact import impact_of, in_words
+from rerail.assistant.postmortem.markup import code, escaped
+from rerail.assistant.postmortem.merge import render
+from rerail.assistant.postmortem.model_words import model_words
+from rerail.assistant.postmortem.page import page
+from rerail.assistant.postmortem.review import review
+from rerail.assistant.postmortem.rule_words import rule_words
+from rerail.assistant.record import make_incident
+from rerail.domain.incident import Confirmation, EntrySource, TimelineEntry
+from rerail.evals.fake_model import behaviours as play
+from rerail.evals.fake_model.server import FakeModelServer, Reply
+from rerail.knowledge_base.store.engine import open_store, reading, writing
+from rerail.knowledge_base.store.incidents import append, confirm, load, record
+from rerail.settings import Settings
+
+NOON = "2026-03-02T12:00:00.000Z"
+LOG = (
+    "".join(
+        f"2026-03-01 03:00:{s:02d} [rank0]: step {s} loss {9 / s:.3f} step_time 2.0s\n"
+        for s in range(1, 50)
+    )
+    + "2026-03-01 03:01:00 [rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB "
+    "![x](http://evil.test/q) <script>alert(1)</script> | pipe `tick`\n"
+    "2026-03-01 03:11:00 [rank0]: RuntimeError: Connection closed by peer [10.0.0.7]:4711\n"
+)
+
+
+@pytest.fixture
+def stored(job, tmp_path):
+    engine = open_store(Settings(data_dir=tmp_path / "data"))
+
+    def keep(texts):
+        folder = job(texts)
+        incident = make_incident(diagnose_paths([folder]), [folder])
+        with writing(engine) as connection:
+            record(connection, incident)
+
+        def again():
+            with reading(engine) as connection:
+                return load(connection, incident.id)
+
+        return engine, again
+
+    yield keep
+    engine.dispose()
+
+
+def test_the_facts_of_the_record_are_in_the_draft(stored):
+    engine, again = stored(LOG)
+    name = again().row.id
+    with writing(engine) as connection:
+        confirm(
+            connection, name,
+            Confirmation(verdict="wrong", by="ann", time=NOON, failure_type="host_oom_kill"),
+        )  # fmt: skip
+        append(
+            connection, name,
+            TimelineEntry(time=NOON, source=EntrySource.RECOVERY, kind="executed", text="drained gpu-1", actor="bo"),
+        )  # fmt: skip
+    file = again()
+    text = render(draft(file, rule_words(file)))
+    impact = impact_of(file.incident)
+    assert impact.unnoticed_s == 600 and "10 min" in text
+    assert "bo: drained gpu-1" in text and "host\\_oom\\_kill" in text
+    assert file.incident.rules_version in text and "DRAFT, not reviewed" in text
+    # Blameless: people are named where they acted, and nowhere in the words.
+    words = text.split("rerail:summary")[1].split("rerail:response")[0]
+    assert "ann" not in re.sub(r"rerail:timeline.*?rerail:end", "", words, flags=re.S).split()
+
+
+def test_log_text_never_becomes_markup_or_html(stored):
+    _, again = stored(LOG)
+    file = again()
+    document = draft(file, rule_words(file))
+    html = page(render(document, "\n\n![loss](x-loss.svg)"), document.charts)
+    assert "<script" not in html and "<img" not in html and "href" not in html
+    assert html.count("<svg") == 1 and "default-src 'none'" in html and "rerail:" not in html
+    assert "tick" in html
+
+
+def test_a_sentence_without_evidence_is_marked():
+    assert Sentence("It was the fan.").markdown() == "It was the fan. \\[needs evidence\\]"
+    assert Sentence("It was the fan", ("E1",)).markdown() == "It was the fan. \\[E1\\]"
+
+
+@pytest.mark.parametrize("text", ["a`b``c", "`", "x | y", "[a](http://b) <i> *c* _d_"])
+def test_escaping(text):
+    assert "\n" not in code(text) and "|" not in code(text)
+    assert "](http://" not in escaped(text) and "<i>" not in escaped(text)
+
+
+def drafts(file, behaviour):
+    with FakeModelServer(behaviour) as server:
+        settings = Settings(model_url=server.url, model="fake", model_max_seconds=10)
+        return model_words(facts_of(file.incident), settings, rule_words(file))
+
+
+def test_a_models_sentences_are_checked_one_by_one(stored):
+    _, again = stored(LOG)
+    text = (
+        '{"summary": [{"text": "Memory ran out: 2.00 GiB were asked for.", "lines": ["L1"]},'
+        '{"text": "gpu-9 overheated at 97 C.", "lines": ["L1"]}, {"text": "Bad luck.", "lines": []}],'
+        '"factors": "none", "lucky": [7, {"text": "![a](http://e.test)", "lines": ["L99"]}]}'
+    )
+    words = drafts(again(), lambda _: Reply(text))
+    assert [s.needs for s in words.summary] == [False, True, True]
+    assert words.summary[0].evidence == ("E1",)
+    assert "e.test" not in words.lucky[0].text and words.lucky[0].needs
+
+
+@pytest.mark.parametrize(
+    "behaviour", [play.malformed, play.status(500), play.garbage, lambda _: Reply("[]")]
+)
+def test_without_a_usable_model_the_rules_words_stand(stored, behaviour):
+    _, again = stored(LOG)
+    file = again()
+    words = drafts(file, behaviour)
+    assert words.summary == rule_words(file).summary and "model unavailable" in words.banner
+
+
+def test_several_incidents_fold_into_one_review(stored):
+    files = [stored(LOG.replace("step 1 ", f"step 1 try {n} "))[1]() for n in range(3)]
+    text = render(
+        review(
+            files, since="2026-03-01T00:00:00.000Z", until="2026-03-08T00:00:00.000Z", about="job 7"
+        )
+    )
+    assert "3 incidents in 168 h" in text and "| cuda_oom | framework | 3 |" in text
+    assert "mean time between incidents: 56.0 h" in text
+    assert "seen the same way: 3 incidents" in text
+
+
+def test_durations_in_words():
+    assert [in_words(s) for s in (0.25, 90, 600, 623, 7200, 7500)] == [
+        "250 ms", "90 s", "10 min", "10 min 23 s", "2 h", "2 h 5 min",
+    ]  # fmt: skip
+
+
+def test_the_command_writes_keeps_edits_and_the_case_is_scored(tmp_path, job):
+    import os
+    import subprocess
+    import sys
+
+    def run(*arguments):
+        return subprocess.run(
+            [str(Path(sys.executable).parent / "rerail"), *map(str, arguments)], capture_output=True,
+            text=True, check=False, env={**os.environ, "RERAIL_DATA_DIR": str(tmp_path / "data")},
+        )  # fmt: skip
+
+    run("diagnose", job(LOG))
+    out = tmp_path / "pm" / "x.html"
+    assert run("postmortem", "last", "-o", out).returncode == 0
+    source = out.with_suffix(".md")
+    source.write_text(source.read_text().replace("- Owner: -", "- Owner: Ann"))
+    run("confirm", "last")
+    done = run("signoff", "last", "--resolution", "smaller batch")
+    again = run("postmortem", "last", "-o", out)
+    assert "kept as edited: status" in again.stderr
+    assert "Owner: Ann" in out.read_text() and "smaller batch" in out.read_text()
+    assert "<svg" in out.read_text()
+    scored = run("eval", "cases", tmp_path / "data" / "cases.jsonl", "--no-rewrites")
+    assert "cases.jsonl" in done.stdout and scored.returncode == 0 and "1/1" in scored.stdout
