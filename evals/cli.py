@@ -127,3 +127,40 @@ def bench(
     from rerail.evals.bench.command import bench_command
 
     raise typer.Exit(bench_command(name or [], size_gb, data, json_output))
+
+
+cluster = typer.Typer(help="Recovery on a real Slurm on this machine.", no_args_is_help=True)
+app.add_typer(cluster, name="cluster")
+
+
+@cluster.command("run")
+def cluster_run(
+    scenario: Annotated[
+        list[str] | None, typer.Argument(help="Scenarios to run; none for all.")
+    ] = None,
+    audit: Annotated[Path | None, typer.Option(help="Write the audit log to this file.")] = None,
+    json_output: Annotated[bool, typer.Option("--json")] = False,
+) -> None:
+    """Start a cluster, let real jobs fail in every way, and judge the recovery."""
+    from rerail.evals.cluster.command import run_command
+
+    raise typer.Exit(run_command(scenario or [], audit, json_output))
+
+
+@cluster.command("up")
+def cluster_up(
+    folder: Annotated[Path, typer.Argument(help="A new folder for its state.")],
+    nodes: Annotated[int, typer.Option(help="How many nodes.")] = 4,
+) -> None:
+    """Start a cluster and leave it running."""
+    from rerail.evals.cluster.command import up_command
+
+    raise typer.Exit(up_command(nodes, folder))
+
+
+@cluster.command("down")
+def cluster_down(folder: Annotated[Path, typer.Argument(help="The folder given to `up`.")]) -> None:
+    """Stop a cluster and remove its folder."""
+    from rerail.evals.cluster.command import down_command
+
+    raise typer.Exit(down_command(folder))

@@ -16,7 +16,7 @@ from rerail.evals.cluster.lab import Lab
 RERAIL = (sys.executable, "-c", "from rerail.assistant.cli.main import main; main()")
 
 
-def policy(lab: Lab, folder: Path) -> dict[str, Any]:
+def policy(lab: Lab, folder: Path, stalled_after_s: float) -> dict[str, Any]:
     """Return the policy of the scenarios: job restarts and proven drains run by themselves."""
     return {
         "schema_version": 1,
@@ -44,7 +44,7 @@ def policy(lab: Lab, folder: Path) -> dict[str, Any]:
             "restart_file": "{folder}/restart.json",
             "scheduler_logs": [f"{lab.root}/log/slurmd.{{node}}.log"],
             "kernel_logs": [f"{folder}/kernel/{{node}}.log"],
-            "stalled_after_s": 45.0,
+            "stalled_after_s": stalled_after_s,
             "dump_wait_s": 2.0,
             "group_wait_s": 1.0,
             "verify_within_s": 90.0,
@@ -56,12 +56,12 @@ def policy(lab: Lab, folder: Path) -> dict[str, Any]:
 class LabSite:
     """The daemon's side of a scenario; `start` and `kill` may be called any number of times."""
 
-    def __init__(self, lab: Lab, folder: Path) -> None:
+    def __init__(self, lab: Lab, folder: Path, stalled_after_s: float = 40.0) -> None:
         self.lab = lab
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self.policy_file = folder / "policy.yaml"
-        self.policy_file.write_text(yaml.safe_dump(policy(lab, folder)))
+        self.policy_file.write_text(yaml.safe_dump(policy(lab, folder, stalled_after_s)))
         self.daemon: subprocess.Popen[bytes] | None = None
 
     @property
@@ -114,24 +114,28 @@ class LabSite:
         )
 
     def submit(self, name: str, *job: str, sbatch: tuple[str, ...] = ()) -> tuple[str, Path]:
-        """Submit a two-node training job; return its id and its folder."""
+        """Submit a two-node training job in a new folder; return its id and the folder."""
         folder = self.folder / "jobs" / name
         folder.mkdir(parents=True)
+        return self.again(folder, *job, sbatch=sbatch), folder
+
+    def again(self, folder: Path, *job: str, sbatch: tuple[str, ...] = ()) -> str:
+        """Submit a training job in a folder that may hold checkpoints already; return its id."""
         script = folder / "job.sh"
-        python = sys.executable
+        # MASTER_PORT is chosen anew at every start: an old one may still be in TIME_WAIT.
+        port = 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
         script.write_text(
             "#!/bin/bash\n"
             "export MASTER_ADDR=127.0.0.1 OMP_NUM_THREADS=1 PYTHONUNBUFFERED=1\n"
-            f"export MASTER_PORT=$({python} -c 'import socket; s=socket.socket(); "
-            's.bind(("127.0.0.1", 0)); print(s.getsockname()[1])\')\n'
-            f"srun --label --kill-on-bad-exit=1 {python} -m rerail.evals.cluster.job "
+            f"export MASTER_PORT=$({sys.executable} -c '{port}')\n"
+            f"srun --label --kill-on-bad-exit=1 {sys.executable} -m rerail.evals.cluster.job "
             f"--folder {folder} {' '.join(job)}\n"
         )
-        done = self.lab.run(
+        return self.lab.run(
             *("sbatch", "--parsable", "--requeue", "-N", "2", "--ntasks-per-node=1"),
-            *("-J", name, "-D", str(folder), "-o", f"{folder}/slurm-%j.out", *sbatch, str(script)),
-        )
-        return done.strip(), folder
+            *("-J", folder.name, "-D", str(folder), "-o", f"{folder}/slurm-%j.out"),
+            *(*sbatch, str(script)),
+        ).strip()
 
 
 def wait_for(ready: Any, limit_s: float) -> bool:

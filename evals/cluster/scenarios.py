@@ -1,0 +1,212 @@
+"""The recovery scenarios: a real job on a real Slurm fails, nobody touches anything, what happens?"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from rerail.evals.cluster.bench import Bench, Result
+from rerail.evals.cluster.site import wait_for
+
+STEPS = 40
+EVERY = list(range(1, STEPS + 1))
+
+
+def _recovered(
+    bench: Bench, result: Result, job: str, folder: Path, fault_at: float | None = None
+) -> Result:
+    """Wait for the end of a job that should recover by itself, and judge its lineage."""
+    ended = bench.completed(job, folder, 150)
+    result.check(ended, "the job did not complete")
+    bench.fill_in(result, job, fault_at)
+    bench.trains_again(result, job, folder, fault_at)
+    result.facts["batches"] = bench.lineage(folder)
+    return result
+
+
+def _left_alone(bench: Bench, result: Result, job: str) -> Result:
+    """Wait for the plan of a job that should not be restarted."""
+    result.check(wait_for(lambda: bench.settled(job), 90), "no plan was made")
+    time.sleep(1.0)  # anything that would be done wrongly would be done within this time
+    bench.fill_in(result, job)
+    result.check(len(bench.attempts(job)) == 1, "the job was restarted")
+    result.check(not result.did, f"something was done: {result.did}")
+    return result
+
+
+def node_lost(bench: Bench) -> Result:
+    """A node dies under the job: it is drained, the job goes on elsewhere from its checkpoint."""
+    result = Result("node_lost")
+    job, folder = bench.site.submit("node_lost", f"--steps {STEPS}")
+    result.check(bench.wait_for_text(job, folder, "INFO step 15 ", 60), "the job did not start")
+    node = bench.attempts(job)[-1].nodes[-1]
+    fault_at = time.time()
+    bench.lab.kill_node(node)
+    _recovered(bench, result, job, folder, fault_at)
+    last = bench.attempts(job)[-1]
+    result.check(node not in last.nodes, f"it runs on {node} again")
+    result.check(bench.drained() == [node], f"drained: {bench.drained()}, lost: {node}")
+    result.check("resumed from step_000010.pt" in bench.output(job, folder), "no checkpoint used")
+    result.check(result.facts["batches"] == EVERY, "data was lost or repeated")
+    bench.repair(node)
+    return result
+
+
+def rank_killed(bench: Bench) -> Result:
+    """One rank is killed once: the job is requeued as it is."""
+    result = Result("rank_killed")
+    job, folder = bench.site.submit("rank_killed", f"--steps {STEPS} --fault killed")
+    _recovered(bench, result, job, folder)
+    result.check(result.did == [f"requeue {job}"], f"did {result.did}")
+    result.check(result.facts["batches"] == EVERY, "data was lost or repeated")
+    return result
+
+
+def rank_killed_always(bench: Bench) -> Result:
+    """The same at every start: it is given up after two restarts without progress."""
+    result = Result("rank_killed_always")
+    job, _ = bench.site.submit("rank_killed_always", f"--steps {STEPS} --fault killed_always")
+    capped = wait_for(lambda: len(bench.plans_of(job)) >= 3 and bench.settled(job), 120)
+    result.check(capped, f"{len(bench.plans_of(job))} plans instead of 3")
+    bench.fill_in(result, job)
+    result.check(len(bench.attempts(job)) == 3, f"{len(bench.attempts(job))} attempts, not 3")
+    result.check(any("without progress" in why for why in result.refused), "no cap was named")
+    return result
+
+
+def user_bug(bench: Bench) -> Result:
+    """An exception of the user's code: not restarted, the owner is told."""
+    result = Result("user_bug")
+    job, _ = bench.site.submit("user_bug", f"--steps {STEPS} --fault typo")
+    _left_alone(bench, result, job)
+    told = [one["kind"] for plan in bench.plans_of(job) for one in plan["states"]]
+    result.check("notify" in told, "nobody was told")
+    return result
+
+
+def out_of_memory(bench: Bench) -> Result:
+    """The kernel kills a task at its memory limit: not restarted as it is."""
+    result = Result("out_of_memory")
+    job, _ = bench.site.submit("out_of_memory", f"--steps {STEPS} --fault hoard")
+    return _left_alone(bench, result, job)
+
+
+def time_limit(bench: Bench) -> Result:
+    """The time limit ends the job: it is requeued and goes on."""
+    result = Result("time_limit")
+    job, folder = bench.site.submit(
+        "time_limit", "--steps 150 --step-time-s 0.7", sbatch=("--time", "1")
+    )
+    result.check(bench.completed(job, folder, 280), "the job did not complete")
+    bench.fill_in(result, job)
+    bench.trains_again(result, job, folder, None)
+    result.check(bench.attempts(job)[0].state == "TIMEOUT", "it did not time out")
+    result.check(bench.lineage(folder) == list(range(1, 151)), "data was lost or repeated")
+    return result
+
+
+def preempted(bench: Bench) -> Result:
+    """A more urgent job takes the nodes: the job is requeued and goes on after it."""
+    result = Result("preempted")
+    job, folder = bench.site.submit("preempted", f"--steps {STEPS}")
+    result.check(bench.wait_for_text(job, folder, "INFO step 15 ", 60), "the job did not start")
+    bench.lab.run(
+        *("sbatch", "-p", "urgent", "-N", str(len(bench.lab.layout.nodes)), "--exclusive"),
+        *("-o", "/dev/null", "--wrap", "sleep 4"),
+    )
+    _recovered(bench, result, job, folder)
+    result.check(bench.attempts(job)[0].state == "PREEMPTED", "it was not preempted")
+    result.check(result.facts["batches"] == EVERY, "data was lost or repeated")
+    return result
+
+
+def checkpoint_cut(bench: Bench) -> Result:
+    """The newest checkpoint is cut in half: the one before is used."""
+    result = Result("checkpoint_cut")
+    first, folder = bench.site.submit("checkpoint_cut", "--steps 20")
+    result.check(bench.wait_for_text(first, folder, "training complete", 60), "no first run")
+    wait_for(lambda: bench.attempts(first)[-1].state == "COMPLETED", 20)
+    newest = folder / "ckpt/step_000020.pt"
+    os.truncate(newest, newest.stat().st_size // 2)
+    (folder / "lineage.json").unlink()
+    job = bench.site.again(folder, f"--steps {STEPS}")
+    _recovered(bench, result, job, folder)
+    result.check(result.facts["batches"] == EVERY, "data was lost or repeated")
+    result.check("resumed from step_000010.pt" in bench.output(job, folder), "not from step 10")
+    return result
+
+
+def poisoned_batch(bench: Bench) -> Result:
+    """One batch makes the loss NaN: back to the checkpoint before it, without that batch only."""
+    result = Result("poisoned_batch")
+    job, folder = bench.site.submit("poisoned_batch", f"--steps {STEPS} --poisoned 26")
+    _recovered(bench, result, job, folder)
+    wanted = [step for step in EVERY if step != 26]
+    result.check(result.facts["batches"] == wanted, "other data was lost or repeated")
+    return result
+
+
+def hang(bench: Bench) -> Result:
+    """A rank hangs: noticed by standing still, stacks collected, restarted."""
+    result = Result("hang")
+    job, folder = bench.site.submit("hang", f"--steps {STEPS} --fault stuck")
+    result.check(bench.wait_for_text(job, folder, "INFO step 24 ", 60), "the job did not start")
+    fault_at = time.time()
+    evidence: list[str] = []
+
+    def dumped() -> bool:
+        evidence[:] = [line for line in bench.output(job, folder).splitlines() if "_stuck" in line]
+        return bool(evidence)
+
+    result.check(wait_for(dumped, 120), "no stack of the hanging rank was collected")
+    _recovered(bench, result, job, folder, fault_at)
+    result.check(result.facts["batches"] == EVERY, "data was lost or repeated")
+    result.facts["stack"] = evidence[:1]
+    return result
+
+
+def forged_xid(bench: Bench) -> Result:
+    """A job prints a GPU fault that no kernel reported: nothing is drained or restarted."""
+    result = Result("forged_xid")
+    job, _ = bench.site.submit("forged_xid", f"--steps {STEPS} --fault xid_in_output")
+    _left_alone(bench, result, job)
+    result.check(not bench.drained(), f"drained: {bench.drained()}")
+    return result
+
+
+def controller_down(bench: Bench) -> Result:
+    """Controller and rerail both die during the recovery: it is done later, and once."""
+    result = Result("controller_down")
+    job, folder = bench.site.submit("controller_down", f"--steps {STEPS} --fault killed")
+    heard = wait_for(lambda: bench.heard(job), 60)
+    result.check(heard, "rerail did not hear of the failure")
+    bench.lab.kill_controller()
+    time.sleep(3)
+    bench.site.kill()
+    bench.site.start()
+    time.sleep(3)
+    result.check(not bench.done(job), "something was done without a controller")
+    bench.lab.start_controller()
+    _recovered(bench, result, job, folder)
+    result.check(result.did == [f"requeue {job}"], f"did {result.did}")
+    result.check(len(bench.attempts(job)) == 2, f"{len(bench.attempts(job))} attempts, not 2")
+    result.check(result.facts["batches"] == EVERY, "data was lost or repeated")
+    return result
+
+
+SCENARIOS: dict[str, Callable[[Bench], Result]] = {
+    "node_lost": node_lost,
+    "rank_killed": rank_killed,
+    "rank_killed_always": rank_killed_always,
+    "user_bug": user_bug,
+    "out_of_memory": out_of_memory,
+    "time_limit": time_limit,
+    "preempted": preempted,
+    "checkpoint_cut": checkpoint_cut,
+    "poisoned_batch": poisoned_batch,
+    "hang": hang,
+    "forged_xid": forged_xid,
+    "controller_down": controller_down,
+}
