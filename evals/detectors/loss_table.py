@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
 
 import numpy as np
 
@@ -61,6 +65,27 @@ def running_median(curve: LossCurve, width: int = 100, k: float = 8.0) -> Alarms
     return _grouped(np.array(rows, dtype=np.int64))
 
 
+def runmedic(curve: LossCurve) -> Alarms:
+    """Run runmedic's spike and divergence checks, which see the whole finished curve.
+
+    It lists at most ten spikes, and each counts as said at once; a divergence is said at the end.
+    """
+    checks: Any = import_module("runmedic.checks")
+    model: Any = import_module("runmedic.model")
+    run = model.Run("curve", "csv", "")
+    for row, value in enumerate(curve.values.tolist()):
+        run.get("loss").add(row, value)
+    alarms: Alarms = []
+    for finding in checks.run_checks(run, {"train_loss": ["loss"]}):
+        if finding.check == "loss_spikes":
+            listed = next(text for text in finding.evidence if text.startswith("spike steps:"))
+            rows = [int(float(word)) for word in re.findall(r"\d[\d.e+]*", listed)]
+            alarms += _grouped(np.array(rows, dtype=np.int64))
+        elif finding.check == "divergence":
+            alarms.append((int(finding.step), len(curve.values) - 1))
+    return alarms
+
+
 def _grouped(rows: FloatArray | np.ndarray, gap: int = 50) -> Alarms:
     alarms: Alarms = []
     last = -(10**9)
@@ -76,7 +101,15 @@ RULES: dict[str, Callable[[LossCurve], Alarms]] = {
     "z-score 100, k=4": z_score,
     "1.5 x mean (InternEvo)": times_mean,
     "running median, k=8": running_median,
+    "runmedic (offline)": runmedic,
 }
+
+
+def rules_here() -> dict[str, Callable[[LossCurve], Alarms]]:
+    """Return the rules whose package is installed."""
+    if find_spec("runmedic") is None:
+        return {name: rule for name, rule in RULES.items() if rule is not runmedic}
+    return RULES
 
 
 @dataclass(slots=True)
@@ -111,16 +144,17 @@ class LossScore:
 
 def score_rules(seed: int, curves: int = 50, n: int = 20_000) -> dict[str, LossScore]:
     """Return the score of each rule on the same curves: healthy, spiky (8 each), diverging (40)."""
-    table = {name: LossScore() for name in RULES}
+    rules = rules_here()
+    table = {name: LossScore() for name in rules}
     for number in range(curves):
         curve = healthy_curve(np.random.default_rng((seed, 1, number)), n)
-        for name, rule in RULES.items():
+        for name, rule in rules.items():
             table[name].healthy_steps += n
             table[name].false_healthy += len(rule(curve))
     for number in range(40):
         spiky = spiky_curve(np.random.default_rng((seed, 2, number)), n, 8)
         wild = diverging_curve(np.random.default_rng((seed, 3, number)), 6000)
-        for name, rule in RULES.items():
+        for name, rule in rules.items():
             _score_spiky(table[name], spiky, rule(spiky))
             _score_divergence(table[name], wild, rule(wild))
     return table

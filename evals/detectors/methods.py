@@ -27,12 +27,16 @@ _SIGN = {
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A named method: many series [n_series, n] in, alarms of each out."""
+    """A named method: many series [n_series, n] in, alarms of each out.
+
+    `slow` methods see few series, `tiny` ones, of milliseconds per point, two short ones.
+    """
 
     name: str
     run: Run
     needs: str | None = None
     slow: bool = False
+    tiny: bool = False
 
     def missing(self) -> str | None:
         """Return why the method cannot run here, or None."""
@@ -148,6 +152,38 @@ def pelt(series: FloatArray, gate: float = 0.10) -> list[Alarm]:
     return alarms
 
 
+def fast_bocpd(series: FloatArray) -> list[Alarm]:
+    """Run fast-bocpd (C core, one call per point) on log times; a change is a fallen MAP run."""
+    library: Any = import_module("fast_bocpd")
+    logs = np.log(series)
+    first = logs[:40]
+    sigma = max(0.002, 1.4826 * float(np.median(np.abs(first - np.median(first)))))
+    scaled = ((logs - np.median(first)) / sigma).tolist()
+    detector = library.BOCPD(
+        library.GaussianNIG(0.0, 0.02, 1.0, 1.0), library.ConstantHazard(200.0)
+    )
+    alarms, before = [], 0
+    for row, value in enumerate(scaled):
+        detector.update(value)
+        run = int(detector.get_map_run_length())
+        if run < before and row - run > 40:
+            alarms.append(Alarm(row, _by_medians(series, row), row - run))
+        before = run
+    return _merge(alarms)
+
+
+def e_divisive(series: FloatArray) -> list[Alarm]:
+    """Run Apache Otava's e-divisive with its t-test on the whole series, as in its CI use."""
+    otava: Any = import_module("otava.analysis")
+    found, _ = otava.compute_change_points(series, min_magnitude=0.1)
+    alarms = []
+    for change in found:
+        stats = change.stats
+        sign = 1 if stats.mean_after() > stats.mean_before() else -1
+        alarms.append(Alarm(int(change.index) + 10, sign, int(change.index)))
+    return alarms
+
+
 class Focus:
     """FOCuS with known pre-change mean: the exact likelihood ratio over all onsets.
 
@@ -235,5 +271,7 @@ METHODS: tuple[Method, ...] = (
     Method("FOCuS, hold 5", _each(focus), slow=True),
     Method("Page-Hinkley (river)", _each(page_hinkley), needs="river"),
     Method("ADWIN (river)", _each(adwin), needs="river"),
+    Method("fast-bocpd", _each(fast_bocpd), needs="fast_bocpd", slow=True),
     Method("PELT (ruptures)", _each(pelt), needs="ruptures", slow=True),
+    Method("e-divisive (otava)", _each(e_divisive), needs="otava", slow=True, tiny=True),
 )
