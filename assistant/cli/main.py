@@ -313,6 +313,18 @@ def postmortem(
     )
 
 
+@app.command("chat")
+def chat(
+    incident: Annotated[str, typer.Argument(help="An incident; the latest by default.")] = "last",
+    ask: Annotated[str | None, typer.Option(help="Answer this one question and leave.")] = None,
+    no_model: Annotated[bool, typer.Option("--no-model", help="Answers from the record.")] = False,
+) -> None:
+    """Talk about an incident; nothing can be changed from here."""
+    from rerail.assistant.cli.chat import chat_command
+
+    raise typer.Exit(chat_command(incident, ask=ask, no_model=no_model))
+
+
 config = typer.Typer(
     help="Settings: what is in force and where it comes from.", no_args_is_help=True
 )

@@ -42,13 +42,13 @@ def _period(files: Sequence[IncidentFile], costs: Sequence[Impact], since: str, 
         f"- lost: {lost:.2f} GPU h, known for {len(known)} of {len(files)} incidents",
     ]
     jobs = {f.incident.job.job for f in files if f.incident.job}
-    if gpus and hours > 0 and len(jobs) <= 1:
+    if gpus and hours > 0 and len(jobs) == 1 and known:
         share = max(0.0, 1.0 - lost / (gpus * hours))
         rows.append(
             f"- goodput at most {share:.4f}: the run held {gpus} GPUs the whole time, and only the known losses count"
         )
     else:
-        rows.append("- goodput: not computed; it means one run with a known number of GPUs")
+        rows.append("- goodput: not computed; it needs one job (--job) with known GPUs and losses")
     if len(files) > 1 and hours > 0:
         rows.append(f"- mean time between incidents: {hours / len(files):.1f} h")
     return "\n".join(rows)
@@ -56,16 +56,18 @@ def _period(files: Sequence[IncidentFile], costs: Sequence[Impact], since: str, 
 
 def _causes(files: Sequence[IncidentFile], costs: Sequence[Impact]) -> str:
     count: Counter[str] = Counter()
-    lost: dict[str, float] = defaultdict(float)
+    lost: dict[str, float | None] = defaultdict(lambda: None)
     for file, cost in zip(files, costs, strict=True):
         name = file.row.true_type or "no verdict"
         count[name] += 1
-        lost[name] += cost.gpu_hours or 0.0
+        if cost.gpu_hours is not None:
+            lost[name] = (lost[name] or 0.0) + cost.gpu_hours
     rows = []
     for name, number in sorted(count.items(), key=lambda item: (-item[1], item[0])):
         leaf = leaves().get(name)
         layer = str(leaf.layer) if leaf else "-"
-        rows.append(f"| {name} | {layer} | {number} | {lost[name]:.2f} |")
+        cost_text = "-" if lost[name] is None else f"{lost[name]:.2f}"
+        rows.append(f"| {name} | {layer} | {number} | {cost_text} |")
     head = "| failure type | layer | incidents | lost GPU h |\n| --- | --- | --- | --- |"
     return "\n".join([head, *rows])
 

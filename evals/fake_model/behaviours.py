@@ -78,6 +78,16 @@ def looks_first(body: Body) -> Reply:
     return echo(body)
 
 
+def chatty(body: Body) -> Reply:
+    """Chat: look once, then answer with one sentence that holds and two that do not."""
+    if "tools" in body and "grep" not in called(body):
+        return Reply("Looking.", tools=[("grep", {"text": "memory"})])
+    return Reply(
+        "CUDA ran out of memory [L1]. The search shows it too [1]. "
+        "gpu-99 is broken [L1]. It will happen again."
+    )
+
+
 def endless(body: Body) -> Reply:
     """Never answer: one more tool call each time, even when there is no tool left."""
     return Reply(tools=[("grep", {"text": f"word{len(called(body))}"})])

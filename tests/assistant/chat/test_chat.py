@@ -1,0 +1,205 @@
+"""Chat: cited sentences, commands, no way to act, a session that survives, with and without a model."""
+
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rerail.assistant.agent_tools.facts import facts_of
+from rerail.assistant.agent_tools.shown import Shown
+from rerail.assistant.chat.cited import checked, sentences
+from rerail.assistant.chat.session import ChatSession
+from rerail.assistant.pipeline import diagnose_paths
+from rerail.assistant.record import make_incident
+from rerail.domain.incident import SnapshotLine
+from rerail.evals.fake_model import behaviours as play
+from rerail.evals.fake_model.server import FakeModelServer
+from rerail.knowledge_base.store.engine import open_store, reading, writing
+from rerail.knowledge_base.store.incidents import load, record
+from rerail.settings import Settings
+
+LOG = (
+    "[rank0]: step 1 loss 2.0\n[rank1]: step 1 loss 2.0\n"
+    "[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n"
+)
+
+
+@pytest.fixture
+def chat(job, tmp_path):
+    engine = open_store(Settings(data_dir=tmp_path / "data"))
+    folder = job(LOG)
+    incident = make_incident(diagnose_paths([folder]), [folder])
+    with writing(engine) as connection:
+        record(connection, incident)
+
+    def begin(url="", **changes):
+        with reading(engine) as connection:
+            file = load(connection, incident.id)
+        settings = Settings(
+            model_url=url, model="fake" if url else "", model_max_seconds=5, **changes
+        )
+        return ChatSession(file, facts_of(file.incident), settings, engine, user="ann")
+
+    yield begin
+    engine.dispose()
+
+
+def say(session, text):
+    return [(line.style, line.text) for line in session.reply(text)]
+
+
+def texts(session, text):
+    return "\n".join(line.text for line in session.reply(text))
+
+
+@pytest.mark.parametrize(
+    ("question", "words"),
+    [
+        ("why?", "out of memory"),
+        ("why not the network", "no rival cause"),
+        ("what else could it be", "no rival cause"),
+        ("which ranks did it?", "Held responsible: ranks 1."),
+        ("what changed", "no change is visible"),
+        ("have we seen this before?", "Unseen"),
+        ("how much did it cost us", "does not tell"),
+        ("what should I do now", "reduce_memory_then_restart"),
+        ("hmm", "No model is configured"),
+    ],
+)
+def test_canned_questions_are_answered_from_the_record(chat, question, words):
+    assert words in texts(chat(), question)
+
+
+@pytest.mark.parametrize(
+    "text", ["drain gpu-1", "please restart it", "Can you cancel the job?", "now kill it"]
+)
+def test_acting_is_not_possible(chat, text):
+    with FakeModelServer(play.chatty) as server:
+        for session in (chat(), chat(server.url)):
+            assert "rerail plan INC-" in texts(session, text)
+        assert server.requests == []
+
+
+def test_commands_read_and_notes_go_to_the_timeline(chat):
+    session = chat()
+    assert "E1" in texts(session, "/evidence") and ">      3" in texts(session, "/evidence e1")
+    assert "[1]" in texts(session, "/grep out memory") and "train.log:3" in texts(
+        session, "/show 1"
+    )
+    assert ">      3" in texts(session, "/show L1")
+    assert "needs text" in texts(session, "/grep") and "no result 7" in texts(session, "/show 7")
+    assert "suspect" in texts(session, "/ranks") and "/help" in texts(session, "/rm -rf")
+    session_again = chat() if texts(session, "/note amber LED") else None
+    note = [e for e in session_again.file.timeline if e.kind == "note"]
+    assert (note[0].text, note[0].actor, str(note[0].source)) == ("amber LED", "ann", "human")
+    assert {t.name for t in session._tools()} & {"run", "shell", "bash"} == set()
+
+
+def test_a_session_is_resumed_undone_and_exported(chat, tmp_path):
+    session = chat()
+    texts(session, "why?")
+    texts(session, "which ranks")
+    assert "resumed: 2 questions" in "".join(line.text for line in chat().header())
+    assert "forgotten: which ranks" in texts(session, "/undo")
+    assert [m.text for m in chat().messages if m.role == "user"] == ["why?"]
+    texts(session, f"/export {tmp_path / 'chat.txt'}")
+    assert "user: why?" in (tmp_path / "chat.txt").read_text()
+    assert "No such file" in texts(session, "/export /no/such/folder/x")
+
+
+def test_a_models_sentences_are_checked_and_its_tools_are_numbered(chat):
+    with FakeModelServer(play.chatty) as server:
+        session = chat(server.url)
+        lines = say(session, "tell me")
+        roles = [m["role"] for m in server.requests[-1]["messages"]]
+        assert server.requests[0]["stream"] and roles[-1] == "tool"
+    assert next(t for _, t in lines if t.startswith("* grep(memory)")).endswith("[1]")
+    assert ("", "CUDA ran out of memory [L1].") in lines and (
+        "",
+        "The search shows it too [1].",
+    ) in lines
+    dim = [t for style, t in lines if style == "dim" and t.startswith("unverified")]
+    assert any("gpu-99 does not stand there" in t for t in dim)
+    assert any("It will happen again." in t for t in dim)
+    assert session.tokens > 0 and "out of memory" in session.messages[-1].text
+
+
+@pytest.mark.parametrize(
+    "behaviour", [play.status(500), play.status(429), play.garbage, play.endless, play.dripping(9)]
+)
+def test_a_failing_model_is_a_line_and_the_record_answers(chat, behaviour):
+    with FakeModelServer(behaviour) as server:
+        session = chat(server.url, model_max_tokens=30_000)
+        session.settings = session.settings.model_copy(update={"model_max_seconds": 2.0})
+        text = texts(session, "why?")
+    assert "model unavailable" in text and "out of memory" in text
+    assert session.messages[-1].role == "assistant"
+
+
+def test_stopping_an_answer_keeps_the_session(chat):
+    with FakeModelServer(play.chatty) as server:
+        session = chat(server.url)
+        answer = session.reply("tell me")
+        next(answer)
+        answer.close()
+        assert session.messages[-1].text.endswith("(stopped)")
+        assert "Held responsible" in texts(chat(), "which ranks")
+
+
+def test_sentences_come_out_whole_with_their_citations():
+    stream = [
+        "It fai",
+        "led [L1]. Then",
+        " e.g. rank 2 died. [L2] And",
+        " 3.5 s later\n",
+        "the end",
+    ]
+    assert list(sentences(stream)) == [
+        "It failed [L1].", "Then e.g. rank 2 died. [L2]", "And 3.5 s later", "the end",
+    ]  # fmt: skip
+
+
+def test_markup_and_escapes_of_a_model_are_not_printed():
+    shown = Shown()
+    shown.handle(SnapshotLine(file="f", number=1, text="x"))
+    line = checked("See ![a](http://e.test/?k=v) \x1b[31mred\x1b[0m [L1].", shown, {})
+    assert line.text == "See a red [L1]."
+
+
+def test_a_real_terminal_survives_ctrl_c(tmp_path, job):
+    pytest.importorskip("prompt_toolkit")
+    rerail = str(Path(sys.executable).parent / "rerail")
+    environment = {**os.environ, "RERAIL_DATA_DIR": str(tmp_path / "data"), "TERM": "xterm"}
+    subprocess.run([rerail, "diagnose", "-q", str(job(LOG))], env=environment, check=True)
+    child, terminal = pty.fork()
+    if child == 0:
+        os.execve(rerail, [rerail, "chat"], environment)
+    seen = b""
+
+    def wait_for(words):
+        nonlocal seen
+        end = time.monotonic() + 60
+        while words not in seen and time.monotonic() < end:
+            if select.select([terminal], [], [], 0.2)[0]:
+                seen += os.read(terminal, 65536)
+        assert words in seen
+
+    try:
+        wait_for(b"[?2004h")
+        os.write(terminal, b"half a quest\x03")
+        os.write(terminal, b"which ranks\r")
+        wait_for(b"Held responsible: ranks 1.")
+        os.write(terminal, b"/quit\r")
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 0
+    except BaseException:
+        os.kill(child, signal.SIGKILL)
+        raise
+    finally:
+        os.close(terminal)
