@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rerail.domain.series import IntArray
+from rerail.domain.series import FloatArray, IntArray
 from rerail.evals.jobsim.schedule import stage_order
 
 
@@ -18,6 +18,11 @@ class CallSequence:
     kinds: list[str]
     period: int
     iterations: int
+    ends: IntArray
+
+    def spread(self, ends_s: FloatArray) -> FloatArray:
+        """Return a time for each call such that iteration i ends at `ends_s[i]`; in seconds."""
+        return np.interp(np.arange(len(self.symbols)), self.ends, ends_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +55,20 @@ class _Book:
         return [kind for kind, _ in self.numbers]
 
 
-def draw(rng: np.random.Generator, extras: Extras, iterations: int = 120) -> CallSequence:
+def draw(
+    rng: np.random.Generator,
+    extras: Extras,
+    iterations: int = 120,
+    stages: int | None = None,
+    tensor: bool | None = None,
+) -> CallSequence:
     """Draw one rank of a random job: layers, micro-batches, tensor, pipeline and data parallel."""
     book = _Book()
-    stages = int(rng.choice([1, 2, 4, 8]))
+    stages = int(rng.choice([1, 2, 4, 8])) if stages is None else stages
     stage = int(rng.integers(stages))
     layers, micro = int(rng.integers(1, 17)), int(rng.integers(2, 33))
-    tensor = bool(rng.random() < 0.8) or stages == 1
+    if tensor is None:
+        tensor = bool(rng.random() < 0.8) or stages == 1
     buckets = int(rng.integers(1, 5))
     body: list[int] = []
     for one in stage_order(stage, stages, micro):
@@ -71,6 +83,7 @@ def draw(rng: np.random.Generator, extras: Extras, iterations: int = 120) -> Cal
     for _ in range(micro):
         forward += _pass(book, True, stage, stages, layers, tensor)
     calls: list[int] = []
+    ends: list[int] = []
     for number in range(1, iterations + 1):
         calls += plain
         if extras.log_every and number % extras.log_every == 0:
@@ -79,10 +92,11 @@ def draw(rng: np.random.Generator, extras: Extras, iterations: int = 120) -> Cal
             calls += forward * 2 + [book("dp", "eval all_reduce")]
         if extras.checkpoint_every and number % extras.checkpoint_every == 0:
             calls += [book("world", "checkpoint barrier")] * 2
+        ends.append(len(calls) - 1)
     symbols = np.array(calls, dtype=np.int64)
     if extras.dropped:
         symbols = symbols[rng.random(len(symbols)) >= extras.dropped]
-    return CallSequence(symbols, book.kinds(), len(plain), iterations)
+    return CallSequence(symbols, book.kinds(), len(plain), iterations, np.array(ends))
 
 
 def _pass(

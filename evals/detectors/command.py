@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rerail.domain.series import StepSeries
-from rerail.evals.detectors.gloo_jobs import gloo_table
+from rerail.evals.detectors.gloo_jobs import gloo_noise, gloo_table
 from rerail.evals.detectors.loss_table import score_rules
 from rerail.evals.detectors.methods import METHODS, Method, first_alarms
 from rerail.evals.detectors.place_table import localize_table, period_table, replay_table
@@ -118,6 +118,8 @@ def _steps(out: Console, plan: Plan, methods: list[Method], cases: Path | None) 
     families = dict(FAMILIES)
     if cases is not None and (pool := noise_pool(cases / "mlperf")):
         families |= {k: v for k, v in with_pool(pool).items() if not k.startswith("h_")}
+    if pool := gloo_noise(3000 if plan.series >= 50 else 500):
+        families["gloo_noise"] = with_pool(pool)["log_noise"]
     families |= HEALTHY
     titles = ("family", "method", "F1", "precision", "onset recall", "relief recall", "delay",
               "false/M", "us/pt")  # fmt: skip

@@ -13,6 +13,7 @@ import numpy as np
 from rich.console import Console
 
 from rerail.domain.series import FloatArray
+from rerail.tools.detectors.workload import running_median
 from rerail.tools.localize.findings import Localization
 from rerail.tools.localize.localize_paths import localize_paths
 
@@ -49,6 +50,16 @@ def run_job(
     for rank in range(world):
         (folder / f"steps{rank}.txt").unlink()
     return np.array(rows)
+
+
+def gloo_noise(steps: int = 3000) -> tuple[FloatArray, ...]:
+    """Return log residuals [n] of the step times of a real healthy job; none without torch."""
+    if torch_missing():
+        return ()
+    with TemporaryDirectory() as name:
+        times = run_job(Path(name), world=2, steps=steps)
+    logs = np.log(times[0, 50:])
+    return (np.asarray(logs - running_median(logs, 101)),)
 
 
 def judge_job(world: int, slow: int, delay_s: float) -> Localization:

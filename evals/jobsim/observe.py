@@ -20,7 +20,7 @@ def observe(spec: JobSpec, steps: int = 3, simulator: Simulator | None = None) -
     if spec.tp > 1:
         groups.append(
             GroupTimes(
-                "tp", index.reshape(-1, spec.tp),
+                spec.inner, index.reshape(-1, spec.tp),
                 np.stack([run.tp_transfer_s.reshape(-1) for run in runs]),
                 role=np.tile(np.arange(spec.pp), spec.dp),
             )

@@ -38,7 +38,8 @@ class JobSpec:
     of each op on each rank, `length_sigma` that of the work of a micro-batch, which is the same
     on all stages and in both directions. `first_stage` and `last_stage` multiply the compute of
     the embedding's and the loss's stage. A ring moves 2 (n-1)/n of the bytes over each link, a
-    tree twice log2(n) of them; `collectives` picks which one a data-parallel reduction uses.
+    tree up to twice; `collectives` picks which one a data-parallel reduction uses. `inner` says
+    what the innermost groups are for: tensor, context or expert parallel.
     """
 
     dp: int = 4
@@ -59,6 +60,7 @@ class JobSpec:
     last_stage: float = 1.0
     collectives: Literal["ring", "tree"] = "ring"
     overlap_dp: bool = False
+    inner: Literal["tp", "cp", "ep"] = "tp"
     faults: tuple[Fault, ...] = ()
     seed: int = 0
 

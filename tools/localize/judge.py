@@ -122,7 +122,7 @@ def _hot_sets(job: JobTimes, hot: IntArray) -> list[IntArray]:
         return [np.flatnonzero((node == n) & flag) for n in chosen]
     sets: list[IntArray] = []
     for group in job.groups:
-        if group.kind == "tp" and group.members.shape[1] > 1:
+        if group.kind in ("tp", "cp", "ep") and group.members.shape[1] > 1:
             mostly = flag[group.members].mean(axis=1) >= NODE_SHARE
             sets += [members[flag[members]] for members in group.members[mostly]]
     return sets
@@ -197,7 +197,8 @@ def _links(
         return [], False
     role = group.role if group.role is not None else np.zeros(len(typical), dtype=np.int64)
     seen = compare(typical, role, LINK_EFFECT)
-    echo = np.asarray(np.isin(group.members, hot).any(axis=1)) & (group.kind == "tp")
+    inner = group.kind in ("tp", "cp", "ep")
+    echo = np.asarray(np.isin(group.members, hot).any(axis=1)) & inner
     out = []
     for g in np.flatnonzero(seen.slow):
         if echo[g]:

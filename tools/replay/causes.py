@@ -452,7 +452,8 @@ def _launch(pricing: Pricing) -> list[Finding]:
     return [
         Finding(
             kind="launch_delay", function="launch", workers=ranks, lost_per_step_s=saved,
-            lost_s=saved * len(timeline.steps), dimension="beta", ratio=float(pricing.launch_slowdown), layer="infrastructure" if some else "script",
+            lost_s=saved * len(timeline.steps), dimension="beta",
+            ratio=float(pricing.launch_slowdown), layer="infrastructure" if some else "script",
             failure_type=None,
             reason=(
                 f"ops start late, {saved:.3g} s a step after what they waited for was done, "

@@ -58,3 +58,19 @@ def test_lost_records_shift_no_boundary() -> None:
 def test_too_few_iterations_give_none() -> None:
     assert find_iterations(np.array([3, 2, 6])) is None
     assert find_iterations(np.arange(50)) is None
+
+
+@pytest.mark.parametrize(
+    ("stages", "tensor"),
+    [(4, False), (2, False), (1, False), (2, True), (1, True), (4, True), (8, True), (8, False)],
+)
+def test_iteration_times_are_within_one_percent(stages: int, tensor: bool) -> None:
+    """FALCON reports at most 1.2 % error over eight parallel settings (test E2)."""
+    rng = np.random.default_rng(stages)
+    job = draw(rng, FAMILIES["log every 10"], iterations=100, stages=stages, tensor=tensor)
+    truth = rng.normal(1.0, 0.01, job.iterations)
+    found = find_iterations(job.symbols, job.kinds)
+    assert found is not None
+    times = job.spread(np.cumsum(truth))
+    error = abs(found.step_times_s(times).mean() / truth.mean() - 1)
+    assert error <= 0.012

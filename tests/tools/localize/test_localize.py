@@ -48,6 +48,22 @@ def test_one_fault_is_the_only_finding(fault: Fault) -> None:
     assert verdict.outcome is LocalizeOutcome.LOCALIZED
 
 
+@pytest.mark.parametrize("inner", ["cp", "ep"])
+def test_context_and_expert_groups_are_judged_alike(inner: str) -> None:
+    job = replace(JOB, inner=inner)
+    for fault in (Fault("gpu", 1.3, 3, 2, 5), Fault("tp_link", 1.5, 2, 1)):
+        (finding,) = localize(observe(job.with_faults(fault, seed=2))).findings
+        assert set(finding.workers) == ranks_of(job, fault)
+    assert finding.kind == f"{inner}_link"
+
+
+def test_overlapped_gradients_hide_no_slow_rank() -> None:
+    job = replace(JOB, overlap_dp=True)
+    fault = Fault("gpu", 1.3, 3, 2, 5)
+    (finding,) = localize(observe(job.with_faults(fault))).findings
+    assert set(finding.workers) == ranks_of(job, fault)
+
+
 def test_several_faults_are_ranked_by_their_price() -> None:
     faults = (Fault("gpu", 2.0, 1, 1, 1), Fault("node", 1.2, 6, 2), Fault("pp_link", 4.0, 3, 0))
     verdict = localize(observe(JOB.with_faults(*faults, seed=3)))
