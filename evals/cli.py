@@ -129,6 +129,18 @@ def bench(
     raise typer.Exit(bench_command(name or [], size_gb, data, json_output))
 
 
+@app.command("health")
+def health(
+    runs: Annotated[int, typer.Option(help="Draws for each size.")] = 100,
+    real: Annotated[bool, typer.Option(help="Run real processes as well.")] = True,
+    json_output: Annotated[bool, typer.Option("--json")] = False,
+) -> None:
+    """Score the health tests on simulated clusters and on real processes that are spoiled."""
+    from rerail.evals.health.command import health_command
+
+    raise typer.Exit(health_command(runs, real=real, json_output=json_output))
+
+
 cluster = typer.Typer(help="Recovery on a real Slurm on this machine.", no_args_is_help=True)
 app.add_typer(cluster, name="cluster")
 

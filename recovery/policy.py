@@ -215,6 +215,35 @@ def tell_of_parent(parent: str, root: str, job: JobRef, now: float) -> RecoveryP
     )
 
 
+def undo_plan(plan: RecoveryPlan, step: int, now: float, expires_s: float) -> RecoveryPlan | None:
+    """Return the plan that takes a step back, always with an approval; None where nothing can."""
+    action = plan.action(step)
+    if action is None or action.undo is None:
+        return None
+    back = PlannedAction(
+        step=1,
+        kind=action.undo,
+        target=action.target,
+        risk=Risk.LOW if action.undo is ActionKind.UNDRAIN else Risk.MEDIUM,
+        reversible=action.undo is ActionKind.UNDRAIN,
+        because=f"takes back step {step} of {plan.id}",
+        needs_approval=True,
+        undo=ActionKind.DRAIN if action.undo is ActionKind.UNDRAIN else None,
+        verify="the node takes jobs again" if action.undo is ActionKind.UNDRAIN else "",
+    )
+    seed = f"undo\0{plan.id}\0{step}\0{now}"
+    return RecoveryPlan(
+        id="P-" + hashlib.sha256(seed.encode()).hexdigest()[:8],
+        incident=plan.incident,
+        job=plan.job,
+        rule="undo",
+        mode=Mode.PROPOSE,
+        made_at=now,
+        expires_at=now + expires_s,
+        actions=(back,),
+    )
+
+
 def _is_quiet(situation: Situation, action: Action) -> bool:
     return situation.state in ENDED_WELL and action in NOTHING_TO_DO
 

@@ -16,9 +16,11 @@ def register(app: typer.Typer) -> None:
     app.command("plan")(plan)
     app.command("approve")(approve)
     app.command("reject")(reject)
+    app.command("undo")(undo)
     app.command("hook")(hook)
     app.command("watch")(watch)
     app.command("run", context_settings=_PASS_THROUGH)(run)
+    app.command("healthcheck")(healthcheck)
     app.command("doctor")(doctor)
     app.add_typer(audit, name="audit")
     app.add_typer(breaker, name="breaker")
@@ -61,6 +63,16 @@ def reject(
     from rerail.assistant.cli.plan import reject_command
 
     raise typer.Exit(reject_command(name, step=step, why=why, by=by))
+
+
+def undo(
+    name: Annotated[str, typer.Argument(help="A plan.")],
+    step: Annotated[int, typer.Option(help="The step to take back.")],
+) -> None:
+    """Plan to take back a step that was carried out: drain by undrain, requeue by cancel."""
+    from rerail.assistant.cli.plan import undo_command
+
+    raise typer.Exit(undo_command(name, step))
 
 
 def hook(
@@ -106,6 +118,24 @@ def run(
     from rerail.assistant.cli.run import run_command
 
     raise typer.Exit(run_command(command, log_dir, restarts))
+
+
+def healthcheck(
+    json_output: Annotated[bool, typer.Option("--json")] = False,
+    repeats: Annotated[int, typer.Option(help="Repeats of each test of a pair.")] = 3,
+    message_mb: Annotated[float, typer.Option(help="MiB that each side of a pair sends.")] = 8.0,
+    pair_s: Annotated[float, typer.Option(help="Seconds after which a pair has failed.")] = 20.0,
+    join_s: Annotated[float, typer.Option(help="Seconds to wait for nodes to join.")] = 120.0,
+    matrix: Annotated[
+        int | None, typer.Option(help="Side of the matrices; by device otherwise.")
+    ] = None,
+) -> None:
+    """Test devices and, under srun or torchrun, the collectives between every pair of nodes."""
+    from rerail.assistant.cli.healthcheck import healthcheck_command
+    from rerail.tools.health.agents import Limits
+
+    limits = Limits(int(message_mb * (1 << 20)), repeats, join_s, pair_s, matrix)
+    raise typer.Exit(healthcheck_command(limits, json_output=json_output))
 
 
 def doctor(json_output: Annotated[bool, typer.Option("--json")] = False) -> None:

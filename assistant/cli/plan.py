@@ -17,6 +17,7 @@ from rerail.errors import RecoveryError, RerailError
 from rerail.knowledge_base.store.engine import reading, writing
 from rerail.recovery import approvals
 from rerail.recovery.executor import TELLING
+from rerail.recovery.policy import undo_plan
 from rerail.recovery.store import control, plans
 from rerail.recovery.store.plans import ActionRow
 
@@ -243,4 +244,34 @@ def reject_command(name: str, *, step: int | None, why: str, by: str | None) -> 
                     connection, key, plan, number, by=who(by), why=why, now=time.time()
                 )
             print(f"{plan.id} step {number}: {result}")
+    return 0
+
+
+def undo_command(name: str, step: int) -> int:
+    """Make the plan that takes a step back; it waits for an approval like any other.
+
+    Raises:
+        RecoveryError: The step was never carried out, or nothing can take it back.
+    """
+    site = load_site()
+    with opened_store() as engine:
+        plan, rows = _load(engine, name)
+        row = next((one for one in rows if one.action.step == step), None)
+        back = undo_plan(plan, step, time.time(), site.policy.approvals.expires_s)
+        if row is None or back is None:
+            raise RecoveryError(
+                f"nothing can take back step {step} of {plan.id}",
+                subject=plan.id,
+                hint=f"rerail plan {plan.id}",
+            )
+        if row.carried_out_at is None:
+            raise RecoveryError(
+                f"step {step} of {plan.id} was never carried out: it is {row.state}",
+                subject=plan.id,
+                hint=f"rerail plan {plan.id}",
+            )
+        with writing(engine) as connection:
+            plans.save(connection, back)
+    print(f"{back.id}: {back.actions[0].kind} {back.actions[0].target}")
+    print(f"next: rerail approve {back.id} --step 1")
     return 0

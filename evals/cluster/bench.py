@@ -102,15 +102,17 @@ class Bench:
             query = select(QUEUE.c.id).where(QUEUE.c.key.like(f"lab/{job}/%"))
             return connection.execute(query).first() is not None
 
-    def ended_at(self, job: str) -> float | None:
-        """Return when the first attempt ended, as Slurm said before the job was requeued.
+    def first_end(self, job: str) -> tuple[str, float | None]:
+        """Return how and when the first attempt ended, as Slurm said before the job was requeued.
 
-        A requeue overwrites the end in accounting; the event kept it. Whole seconds.
+        A requeue overwrites both in accounting; the event kept them. Whole seconds since the epoch.
         """
         with reading(self.engine) as connection:
             query = select(QUEUE.c.event).where(QUEUE.c.key == f"lab/{job}/0")
             event = connection.execute(query).scalar()
-        return from_iso(event["time"]).timestamp() if event else None
+        if not event:
+            return "", None
+        return str(event["state"]), from_iso(event["time"]).timestamp()
 
     def settled(self, job: str) -> bool:
         """Return whether a plan exists and nothing automatic of it is under way."""
@@ -127,7 +129,7 @@ class Bench:
     def fill_in(self, result: Result, job: str, fault_at: float | None = None) -> Result:
         """Fill in times, verdict, actions and approvals from Slurm and the store."""
         attempts = self.attempts(job)
-        fault = fault_at or self.ended_at(job)
+        fault = fault_at or self.first_end(job)[1]
         with reading(self.engine) as connection:
             heard = connection.execute(
                 select(QUEUE.c.received_at)
@@ -157,7 +159,7 @@ class Bench:
     def trains_again(self, result: Result, job: str, folder: Path, fault_at: float | None) -> None:
         """Note when the first step line of the restarted job was printed (seconds resolution)."""
         attempts = self.attempts(job)
-        fault = fault_at or self.ended_at(job)
+        fault = fault_at or self.first_end(job)[1]
         if len(attempts) < 2 or attempts[1].start is None or fault is None:
             return
         for stamp in re.findall(

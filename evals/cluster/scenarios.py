@@ -102,7 +102,7 @@ def time_limit(bench: Bench) -> Result:
     result.check(bench.completed(job, folder, 280), "the job did not complete")
     bench.fill_in(result, job)
     bench.trains_again(result, job, folder, None)
-    result.check(bench.attempts(job)[0].state == "TIMEOUT", "it did not time out")
+    result.check(bench.first_end(job)[0] == "TIMEOUT", "it did not time out")
     result.check(bench.lineage(folder) == list(range(1, 151)), "data was lost or repeated")
     return result
 
@@ -117,7 +117,7 @@ def preempted(bench: Bench) -> Result:
         *("-o", "/dev/null", "--wrap", "sleep 4"),
     )
     _recovered(bench, result, job, folder)
-    result.check(bench.attempts(job)[0].state == "PREEMPTED", "it was not preempted")
+    result.check(bench.first_end(job)[0] == "PREEMPTED", "it was not preempted")
     result.check(result.facts["batches"] == EVERY, "data was lost or repeated")
     return result
 
@@ -193,6 +193,46 @@ def controller_down(bench: Bench) -> Result:
     result.check(result.did == [f"requeue {job}"], f"did {result.did}")
     result.check(len(bench.attempts(job)) == 2, f"{len(bench.attempts(job))} attempts, not 2")
     result.check(result.facts["batches"] == EVERY, "data was lost or repeated")
+    return result
+
+
+def approve_and_undo(bench: Bench) -> Result:
+    """A proven fault under a rule that only proposes: approved by hand, drained once, undone."""
+    result = Result("approve_and_undo")
+    node = bench.lab.layout.nodes[1]
+    kernel = bench.site.folder / "kernel"
+    kernel.mkdir(exist_ok=True)
+    job, _ = bench.site.submit(
+        "approve_and_undo",
+        f"--steps {STEPS} --fault xid_in_output",
+        sbatch=("-p", "urgent", "-w", node),
+    )
+    # The kernel log of the node says the same: this time the fault is proven.
+    (kernel / f"{node}.log").write_text(
+        "[12345.678901] NVRM: Xid (PCI:0000:9b:00): 79, pid=4242, name=python, "
+        "GPU has fallen off the bus.\n"
+    )
+    bench.site.set_mode("propose")
+    result.check(wait_for(lambda: bool(bench.plans_of(job)), 90), "no plan was made")
+    plan = bench.plans_of(job)[-1]
+    result.check(plan["actions"][0]["kind"] == "drain", f"proposed {plan['actions'][0]}")
+    time.sleep(2)
+    result.check(not bench.drained(), "it was drained without an approval")
+    wrong = bench.site.rerail("approve", plan["id"], "--step", "1", "--target", "n9")
+    result.check(wrong.returncode == 1 and not bench.drained(), "a wrong target was taken")
+    for _ in range(2):
+        done = bench.site.rerail("approve", plan["id"], "--step", "1", "--target", node)
+        result.check(done.returncode == 0, done.stdout + done.stderr)
+    result.check(bench.drained() == [node], f"drained: {bench.drained()}")
+    result.check(bench.done(job) == [f"drain {node}"], f"did {bench.done(job)}")
+    undo = bench.site.rerail("undo", plan["id"], "--step", "1")
+    back = undo.stdout.split(":")[0]
+    done = bench.site.rerail("approve", back, "--step", "1", "--target", node)
+    result.check(done.returncode == 0, undo.stderr + done.stdout + done.stderr)
+    result.check(not bench.drained(), "it is still drained")
+    (kernel / f"{node}.log").unlink()
+    bench.site.set_mode("auto-low")
+    bench.repair(node)
     return result
 
 

@@ -90,6 +90,15 @@ class LabSite:
                 start_new_session=True,
             )
 
+    def set_mode(self, mode: str) -> None:
+        """Change the mode of every rule and start the daemon anew: policies are read at the start."""
+        content = yaml.safe_load(self.policy_file.read_text())
+        for rule in content["rules"]:
+            rule["mode"] = "propose" if rule["id"] == "the-rest" else mode
+        self.policy_file.write_text(yaml.safe_dump(content))
+        self.kill()
+        self.start()
+
     def kill(self) -> None:
         """Kill the daemon the hard way, as a crash does."""
         if self.daemon is not None:

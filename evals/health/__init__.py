@@ -1,0 +1,1 @@
+"""The health tests, scored: simulated clusters, and real gloo processes that are spoiled."""

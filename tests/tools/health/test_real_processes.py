@@ -1,0 +1,19 @@
+"""Real processes over gloo: the killed node and the throttled one are named, and nobody else."""
+
+from importlib.util import find_spec
+
+import pytest
+
+from rerail.evals.health.real import run_real
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
+def test_a_dead_and_a_throttled_peer_are_named():
+    run = run_real(5, dead=3, throttled=2)
+    assert run.report is not None
+    assert run.report["faulty"] == ["node3"]
+    # Other work on the machine may slow others down too; the throttled one is the slowest.
+    slow = run.report["slow"]
+    assert min(slow, key=slow.get) == "node2" and slow["node2"] < 0.7
