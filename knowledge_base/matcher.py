@@ -53,7 +53,7 @@ def rule_set(rules: Sequence[Rule]) -> RuleSet:
         for pattern in (rule.in_log, rule.not_in_log):
             if pattern and pattern not in anywhere:
                 anywhere[pattern] = len(signatures)
-                signatures.append(Signature(pattern))
+                signatures.append(Signature(pattern, presence=True))
     return RuleSet(tuple(rules), tuple(signatures), anywhere)
 
 

@@ -8,11 +8,15 @@ It reads numbers; whether they are good is for the detectors.
 from __future__ import annotations
 
 import re
+from collections import deque
 from dataclasses import dataclass
 
 from rerail.log_parsers.step_layouts import Span, StepLayouts
 
 MAX_ROWS = 200_000
+DENSE_ROWS = 60_000
+_MANY_RANKS = 8
+_LAST_CHUNKS = 16
 _NUMBER = rb"[-+]?(?:\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+)"
 _VALUE = rb"(?:" + _NUMBER + rb"|[-+]?(?:nan|inf)(?:inity)?)"
 
@@ -149,19 +153,47 @@ class StepRow:
 
 
 class StepReader:
-    """Collects the step rows of one file, chunk by chunk."""
+    """Collects the step rows of one file, chunk by chunk.
+
+    A file with more rows than are of use is sampled: from `DENSE_ROWS` on (fewer where many ranks
+    share the file) only every second chunk is read, then every fourth, and so on. The beginning
+    and the last chunks are always read in full, for a run ends where it fails.
+    """
 
     def __init__(self) -> None:
         self.rows: list[StepRow] = []
-        self.count = 0
         self._seen: set[str] = set()
         self._bytes = 0
         self._layouts = StepLayouts()
+        self._ranks: set[int | None] = set()
+        self._stride = 1
+        self._number = 0
+        self._full_at = DENSE_ROWS
+        self._unread: deque[tuple[bytes, int]] = deque(maxlen=_LAST_CHUNKS)
 
     def feed(self, chunk: bytes, first_line: int) -> None:
         """Read one chunk of whole lines whose first line has the number `first_line`."""
-        if len(self.rows) >= MAX_ROWS:
+        self._number += 1
+        if self._number % self._stride:
+            self._unread.append((chunk, first_line))
             return
+        self._unread.clear()
+        self._feed(chunk, first_line)
+        if len(self.rows) >= self._full_at:
+            if self._stride == 1 and len(self._ranks) < _MANY_RANKS and len(self.rows) < MAX_ROWS:
+                self._full_at = MAX_ROWS
+                return
+            self._stride *= 2
+            self._full_at = len(self.rows) + DENSE_ROWS // 4
+
+    def finish(self) -> list[StepRow]:
+        """Read the last chunks, if they were left out, and return the rows in order of lines."""
+        for chunk, first_line in self._unread:
+            self._feed(chunk, first_line)
+        self._unread.clear()
+        return self.rows
+
+    def _feed(self, chunk: bytes, first_line: int) -> None:
         # Behind the first megabytes a file shows no new format; skipping the others saves most.
         forms = _FORMS if self._bytes < 8 << 20 else [f for f in _FORMS if f[0] in self._seen]
         self._bytes += len(chunk)
@@ -181,11 +213,11 @@ class StepReader:
             at = start
             name, match = found[start]
             self._seen.add(name)
-            self.count += 1
-            if len(self.rows) < MAX_ROWS:
-                end = chunk.find(b"\n", match.end())
-                text = chunk[start : end if end >= 0 else len(chunk)][:4000]
-                self.rows.append(self._read(line, name, match, text, start))
+            end = chunk.find(b"\n", match.end())
+            text = chunk[start : end if end >= 0 else len(chunk)][:4000]
+            row = self._read(line, name, match, text, start)
+            self._ranks.add(row.rank)
+            self.rows.append(row)
 
     def _read(
         self, line: int, form: str, match: re.Match[bytes], text: bytes, start: int

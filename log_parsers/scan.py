@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,17 +23,25 @@ _FLOOD = 300_000
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """One pattern to look for. `wants_context` keeps the lines around its hits."""
+    """One pattern to look for.
+
+    `wants_context` keeps the lines around its hits. `presence` asks only whether the pattern
+    occurs at all: hits behind the first are not looked at.
+    """
 
     pattern: str
     wants_context: bool = False
+    presence: bool = False
 
 
 class Scanner(Protocol):
     """Finds candidate lines in a chunk of whole lines."""
 
-    def candidates(self, chunk: bytes) -> list[tuple[int, int]]:
-        """Return (end offset in the chunk, signature index), in any order, maybe with repeats."""
+    def candidates(self, chunk: bytes, skip: Container[int] = ()) -> list[tuple[int, int]]:
+        """Return (end offset in the chunk, signature index), in any order, maybe with repeats.
+
+        Hits of the signatures in `skip` are left out.
+        """
         ...
 
 
@@ -217,18 +225,19 @@ class _Hyperscan:
             "the patterns do not compile together", subject="rules", hint="rerail kb lint"
         )
 
-    def candidates(self, chunk: bytes) -> list[tuple[int, int]]:
+    def candidates(self, chunk: bytes, skip: Container[int] = ()) -> list[tuple[int, int]]:
         found: list[tuple[int, int]] = []
         add = found.append
 
         def on_match(index: int, _start: int, end: int, _flags: int, _context: object) -> bool:
-            add((end, index))
+            if index not in skip:
+                add((end, index))
             return len(found) > _FLOOD
 
         try:
             self._database.scan(chunk, match_event_handler=on_match, scratch=self._scratch)
         except self._hs.ScanTerminated:
-            return self._fallback.candidates(chunk)
+            return self._fallback.candidates(chunk, skip)
         return found
 
 
@@ -254,9 +263,9 @@ class _Re2:
         self._set.Compile()
         self._plain = _PlainRe(patterns)
 
-    def candidates(self, chunk: bytes) -> list[tuple[int, int]]:
+    def candidates(self, chunk: bytes, skip: Container[int] = ()) -> list[tuple[int, int]]:
         present = {self._members[i] for i in self._set.Match(chunk) or ()}
-        return self._plain.candidates(chunk, only=sorted(present | set(self._always)))
+        return self._plain.candidates(chunk, skip, sorted(present | set(self._always)))
 
 
 class _PlainRe:
@@ -264,9 +273,13 @@ class _PlainRe:
         self._patterns = patterns
         self._compiled: dict[int, re.Pattern[bytes]] = {}
 
-    def candidates(self, chunk: bytes, only: Iterable[int] | None = None) -> list[tuple[int, int]]:
+    def candidates(
+        self, chunk: bytes, skip: Container[int] = (), only: Iterable[int] | None = None
+    ) -> list[tuple[int, int]]:
         found = []
         for index in range(len(self._patterns)) if only is None else only:
+            if index in skip:
+                continue
             compiled = self._compiled.get(index)
             if compiled is None:
                 compiled = self._compiled[index] = re.compile(

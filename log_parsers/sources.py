@@ -350,7 +350,7 @@ def _open_gzip(path: Path) -> IO[bytes]:
     return cast("IO[bytes]", _Inflating(path.open("rb", buffering=0)))
 
 
-def iter_chunks(stream: IO[bytes], size: int = 1 << 20) -> Iterator[bytes]:
+def iter_chunks(stream: IO[bytes], size: int = 1 << 18) -> Iterator[bytes]:
     """Yield the stream in pieces that end at a newline wherever one is to be had.
 
     A line longer than 8 MiB is split by force, so that memory stays bounded; the reader counts

@@ -138,3 +138,34 @@ def test_what_was_printed_is_what_is_read(values: list[tuple[int, float, float]]
 @given(st.binary(max_size=300))
 def test_any_bytes_are_read(raw: bytes) -> None:
     StepReader().feed(raw, 1)
+
+
+def test_a_long_log_of_many_ranks_is_sampled_but_read_to_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rerail.log_parsers.metrics.DENSE_ROWS", 400)
+    reader, line = StepReader(), 1
+    for number in range(120):
+        text = "".join(
+            f"[rank{rank}]: iteration {number * 4 + step}/ 999 | lm loss: 1.0 |\n"
+            for step in range(4)
+            for rank in range(16)
+        )
+        reader.feed(text.encode(), line)
+        line += 64
+    found = reader.finish()
+
+    assert len(found) < 120 * 64 / 3
+    assert [row.line for row in found] == sorted({row.line for row in found})
+    assert {row.step for row in found if row.step is not None} >= set(range(24))
+    assert [row.step for row in found[-64:]] == [s for s in range(476, 480) for _ in range(16)]
+    assert found[-1].line == line - 1
+
+
+def test_a_long_log_of_one_rank_is_read_in_full() -> None:
+    reader = StepReader()
+    text = "".join(f"iteration {step}/ 99999 | lm loss: 1.0 |\n" for step in range(70_000))
+    for number in range(10):
+        part = text[len(text) * number // 10 : len(text) * (number + 1) // 10]
+        reader.feed(part.encode(), 1)
+    assert len(reader.finish()) >= 69_980
