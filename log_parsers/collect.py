@@ -6,11 +6,12 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 from rerail.errors import EvidenceError
+from rerail.log_parsers.metrics import MAX_ROWS
 from rerail.log_parsers.prefixes import Origin
 from rerail.log_parsers.scan import Scanner, Signature, make_scanner
 from rerail.log_parsers.sources import STDIN, Discovery, Problem, Source, discover
@@ -19,6 +20,7 @@ from rerail.log_parsers.timestamps import year_in
 from rerail.log_parsers.view import LogView
 
 PARALLEL_FROM = 48 << 20
+_ALL_STEP_ROWS, _LEAST_STEP_ROWS = 1_000_000, 2_000
 """Below this many bytes a second process costs more than it saves."""
 
 
@@ -42,6 +44,7 @@ class ScanPlan:
     cache: Path | None = None
     engine: str | None = None
     mine: bool = False
+    step_rows: int = MAX_ROWS
 
 
 def collect(
@@ -66,6 +69,9 @@ def collect(
     if not found.sources:
         raise _nothing(found)
     total = sum(source.size for source in found.sources)
+    # Hundreds of rank files say the same steps; what crosses between processes stays bounded.
+    rows = min(plan.step_rows, max(_LEAST_STEP_ROWS, _ALL_STEP_ROWS // len(found.sources)))
+    plan = replace(plan, step_rows=rows)
     surveys = _survey_all(found.sources, plan, workers, total, on_progress)
     return assemble(surveys, found.problems)
 
@@ -136,7 +142,16 @@ def _survey_all(
             if on_progress is not None:
                 on_progress(base + min(read, source.size or read), total)
 
-        surveys.append(survey(source, plan.signatures, scanner, on_bytes=advance, mine=plan.mine))
+        surveys.append(
+            survey(
+                source,
+                plan.signatures,
+                scanner,
+                on_bytes=advance,
+                mine=plan.mine,
+                step_rows=plan.step_rows,
+            )
+        )
         done += source.size
     return surveys
 
@@ -152,7 +167,7 @@ def _start_worker(plan: ScanPlan) -> None:
 def _survey_one(source: Source) -> FileSurvey:
     assert _worker_scanner is not None
     plan, scanner = _worker_scanner
-    return survey(source, plan.signatures, scanner, mine=plan.mine)
+    return survey(source, plan.signatures, scanner, mine=plan.mine, step_rows=plan.step_rows)
 
 
 def _in_parallel(
@@ -197,8 +212,6 @@ def _year(surveys: Sequence[FileSurvey]) -> int:
 
 def _rank_origins(surveys: Sequence[FileSurvey]) -> dict[str, Origin]:
     """In a single-node torchrun tree the local rank is the rank."""
-    from dataclasses import replace
-
     trees = {
         one.source.name.rsplit("/attempt_", 1)[0]
         for one in surveys

@@ -157,19 +157,23 @@ class StepReader:
 
     A file with more rows than are of use is sampled: from `DENSE_ROWS` on (fewer where many ranks
     share the file) only every second chunk is read, then every fourth, and so on. The beginning
-    and the last chunks are always read in full, for a run ends where it fails.
+    and the last chunks are always read in full, for a run ends where it fails. `most` rows are
+    read in full of a file of one rank.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MAX_ROWS) -> None:
         self.rows: list[StepRow] = []
+        self._most = most
         self._seen: set[str] = set()
         self._bytes = 0
         self._layouts = StepLayouts()
         self._ranks: set[int | None] = set()
         self._stride = 1
         self._number = 0
-        self._full_at = DENSE_ROWS
-        self._unread: deque[tuple[bytes, int]] = deque(maxlen=_LAST_CHUNKS)
+        self._dense = min(DENSE_ROWS, most)
+        self._full_at = self._dense
+        last = _LAST_CHUNKS if most >= DENSE_ROWS else _LAST_CHUNKS // 4
+        self._unread: deque[tuple[bytes, int]] = deque(maxlen=last)
 
     def feed(self, chunk: bytes, first_line: int) -> None:
         """Read one chunk of whole lines whose first line has the number `first_line`."""
@@ -180,11 +184,11 @@ class StepReader:
         self._unread.clear()
         self._feed(chunk, first_line)
         if len(self.rows) >= self._full_at:
-            if self._stride == 1 and len(self._ranks) < _MANY_RANKS and len(self.rows) < MAX_ROWS:
-                self._full_at = MAX_ROWS
+            if self._stride == 1 and len(self._ranks) < _MANY_RANKS and len(self.rows) < self._most:
+                self._full_at = self._most
                 return
             self._stride *= 2
-            self._full_at = len(self.rows) + DENSE_ROWS // 4
+            self._full_at = len(self.rows) + self._dense // 4
 
     def finish(self) -> list[StepRow]:
         """Read the last chunks, if they were left out, and return the rows in order of lines."""

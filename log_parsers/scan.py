@@ -19,6 +19,7 @@ from rerail.log_parsers.text import strip_escapes
 
 # More callbacks than this in one chunk mean a pattern that reports an end at every byte.
 _FLOOD = 300_000
+_DATABASES_KEPT = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +207,7 @@ class _Hyperscan:
             raise self._first_bad(expressions, flags) from None
         if path is not None:
             _write_atomically(path, hs.dumpb(database))
+            _prune(path)
         return database
 
     def _first_bad(self, expressions: list[bytes], flags: list[int]) -> RuleError:
@@ -318,6 +320,16 @@ def _cpu_flags() -> set[str]:
     except OSError:
         pass
     return set()
+
+
+def _prune(written: Path) -> None:
+    """Remove all but the newest few compiled databases: each set of rules leaves one of 7 MB."""
+    try:
+        old = sorted(written.parent.glob("signatures-*.hsdb"), key=lambda p: -p.stat().st_mtime)
+        for path in old[_DATABASES_KEPT:]:
+            path.unlink(missing_ok=True)
+    except OSError:
+        return
 
 
 def _write_atomically(path: Path, data: bytes) -> None:

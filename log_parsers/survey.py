@@ -17,7 +17,7 @@ from itertools import chain
 from typing import IO
 
 from rerail.log_parsers.flight_recorder.loader import looks_like_flight_recorder
-from rerail.log_parsers.metrics import StepReader, StepRow
+from rerail.log_parsers.metrics import MAX_ROWS, StepReader, StepRow
 from rerail.log_parsers.redaction import redact
 from rerail.log_parsers.scan import Scanner, Signature, searchable
 from rerail.log_parsers.skeletons import SkeletonMiner
@@ -84,13 +84,15 @@ def survey(
     on_bytes: Progress | None = None,
     mine: bool = False,
     chunk_size: int = CHUNK,
+    step_rows: int = MAX_ROWS,
 ) -> FileSurvey:
     """Read one source once and return its survey.
 
-    With `mine` the templates of all lines are counted as well. Whatever goes wrong while reading
+    With `mine` the templates of all lines are counted as well; `step_rows` bounds the step lines
+    that are kept of a long file. Whatever goes wrong while reading
     is reported in `problems`; what was read before it counts.
     """
-    reader = _Pass(source, signatures, scanner)
+    reader = _Pass(source, signatures, scanner, step_rows)
     if mine:
         reader.result.miner = SkeletonMiner()
     try:
@@ -170,7 +172,13 @@ def looks_binary(chunk: bytes) -> bool:
 
 
 class _Pass:
-    def __init__(self, source: Source, signatures: Sequence[Signature], scanner: Scanner) -> None:
+    def __init__(
+        self,
+        source: Source,
+        signatures: Sequence[Signature],
+        scanner: Scanner,
+        step_rows: int = MAX_ROWS,
+    ) -> None:
         self.result = FileSurvey(source)
         self._signatures = signatures
         self._scanner = scanner
@@ -186,7 +194,7 @@ class _Pass:
         self._small: list[bytes] | None = []
         self._small_bytes = 0
         self._tail: deque[tuple[int, bytes]] = deque(maxlen=TAIL_LINES)
-        self._steps = StepReader()
+        self._steps = StepReader(step_rows)
 
     def broken(self, error: Exception) -> None:
         line = self.result.lines

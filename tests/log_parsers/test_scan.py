@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -168,3 +169,18 @@ def test_a_bad_pattern_is_named() -> None:
 
 def test_no_signatures_find_nothing() -> None:
     assert make_scanner((), cache=None).candidates(b"anything\n") == []
+
+
+@pytest.mark.skipif(find_spec("hyperscan") is None, reason="compiled databases are hyperscan's")
+def test_old_compiled_databases_are_removed(tmp_path: Path) -> None:
+    for number in range(12):
+        make_scanner([Signature(f"word{number}")], cache=tmp_path, engine="hyperscan")
+    assert len(list(tmp_path.glob("*.hsdb"))) <= 6
+
+
+def test_skipped_signatures_propose_nothing() -> None:
+    for engine in ("hyperscan", "re2", "re"):
+        if engine != "re" and find_spec(engine) is None:
+            continue
+        scanner = make_scanner([Signature("aaa"), Signature("bbb")], cache=None, engine=engine)
+        assert {i for _, i in scanner.candidates(b"aaa bbb\n", {0})} == {1}
