@@ -232,11 +232,9 @@ def open_source(source: Source) -> IO[bytes]:
         raw.close()
         return _open_gzip(source.path)
     if magic[:4] == b"\x28\xb5\x2f\xfd":
-        import zstandard
+        from rerail.log_parsers.zstd_stream import ZstdStream
 
-        return zstandard.ZstdDecompressor().stream_reader(
-            io.BufferedReader(raw, 1 << 18), read_across_frames=True, closefd=True
-        )
+        return cast("IO[bytes]", ZstdStream(source.path, raw))
     if magic == b"\xfd7zXZ\x00":
         import lzma
 

@@ -19,6 +19,7 @@ from rerail.log_parsers.sources import Source, discover, iter_chunks, origin_of
 from rerail.log_parsers.survey import HEAD_LINES, survey, survey_bytes
 from rerail.log_parsers.text import clean
 from rerail.log_parsers.timestamps import find_stamp
+from rerail.log_parsers.zstd_stream import frames_are_whole
 
 SIGNATURES = (
     Signature("CUDA out of memory", True),
@@ -79,16 +80,33 @@ def test_compression_is_known_by_content(tmp_path, pack):
     assert len(collection.views[0].survey.hits) == 8 and not collection.problems
 
 
-def test_a_torn_gzip_gives_what_it_holds(tmp_path):
+@pytest.mark.parametrize("name", ["gz", "zst", "xz", "bz2"])
+def test_a_torn_file_gives_what_it_holds_and_says_so(tmp_path, name):
     rng = random.Random(1)
     data = b"".join(
         b"line %d CUDA out of memory %d\n" % (i, rng.getrandbits(60)) for i in range(5000)
     )
-    packed = gzip.compress(data)
-    (tmp_path / "t.gz").write_bytes(packed[: len(packed) // 2])
+    data *= 12  # several blocks of each format
+    pack = {
+        "gz": gzip.compress, "zst": zstandard.ZstdCompressor(write_checksum=True).compress,
+        "xz": lambda raw: lzma.compress(raw, filters=[{"id": lzma.FILTER_LZMA2, "dict_size": 4096}]),
+        "bz2": bz2.compress,
+    }[name]  # fmt: skip
+    packed = pack(data)
+    (tmp_path / f"t.{name}").write_bytes(packed[: len(packed) * 3 // 4])
     collection = collect([tmp_path], plan())
-    assert 1000 < collection.views[0].survey.lines < 5000
-    assert "ends before" in collection.problems[0].why
+    assert 1000 < collection.views[0].survey.lines < 60_000
+    assert "reading stopped" in collection.problems[0].why
+
+
+@pytest.mark.parametrize("cut", range(1, 40))
+def test_every_cut_of_a_zstd_file_is_noticed(tmp_path, cut):
+    path = tmp_path / "t.zst"
+    one = zstandard.ZstdCompressor(write_checksum=True).compress(b"a line\n" * 900)
+    path.write_bytes(one + one)
+    assert frames_are_whole(path)
+    path.write_bytes((one + one)[:-cut] if cut < len(one) else one[:-1])
+    assert not frames_are_whole(path)
 
 
 def test_what_cannot_be_read_is_a_problem_and_the_rest_is_read(tmp_path):
