@@ -70,36 +70,32 @@ def facts_for(incident: Incident, outcome: Outcome | None = None) -> JobFacts:
 
 
 def similar_known(incident: Incident) -> Sequence[Known]:
-    """Return signed-off incidents like this one; nothing where there is no store."""
-    from rerail.knowledge_base.store.engine import open_store, reading, store_exists
+    """Return signed-off incidents like this one; nothing where none is near or there is no store."""
+    from rerail.knowledge_base.store.engine import open_store, store_exists
 
     if not store_exists():
         return ()
-    from rerail.knowledge_base.store.incidents import alike, list_incidents, load
+    from rerail.knowledge_base.retrieval.documents import INCIDENT
+    from rerail.knowledge_base.retrieval.knowledge import open_knowledge, question_of
 
     engine = open_store()
     try:
-        with reading(engine) as connection:
-            rows = [r for r in list_incidents(connection, limit=500) if r.id == incident.id]
-            if not rows:
-                return ()
-            found = [r for r in alike(connection, rows[0], limit=20) if r.signed_off_at][:3]
-            files = [load(connection, row.id) for row in found]
+        found = open_knowledge(engine).search(question_of(incident), most=3, kind=INCIDENT)
     finally:
         engine.dispose()
-    known = []
-    for file in files:
-        word = file.sign_off()
-        text = f"{file.diagnosis.summary} Resolution: {word.resolution if word else ''}"
-        known.append(
-            Known(file.row.id, file.row.true_type or "unknown", text, "signed off, same cause")
-        )
-    return known
+    return [
+        Known(hit.document.id, hit.document.title, hit.document.text, hit.why)
+        for hit in found
+        if hit.seen
+    ]
 
 
 def runbook_page(failure_type: str) -> str | None:
     """Return the runbook page of a leaf, if there is one."""
-    return None
+    from rerail.knowledge_base.runbook_pages import runbook_pages
+
+    page = runbook_pages().get(failure_type)
+    return None if page is None else page.text
 
 
 def _node_events(incident: Incident) -> list[NodeEvent]:

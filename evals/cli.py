@@ -114,6 +114,21 @@ def agent(
     )
 
 
+@app.command("retrieval")
+def retrieval(
+    cases: Annotated[Path | None, typer.Option(help="JSON lines of labelled cases.")] = None,
+    recorded: Annotated[
+        Path | None, typer.Option(help="Folder of recorded fault-lab runs.")
+    ] = None,
+    boosts: Annotated[bool, typer.Option(help="Let fingerprint and cluster count.")] = False,
+    json_output: Annotated[bool, typer.Option("--json")] = False,
+) -> None:
+    """Score how well a failure is found again: words, vectors, both."""
+    from rerail.evals.retrieval.command import retrieval_command
+
+    raise typer.Exit(retrieval_command(cases, recorded, boosts=boosts, json_output=json_output))
+
+
 @app.command("bench")
 def bench(
     name: Annotated[
@@ -139,6 +154,18 @@ def health(
     from rerail.evals.health.command import health_command
 
     raise typer.Exit(health_command(runs, real=real, json_output=json_output))
+
+
+@app.command("mitigation")
+def mitigation(
+    quick: Annotated[bool, typer.Option(help="A tenth of it.")] = False,
+    real: Annotated[bool, typer.Option(help="Run real processes as well.")] = True,
+    json_output: Annotated[bool, typer.Option("--json")] = False,
+) -> None:
+    """Score fail-slow mitigation: splits, placement, escalation, a published schedule, a real job."""
+    from rerail.evals.mitigation.command import mitigation_command
+
+    raise typer.Exit(mitigation_command(quick=quick, real=real, json_output=json_output))
 
 
 cluster = typer.Typer(help="Recovery on a real Slurm on this machine.", no_args_is_help=True)

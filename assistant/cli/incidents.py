@@ -162,20 +162,47 @@ def timeline_command(name: str, *, json_output: bool) -> int:
 
 
 def similar_command(name: str, *, limit: int, json_output: bool) -> int:
-    """Print other incidents of the same cause."""
-    with opened_store() as engine, reading(engine) as connection:
-        one = load(connection, name).row
-        rows = alike(connection, one, limit=limit)
+    """Print incidents of the same cause, signed-off ones in like words, and the runbook page."""
+    from rerail.assistant.explained import runbook_page
+    from rerail.knowledge_base.retrieval.documents import INCIDENT
+    from rerail.knowledge_base.retrieval.knowledge import open_knowledge, question_of
+
+    with opened_store() as engine:
+        with reading(engine) as connection:
+            file = load(connection, name)
+            rows = alike(connection, file.row, limit=limit)
+        knowledge = open_knowledge(engine)
+        question = question_of(file.incident)
+        hits = [h for h in knowledge.search(question, most=limit, kind=INCIDENT) if h.seen]
+    if knowledge.banner:
+        print(f"rerail: {knowledge.banner}", file=sys.stderr)
     if json_output:
-        print(json.dumps([{**_as_dict(r), "why": _why(one, r)} for r in rows], indent=2))
+        body = {
+            "incident": file.row.id,
+            "seen": bool(rows or hits),
+            "alike": [{**_as_dict(r), "why": _why(file.row, r)} for r in rows],
+            "signed_off": [
+                {"id": h.document.id, "failure_type": h.document.leaf, "why": h.why} for h in hits
+            ],
+            "runbook": runbook_page(file.row.true_type or ""),
+        }
+        print(json.dumps(body, indent=2))
         return 0
-    if not rows:
-        print(f"unseen: no other incident on record is like {one.id}")
-        return 0
-    _print_rows(rows)
     out = console()
+    if not rows and not hits:
+        out.print(f"unseen: no other incident on record is like {file.row.id}")
+    if rows:
+        _print_rows(rows)
     for row in rows[:3]:
-        out.print(Text(f"{row.id}: {_why(one, row)}"))
+        out.print(Text(f"{row.id}: {_why(file.row, row)}"))
+    shown = {row.id for row in rows}
+    for hit in hits:
+        if hit.document.id not in shown:
+            out.print(Text(f"{hit.document.id}: {hit.document.title}; signed off, {hit.why}"))
+    page = runbook_page(file.row.true_type or "")
+    if page is not None:
+        out.print()
+        out.print(Text(page))
     return 0
 
 

@@ -114,3 +114,22 @@ def code_command(kind: str, code: str) -> int:
         if value:
             console.print(f"{label:<8}{value}", markup=False, highlight=False, soft_wrap=True)
     return 0
+
+
+def runbook_command(failure_type: str) -> int:
+    """Print the runbook page of a failure type."""
+    import difflib
+
+    from rerail.errors import UsageError
+    from rerail.knowledge_base.runbook_pages import runbook_pages
+
+    pages = runbook_pages()
+    if failure_type not in pages:
+        near = difflib.get_close_matches(failure_type, pages, 1)
+        raise UsageError(
+            f"{failure_type!r} is no failure type",
+            subject=failure_type,
+            hint=f"rerail kb runbook {near[0]}" if near else "one of knowledge_base/taxonomy.yaml",
+        )
+    Console(highlight=False).print(pages[failure_type].text, markup=False, soft_wrap=True)
+    return 0

@@ -68,6 +68,16 @@ def kb_code(
     raise typer.Exit(code_command(kind, code))
 
 
+@kb.command("runbook")
+def kb_runbook(
+    failure_type: Annotated[str, typer.Argument(help="A failure type: cuda_oom.")],
+) -> None:
+    """Show what to check and to do for a failure type."""
+    from rerail.assistant.cli.kb import runbook_command
+
+    raise typer.Exit(runbook_command(failure_type))
+
+
 @app.command("diagnose")
 def diagnose(
     paths: Annotated[

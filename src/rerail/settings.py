@@ -57,6 +57,14 @@ class Settings(BaseSettings):
     """Tokens, read and written, that one incident may cost."""
     model_max_calls: int = 24
     """Requests to the model for one incident."""
+    embedding_url: str = ""
+    """Base URL of an OpenAI-compatible endpoint for embeddings; empty means words alone."""
+    embedding_model: str = ""
+    """The model's name there; without a URL, a folder with a sentence-transformers model, or `hashed`."""
+    chroma_url: str = ""
+    """http://host:8000 of a Chroma server; empty keeps vectors in the data folder."""
+    runbooks_dir: Path | None = None
+    """A folder of further runbook pages of this site."""
     model_price_in: float = 0.0
     """Price of a million tokens read, in any currency, for the report of cost."""
     model_price_out: float = 0.0

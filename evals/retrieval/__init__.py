@@ -1,0 +1,1 @@
+"""Is a failure found again: same cause, other job, other wording."""

@@ -1,0 +1,66 @@
+"""Okapi BM25 over a few thousand short texts (Robertson and Zaragoza, 2009), in plain Python."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+_K1, _B = 1.2, 0.75
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]+|\d{2,5}")
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|_")
+_STOP = frozenset(
+    "the a an of to in on for and or is was are be by at it its this that with from as not no has have "
+    "rank line file most recent call last traceback".split()
+)
+
+
+def words(text: str) -> list[str]:
+    """Return the words of a text: whole names and their parts, lower case, without the most common."""
+    found = []
+    for token in _WORD.findall(text):
+        parts = [p.lower() for p in _CAMEL.split(token) if len(p) > 1]
+        whole = token.lower().strip("_")
+        found += [w for w in ([whole] if len(parts) < 2 else [whole, *parts]) if w not in _STOP]
+    return found
+
+
+class Bm25:
+    """An index that is built once; scores are comparable within one index."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._postings: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        self._lengths = []
+        for number, text in enumerate(texts):
+            counts = Counter(words(text))
+            self._lengths.append(sum(counts.values()))
+            for word, count in counts.items():
+                self._postings[word].append((number, count))
+        self._mean = (sum(self._lengths) / len(self._lengths)) if self._lengths else 1.0
+        self._size = len(self._lengths)
+
+    def _weight(self, word: str) -> float:
+        seen = len(self._postings.get(word, ()))
+        return math.log(1.0 + (self._size - seen + 0.5) / (seen + 0.5))
+
+    def scores(self, query: str) -> dict[int, float]:
+        """Return the score of every text that shares a word with the query."""
+        found: dict[int, float] = defaultdict(float)
+        for word in set(words(query)):
+            if word not in self._postings:
+                continue
+            weight = self._weight(word)
+            for number, count in self._postings[word]:
+                length = 1.0 - _B + _B * self._lengths[number] / (self._mean or 1.0)
+                found[number] += weight * count * (_K1 + 1.0) / (count + _K1 * length)
+        return dict(found)
+
+    def coverage(self, query: str, number: int) -> float:
+        """Return which share of the query's weight one text holds, from 0 to 1."""
+        asked = set(words(query))
+        total = sum(self._weight(w) for w in asked)
+        here = sum(
+            self._weight(w) for w in asked if any(n == number for n, _ in self._postings.get(w, ()))
+        )
+        return here / total if total else 0.0

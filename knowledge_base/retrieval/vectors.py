@@ -1,0 +1,114 @@
+"""Vectors in ChromaDB: embedded in the data folder, or on a server. Chroma never makes one itself."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Any
+from urllib.parse import urlparse
+
+from rerail.errors import ConfigError, StoreError
+from rerail.knowledge_base.retrieval.documents import Document
+from rerail.knowledge_base.retrieval.embedding import Embedder
+from rerail.knowledge_base.store.engine import data_folder
+from rerail.settings import Settings
+
+FOLDER = "vectors"
+
+
+def available() -> bool:
+    """Tell whether the extra is installed."""
+    from importlib.util import find_spec
+
+    return find_spec("chromadb") is not None
+
+
+class VectorIndex:
+    """The vectors of one embedder; each model has a collection of its own."""
+
+    def __init__(self, settings: Settings, embedder: Embedder) -> None:
+        self._embedder = embedder
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                self._collection = _open(settings, _name(embedder.name))
+        except ModuleNotFoundError:
+            raise ConfigError(
+                "ChromaDB is not installed",
+                subject="retrieval",
+                hint="pip install 'rerail[retrieval]'",
+            ) from None
+        except Exception as error:  # Chroma raises its own kinds, and plain ones of its parts
+            raise StoreError(
+                f"the vector store cannot be opened: {error}",
+                subject=settings.chroma_url or str(data_folder(settings) / FOLDER),
+                hint="check RERAIL_CHROMA_URL; words alone are searched without it",
+                recoverable=True,
+            ) from error
+
+    def update(self, documents: Sequence[Document]) -> int:
+        """Bring the collection in step with the documents; return how many were embedded anew."""
+        wanted = {_key(d): d for d in documents}
+        known = set(self._collection.get(include=[])["ids"])
+        stale = sorted(known - set(wanted))
+        if stale:
+            self._collection.delete(ids=stale)
+        fresh = [key for key in wanted if key not in known]
+        for at in range(0, len(fresh), 500):
+            part = fresh[at : at + 500]
+            self._collection.add(
+                ids=part,
+                embeddings=self._embedder.embed(
+                    [wanted[key].core or wanted[key].text for key in part]
+                ),
+                metadatas=[{"document": wanted[key].id} for key in part],
+            )
+        return len(fresh)
+
+    def nearest(self, text: str, most: int) -> list[tuple[str, float]]:
+        """Return (document id, cosine similarity), the nearest first."""
+        count = self._collection.count()
+        if count == 0:
+            return []
+        found = self._collection.query(
+            query_embeddings=self._embedder.embed([text]),
+            n_results=min(most, count),
+            include=["metadatas", "distances"],
+        )
+        return [
+            (str(meta["document"]), 1.0 - float(distance))
+            for meta, distance in zip(found["metadatas"][0], found["distances"][0], strict=True)
+        ]
+
+
+def _open(settings: Settings, name: str) -> Any:
+    import chromadb
+    from chromadb.config import Settings as ChromaSettings
+
+    quiet = ChromaSettings(anonymized_telemetry=False)
+    if settings.chroma_url:
+        parts = urlparse(settings.chroma_url)
+        client = chromadb.HttpClient(
+            host=parts.hostname or "localhost",
+            port=parts.port or 8000,
+            ssl=parts.scheme == "https",
+            settings=quiet,
+        )
+    else:
+        folder = data_folder(settings) / FOLDER
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        client = chromadb.PersistentClient(path=str(folder), settings=quiet)
+    # Without an embedding function of its own, Chroma has nothing to download.
+    return client.get_or_create_collection(
+        name, embedding_function=None, metadata={"hnsw:space": "cosine"}
+    )
+
+
+def _name(embedder: str) -> str:
+    return "rerail-" + sha256(embedder.encode()).hexdigest()[:16]
+
+
+def _key(document: Document) -> str:
+    """A document whose text changed is another vector."""
+    return sha256(f"{document.id}\n{document.core or document.text}".encode()).hexdigest()[:32]
