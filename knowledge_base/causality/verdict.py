@@ -20,6 +20,7 @@ from rerail.knowledge_base.taxonomy import NO_FAILURE, Kind, leaves
 from rerail.log_parsers.flight_recorder.verdict import Verdict as DumpVerdict
 
 CANCELLED = "slurm-step-cancelled"
+INTERRUPTED = "keyboard-interrupt"
 
 
 @dataclass(slots=True)
@@ -147,6 +148,11 @@ def _initiating(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
         return False
     if winner.tier is Tier.GENERIC and _victims_exception(case, verdict, winner):
         return False
+    if winner.rule_id == INTERRUPTED:
+        order = _cancelled_near(case, winner)
+        if order is not None:
+            # The exception is what the scheduler's signal raised in each process.
+            return _cancelled(rules, verdict, order)
     verdict.outcome = Outcome.FAILURE
     verdict.leaf, verdict.line, verdict.observation = winner.leaf, winner.line, winner
     verdict.rule = rules.get(winner.rule_id)
@@ -226,20 +232,34 @@ def _died(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
     return _take(verdict, symptoms.from_exit(case, odd), Outcome.FAILURE)
 
 
+def _cancelled_near(case: Case, interrupt: Observation) -> Observation | None:
+    """Return the scheduler's cancellation that an interrupt belongs to, if there is one."""
+    for observation in case.observations:
+        if observation.rule_id == CANCELLED:
+            gap = case.seconds_between(interrupt, observation)
+            if gap is None or abs(gap) <= select.SLACK_S:
+                return observation
+    return None
+
+
+def _cancelled(rules: dict[str, Rule], verdict: Verdict, order: Observation) -> bool:
+    verdict.observation, verdict.rule = order, rules.get(order.rule_id)
+    return _take(
+        verdict,
+        symptoms.Conclusion(
+            "job_cancelled_or_hangup", order.line, Status.SUPPORTED,
+            "the scheduler gives no reason and nothing failed before: somebody cancelled it",
+            (), (), "no_action_user_stop",
+        ),
+        Outcome.FAILURE,
+    )  # fmt: skip
+
+
 def _stopped(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
     """Nothing failed before somebody stopped the job."""
     for observation in case.observations:
         if observation.rule_id == CANCELLED and not case.with_role(Role.CASCADE):
-            verdict.observation, verdict.rule = observation, rules.get(observation.rule_id)
-            return _take(
-                verdict,
-                symptoms.Conclusion(
-                    "job_cancelled_or_hangup", observation.line, Status.SUPPORTED,
-                    "the scheduler gives no reason and nothing failed before: somebody cancelled it",
-                    (), (), "no_action_user_stop",
-                ),
-                Outcome.FAILURE,
-            )  # fmt: skip
+            return _cancelled(rules, verdict, observation)
     odd = exits.first_odd(verdict.exits)
     if odd is not None:
         return _take(verdict, symptoms.from_exit(case, odd), Outcome.FAILURE)

@@ -305,3 +305,21 @@ def test_a_benign_line_is_no_failure(diagnose: Run, noise: str) -> None:
     assert found.outcome is Outcome.NO_FAILURE
     assert found.failure_type == "no_failure"
     assert found.first_fault is None
+
+
+def test_an_interrupt_is_what_the_scheduler_s_signal_raised(diagnose: Run) -> None:
+    cancelled = "slurmstepd: error: *** STEP 4711.0 ON n3 CANCELLED AT 2026-03-01T10:00:06"
+    log = steps() + trace(0, "KeyboardInterrupt")
+
+    found = diagnose(log + f"{cancelled} ***\n")
+    assert (found.failure_type, found.suspects.nodes) == ("job_cancelled_or_hangup", [])
+    assert found.first_fault is not None
+    assert "CANCELLED AT" in found.first_fault.text
+
+    found = diagnose(log + f"{cancelled} DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***\n")
+    assert found.failure_type == "node_fail_scheduler"
+
+    found = diagnose(log)
+    assert found.failure_type == "job_cancelled_or_hangup"
+    assert found.first_fault is not None
+    assert found.first_fault.text.endswith("KeyboardInterrupt")
