@@ -236,8 +236,9 @@ def _cancelled_near(case: Case, interrupt: Observation) -> Observation | None:
     """Return the scheduler's cancellation that an interrupt belongs to, if there is one."""
     for observation in case.observations:
         if observation.rule_id == CANCELLED:
+            # A traceback carries no time; that of the last step may be long before it.
             gap = case.seconds_between(interrupt, observation)
-            if gap is None or abs(gap) <= select.SLACK_S:
+            if interrupt.line.time is None or gap is None or abs(gap) <= select.SLACK_S:
                 return observation
     return None
 

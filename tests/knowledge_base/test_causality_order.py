@@ -308,7 +308,7 @@ def test_a_benign_line_is_no_failure(diagnose: Run, noise: str) -> None:
 
 
 def test_an_interrupt_is_what_the_scheduler_s_signal_raised(diagnose: Run) -> None:
-    cancelled = "slurmstepd: error: *** STEP 4711.0 ON n3 CANCELLED AT 2026-03-01T10:00:06"
+    cancelled = "slurmstepd: error: *** STEP 4711.0 ON n3 CANCELLED AT 2026-03-01T02:12:50"
     log = steps() + trace(0, "KeyboardInterrupt")
 
     found = diagnose(log + f"{cancelled} ***\n")
