@@ -129,6 +129,17 @@ def retrieval(
     raise typer.Exit(retrieval_command(cases, recorded, boosts=boosts, json_output=json_output))
 
 
+@app.command("attacks")
+def attacks(
+    only: Annotated[str, typer.Option(help="Only attacks with this in their name.")] = "",
+    json_output: Annotated[bool, typer.Option("--json")] = False,
+) -> None:
+    """Attack honest failures through their logs, with a model that obeys the attacker."""
+    from rerail.evals.attacks.command import attacks_command
+
+    raise typer.Exit(attacks_command(only=only, json_output=json_output))
+
+
 @app.command("bench")
 def bench(
     name: Annotated[

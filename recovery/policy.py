@@ -415,7 +415,10 @@ def _requeue(draft: _Draft, excluded: tuple[str, ...]) -> None:
         undo=ActionKind.CANCEL,
         preconditions=("no later attempt has started",),
         verify="a later attempt runs and makes progress",
-        parameters={"exclude": list(excluded)} if excluded else {},
+        parameters={
+            **({"exclude": list(excluded)} if excluded else {}),
+            **({"running": True} if draft.situation.stalled else {}),
+        },
     )
 
 
@@ -435,6 +438,8 @@ def _roll_back(draft: _Draft, *, skip: bool) -> None:
     chosen = max(usable, key=lambda one: (one.step, one.path))
     broken = [one for one in situation.checkpoints if one.intact is False]
     parameters: dict[str, Any] = {"checkpoint": chosen.path, "step": chosen.step}
+    if situation.stalled:
+        parameters["running"] = True
     if skip:
         parameters["skip_batches"] = [first, last]
     why = f"checkpoint of step {chosen.step} is the newest usable one"

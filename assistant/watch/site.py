@@ -14,15 +14,16 @@ from rerail.assistant.watch.progress import step_of_live_logs
 from rerail.assistant.watch.worker import Worker
 from rerail.domain.incident import EntrySource, TimelineEntry
 from rerail.domain.job import JobEvent
-from rerail.domain.plan import ActionState, RecoveryPlan
+from rerail.domain.plan import ActionKind, ActionState, RecoveryPlan
 from rerail.errors import ConfigError, RerailError
 from rerail.knowledge_base.store.clock import now_iso
-from rerail.knowledge_base.store.engine import data_folder, writing
+from rerail.knowledge_base.store.engine import data_folder, reading, writing
 from rerail.knowledge_base.store.incidents import append
 from rerail.recovery.approvals import signing_key
 from rerail.recovery.clusters.slurm_write import SlurmWriter
 from rerail.recovery.executor import Executor
 from rerail.recovery.site_policy import SitePolicy, load_policy
+from rerail.recovery.store import queue
 from rerail.recovery.store.plans import ActionRow
 from rerail.settings import Settings, load_settings
 from rerail.tools.clusters.slurm_read import SlurmReader
@@ -66,8 +67,18 @@ class Site:
             writer_for=lambda plan: writer,
             restart_path=self.restart_path,
             live_step=self.live_step,
-            on_change=lambda row, state, note: self._tell_timeline(engine, row, state, note),
+            on_change=lambda row, state, note: self._changed(engine, row, state, note),
         )
+
+    def _changed(self, engine: Engine, row: ActionRow, state: ActionState, note: str) -> None:
+        self._tell_timeline(engine, row, state, note)
+        if row.action.kind is ActionKind.COLLECT_DUMPS and state is ActionState.VERIFIED:
+            # The restart that follows may overwrite the job's output, so it is read again first.
+            time.sleep(self.policy.jobs.dump_wait_s)
+            with reading(engine) as connection:
+                event = queue.event_of(connection, f"{row.plan.job.key}/stalled")
+            if event is not None:
+                self.worker(engine).look_again(event)
 
     def restart_path(self, plan: RecoveryPlan) -> Path | None:
         """Return where the job of a plan reads its restart orders."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sqlalchemy import Engine
@@ -16,7 +16,8 @@ from rerail.assistant.watch.evidence import Evidence, collect_slurm
 from rerail.assistant.watch.groups import join, root_of
 from rerail.assistant.watch.history import history_of, note_progress
 from rerail.assistant.watch.progress import bad_data, last_step
-from rerail.domain.diagnosis import Action
+from rerail.domain.diagnosis import Action, Diagnosis, Layer, Recovery, Status
+from rerail.domain.diagnosis import Outcome as Result
 from rerail.domain.incident import EntrySource, Incident, TimelineEntry
 from rerail.domain.job import Allocation, JobEvent, NodeShare
 from rerail.domain.plan import RecoveryPlan
@@ -72,6 +73,8 @@ class Worker:
         else:
             evidence = Evidence(paths=[Path(one) for one in event.logs])
         outcome = self._diagnose(evidence, folder, event)
+        if event.state == STALLED:
+            outcome = replace(outcome, diagnosis=stalled(outcome.diagnosis, event))
         incident = self._incident(outcome, evidence, event, attempt)
         with writing(self.engine) as connection:
             record(connection, incident)
@@ -186,6 +189,58 @@ class Worker:
 
         pattern = self.policy.jobs.checkpoints
         return find_checkpoints(fill(pattern, event, evidence.files)) if pattern else ()
+
+    def look_again(self, event: JobEvent) -> None:
+        """Read the job's files once more and add what they say now, stack dumps for example."""
+        if self.reader is None:
+            return
+        attempt = self._attempt(event)
+        folder = self.data / "evidence" / _plain(event.job.cluster) / _plain(event.key + "-dumps")
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True, mode=0o700)
+        evidence = collect_slurm(event, attempt, self.reader, self.policy.jobs, folder)
+        outcome = self._diagnose(evidence, folder, event)
+        outcome = replace(outcome, diagnosis=stalled(outcome.diagnosis, event))
+        incident = self._incident(outcome, evidence, event, attempt)
+        with writing(self.engine) as connection:
+            record(connection, incident)
+            append(
+                connection,
+                incident.id,
+                TimelineEntry(
+                    time=now_iso(),
+                    source=EntrySource.RECOVERY,
+                    kind="dumps",
+                    text=f"what the job printed when asked for its stacks is kept in {folder.name}",
+                    data={"folder": str(folder)},
+                    key=f"dumps:{event.key}",
+                ),
+            )
+
+
+def stalled(diagnosis: Diagnosis, event: JobEvent) -> Diagnosis:
+    """Return the verdict on a job that runs and stands still, where its logs name no cause.
+
+    The watcher measured the stall; what the logs establish stays.
+    """
+    if diagnosis.outcome is Result.FAILURE:
+        return diagnosis
+    silent, step = event.extra.get("silent_s"), event.extra.get("last_step")
+    return diagnosis.model_copy(
+        update={
+            "outcome": Result.FAILURE,
+            "status": Status.SUPPORTED,
+            "failure_type": "nccl_timeout_unexplained",
+            "category": "nccl_communication",
+            "layer": Layer.INFRASTRUCTURE,
+            "summary": f"The job runs but has made no progress for {silent} s, since step {step}; "
+            "no log names a cause.",
+            "recovery": Recovery(
+                action=Action.RESTART_AS_IS,
+                reason="a hang without a known cause: collect stacks, restart",
+            ),
+        }
+    )
 
 
 def _steps(plan: RecoveryPlan) -> str:

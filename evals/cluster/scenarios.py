@@ -97,13 +97,14 @@ def time_limit(bench: Bench) -> Result:
     """The time limit ends the job: it is requeued and goes on."""
     result = Result("time_limit")
     job, folder = bench.site.submit(
-        "time_limit", "--steps 150 --step-time-s 0.7", sbatch=("--time", "1")
+        "time_limit", "--steps 170 --step-time-s 0.6", sbatch=("--time", "1")
     )
     result.check(bench.completed(job, folder, 280), "the job did not complete")
     bench.fill_in(result, job)
     bench.trains_again(result, job, folder, None)
     result.check(bench.first_end(job)[0] == "TIMEOUT", "it did not time out")
-    result.check(bench.lineage(folder) == list(range(1, 151)), "data was lost or repeated")
+    result.check(f"requeue {job}" in result.did, f"did {result.did}")
+    result.check(bench.lineage(folder) == list(range(1, 171)), "data was lost or repeated")
     return result
 
 
@@ -164,6 +165,8 @@ def hang(bench: Bench) -> Result:
     _recovered(bench, result, job, folder, fault_at)
     result.check(result.facts["batches"] == EVERY, "data was lost or repeated")
     result.facts["stack"] = evidence[:1]
+    kept = list((bench.site.folder / "data/evidence").rglob(f"*-{job}-0-dumps/job/*"))
+    result.check(any("_stuck" in one.read_text() for one in kept), "the stacks were not kept")
     return result
 
 

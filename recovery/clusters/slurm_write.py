@@ -7,6 +7,7 @@ except through the plan's own reason, which is reduced to plain words.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping, Sequence
 
 from rerail.domain.job import JobRef
@@ -24,6 +25,7 @@ REQUEUES = (
     ActionKind.RESTART_FROM_CHECKPOINT,
     ActionKind.SKIP_DATA,
 )
+COMPLETING_S = 20.0
 SIGNALS = frozenset({"USR1", "USR2", "QUIT"})
 
 
@@ -118,6 +120,8 @@ class SlurmWriter:
                 return f"attempt {last.attempt} has started already ({last.state.lower()})"
             if last.state in ("COMPLETED", "CANCELLED"):
                 return f"the job is {last.state.lower()}"
+            if last.state == "RUNNING" and not action.parameters.get("running"):
+                return "the job runs; only a stalled one may be ended to be restarted"
         return ""
 
     def carry_out(self, action: PlannedAction, job: JobRef, incident: str) -> None:
@@ -127,14 +131,32 @@ class SlurmWriter:
             ClusterError: recoverable where the controller was away.
         """
         for command in self.commands(action, job, incident):
-            last = command[-1]
-            try:
+            if command[-1] == "StartTime=now":
+                self._hasten(command)
+            else:
                 run_command((*self.prefix, *command), environment=self.environment)
-            except ClusterError as error:
-                # Between requeue and the start the job may have become eligible by itself.
-                if last == "StartTime=now" and not error.recoverable:
-                    continue
-                raise
+
+    def _hasten(self, command: list[str]) -> None:
+        """Start a requeued job now, once Slurm has cleaned up after its last attempt.
+
+        Slurm refuses while the job is completing. Where that takes too long, the job starts by
+        itself after Slurm's own two minutes, so this never fails an action.
+        """
+        deadline = time.monotonic() + COMPLETING_S
+        job = command[2].removeprefix("JobId=")
+        while time.monotonic() < deadline:
+            state = self.reader.attempts(job)[-1].state
+            if state == "RUNNING":
+                return
+            # An order given while the last attempt is completing is overwritten at its end.
+            if state == "PENDING":
+                try:
+                    run_command((*self.prefix, *command), environment=self.environment)
+                    return
+                except ClusterError as error:
+                    if error.recoverable:
+                        raise
+            time.sleep(0.3)
 
     def effect(self, action: PlannedAction, job: JobRef) -> Check:
         """Say whether the action has taken effect, is under way, or never happened."""

@@ -54,6 +54,12 @@ def known(connection: Connection, key: str) -> bool:
     return row is not None
 
 
+def event_of(connection: Connection, key: str) -> JobEvent | None:
+    """Return the event that was put in under a key, or None."""
+    event = connection.execute(select(QUEUE.c.event).where(QUEUE.c.key == key)).scalar()
+    return None if event is None else JobEvent.model_validate(event)
+
+
 def claim(
     connection: Connection, worker: str, *, now: float, most: int = 1, hold_s: float = 300.0
 ) -> list[Claimed]:

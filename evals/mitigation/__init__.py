@@ -1,0 +1,1 @@
+"""Fail-slow mitigation, scored: splits, placements, escalation, a published schedule, a real job."""

@@ -1,0 +1,17 @@
+"""A real training job of four processes: the split recovers most of the slowdown and changes no loss."""
+
+from importlib.util import find_spec
+
+import pytest
+
+from rerail.evals.mitigation.real_job import run_real_job
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
+def test_the_split_helps_and_the_loss_is_that_of_the_healthy_run():
+    job = run_real_job()
+    assert job.loss_difference < 1e-9
+    assert job.counts[2] == min(job.counts) and sum(job.counts) == 32
+    assert job.recovered > 0.3  # it is 0.87 on an idle machine
