@@ -179,6 +179,17 @@ def mitigation(
     raise typer.Exit(mitigation_command(quick=quick, real=real, json_output=json_output))
 
 
+@app.command("storm")
+def storm(
+    events: Annotated[int, typer.Option(help="How many failures.")] = 1000,
+    json_output: Annotated[bool, typer.Option("--json")] = False,
+) -> None:
+    """Send a thousand failures at once, kill the daemon, and count what came out."""
+    from rerail.evals.cluster.storm import storm_command
+
+    raise typer.Exit(storm_command(events, json_output))
+
+
 cluster = typer.Typer(help="Recovery on a real Slurm on this machine.", no_args_is_help=True)
 app.add_typer(cluster, name="cluster")
 

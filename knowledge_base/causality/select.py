@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 
 from rerail.domain.evidence import Observation, Role, Tier
 from rerail.knowledge_base.causality.case import Case
-from rerail.knowledge_base.causality.progress import ends_non_finite, survived
+from rerail.knowledge_base.causality.progress import ends_non_finite, step_rows, survived
 from rerail.knowledge_base.rules import Rule
 from rerail.knowledge_base.taxonomy import Kind, leaves
+from rerail.log_parsers.tracebacks import looks_like_exception
 
 _LEVEL = {
     Tier.HARDWARE: 0.0,
@@ -41,6 +42,7 @@ _AFTER_SUCCESS = frozenset(
 # Training goes on under these: going on does not clear them.
 _LIVED_WITH = frozenset({"fail_slow", "numerical"})
 _ATTEMPT_STARTS = frozenset({"attempt-restart", "slurm-requeue-cancel"})
+_TRAINED = 3  # step lines that make it known how a run goes on
 # Markers of the whole run; the others end a stage, and what fails behind a stage is a failure.
 _RUN_COMPLETE = frozenset(
     {
@@ -142,7 +144,7 @@ def select(case: Case, rules: dict[str, Rule]) -> Selection:
             ):
                 result.after_success.append(observation)
                 continue
-        elif result.success is not None:
+        elif result.success is not None and not _belies(case, observation, result.success):
             result.rejected.append(Rejected(observation, "the run completed after it"))
             continue
         if leaves()[observation.leaf or ""].category not in _LIVED_WITH and survived(
@@ -153,6 +155,37 @@ def select(case: Case, rules: dict[str, Rule]) -> Selection:
         result.candidates.append(observation)
     _choose(case, rules, result)
     return result
+
+
+def _belies(case: Case, observation: Observation, success: Observation) -> bool:
+    """A fault that ends a process, with no step behind it, gives the lie to a sentence of success.
+
+    Anybody can print "training completed"; a run that recovered would have gone on training first.
+    A launcher's or benchmark's own record of success is believed.
+    """
+    if success.rule_id in _RUN_COMPLETE or "thread" in observation.fields:
+        return False
+    fatal = observation.tier is Tier.HARDWARE or (
+        bool(observation.lines) and looks_like_exception(observation.line.message)
+    )
+    if not fatal or leaves()[observation.leaf or ""].kind is not Kind.ROOT:
+        return False
+    when = case.near_time(observation.line)
+    trained = False
+    for view in case.views:
+        rows = step_rows(view)
+        if not rows:
+            continue
+        if view.name == observation.line.file:
+            if rows[-1].line > observation.line.number:
+                return False
+        else:
+            line = view.line(rows[-1].line)
+            last = case.near_time(line) if line is not None else None
+            if last is None or when is None or last > when:
+                return False
+        trained = trained or len(rows) >= _TRAINED
+    return trained
 
 
 def _choose(case: Case, rules: dict[str, Rule], result: Selection) -> None:

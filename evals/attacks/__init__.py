@@ -1,0 +1,1 @@
+"""What an attacker who can write to the job's logs achieves; reported as AgentDojo reports it."""
