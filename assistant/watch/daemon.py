@@ -25,7 +25,7 @@ from rerail.errors import RerailError
 from rerail.knowledge_base.store.clock import to_iso
 from rerail.knowledge_base.store.engine import reading, writing
 from rerail.recovery import spool
-from rerail.recovery.executor import worker_name
+from rerail.recovery.executor import is_gone, worker_name
 from rerail.recovery.store import audit, control, queue
 from rerail.recovery.store.queue import STALLED
 
@@ -191,7 +191,9 @@ class Daemon:
     def work_off(self) -> int:
         """Claim due events and turn each into an incident and a plan; return how many were done."""
         with writing(self.engine) as connection:
-            items = queue.claim(connection, self.name, now=self.clock(), most=BATCH)
+            items = queue.claim(
+                connection, self.name, now=self.clock(), most=BATCH, is_gone=is_gone
+            )
         done = 0
         for item in items:
             try:

@@ -66,7 +66,7 @@ class SlurmWriter:
         if action.kind is ActionKind.COLLECT_DUMPS:
             return [["scancel", f"--signal={self.dump_signal}", number]]
         if action.kind in REQUEUES:
-            return self._requeue(action, number)
+            return self._requeue(action, job, number)
         raise RecoveryError(f"{action.kind} is no action on a Slurm cluster", subject=action.kind)
 
     def _node_update(self, action: PlannedAction, incident: str) -> list[str]:
@@ -78,18 +78,17 @@ class SlurmWriter:
         why = re.sub(r"[^A-Za-z0-9_. -]", "", str(action.parameters.get("reason", "")))[:60]
         return [*command, "State=DRAIN", f"Reason=rerail {incident} {why}".rstrip()]
 
-    def _requeue(self, action: PlannedAction, number: str) -> list[list[str]]:
+    def _requeue(self, action: PlannedAction, job: JobRef, number: str) -> list[list[str]]:
         excluded = [str(node) for node in action.parameters.get("exclude", [])]
         wrong = [node for node in excluded if not is_node_name(node)]
         if wrong:
             raise RecoveryError(f"{wrong[0]!r} is no node name", subject=wrong[0])
         update = ["scontrol", "update", f"JobId={number}"]
         exclusion = [[*update, f"ExcNodeList={','.join(excluded)}"]] if excluded else []
-        state = self.reader.attempts(number)[-1].state
         # Slurm makes a requeued job wait two minutes unless it is told to start now.
         start = [*update, "StartTime=now"]
-        if state in ("PENDING", "COMPLETING", "REQUEUED"):
-            return [*exclusion, start]
+        if self.reader.attempts(number)[-1].attempt > job.attempt:
+            return [*exclusion, start]  # Slurm has requeued it by itself
         if not excluded:
             return [["scontrol", "requeue", number], start]
         # Held first, so that it cannot start on the excluded node in between.
@@ -130,11 +129,21 @@ class SlurmWriter:
         Raises:
             ClusterError: recoverable where the controller was away.
         """
+        if action.kind in REQUEUES:
+            self._wait_until_cleaned_up(job)
         for command in self.commands(action, job, incident):
             if command[-1] == "StartTime=now":
                 self._hasten(command)
             else:
                 run_command((*self.prefix, *command), environment=self.environment)
+
+    def _wait_until_cleaned_up(self, job: JobRef) -> None:
+        """Wait while the last attempt is completing: Slurm refuses to requeue it meanwhile."""
+        deadline = time.monotonic() + COMPLETING_S
+        while time.monotonic() < deadline:
+            if self.reader.attempts(job.job)[-1].state != "COMPLETING":
+                return
+            time.sleep(0.3)
 
     def _hasten(self, command: list[str]) -> None:
         """Start a requeued job now, once Slurm has cleaned up after its last attempt.

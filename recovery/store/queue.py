@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,9 +62,16 @@ def event_of(connection: Connection, key: str) -> JobEvent | None:
 
 
 def claim(
-    connection: Connection, worker: str, *, now: float, most: int = 1, hold_s: float = 300.0
+    connection: Connection,
+    worker: str,
+    *,
+    now: float,
+    most: int = 1,
+    hold_s: float = 300.0,
+    is_gone: Callable[[str], bool] = lambda holder: False,
 ) -> list[Claimed]:
-    """Take due events; a claim that ran out (its worker died) is due again."""
+    """Take due events; a claim that ran out, or whose worker `is_gone`, is due again."""
+    _release_the_dead(connection, now, is_gone)
     due = or_(
         (QUEUE.c.state == "waiting") & (QUEUE.c.not_before <= now),
         (QUEUE.c.state == "claimed") & (QUEUE.c.claimed_until < now),
@@ -83,6 +91,18 @@ def claim(
         Claimed(row.id, JobEvent.model_validate(row.event), row.tries + 1, row.received_at)
         for row in rows
     ]
+
+
+def _release_the_dead(connection: Connection, now: float, is_gone: Callable[[str], bool]) -> None:
+    """Give back what workers hold that are known to be dead, without waiting for their claims."""
+    query = select(QUEUE.c.claimed_by).where(QUEUE.c.state == "claimed").distinct()
+    for (holder,) in connection.execute(query).all():
+        if is_gone(str(holder)):
+            connection.execute(
+                update(QUEUE)
+                .where(QUEUE.c.state == "claimed", QUEUE.c.claimed_by == holder)
+                .values(state="waiting", not_before=now, claimed_by=None, claimed_until=None)
+            )
 
 
 def finish(connection: Connection, item: int, *, now: float, incident: str | None) -> None:

@@ -42,6 +42,14 @@ def test_a_dead_workers_claim_runs_out_and_is_taken_by_another(engine):
         assert queue.claim(connection, "c", now=1e9) == []
 
 
+def test_a_worker_known_to_be_dead_does_not_keep_its_claims(engine):
+    with writing(engine) as connection:
+        queue.put(connection, event(), now=0.0)
+        queue.claim(connection, "dead", now=1.0)
+        assert queue.claim(connection, "b", now=2.0, is_gone=lambda holder: holder == "x") == []
+        assert queue.claim(connection, "b", now=2.0, is_gone=lambda holder: holder == "dead")
+
+
 def test_what_fails_comes_back_later_and_is_given_up_at_last(engine):
     now, tries = 0.0, 0
     with writing(engine) as connection:
