@@ -98,11 +98,14 @@ def watch(
     poll: Annotated[float, typer.Option(help="Seconds between questions to the scheduler.")] = 15.0,
     once: Annotated[bool, typer.Option("--once", help="Work off what waits, then end.")] = False,
     limit_s: Annotated[float, typer.Option(help="Time limit of --once.")] = 60.0,
+    listen: Annotated[
+        str | None, typer.Option(help="Take webhooks at HOST:PORT (/events, /alertmanager).")
+    ] = None,
 ) -> None:
     """Watch the cluster: diagnose what fails, plan, and do what the policy allows."""
     from rerail.assistant.cli.watch import watch_command
 
-    raise typer.Exit(watch_command(interval, poll, once=once, limit_s=limit_s))
+    raise typer.Exit(watch_command(interval, poll, once=once, limit_s=limit_s, listen=listen))
 
 
 def run(

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from rerail.assistant.stored import opened_store
 from rerail.assistant.watch.daemon import Daemon
-from rerail.assistant.watch.site import load_site
+from rerail.assistant.watch.site import Site, load_site
+from rerail.errors import UsageError
 from rerail.knowledge_base.store.clock import now_iso
 
 
-def watch_command(interval_s: float, poll_s: float, *, once: bool, limit_s: float) -> int:
-    """Run the daemon until it is told to stop, or once over what waits; exit code 0."""
+def watch_command(
+    interval_s: float, poll_s: float, *, once: bool, limit_s: float, listen: str | None = None
+) -> int:
+    """Run the daemon until it is told to stop, or once over what waits; exit code 0.
+
+    Raises:
+        UsageError: `listen` is no address, or no secret for webhooks is set.
+    """
     site = load_site()
 
     def say(text: str) -> None:
@@ -22,7 +31,7 @@ def watch_command(interval_s: float, poll_s: float, *, once: bool, limit_s: floa
             "rerail watch: no scheduler is set (RERAIL_SCHEDULER); only hooks are heard",
             file=sys.stderr,
         )
-    with opened_store() as engine:
+    with opened_store() as engine, _listening(site, listen, say):
         daemon = Daemon(site, engine, say, poll_s=poll_s)
         if once:
             daemon.drain(limit_s)
@@ -31,3 +40,25 @@ def watch_command(interval_s: float, poll_s: float, *, once: bool, limit_s: floa
             say(f"watching {site.settings.scheduler or 'hooks'}, {mode}")
             daemon.run(interval_s)
     return 0
+
+
+@contextmanager
+def _listening(site: Site, listen: str | None, say: Callable[[str], None]) -> Iterator[None]:
+    """Take webhooks while the daemon runs, if an address was given."""
+    if listen is None:
+        yield
+        return
+    from rerail.assistant.watch.listener import Listener
+
+    secret = site.settings.webhook_secret_file
+    if secret is None:
+        raise UsageError(
+            "webhooks need a secret",
+            subject="webhook_secret_file",
+            hint="set RERAIL_WEBHOOK_SECRET_FILE",
+        )
+    listener = Listener(listen, secret, site.data, site.settings.cluster, say)
+    try:
+        yield
+    finally:
+        listener.close()

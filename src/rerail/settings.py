@@ -71,6 +71,8 @@ class Settings(BaseSettings):
     """Price of a million tokens written."""
     scheduler: Literal["", "slurm", "kubernetes"] = ""
     """Which scheduler runs the jobs here; empty means none that recovery may speak to."""
+    webhook_secret_file: Path | None = None
+    """A file with the secret of webhooks, `whsec_...`; readable by the daemon's account only."""
     policy_file: Path | None = None
     """The recovery policy (YAML); without one every rule observes and nothing is executed."""
 

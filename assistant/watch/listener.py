@@ -1,0 +1,166 @@
+"""A small HTTP listener for webhooks: checks, keeps the events in the spool, answers at once.
+
+POST /events takes one JobEvent or a list of them, signed; POST /alertmanager takes Alertmanager's
+payload with a bearer token. Nothing else is answered, and nothing is ever read back.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from rerail.domain.job import Allocation, JobEvent, JobRef, NodeShare
+from rerail.errors import RecoveryError, UsageError
+from rerail.recovery import spool, webhook
+
+MOST_EVENTS = 1000
+JOB_LABELS = ("slurm_job_id", "job_id", "jobid")
+
+
+def events_of(content: Any) -> list[JobEvent]:
+    """Return the events of a generic webhook.
+
+    Raises:
+        RecoveryError: It is not a job event, or more than a thousand.
+    """
+    items = content if isinstance(content, list) else [content]
+    if len(items) > MOST_EVENTS:
+        raise RecoveryError(f"more than {MOST_EVENTS} events in one message", subject="webhook")
+    try:
+        return [JobEvent.model_validate({"source": "webhook", **item}) for item in items]
+    except (ValidationError, TypeError) as error:
+        raise RecoveryError(
+            f"no job event: {str(error).splitlines()[0]}", subject="webhook"
+        ) from None
+
+
+def events_of_alerts(content: Any, cluster: str) -> list[JobEvent]:
+    """Return one event for each firing alert that names a job; others are passed over.
+
+    The job stands in the label `slurm_job_id`, `job_id` or `jobid`, its attempt in `attempt`; `state`
+    is the scheduler's word (FAILED where it is not given).
+
+    Raises:
+        RecoveryError: It is no payload of Alertmanager (version 4).
+    """
+    alerts = content.get("alerts") if isinstance(content, dict) else None
+    if not isinstance(alerts, list) or len(alerts) > MOST_EVENTS:
+        raise RecoveryError("no payload of Alertmanager", subject="webhook")
+    found = []
+    for alert in alerts:
+        labels = alert.get("labels") if isinstance(alert, dict) else None
+        if not isinstance(labels, dict) or alert.get("status") != "firing":
+            continue
+        job = next((str(labels[name]) for name in JOB_LABELS if labels.get(name)), "")
+        if not job:
+            continue
+        attempt = str(labels.get("attempt", "0"))
+        node = str(labels.get("node", ""))
+        found.append(
+            JobEvent(
+                job=JobRef(
+                    cluster=str(labels.get("cluster") or cluster),
+                    job=job,
+                    attempt=int(attempt) if attempt.isdigit() else 0,
+                ),
+                source="alertmanager",
+                state=str(labels.get("state", "FAILED")).upper(),
+                time=str(alert.get("startsAt") or datetime.now(UTC).isoformat()),
+                allocation=Allocation(nodes=(NodeShare(node=node),) if node else ()),
+                extra={"alert": str(labels.get("alertname", ""))},
+            )
+        )
+    return found
+
+
+class Listener:
+    """Listens in threads of its own; `close` ends it."""
+
+    def __init__(
+        self, address: str, secret_file: Path, data: Path, cluster: str, say: Callable[[str], None]
+    ) -> None:
+        host, _, port = address.rpartition(":")
+        if not port.isdigit() or not host:
+            raise UsageError(
+                f"--listen {address!r} is no HOST:PORT", subject=address, hint="127.0.0.1:9095"
+            )
+        try:
+            key = webhook.secret_key(secret_file.expanduser().read_text(encoding="ascii"))
+            self.server = ThreadingHTTPServer((host, int(port)), _handler(key, data, cluster, say))
+        except OSError as error:
+            raise UsageError(
+                f"{error.filename or address}: {error.strerror}",
+                subject=address,
+                hint="RERAIL_WEBHOOK_SECRET_FILE names a file with whsec_...",
+            ) from None
+        self.server.daemon_threads = True
+        self.port = self.server.server_address[1]
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        """Stop listening."""
+        self.server.shutdown()
+        self.server.server_close()
+
+
+def _handler(
+    key: bytes, data: Path, cluster: str, say: Callable[[str], None]
+) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        timeout = 10
+        server_version = "rerail"
+        sys_version = ""
+
+        def do_POST(self) -> None:
+            length = self.headers.get("Content-Length", "")
+            if not length.isdigit() or int(length) > webhook.MOST_BYTES:
+                self._answer(413, "too large")
+                self.close_connection = True
+                return
+            body = self.rfile.read(int(length))
+            try:
+                events = self._events(dict(self.headers.items()), body)
+                for event in events:
+                    spool.leave(data / spool.FOLDER, event.model_dump_json().encode())
+            except RecoveryError as error:
+                refused = "sign" in error.message or "token" in error.message
+                say(f"webhook refused from {self.client_address[0]}: {error.message}")
+                self._answer(401 if refused else 400, error.message)
+                return
+            self._answer(202, f"{len(events)} taken")
+
+        def _events(self, headers: dict[str, str], body: bytes) -> list[JobEvent]:
+            if self.path == "/alertmanager":
+                webhook.check_token(headers, body, key)
+                return events_of_alerts(_json(body), cluster)
+            if self.path != "/events":
+                raise RecoveryError("no such address", subject=self.path)
+            webhook.check(headers, body, key, data / webhook.SEEN_FOLDER)
+            return events_of(_json(body))
+
+        def _answer(self, code: int, text: str) -> None:
+            content = json.dumps({"result": text}).encode()
+            self.send_response(code)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Say nothing: who asks decides what would be logged."""
+
+    return Handler
+
+
+def _json(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except ValueError:
+        raise RecoveryError("the body is no JSON", subject="webhook") from None
