@@ -82,6 +82,9 @@ def load_rules() -> tuple[Rule, ...]:
     site = load_settings().rules_dir
     if site is not None:
         folders.append(site.expanduser())
+    folders.append(
+        load_settings().data_dir.expanduser() / "rules"
+    )  # accepted by people, see learning/
     rules: list[Rule] = []
     for folder in folders:
         for path in sorted(folder.glob("*.yaml")):

@@ -10,10 +10,12 @@ import re
 
 MASK = "[redacted]"
 
-_TRIGGER = re.compile(
-    r"(?i)key|token|secret|passw|pwd|credential|authorization|bearer|://[^/\s]{0,200}@|eyJ|AKIA|ASIA"
-    r"|hf_|sk-|gh[pousr]_|github_pat|xox|glpat|nvapi|AIza|cookie|signature|sig="
-)
+# Words one of which every secret form holds; a search for each is far cheaper than one expression.
+_TRIGGERS = (
+    "key", "token", "secret", "passw", "passphrase", "pwd", "credential", "authorization", "bearer",
+    "eyj", "akia", "asia", "hf_", "sk-", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat", "xox",
+    "xapp-", "glpat", "nvapi", "aiza", "cookie", "signature", "sig=",
+)  # fmt: skip
 _VALUE = r"""(?:"[^"]{4,}"|'[^']{4,}'|[^\s,;&"'\])}]{6,})"""
 _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
     # Whole tokens whose form is public.
@@ -66,7 +68,8 @@ _PLAIN = re.compile(
 
 def redact(text: str) -> str:
     """Return `text` with every secret that is recognised replaced by `[redacted]`."""
-    if not _TRIGGER.search(text):
+    lower = text.lower()
+    if not any(word in lower for word in _TRIGGERS) and not ("://" in text and "@" in text):
         return text
     for pattern, replacement in _PATTERNS:
         text = pattern.sub(replacement, text)

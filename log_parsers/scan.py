@@ -19,7 +19,7 @@ from rerail.log_parsers.text import strip_escapes
 
 # More callbacks than this in one chunk mean a pattern that reports an end at every byte.
 _FLOOD = 300_000
-_DATABASES_KEPT = 6
+_DATABASES_KEPT = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,9 @@ class _Hyperscan:
         path = cache / f"signatures-{digest.hexdigest()[:24]}.hsdb" if cache else None
         if path is not None and path.is_file():
             try:
-                return hs.loadb(path.read_bytes(), hs.HS_MODE_BLOCK)
+                database = hs.loadb(path.read_bytes(), hs.HS_MODE_BLOCK)
+                _mark_used(path)
+                return database
             except Exception:  # a torn or foreign cache file is rebuilt, whatever is wrong with it
                 path.unlink(missing_ok=True)
         database = hs.Database(mode=hs.HS_MODE_BLOCK)
@@ -320,6 +322,13 @@ def _cpu_flags() -> set[str]:
     except OSError:
         pass
     return set()
+
+
+def _mark_used(path: Path) -> None:
+    try:
+        path.touch()  # what is in use is not pruned
+    except OSError:
+        return  # a cache that can only be read serves as well
 
 
 def _prune(written: Path) -> None:

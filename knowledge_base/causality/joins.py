@@ -29,6 +29,7 @@ _WORLD = re.compile(
 )
 _NPROC = re.compile(r"nproc[_-]per[_-]node[= ]+(?P<n>\d{1,3})\b")
 _NNODES = re.compile(r"\bnnodes[= ]+(?P<n>\d{1,5})\b")
+_WORDS = re.compile(rb"local_rank|exitcode|host |nranks|pid=|Xid|nproc|nnodes|orld|WORLD")
 _XID_PID = re.compile(r"Xid \((?:PCI:)?(?P<pci>[0-9A-Fa-f:.]+)\): \d+, pid='?(?P<pid>\d+)")
 
 
@@ -83,13 +84,20 @@ def build(case: Case) -> Joins:
     joins = Joins()
     reading = _Reading()
     for view in case.views:
+        kept = view.survey.kept
         for number in view.numbers:
-            text = view.text(number)
+            # Cleaning a line costs more than finding out that it holds none of the words.
+            text = view.text(number) if _WORDS.search(kept[number]) else None
             if text is not None:
                 _read_text(text, view, number, joins, reading)
         # Labels tie ranks to nodes; parsing every line is too slow for large logs, hits suffice.
         hits = sorted({h.line for h in view.survey.hits})
+        fronts: set[bytes] = set()
         for number in view.numbers if len(view.numbers) <= 4000 else hits:
+            front = b" ".join(kept[number][:160].split(None, 2)[:2]) if number in kept else b""
+            if front in fronts:
+                continue
+            fronts.add(front)
             line = view.line(number)
             if line is not None:
                 _read_label(line, joins, reading)

@@ -195,6 +195,8 @@ def _status(case: Case, verdict: Verdict, winner: Observation, kind: Kind) -> St
         for c in verdict.selection.candidates
         if c.leaf != winner.leaf and abs(select.level(c) - select.level(winner)) < 1.0
     ]
+    if winner.rule_id.startswith("learned-"):
+        return Status.SUPPORTED  # a few incidents of one site do not establish a cause
     if kind is Kind.ROOT and winner.tier not in (Tier.GENERIC, Tier.EXIT):
         contested = [r for r in rivals if (gap := case.seconds_between(winner, r)) is not None and abs(gap) < 1.0
                      and r.line.label != winner.line.label]  # fmt: skip

@@ -1,0 +1,138 @@
+"""Candidates in the store: proposed, in the shadow with their support, accepted or rejected."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, insert, select, update
+
+from rerail.domain.incident import Incident
+from rerail.errors import UsageError
+from rerail.knowledge_base.learning.candidate import LEAST_SUPPORT, Candidate, State
+from rerail.knowledge_base.store.clock import now_iso
+from rerail.knowledge_base.store.tables import RULE_CANDIDATES, RULE_SUPPORT
+
+
+@dataclass(frozen=True, slots=True)
+class Shelved:
+    """A candidate with what happened to it in the shadow: incidents for and against it."""
+
+    candidate: Candidate
+    state: State
+    support: tuple[str, ...]
+    against: tuple[str, ...]
+    recorded_at: str
+
+    @property
+    def ready(self) -> bool:
+        """Tell whether a person may accept it: enough incidents for it, none against."""
+        return len(self.support) >= LEAST_SUPPORT and not self.against
+
+
+def put(connection: Connection, candidate: Candidate) -> bool:
+    """Put a candidate into the shadow; return False when it is known already."""
+    known = connection.execute(
+        select(RULE_CANDIDATES.c.id).where(RULE_CANDIDATES.c.id == candidate.id)
+    ).first()
+    if known is not None:
+        return False
+    connection.execute(
+        insert(RULE_CANDIDATES).values(
+            id=candidate.id,
+            kind=candidate.kind,
+            state=str(State.SHADOW),
+            recorded_at=now_iso(),
+            body=candidate.model_dump(mode="json"),
+        )
+    )
+    return True
+
+
+def shelved(connection: Connection, *states: State) -> list[Shelved]:
+    """Return candidates, those with most support first."""
+    query = select(RULE_CANDIDATES)
+    if states:
+        query = query.where(RULE_CANDIDATES.c.state.in_([str(s) for s in states]))
+    found = []
+    for row in connection.execute(query.order_by(RULE_CANDIDATES.c.recorded_at)):
+        words = connection.execute(
+            select(RULE_SUPPORT.c.incident, RULE_SUPPORT.c.verdict).where(
+                RULE_SUPPORT.c.candidate == row.id
+            )
+        ).all()
+        found.append(
+            Shelved(
+                Candidate.model_validate(row.body),
+                State(row.state),
+                tuple(w.incident for w in words if w.verdict == "for"),
+                tuple(w.incident for w in words if w.verdict == "against"),
+                row.recorded_at,
+            )
+        )
+    return sorted(found, key=lambda s: (-len(s.support), s.candidate.id))
+
+
+def observe(connection: Connection, incident: Incident, true_type: str | None) -> list[str]:
+    """Let the candidates in the shadow look at a confirmed incident; return those that matched.
+
+    A match on an incident of their failure type is support, on any other it speaks against them.
+    """
+    matched = []
+    texts = [line.text for line in incident.snapshot.lines]
+    for one in shelved(connection, State.SHADOW):
+        candidate = one.candidate
+        # The incident that it was made from is no witness for it.
+        known = (candidate.incident, *one.support, *one.against)
+        if candidate.kind != "diagnosis" or incident.id in known:
+            continue
+        pattern = re.compile(candidate.pattern)
+        if not any(pattern.search(text) for text in texts):
+            continue
+        verdict = "for" if true_type == candidate.leaf else "against"
+        connection.execute(
+            insert(RULE_SUPPORT).values(
+                candidate=candidate.id,
+                incident=incident.id,
+                recorded_at=now_iso(),
+                verdict=verdict,
+            )
+        )
+        matched.append(candidate.id)
+    return matched
+
+
+def observe_all(connection: Connection, incidents: Iterable[tuple[Incident, str | None]]) -> None:
+    """Let the shadow look at all confirmed incidents, to fill in what a new candidate missed."""
+    for incident, true_type in incidents:
+        observe(connection, incident, true_type)
+
+
+def decide(
+    connection: Connection, name: str, *, accept: bool, by: str, force: bool = False
+) -> Shelved:
+    """Write down a person's decision on a candidate.
+
+    Raises:
+        UsageError: for an unknown or decided candidate, or one without enough support.
+    """
+    found = next((s for s in shelved(connection) if s.candidate.id == name), None)
+    if found is None:
+        raise UsageError(f"no candidate is called {name!r}", subject=name, hint="rerail kb review")
+    if found.state is not State.SHADOW:
+        raise UsageError(f"{name} was {found.state} already", subject=name, hint="rerail kb review")
+    if accept and not found.ready and not force:
+        raise UsageError(
+            f"{name} has {len(found.support)} incidents for it and {len(found.against)} against; "
+            f"it needs {LEAST_SUPPORT} and 0",
+            subject=name,
+            hint="wait for more incidents, or --force with your name on it",
+        )
+    state = State.ACCEPTED if accept else State.REJECTED
+    connection.execute(
+        update(RULE_CANDIDATES)
+        .where(RULE_CANDIDATES.c.id == name)
+        .values(state=str(state), decided_at=now_iso(), decided_by=by)
+    )
+    return found
