@@ -140,6 +140,18 @@ def attacks(
     raise typer.Exit(attacks_command(only=only, json_output=json_output))
 
 
+@app.command("learning")
+def learning(
+    seed: Annotated[int, typer.Option(help="Seed of the year.")] = 1,
+    incidents: Annotated[int, typer.Option(help="Incidents in the year.")] = 300,
+    json_output: Annotated[bool, typer.Option("--json")] = False,
+) -> None:
+    """Replay a synthetic year: what learned rules add, and whether precision holds."""
+    from rerail.evals.learning.command import learning_command
+
+    raise typer.Exit(learning_command(seed=seed, incidents=incidents, json_output=json_output))
+
+
 @app.command("bench")
 def bench(
     name: Annotated[

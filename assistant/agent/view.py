@@ -6,11 +6,14 @@ counts and typed slots, then the end of the guilty file. What else it needs it a
 
 from __future__ import annotations
 
+import re
+
 from rerail.assistant.agent.slots import typed
 from rerail.assistant.agent_tools.facts import JobFacts
 from rerail.assistant.agent_tools.shown import Shown
 from rerail.domain.diagnosis import Diagnosis, Outcome
 from rerail.domain.incident import SnapshotLine, TemplateCount
+from rerail.knowledge_base.learning.learned import filter_patterns
 from rerail.log_parsers.masks import is_protected
 
 MOST_LOG_BYTES = 12_000
@@ -89,9 +92,13 @@ def _was_shown(shown: Shown, line: SnapshotLine, known: set[str]) -> bool:
 
 def _templates(templates: tuple[TemplateCount, ...]) -> list[str]:
     counts: dict[str, int] = {}
+    routine = [re.compile(pattern) for pattern in filter_patterns()]
     for one in templates:
         # A line printed once is a quotation, not a template; only one that names an error is worth it.
         if one.count == 1 and not is_protected(one.text):
+            continue
+        # A filter was judged never to touch an error; the protected words are checked once more.
+        if not is_protected(one.text) and any(p.search(one.sample) for p in routine):
             continue
         text = typed(one.sample or one.text)[:200]
         counts[text] = counts.get(text, 0) + one.count

@@ -16,6 +16,7 @@ from rerail.assistant.render import render
 from rerail.assistant.stored import load_incident, opened_store, who
 from rerail.domain.incident import Confirmation, SignOff, SnapshotLine
 from rerail.errors import UsageError
+from rerail.knowledge_base.learning.shelf import observe
 from rerail.knowledge_base.store.clock import now_iso, to_iso
 from rerail.knowledge_base.store.engine import reading, writing
 from rerail.knowledge_base.store.incidents import (
@@ -243,7 +244,13 @@ def confirm_command(
     with opened_store() as engine, writing(engine) as connection:
         found = find_id(connection, name)
         confirm(connection, found, word)
+        file = load(connection, found)
+        shadow = observe(connection, file.incident, file.row.true_type)
     print(f"{found}: noted, the verdict is {verdict}")
+    for rule in shadow:
+        print(f"candidate {rule} matched it; rerail kb review {rule}")
+    if file.row.true_type is not None and file.row.true_type != file.row.failure_type:
+        print(f"no rule knew it: rerail kb propose {found}")
     return 0
 
 

@@ -78,6 +78,36 @@ def kb_runbook(
     raise typer.Exit(runbook_command(failure_type))
 
 
+@kb.command("propose")
+def kb_propose(
+    incident: Annotated[
+        str, typer.Argument(help="A confirmed incident that no rule knew.")
+    ] = "last",
+    filters: Annotated[
+        bool, typer.Option("--filters", help="Propose filters for routine lines instead.")
+    ] = False,
+    no_model: Annotated[bool, typer.Option("--no-model", help="Make the pattern by code.")] = False,
+) -> None:
+    """Propose a rule from a confirmed incident; it runs in the shadow until a person accepts it."""
+    from rerail.assistant.cli.learn import propose_command
+
+    raise typer.Exit(propose_command(incident, filters=filters, no_model=no_model))
+
+
+@kb.command("review")
+def kb_review(
+    candidate: Annotated[str | None, typer.Argument(help="A candidate; none lists all.")] = None,
+    accept: Annotated[bool, typer.Option("--accept", help="Put it into force.")] = False,
+    reject: Annotated[bool, typer.Option("--reject", help="Drop it.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Accept without enough support.")] = False,
+    by: Annotated[str | None, typer.Option(help="Your name; the login name by default.")] = None,
+) -> None:
+    """List learned candidates, show one, accept or reject it."""
+    from rerail.assistant.cli.learn import review_command
+
+    raise typer.Exit(review_command(candidate, accept=accept, reject=reject, force=force, by=by))
+
+
 @app.command("diagnose")
 def diagnose(
     paths: Annotated[

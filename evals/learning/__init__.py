@@ -1,0 +1,1 @@
+"""Does learning help, and does it stay safe: a year of synthetic incidents, replayed."""

@@ -1,0 +1,94 @@
+"""Learning as its user meets it: confirm, propose, wait, review; the rule is in force and provable."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rerail.evals.fake_model import behaviours as play
+from rerail.evals.fake_model.server import FakeModelServer, Reply
+
+LOG = (
+    "step 1 loss 2\nstep 2 loss 1\n[rank{n}]: Traceback (most recent call last):\n"
+    '[rank{n}]:   File "/j/t.py", line {n}, in x\n'
+    "[rank{n}]: RuntimeError: vastfs: lease on shard {n}7 was lost to node n-{n} (epoch {n})\n"
+)
+
+
+@pytest.fixture
+def rerail(tmp_path):
+    def run(*arguments, **environment):
+        return subprocess.run(
+            [str(Path(sys.executable).parent / "rerail"), *map(str, arguments)], capture_output=True,
+            text=True, timeout=180, check=False,
+            env={**os.environ, "RERAIL_DATA_DIR": str(tmp_path / "data"), **environment},
+        )  # fmt: skip
+
+    return run
+
+
+@pytest.fixture
+def confirmed(rerail, tmp_path):
+    def make(number):
+        log = tmp_path / f"{number}.log"
+        log.write_text(LOG.format(n=number))
+        name = json.loads(rerail("diagnose", "--json", log).stdout)["incident"]
+        done = rerail("confirm", name, "--verdict", "wrong", "--type", "shared_fs_error")
+        return name, done.stdout
+
+    return make
+
+
+def test_from_a_confirmed_incident_to_a_rule_in_force(rerail, confirmed, tmp_path):
+    first, said = confirmed(1)
+    assert f"rerail kb propose {first}" in said
+    proposed = rerail("kb", "propose", first)
+    rule = next(w for w in proposed.stdout.split() if w.startswith("learned-"))
+    assert rerail("kb", "review", rule, "--accept").returncode == 2
+    assert f"candidate {rule} matched it" in confirmed(2)[1]
+    confirmed(3)
+    assert "READY" in rerail("kb", "review").stdout
+    assert rerail("kb", "review", rule, "--accept", "--by", "bo").returncode == 0
+    text = (tmp_path / "data" / "rules" / "learned.yaml").read_text()
+    assert first in text and "accepted by bo" in text
+    new = tmp_path / "new.log"
+    new.write_text(LOG.format(n=8))
+    found = json.loads(rerail("diagnose", "--json", new).stdout)
+    assert (found["failure_type"], found["status"]) == ("shared_fs_error", "supported")
+    assert found["first_fault"]["rule"] == rule
+    assert rerail("kb", "test", rule).returncode == 0
+    assert "there is nothing to learn" in rerail("kb", "propose", found["incident"]).stderr + (
+        rerail("confirm", found["incident"]).stdout
+        + rerail("kb", "propose", found["incident"]).stderr
+    )
+
+
+def test_a_model_proposes_and_code_decides(rerail, confirmed):
+    name, _ = confirmed(1)
+
+    def agrees(_):
+        return Reply('{"pattern": "vastfs: lease on shard .{0,40}was lost"}')
+
+    for behaviour, words in (
+        (agrees, "model fake, 3 of 3 samples agree"),
+        (lambda _: Reply('{"pattern": "(a+)+lost"}'), "do not agree"),
+        (lambda _: Reply('{"pattern": "RuntimeError"}'), "no rule is proposed"),
+        (play.status(500), "model unavailable"),
+    ):
+        with FakeModelServer(behaviour) as server:
+            done = rerail("kb", "propose", name, RERAIL_MODEL_URL=server.url, RERAIL_MODEL="fake")
+        assert words in done.stdout + done.stderr
+
+
+def test_what_is_not_confirmed_or_known_is_refused_with_a_hint(rerail, tmp_path):
+    log = tmp_path / "x.log"
+    log.write_text("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n")
+    rerail("diagnose", log)
+    done = rerail("kb", "propose", "last")
+    assert done.returncode == 2 and "rerail confirm" in done.stderr
+    rerail("confirm", "last")
+    assert "the rules knew" in rerail("kb", "propose", "last").stderr
+    assert rerail("kb", "review", "learned-none").returncode == 2
