@@ -9,7 +9,10 @@ from collections.abc import Callable
 
 from rerail.assistant.watch.site import Site, load_site
 from rerail.errors import RerailError
+from rerail.recovery.clusters.kubernetes_write import may_do
 from rerail.tools.clusters.command import run_command
+from rerail.tools.clusters.kubernetes_read import KubernetesReader
+from rerail.tools.clusters.slurm_read import SlurmReader
 
 Finding = tuple[str, str, str]
 """What was looked at; `ok`, `off` or `bad`; what was found."""
@@ -96,6 +99,8 @@ def _slurm(site: Site) -> list[Finding]:
         return [("scheduler", "off", f"not set (RERAIL_SCHEDULER=slurm); {here}")]
     reader = site.reader
     found: list[Finding] = []
+    if not isinstance(reader, SlurmReader):
+        return [_try("kubernetes", _kubernetes, site)]
     up = reader.controller_up()
     found.append(
         ("slurm", "ok" if up else "bad", _version(site) + ("" if up else ": no controller answers"))
@@ -109,13 +114,21 @@ def _slurm(site: Site) -> list[Finding]:
 
 def _version(site: Site) -> str:
     try:
-        return f"Slurm {site.reader.version()}" if site.reader is not None else ""
+        return f"Slurm {site.reader.version()}" if isinstance(site.reader, SlurmReader) else ""
     except RerailError as error:
         return error.message
 
 
+def _kubernetes(site: Site) -> tuple[str, str]:
+    if not isinstance(site.reader, KubernetesReader):
+        return "off", ""
+    nodes = site.reader.nodes()
+    may = may_do(site.reader.api)
+    return "ok", f"sees {len(nodes)} nodes; this identity may " + (", ".join(may) or "only read")
+
+
 def _reader(site: Site) -> tuple[str, str]:
-    if site.reader is None:
+    if not isinstance(site.reader, SlurmReader):
         return "off", ""
     nodes = site.reader.nodes()
     accounting = "accounting answers"

@@ -1,4 +1,4 @@
-"""Collects the evidence of one failed attempt of a Slurm job, parted by who could have written it.
+"""Collects the evidence of one failed attempt of a job, parted by who could have written it.
 
 `job/` holds what the job wrote and can have forged; `system/` what the scheduler and the kernel
 wrote. Only observations from `system/`, and the scheduler's own answers, count as attested.
@@ -23,7 +23,8 @@ from rerail.errors import RerailError
 from rerail.log_parsers.text import clean
 from rerail.recovery.policy import Attested
 from rerail.recovery.site_policy import JobLayout
-from rerail.tools.clusters.slurm_read import JobFiles, SlurmReader
+from rerail.tools.clusters.reader import ClusterReader
+from rerail.tools.clusters.slurm_read import JobFiles
 from rerail.tools.clusters.slurm_records import AttemptRecord
 
 MOST_COPIED_BYTES = 256 << 20
@@ -57,13 +58,14 @@ def fill(pattern: str, event: JobEvent, files: JobFiles, node: str = "") -> str:
     return re.sub(r"\{(\w+)\}", lambda found: values.get(found[1], found[0]), pattern)
 
 
-def collect_slurm(
-    event: JobEvent, attempt: AttemptRecord, reader: SlurmReader, layout: JobLayout, folder: Path
+def collect_evidence(
+    event: JobEvent, attempt: AttemptRecord, reader: ClusterReader, layout: JobLayout, folder: Path
 ) -> Evidence:
     """Copy the evidence of an attempt into `folder`; what cannot be read becomes a problem."""
     found = Evidence(files=reader.files(event.job.job))
     (folder / "job").mkdir(parents=True, exist_ok=True)
     (folder / "system").mkdir(exist_ok=True)
+    found.problems += reader.save_logs(attempt, folder)
     for source in _job_files(event, found.files, layout):
         _take(source, folder / "job", attempt.uid, found)
     for extra in event.logs:
@@ -108,7 +110,7 @@ def _take(source: Path, into: Path, uid: int | None, found: Evidence) -> None:
 
 
 def _attest_nodes(
-    attempt: AttemptRecord, reader: SlurmReader, found: Evidence, folder: Path
+    attempt: AttemptRecord, reader: ClusterReader, found: Evidence, folder: Path
 ) -> None:
     """Write down what the scheduler says of the attempt and its nodes; lost nodes are attested."""
     # The table of `sacct -P`, which the log readers know; states of the steps stay in it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from hashlib import sha256
 
 from sqlalchemy import Connection, func, select
 
@@ -18,7 +19,8 @@ from rerail.recovery.store import control, plans
 
 def note_progress(connection: Connection, job: JobRef, step: int | None) -> list[int | None]:
     """Keep how far an attempt came; return the steps of all attempts known, oldest first."""
-    key = f"progress/{job.cluster}/{job.job}"[:64]
+    # The column holds 64 characters; names of Kubernetes jobs are longer.
+    key = "progress/" + sha256(f"{job.cluster}\0{job.job}".encode()).hexdigest()[:40]
     known: dict[str, int | None] = control.get(connection, key) or {}
     known[str(job.attempt)] = step
     control.put(connection, key, known)

@@ -15,17 +15,21 @@ from rerail.assistant.watch.worker import Worker
 from rerail.domain.incident import EntrySource, TimelineEntry
 from rerail.domain.job import JobEvent
 from rerail.domain.plan import ActionKind, ActionState, RecoveryPlan
-from rerail.errors import ConfigError, RerailError
+from rerail.errors import RerailError
 from rerail.knowledge_base.store.clock import now_iso
 from rerail.knowledge_base.store.engine import data_folder, reading, writing
 from rerail.knowledge_base.store.incidents import append
 from rerail.recovery.approvals import signing_key
+from rerail.recovery.clusters.kubernetes_write import KubernetesWriter
 from rerail.recovery.clusters.slurm_write import SlurmWriter
+from rerail.recovery.clusters.writer import ClusterWriter
 from rerail.recovery.executor import Executor
 from rerail.recovery.site_policy import SitePolicy, load_policy
 from rerail.recovery.store import queue
 from rerail.recovery.store.plans import ActionRow
 from rerail.settings import Settings, load_settings
+from rerail.tools.clusters.kubernetes_read import KubernetesReader
+from rerail.tools.clusters.reader import ClusterReader
 from rerail.tools.clusters.slurm_read import SlurmReader
 
 
@@ -36,11 +40,13 @@ class Site:
     settings: Settings
     policy: SitePolicy
     data: Path
-    reader: SlurmReader | None
+    reader: ClusterReader | None
 
-    def writer(self) -> SlurmWriter | None:
+    def writer(self) -> ClusterWriter | None:
         """Return the cluster adapter with the writer's identity, or None without a cluster."""
-        if self.reader is None:
+        if isinstance(self.reader, KubernetesReader):
+            return KubernetesWriter(self.reader, self.reader.api)
+        if not isinstance(self.reader, SlurmReader):
             return None
         return SlurmWriter(
             self.reader,
@@ -125,18 +131,15 @@ def load_site() -> Site:
 
     Raises:
         ConfigError: A setting or the policy file is not usable.
+        ClusterError: Kubernetes is chosen and its client or configuration is missing.
     """
     settings = load_settings()
     policy = load_policy(settings.policy_file)
-    reader = None
+    reader: ClusterReader | None = None
     if settings.scheduler == "slurm":
         reader = SlurmReader(prefix=policy.identities.reader)
     elif settings.scheduler == "kubernetes":
-        raise ConfigError(
-            "the Kubernetes adapter is not part of this version",
-            subject="scheduler",
-            hint="RERAIL_SCHEDULER=slurm, or leave it empty",
-        )
+        reader = KubernetesReader()
     return Site(settings, policy, data_folder(settings), reader)
 
 

@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 
 from rerail.assistant.pipeline import Outcome, diagnose_paths
 from rerail.assistant.record import make_incident
-from rerail.assistant.watch.evidence import Evidence, collect_slurm
+from rerail.assistant.watch.evidence import Evidence, collect_evidence
 from rerail.assistant.watch.groups import join, root_of
 from rerail.assistant.watch.history import history_of, note_progress
 from rerail.assistant.watch.progress import bad_data, last_step
@@ -30,7 +30,7 @@ from rerail.recovery.policy import CheckpointFact, Situation, decide, tell_of_pa
 from rerail.recovery.site_policy import SitePolicy
 from rerail.recovery.store import control, plans, queue
 from rerail.recovery.store.queue import STALLED, Claimed
-from rerail.tools.clusters.slurm_read import SlurmReader
+from rerail.tools.clusters.reader import ClusterReader
 from rerail.tools.clusters.slurm_records import AttemptRecord
 
 
@@ -44,7 +44,7 @@ class Worker:
     engine: Engine
     policy: SitePolicy
     data: Path
-    reader: SlurmReader | None = None
+    reader: ClusterReader | None = None
     clock: Callable[[], float] = time.time
 
     def work(self, item: Claimed) -> RecoveryPlan | None:
@@ -69,7 +69,7 @@ class Worker:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True, mode=0o700)
         if self.reader is not None:
-            evidence = collect_slurm(event, attempt, self.reader, self.policy.jobs, folder)
+            evidence = collect_evidence(event, attempt, self.reader, self.policy.jobs, folder)
         else:
             evidence = Evidence(paths=[Path(one) for one in event.logs])
         outcome = self._diagnose(evidence, folder, event)
@@ -131,7 +131,7 @@ class Worker:
                     *(one.start, one.end, one.uid, one.steps),
                 )
         raise ClusterError(
-            f"Slurm knows no attempt {event.job.attempt} of job {event.job.job} yet",
+            f"the scheduler knows no attempt {event.job.attempt} of job {event.job.job} yet",
             subject=event.key,
             recoverable=True,
         )
@@ -198,7 +198,7 @@ class Worker:
         folder = self.data / "evidence" / _plain(event.job.cluster) / _plain(event.key + "-dumps")
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True, mode=0o700)
-        evidence = collect_slurm(event, attempt, self.reader, self.policy.jobs, folder)
+        evidence = collect_evidence(event, attempt, self.reader, self.policy.jobs, folder)
         outcome = self._diagnose(evidence, folder, event)
         outcome = replace(outcome, diagnosis=stalled(outcome.diagnosis, event))
         incident = self._incident(outcome, evidence, event, attempt)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from rerail.errors import ClusterError, UsageError
 from rerail.tools.clusters.command import run_command
@@ -185,6 +186,10 @@ class SlurmReader:
             return JobFiles(None, None, None)
         paths = job_paths(text.splitlines())
         return JobFiles(paths.get("StdOut"), paths.get("StdErr"), paths.get("WorkDir"))
+
+    def save_logs(self, attempt: AttemptRecord, folder: Path) -> list[str]:
+        """Write nothing: a Slurm job's output lies in files (`files`)."""
+        return []
 
 
 def _merge(found: list[AttemptRecord], current: AttemptRecord) -> list[AttemptRecord]:
