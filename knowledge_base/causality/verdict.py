@@ -21,6 +21,7 @@ from rerail.log_parsers.flight_recorder.verdict import Verdict as DumpVerdict
 
 CANCELLED = "slurm-step-cancelled"
 INTERRUPTED = "keyboard-interrupt"
+_NO_NODE_TO_BLAME = frozenset({"job_time_limit", "job_preempted", "job_cancelled_or_hangup"})
 
 
 @dataclass(slots=True)
@@ -164,7 +165,9 @@ def _initiating(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
     found = verdict.collectives
     if not verdict.ranks and winner.leaf == "rank_divergence" and found is not None:
         verdict.ranks = found.suspects[:16]
-    verdict.nodes = [place.node] if place.node is not None else []
+    # A limit, a preemption or a cancellation is nobody's fault; its line only says who carried it out.
+    blame = place.node is not None and winner.leaf not in _NO_NODE_TO_BLAME
+    verdict.nodes = [place.node] if blame and place.node is not None else []
     return True
 
 
