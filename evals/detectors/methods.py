@@ -175,7 +175,10 @@ def fast_bocpd(series: FloatArray) -> list[Alarm]:
 def e_divisive(series: FloatArray) -> list[Alarm]:
     """Run Apache Otava's e-divisive with its t-test on the whole series, as in its CI use."""
     otava: Any = import_module("otava.analysis")
-    found, _ = otava.compute_change_points(series, min_magnitude=0.1)
+    try:
+        found, _ = otava.compute_change_points(series, min_magnitude=0.1)
+    except ValueError:
+        return []  # version 0.8 fails where a change point lies on the edge of one of its windows
     alarms = []
     for change in found:
         stats = change.stats
