@@ -39,7 +39,7 @@ def draft(file: IncidentFile, words: Words) -> Document:
 
 def _title(file: IncidentFile) -> str:
     leaf = leaves().get(file.row.true_type or "")
-    what = leaf.meaning if leaf else "cause not known"
+    what = leaf.meaning.split(":")[0] if leaf else "cause not known"
     diagnosis = file.diagnosis
     where = ""
     if diagnosis.suspects.nodes:
