@@ -388,7 +388,8 @@ def _drain(draft: _Draft) -> tuple[str, ...]:
 
 def _propose_tests(draft: _Draft) -> None:
     situation = draft.situation
-    nodes = _in_allocation(draft, tuple(situation.diagnosis.suspects.nodes)) or situation.nodes
+    # All nodes of the job: a suspect can only be judged against partners.
+    nodes = situation.nodes
     if not nodes:
         draft.refuse("the scheduler reports no nodes of this job: nothing to test")
         return

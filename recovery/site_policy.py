@@ -80,6 +80,8 @@ class JobLayout(_Part):
     heartbeat: str = ""
     stalled_after_s: Annotated[float, Field(gt=0)] = 900.0
     dump_signal: str = "USR1"
+    health_command: tuple[str, ...] = ("rerail",)
+    health_output: str = "/var/log/rerail/health-%j.json"
     dump_wait_s: Annotated[float, Field(ge=0)] = 5.0
     group_wait_s: Annotated[float, Field(ge=0)] = 30.0
     verify_within_s: Annotated[float, Field(gt=0)] = 1800.0

@@ -52,6 +52,8 @@ class Site:
             self.reader,
             prefix=self.policy.identities.writer,
             dump_signal=self.policy.jobs.dump_signal,
+            health_command=self.policy.jobs.health_command,
+            health_output=self.policy.jobs.health_output,
         )
 
     def worker(self, engine: Engine, clock: Callable[[], float] = time.time) -> Worker:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable
@@ -179,6 +180,26 @@ def forged_xid(bench: Bench) -> Result:
     return result
 
 
+def health_tests(bench: Bench) -> Result:
+    """After such a forgery a person approves the health tests of the job's nodes; they run for real."""
+    result = Result("health_tests")
+    job, _ = bench.site.submit("health_tests", f"--steps {STEPS} --fault xid_in_output")
+    _left_alone(bench, result, job)
+    plan = bench.plans_of(job)[-1]
+    steps = [one["step"] for one in plan["actions"] if one["kind"] == "run_health_tests"]
+    result.check(bool(steps), "no health tests were proposed")
+    done = bench.site.rerail("approve", plan["id"], "--step", str(steps[0]), "--target", job)
+    result.check(done.returncode == 0, done.stdout + done.stderr)
+    result.check(wait_for(lambda: bench.settled(job), 90), "the tests did not end")
+    bench.fill_in(result, job)
+    result.check(result.manual_steps == 1, f"{result.manual_steps} approvals")
+    reports = [json.loads(one.read_text()) for one in bench.site.folder.glob("health-*.json")]
+    result.check(
+        any(one["healthy"] and len(one["nodes"]) == 2 for one in reports), f"reports: {reports}"
+    )
+    return result
+
+
 def controller_down(bench: Bench) -> Result:
     """Controller and rerail both die during the recovery: it is done later, and once."""
     result = Result("controller_down")
@@ -251,5 +272,6 @@ SCENARIOS: dict[str, Callable[[Bench], Result]] = {
     "poisoned_batch": poisoned_batch,
     "hang": hang,
     "forged_xid": forged_xid,
+    "health_tests": health_tests,
     "controller_down": controller_down,
 }

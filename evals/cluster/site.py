@@ -46,6 +46,8 @@ def policy(lab: Lab, folder: Path, stalled_after_s: float) -> dict[str, Any]:
             "kernel_logs": [f"{folder}/kernel/{{node}}.log"],
             "stalled_after_s": stalled_after_s,
             "dump_wait_s": 2.0,
+            "health_command": list(RERAIL),
+            "health_output": f"{folder}/health-%j.json",
             "group_wait_s": 1.0,
             "verify_within_s": 90.0,
         },

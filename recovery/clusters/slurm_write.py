@@ -7,6 +7,7 @@ except through the plan's own reason, which is reduced to plain words.
 from __future__ import annotations
 
 import re
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 
@@ -15,7 +16,7 @@ from rerail.domain.plan import ActionKind, PlannedAction
 from rerail.errors import ClusterError, RecoveryError
 from rerail.recovery.clusters.writer import Check
 from rerail.tools.clusters.command import run_command
-from rerail.tools.clusters.host_list import is_node_name
+from rerail.tools.clusters.host_list import expand, is_node_name
 from rerail.tools.clusters.slurm_read import SlurmReader, checked_job
 from rerail.tools.clusters.slurm_records import ENDED_BADLY, RUNNING
 
@@ -39,6 +40,8 @@ class SlurmWriter:
         prefix: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
         dump_signal: str = "USR1",
+        health_command: Sequence[str] = ("rerail",),
+        health_output: str = "/dev/null",
     ) -> None:
         self.reader = reader
         self.prefix = tuple(prefix)
@@ -50,6 +53,8 @@ class SlurmWriter:
                 hint="a signal for which the job prints its stacks",
             )
         self.dump_signal = dump_signal
+        self.health_command = tuple(health_command)
+        self.health_output = health_output
 
     def commands(self, action: PlannedAction, job: JobRef, incident: str) -> list[list[str]]:
         """Return exactly what `carry_out` would run now.
@@ -67,7 +72,26 @@ class SlurmWriter:
             return [["scancel", f"--signal={self.dump_signal}", number]]
         if action.kind in REQUEUES:
             return self._requeue(action, job, number)
+        if action.kind is ActionKind.HEALTH_TESTS:
+            return [self._health_job(action, job)]
         raise RecoveryError(f"{action.kind} is no action on a Slurm cluster", subject=action.kind)
+
+    def _health_job(self, action: PlannedAction, job: JobRef) -> list[str]:
+        """Return the job that tests nodes: one task a node, alone on it, the report as its output."""
+        nodes = [str(node) for node in action.parameters.get("nodes", [])]
+        if not nodes or not all(map(is_node_name, nodes)):
+            raise RecoveryError("the plan names no nodes to test", subject=action.kind)
+        # srun starts the first task on the first node, where the batch script runs as well.
+        script = (
+            "export MASTER_ADDR=$(hostname) MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000)); "
+            f"srun --nodes={len(nodes)} --ntasks={len(nodes)} --ntasks-per-node=1 "
+            f"{shlex.join([*self.health_command, 'healthcheck', '--json'])}"
+        )
+        return [
+            *("sbatch", "--parsable", f"--job-name={_health_name(job)}", f"--nodes={len(nodes)}"),
+            *(f"--nodelist={','.join(nodes)}", "--ntasks-per-node=1", "--exclusive"),
+            *(f"--output={self.health_output}", "--no-requeue", "--wrap", script),
+        ]
 
     def _node_update(self, action: PlannedAction, incident: str) -> list[str]:
         if not is_node_name(action.target):
@@ -175,6 +199,15 @@ class SlurmWriter:
         if action.kind is ActionKind.UNDRAIN:
             nodes = self.reader.nodes([action.target])
             return Check.DONE if nodes and not nodes[0].drained else Check.ABSENT
+        if action.kind is ActionKind.HEALTH_TESTS:
+            shown = run_command(
+                ("squeue", "-h", "-t", "all", "-n", _health_name(job), "-o", "%T"),
+                environment=self.reader.environment,
+            ).split()
+            if not shown:
+                return Check.ABSENT
+            running = {"PENDING", "RUNNING", "CONFIGURING", "COMPLETING"}
+            return Check.PENDING if set(shown) & running else Check.DONE
         last = self.reader.attempts(job.job)[-1]
         if action.kind is ActionKind.CANCEL:
             return Check.DONE if last.state == "CANCELLED" else Check.ABSENT
@@ -194,8 +227,6 @@ class SlurmWriter:
         )
         excluded, _, reason = shown.strip().partition("|")
         wanted = {str(node) for node in action.parameters["exclude"]}
-        from rerail.tools.clusters.host_list import expand
-
         return wanted <= set(expand(excluded)) and "Held" not in reason
 
     def running_elsewhere(self, action: PlannedAction, job: JobRef) -> Check:
@@ -209,3 +240,7 @@ class SlurmWriter:
         if last.state in ("RUNNING", "COMPLETED") and not excluded & set(last.nodes):
             return Check.DONE
         return Check.PENDING
+
+
+def _health_name(job: JobRef) -> str:
+    return f"rerail-health-{job.job}-{job.attempt}"
