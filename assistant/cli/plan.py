@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from sqlalchemy import Engine
 
 from rerail.assistant.stored import opened_store, who
+from rerail.assistant.watch.on_request import plan_incident
 from rerail.assistant.watch.site import Site, load_site
 from rerail.domain.plan import ActionState, Mode, RecoveryPlan, Risk
 from rerail.errors import RecoveryError, RerailError
@@ -25,9 +26,11 @@ UNFINISHED = (ActionState.APPROVED, ActionState.EXECUTING, ActionState.UNKNOWN)
 
 
 def plan_command(name: str, *, json_output: bool) -> int:
-    """Print a plan; exit code 0."""
+    """Print a plan, making one for an incident that has none; exit code 0."""
     site = load_site()
     with opened_store() as engine:
+        if name.upper().startswith("INC-"):
+            _make_if_none(engine, site, name)
         plan, rows = _load(engine, name)
         commands = {row.action.step: _commands(site, row) for row in rows}
         if json_output:
@@ -35,6 +38,14 @@ def plan_command(name: str, *, json_output: bool) -> int:
             return 0
         _print_plan(site, engine, plan, rows, commands)
     return 0
+
+
+def _make_if_none(engine: Engine, site: Site, name: str) -> None:
+    with writing(engine) as connection:
+        try:
+            plans.find_id(connection, name)
+        except RecoveryError:
+            plan_incident(connection, site, name)
 
 
 def _load(engine: Engine, name: str) -> tuple[RecoveryPlan, list[ActionRow]]:

@@ -122,3 +122,16 @@ def test_the_snapshot_holds_series_ranks_and_versions(job):
     assert series["loss"].step[-1] == 1499 and len(series["loss"].step) == 600
     assert set(series["step_time_s"].value) == {0.25}
     assert [r.last_step for r in snapshot.ranks if r.rank == 0] == [1499]
+
+
+def test_a_plan_without_a_scheduler_s_word_drains_nothing(rerail, tmp_path):
+    name = json.loads(rerail("diagnose", "--json", "--job", "918", dmesg(tmp_path, 1)).stdout)
+    shown = rerail("plan", name["incident"], "--json")
+    plan = json.loads(shown.stdout)
+
+    assert shown.returncode == 0
+    assert {action["kind"] for action in plan["actions"]} <= {"notify", "ticket"}
+    assert any("not in the job's allocation" in why for why in plan["refusals"])
+    assert json.loads(rerail("plan", name["incident"], "--json").stdout)["id"] == plan["id"]
+    assert "asked for; no scheduler event" in rerail("timeline", name["incident"]).stdout
+    assert rerail("plan", "INC-nosuch").returncode == 2

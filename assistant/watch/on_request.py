@@ -1,0 +1,58 @@
+"""A plan for an incident that no event brought: somebody ran `rerail diagnose` and asks what to do.
+
+Nothing but the logs speaks here: no scheduler has said that the job ended, where it ran or that a
+node is gone. The policy is told just that, and so refuses what needs such a witness.
+"""
+
+from __future__ import annotations
+
+import time
+
+from sqlalchemy import Connection
+
+from rerail.assistant.watch.site import Site
+from rerail.domain.incident import EntrySource, TimelineEntry
+from rerail.domain.job import JobRef
+from rerail.domain.plan import RecoveryPlan
+from rerail.knowledge_base.store.clock import now_iso
+from rerail.knowledge_base.store.incidents import append, load
+from rerail.recovery.policy import Situation, decide
+from rerail.recovery.store import plans
+
+UNKNOWN_STATE = "UNKNOWN"
+UNKNOWN_JOB = "unknown"
+
+
+def plan_incident(connection: Connection, site: Site, name: str) -> RecoveryPlan:
+    """Decide on an incident from its record alone, and store the plan.
+
+    Raises:
+        UsageError: no incident is called like that.
+    """
+    found = load(connection, name)
+    incident = found.incident
+    plan = decide(
+        Situation(
+            incident=incident.id,
+            job=incident.job or JobRef(job=UNKNOWN_JOB),
+            state=UNKNOWN_STATE,
+            diagnosis=incident.diagnosis,
+            now=time.time(),
+        ),
+        site.policy,
+    )
+    plans.save(connection, plan)
+    steps = ", ".join(f"{one.step} {one.kind} {one.target}".strip() for one in plan.actions)
+    append(
+        connection,
+        incident.id,
+        TimelineEntry(
+            time=now_iso(),
+            source=EntrySource.RECOVERY,
+            kind="plan",
+            text=f"{plan.id}: {steps or 'nothing to do'} (asked for; no scheduler event)",
+            data={"plan": plan.id, "digest": plan.digest, "refusals": list(plan.refusals)},
+            key=f"plan:{plan.id}",
+        ),
+    )
+    return plan
