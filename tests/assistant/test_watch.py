@@ -1,0 +1,127 @@
+"""Events on their way: hook, spool, queue, incident, plan, parent; without a scheduler."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from rerail.assistant.watch.daemon import Daemon
+from rerail.assistant.watch.history import without_progress
+from rerail.assistant.watch.hook import from_slurm
+from rerail.assistant.watch.site import Site
+from rerail.domain.job import Allocation, JobEvent, JobRef, NodeShare
+from rerail.errors import RecoveryError
+from rerail.knowledge_base.store.engine import open_store, reading
+from rerail.knowledge_base.store.incidents import list_incidents, timeline
+from rerail.recovery import spool
+from rerail.recovery.site_policy import JobLayout, Notify, SitePolicy
+from rerail.recovery.store import audit, plans, queue
+from rerail.settings import Settings
+
+KILLED = "srun: error: gpu-7: task 1: Killed\n"
+STALE = "[rank0]: OSError: [Errno 116] Stale file handle: '/lustre/ckpt/step_20.pt'\n"
+RERAIL = (sys.executable, "-c", "from rerail.assistant.cli.main import main; main()")
+
+
+@pytest.fixture
+def daemon(tmp_path):
+    settings = Settings(data_dir=tmp_path / "data")
+    policy = SitePolicy(
+        jobs=JobLayout(group_wait_s=0), notify=Notify(file=str(tmp_path / "messages"))
+    )
+    engine = open_store(settings)
+    yield Daemon(Site(settings, policy, tmp_path / "data", None), engine, say=lambda text: None)
+    engine.dispose()
+
+
+def leave(daemon, folder, job, text, nodes=("gpu-7", "gpu-8"), attempt=0):
+    logs = folder / f"logs-{job}"
+    logs.mkdir(exist_ok=True)
+    (logs / "train.log").write_text(text)
+    event = JobEvent(
+        job=JobRef(cluster="c", job=job, attempt=attempt),
+        source="t",
+        state="FAILED",
+        time="2026-01-01T00:00:00Z",
+        logs=(str(logs),),
+        allocation=Allocation(nodes=tuple(NodeShare(node=one) for one in nodes)),
+    )
+    spool.leave(daemon.site.data / spool.FOLDER, event.model_dump_json().encode())
+    return event
+
+
+def test_an_event_becomes_one_incident_with_a_plan_however_often_it_comes(daemon, tmp_path):
+    event = leave(daemon, tmp_path, "1", KILLED)
+    daemon.drain(30)
+    leave(daemon, tmp_path, "1", KILLED)
+    daemon.drain(30)
+    with reading(daemon.engine) as connection:
+        [incident] = list_incidents(connection)
+        [plan] = plans.of_incident(connection, incident.id)
+        kinds = [entry.kind for entry in timeline(connection, incident.id)]
+        assert queue.counts(connection) == {"done": 1}
+        assert audit.verify(connection).broken_at is None
+    assert (incident.job, plan.job.key) == ("1", event.key)
+    assert {"job_event", "diagnosed", "plan"} <= set(kinds)
+    [message] = (tmp_path / "messages").read_text().splitlines()
+    assert json.loads(message)["incident"] == incident.id
+
+
+def test_jobs_that_fail_on_one_file_system_are_one_parent_and_one_message(daemon, tmp_path):
+    for number in range(8):
+        leave(daemon, tmp_path, str(number), STALE, nodes=(f"n{number}",))
+        daemon.drain(30)
+    with reading(daemon.engine) as connection:
+        found = list_incidents(connection)
+        [parent] = [one for one in found if one.job is None]
+        members = [e for e in timeline(connection, parent.id) if e.kind == "member"]
+    assert len(found) == 9 and len(members) == 8
+    told = [json.loads(line) for line in (tmp_path / "messages").read_text().splitlines()]
+    assert [one["incident"] for one in told].count(parent.id) == 1
+    assert len(told) == 3  # two before it was known that they belong together, one for all
+
+
+def test_what_is_no_event_is_set_aside(daemon):
+    folder = daemon.site.data / spool.FOLDER
+    spool.leave(folder, b"{")
+    spool.leave(folder, b'{"job": 1}')
+    daemon.drain(10)
+    assert spool.waiting(folder) == [] and len(list((folder / spool.REJECTED).iterdir())) == 2
+
+
+def test_slurms_environment_is_an_event_and_a_good_end_is_none(monkeypatch):
+    # As EpilogSlurmctld and jobcomp/script gave it on a real 22.05.
+    epilog = {"SLURM_JOB_ID": "7", "SLURM_JOB_EXIT_CODE2": "1:0", "SLURM_JOB_RESTART_COUNT": "2"}
+    event = from_slurm(epilog)
+    assert (event.job.job, event.job.attempt, event.state, event.exit_code) == ("7", 2, "FAILED", 1)
+    jobcomp = {"JOBID": "11", "JOBSTATE": "NODE_FAIL", "EXITCODE": "0:0"}
+    assert from_slurm(jobcomp).state == "NODE_FAIL"
+    assert from_slurm({**epilog, "SLURM_JOB_EXIT_CODE2": "0:0"}) is None
+    assert from_slurm({**jobcomp, "JOBSTATE": "COMPLETED"}) is None
+    with pytest.raises(RecoveryError):
+        from_slurm({"SLURM_JOB_ID": "7; reboot"})
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"job": {"job": "1"}}', "x" * (2 << 20)])
+def test_the_hook_never_fails_the_scheduler(tmp_path, text):
+    done = subprocess.run(
+        [*RERAIL, "hook", "-"],
+        input=text,
+        text=True,
+        capture_output=True,
+        env={**os.environ, "RERAIL_DATA_DIR": str(tmp_path)},
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0 and done.stderr.startswith("rerail hook: ")
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("steps", "restarts"),
+    [([24], 0), ([24, 24], 1), ([24, 24, None], 2), ([24, 40], 0), ([24, 24, 40, 40], 1)],
+)
+def test_restarts_without_progress_are_counted_from_the_last_progress(steps, restarts):
+    assert without_progress(steps) == restarts
