@@ -82,9 +82,13 @@ def _write_plot(plot: Path, judged: list[Judged]) -> None:
 def _print(judged: list[Judged], plot: Path | None) -> None:
     from rich.console import Console
 
+    from rerail.tools.localize.heatmap_text import render_text
+
     console = Console(highlight=False, soft_wrap=False)
     for one in judged:
         _one(console, one.localization)
+        if one.heatmap is not None and one.localization.findings:
+            console.print(render_text(one.heatmap, min(100, console.width - 2)), markup=False)
     if plot is not None:
         console.print(f"plot written to {plot}", markup=False)
 

@@ -44,7 +44,8 @@ def render_heatmap(maps: list[HeatMap]) -> str:
     )
 
 
-def _fold(values: FloatArray, most: int, axis: int) -> tuple[FloatArray, int]:
+def fold(values: FloatArray, most: int, axis: int) -> tuple[FloatArray, int]:
+    """Fold an axis to at most `most` cells by the maximum; return them and how many went into one."""
     count = values.shape[axis]
     size = -(-count // most)
     if size == 1:
@@ -64,8 +65,8 @@ def _colour(ratio: float) -> str:
 
 
 def _panel(one: HeatMap, y: int) -> tuple[str, int]:
-    cells, row_size = _fold(one.ratio, _MOST_ROWS, 0)
-    cells, column_size = _fold(cells, _MOST_COLUMNS, 1)
+    cells, row_size = fold(one.ratio, _MOST_ROWS, 0)
+    cells, column_size = fold(cells, _MOST_COLUMNS, 1)
     rows, columns = cells.shape
     tall = max(3.0, min(18.0, 420 / max(rows, 1)))
     wide = (_WIDTH - _LEFT - 90) / max(columns, 1)

@@ -10,6 +10,8 @@ import pytest
 from rerail.evals.jobsim.observe import observe
 from rerail.evals.jobsim.spec import Fault, JobSpec
 from rerail.tools.localize.findings import LocalizeOutcome
+from rerail.tools.localize.heatmap_svg import HeatMap
+from rerail.tools.localize.heatmap_text import render_text
 from rerail.tools.localize.judge import localize
 from rerail.tools.localize.observations import GroupTimes, JobTimes
 
@@ -119,3 +121,19 @@ def test_equal_chances_of_arriving_last_name_nobody() -> None:
     verdict = localize(JobTimes("even", np.arange(8), np.zeros(8, int), groups=[group], steps=6))
 
     assert verdict.outcome is LocalizeOutcome.HEALTHY
+
+
+def test_the_terminal_map_shows_the_slowest_rows_and_fits() -> None:
+    ratio = np.ones((40, 300))
+    ratio[17, 150:] = 2.0
+    ratio[3, :] = 1.4
+    rows = tuple(str(i) for i in range(40))
+    columns = tuple(str(i) for i in range(300))
+    text = render_text(HeatMap("t", ratio, rows, columns), 72).splitlines()
+
+    assert max(len(line) for line in text) <= 72
+    slow = next(line for line in text if line.startswith("17 |"))
+    assert slow.endswith("@@@@|")
+    assert slow.startswith("17 |   ")
+    assert any(line.startswith(" 3 |---") for line in text)
+    assert "30 more rows, none of them slower" in text
