@@ -85,6 +85,7 @@ class JobLayout(_Part):
     dump_wait_s: Annotated[float, Field(ge=0)] = 5.0
     group_wait_s: Annotated[float, Field(ge=0)] = 30.0
     verify_within_s: Annotated[float, Field(gt=0)] = 1800.0
+    keep_evidence_days: Annotated[float, Field(gt=0)] = 30.0
 
 
 class Identities(_Part):

@@ -18,6 +18,7 @@ from types import FrameType
 from pydantic import ValidationError
 from sqlalchemy import Connection, Engine
 
+from rerail.assistant.watch.evidence import prune_evidence
 from rerail.assistant.watch.progress import step_of_live_logs
 from rerail.assistant.watch.site import Site, explain
 from rerail.domain.job import JobEvent, JobRef
@@ -45,6 +46,7 @@ class Daemon:
     poll_s: float = 15.0
     stop: bool = False
     _polled: float = 0.0
+    _tidied: float = 0.0
     _away: bool = False
     _steps: dict[str, tuple[int | None, float]] = field(default_factory=dict)
 
@@ -68,6 +70,7 @@ class Daemon:
 
     def round(self) -> bool:
         """Do everything that is due once; return whether there may be more at once."""
+        self.tidy()
         took = self.take_spool()
         self.poll()
         done = self.work_off()
@@ -85,6 +88,14 @@ class Daemon:
             if not left.get("waiting") and not left.get("claimed"):
                 return
             time.sleep(0.2)
+
+    def tidy(self) -> None:
+        """Remove old copies of evidence, once an hour."""
+        now = self.clock()
+        if now - self._tidied >= 3600.0:
+            self._tidied = now
+            days = self.site.policy.jobs.keep_evidence_days
+            prune_evidence(self.site.data / "evidence", days, now)
 
     def take_spool(self) -> int:
         """Move what hooks left into the queue; return how many files were taken."""

@@ -10,6 +10,7 @@ import glob
 import os
 import re
 import shutil
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -90,23 +91,32 @@ def _take(source: Path, into: Path, uid: int | None, found: Evidence) -> None:
     A job can name any path as its output, so a file of another user is not read.
     """
     try:
-        facts = source.stat()
-        if uid is not None and facts.st_uid != uid:
-            found.problems.append(f"{source} does not belong to the job's user; it was not read")
-            return
-        if not source.is_file():
-            return
-        if facts.st_size > MOST_COPIED_BYTES:
-            found.paths.append(source)
-            return
-        target = into / source.name
-        number = 1
-        while target.exists():
-            number += 1
-            target = into / f"{source.stem}-{number}{source.suffix}"
-        shutil.copyfile(source, target)
+        # Opened first and judged by the open file, so that nobody can swap it in between; a pipe
+        # in its place must not make us wait.
+        handle = os.open(source, os.O_RDONLY | os.O_NONBLOCK)
     except OSError as error:
         found.problems.append(f"{source}: {error.strerror}")
+        return
+    with os.fdopen(handle, "rb") as stream:
+        facts = os.fstat(stream.fileno())
+        if uid is not None and facts.st_uid != uid:
+            found.problems.append(f"{source} does not belong to the job's user; it was not read")
+        elif not stat.S_ISREG(facts.st_mode):
+            found.problems.append(f"{source} is no file")
+        elif facts.st_size > MOST_COPIED_BYTES:
+            found.paths.append(source)
+        else:
+            with _free_name(into, source).open("wb") as out:
+                shutil.copyfileobj(stream, out)
+
+
+def _free_name(into: Path, source: Path) -> Path:
+    target = into / source.name
+    number = 1
+    while target.exists():
+        number += 1
+        target = into / f"{source.stem}-{number}{source.suffix}"
+    return target
 
 
 def _attest_nodes(
@@ -209,11 +219,14 @@ def _accused(kernel_log: Path, attempt: AttemptRecord) -> str:
     return alone.first_fault.text[:200]
 
 
-def remove_evidence(folder: Path) -> None:
-    """Remove a folder of evidence; the incident's own snapshot stays."""
-    shutil.rmtree(folder, ignore_errors=True)
-    for parent in (folder.parent, folder.parent.parent):
+def prune_evidence(root: Path, days: float, now: float) -> int:
+    """Remove copies older than that many days; the incidents keep their own snapshots."""
+    removed = 0
+    for folder in root.glob("*/*"):
         try:
-            os.rmdir(parent)
+            if now - folder.stat().st_mtime > 86_400.0 * days:
+                shutil.rmtree(folder)
+                removed += 1
         except OSError:
-            return
+            continue
+    return removed

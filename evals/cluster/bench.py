@@ -194,9 +194,9 @@ class Bench:
 
 
 @contextmanager
-def bench(nodes: int = 4, **policy: Any) -> Iterator[Bench]:
+def bench(nodes: int = 4, prefix: str = "n", **policy: Any) -> Iterator[Bench]:
     """Start a cluster and `rerail watch` on it; stop both."""
-    with Lab(nodes) as lab:
+    with Lab(nodes, prefix=prefix) as lab:
         site = LabSite(lab, lab.root / "site", **policy)
         made = Bench(lab, site)
         try:

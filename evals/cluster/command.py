@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -31,6 +32,8 @@ def run_command(names: list[str], audit: Path | None, json_output: bool) -> int:
         )
     if reason := cannot_run():
         raise UsageError(reason, subject="cluster", hint="evals/cluster/install.sh")
+    # A polite end has to stop the daemons too.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(143))
     results = []
     with bench() as made:
         for name in names or list(SCENARIOS):
@@ -86,7 +89,7 @@ def _show(results: list[Result], verified: str) -> None:
 
 def up_command(nodes: int, folder: Path) -> int:
     """Start a cluster that stays up; print what to export."""
-    lab = Lab(nodes, root=folder.resolve())
+    lab = Lab(nodes, root=folder.resolve(), outlives_us=True)
     lab.start()
     print(f"export SLURM_CONF={folder.resolve()}/etc/slurm.conf")
     return 0

@@ -8,6 +8,7 @@ is built for several daemons per host, so a node is one process; killing it is a
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import shutil
@@ -36,6 +37,12 @@ def cannot_run() -> str:
     return "" if os.geteuid() == 0 else "the cluster's daemons need root"
 
 
+def _die_with_parent() -> None:
+    """Let the kernel end this daemon when the process that started it dies, however it dies."""
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+
+
 def _free_ports(count: int) -> list[int]:
     held = [socket.socket() for _ in range(count)]
     try:
@@ -62,6 +69,7 @@ class Lab:
         prefix: str = "n",
         epilog: str = "",
         accounting: bool | None = None,
+        outlives_us: bool = False,
     ) -> None:
         self.root = root or Path(tempfile.mkdtemp(prefix="rerail-cluster-"))
         self.root.mkdir(parents=True, exist_ok=True)
@@ -80,6 +88,8 @@ class Lab:
             epilog=epilog,
         )
         self.processes: dict[str, int] = {}
+        self._children: list[subprocess.Popen[bytes]] = []
+        self._outlives_us = outlives_us
 
     @property
     def environment(self) -> dict[str, str]:
@@ -148,7 +158,13 @@ class Lab:
             f"the cluster did not reach: {what}", subject="cluster", hint=f"see {self.root}/log"
         )
 
-    def _spawn(self, name: str, *command: str, extra: Mapping[str, str] | None = None) -> None:
+    def _spawn(
+        self,
+        name: str,
+        *command: str,
+        extra: Mapping[str, str] | None = None,
+        user: str | None = None,
+    ) -> None:
         with (self.root / "log" / f"{name}.console").open("ab") as out:
             child = subprocess.Popen(
                 command,
@@ -158,8 +174,10 @@ class Lab:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
                 cwd="/",
+                user=user,
+                preexec_fn=None if self._outlives_us else _die_with_parent,
             )
-        self._children = [*getattr(self, "_children", []), child]
+        self._children.append(child)
         self.processes[name] = child.pid
         (self.root / "lab.json").write_text(json.dumps(self.processes))
 
@@ -173,9 +191,10 @@ class Lab:
             shutil.chown(path, "munge", "munge")
         self._spawn(
             "munged",
-            *("runuser", "-u", "munge", "--", "/usr/sbin/munged", "--foreground", "--force"),
+            *("/usr/sbin/munged", "--foreground", "--force"),
             *(f"--key-file={key}", f"--socket={folder}/socket", f"--pid-file={folder}/pid"),
             *(f"--seed-file={folder}/seed", f"--log-file={folder}/log"),
+            user="munge",
         )
         self._wait("munge", (folder / "socket").exists, 10)
 
@@ -255,7 +274,7 @@ class Lab:
             return
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
-        for child in getattr(self, "_children", []):
+        for child in self._children:
             if child.pid == pid:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     child.wait(timeout=8)

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from rerail.assistant.watch.daemon import Daemon
+from rerail.assistant.watch.evidence import prune_evidence
 from rerail.assistant.watch.history import without_progress
 from rerail.assistant.watch.hook import from_slurm
 from rerail.assistant.watch.site import Site
@@ -125,3 +126,12 @@ def test_the_hook_never_fails_the_scheduler(tmp_path, text):
 )
 def test_restarts_without_progress_are_counted_from_the_last_progress(steps, restarts):
     assert without_progress(steps) == restarts
+
+
+def test_old_evidence_goes_and_new_stays(tmp_path):
+    for name, days in (("old", 31), ("new", 1)):
+        folder = tmp_path / "cluster" / name / "job"
+        folder.mkdir(parents=True)
+        os.utime(folder.parent, (1e9 - 86_400 * days,) * 2)
+    assert prune_evidence(tmp_path, 30, now=1e9) == 1
+    assert [one.name for one in (tmp_path / "cluster").iterdir()] == ["new"]

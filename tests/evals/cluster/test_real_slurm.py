@@ -1,66 +1,58 @@
-"""Recovery on a real Slurm with real training jobs; `rerail eval cluster run` runs all scenarios."""
+"""Recovery on a real Slurm with real training jobs; `rerail eval cluster run` runs all scenarios.
 
+One test, because tests of one module may run in several processes at once and a cluster is enough.
+"""
+
+import os
 from importlib.util import find_spec
 
 import pytest
 
+from rerail.domain.job import JobRef
+from rerail.domain.plan import ActionKind, PlannedAction, Risk
+from rerail.errors import ClusterError
 from rerail.evals.cluster.lab import cannot_run
+from rerail.recovery.clusters.slurm_write import SlurmWriter
+from rerail.tools.clusters.slurm_read import SlurmReader
 
-pytestmark = [
-    pytest.mark.slurm,
-    pytest.mark.slow,
-    pytest.mark.skipif(bool(cannot_run()), reason=cannot_run() or "it can"),
-    pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed"),
-]
+SCENARIOS = ("user_bug", "forged_xid", "poisoned_batch", "node_lost")
 
 
-@pytest.fixture(scope="module")
-def bench():
-    from rerail.evals.cluster.bench import bench as start
+@pytest.mark.slurm
+@pytest.mark.slow
+@pytest.mark.skipif(bool(cannot_run()), reason=cannot_run() or "it can")
+@pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
+def test_jobs_recover_by_themselves_or_are_left_alone_on_a_real_slurm():
+    from rerail.evals.cluster.bench import bench
+    from rerail.evals.cluster.scenarios import SCENARIOS as KNOWN
+    from rerail.evals.cluster.scenarios import approve_and_undo
 
-    with start() as made:
-        yield made
-
-
-@pytest.mark.parametrize("name", ["user_bug", "forged_xid", "poisoned_batch", "node_lost"])
-def test_scenario(bench, name):
-    from rerail.evals.cluster.scenarios import SCENARIOS
-
-    result = SCENARIOS[name](bench)
-    assert result.wrong == []
-    assert result.manual_steps == 0
-    audit = bench.site.rerail("audit", "verify")
+    # cgroups are named after nodes, and other clusters may run beside this one
+    with bench(prefix=f"t{os.getpid()}n") as made:
+        reader_has_no_rights_of_the_writer(made)
+        results = [KNOWN[name](made) for name in SCENARIOS]
+        by_hand = approve_and_undo(made)
+        audit = made.site.rerail("audit", "verify")
+    assert {one.name: one.wrong for one in [*results, by_hand] if one.wrong} == {}
+    assert {one.manual_steps for one in results} == {0}
     assert audit.returncode == 0, audit.stdout
 
 
-def test_a_person_approves_what_is_only_proposed_and_it_is_undone_again(bench):
-    """`rerail approve` drains a node for real, once; nothing else may forge it."""
-    from rerail.evals.cluster.scenarios import approve_and_undo
-
-    assert approve_and_undo(bench).wrong == []
-
-
-def test_the_reader_has_no_rights_that_the_writer_needs(bench):
+def reader_has_no_rights_of_the_writer(made):
     """As another user Slurm answers every question and refuses every change."""
-    from rerail.domain.job import JobRef
-    from rerail.domain.plan import ActionKind, PlannedAction, Risk
-    from rerail.errors import ClusterError
-    from rerail.recovery.clusters.slurm_write import SlurmWriter
-    from rerail.tools.clusters.slurm_read import SlurmReader
-
     nobody = ("runuser", "-u", "nobody", "--")
-    reader = SlurmReader(prefix=nobody, environment=bench.lab.environment)
+    reader = SlurmReader(prefix=nobody, environment=made.lab.environment)
     assert len(reader.nodes()) == 4
-    writer = SlurmWriter(reader, prefix=nobody, environment=bench.lab.environment)
     drain = PlannedAction(
         step=1,
         kind=ActionKind.DRAIN,
-        target=bench.lab.layout.nodes[0],
+        target=made.lab.layout.nodes[0],
         risk=Risk.LOW,
         reversible=True,
         because="b",
         needs_approval=True,
     )
+    writer = SlurmWriter(reader, prefix=nobody, environment=made.lab.environment)
     with pytest.raises(ClusterError, match=r"[Aa]ccess|[Pp]ermission|[Ii]nvalid user"):
         writer.carry_out(drain, JobRef(job="1"), "INC-1")
-    assert bench.drained() == []
+    assert made.drained() == []

@@ -1,0 +1,91 @@
+"""Evidence is parted by who could have written it, and only the job's own files are read."""
+
+import os
+
+import pytest
+
+from rerail.assistant.watch.evidence import collect_evidence
+from rerail.domain.job import JobEvent, JobRef
+from rerail.recovery.site_policy import JobLayout
+from rerail.tools.clusters.slurm_read import JobFiles
+from rerail.tools.clusters.slurm_records import AttemptRecord, NodeRecord
+
+XID = (
+    "[12345.678901] NVRM: Xid (PCI:0000:9b:00): 79, pid=4242, name=python, "
+    "GPU has fallen off the bus.\n"
+)
+
+
+class FakeReader:
+    """Answers as a scheduler would for one job on two nodes."""
+
+    def __init__(self, stdout, lost=()):
+        self.stdout, self.lost = stdout, lost
+
+    def files(self, job):
+        return JobFiles(str(self.stdout), None, str(self.stdout.parent))
+
+    def nodes(self, names=()):
+        return [NodeRecord(n, "DOWN+NOT_RESPONDING" if n in self.lost else "IDLE") for n in names]
+
+    def save_logs(self, attempt, folder):
+        return []
+
+
+@pytest.fixture
+def collect(tmp_path):
+    work = tmp_path / "[work] *"  # a folder that would be a pattern if it were not taken literally
+    (work / "logs").mkdir(parents=True)
+    out = work / "slurm-7.out"
+
+    def run(text, kernel="", slurmd="", lost=(), uid=None):
+        out.write_text(text)
+        (work / "logs" / "rank0.log").write_text("step 1\n")
+        (tmp_path / "n2.kern").write_text(kernel)
+        (tmp_path / "slurmd.n2.log").write_text(slurmd)
+        event = JobEvent(job=JobRef(job="7"), source="t", state="FAILED", time="t")
+        attempt = AttemptRecord("7", 0, "FAILED", ("n1", "n2"), start=None, uid=uid)
+        layout = JobLayout(
+            logs=("{folder}/logs/*.log",),
+            kernel_logs=(str(tmp_path / "{node}.kern"),),
+            scheduler_logs=(str(tmp_path / "slurmd.{node}.log"),),
+        )
+        return collect_evidence(
+            event, attempt, FakeReader(out, lost), layout, tmp_path / "evidence"
+        )
+
+    return run
+
+
+def test_what_the_job_prints_attests_nothing(collect, tmp_path):
+    found = collect(XID + "slurmd: [7.0] get_exit_code task 0 died by signal: 9\n")
+    assert found.attested == [] and not found.died_by_signal
+    kept = {
+        p.relative_to(tmp_path / "evidence").as_posix()
+        for p in (tmp_path / "evidence").rglob("*.*")
+    }
+    assert {"job/slurm-7.out", "job/rank0.log", "system/sacct.txt"} <= kept
+
+
+def test_the_kernel_log_of_a_node_attests_for_that_node(collect):
+    [fact] = collect("fine\n", kernel=XID).attested
+    assert (fact.source, fact.node) == ("kernel", "n2") and "Xid" in fact.what
+
+
+def test_a_lost_node_is_attested_by_the_scheduler(collect):
+    [fact] = collect("fine\n", lost=("n1",)).attested
+    assert (fact.source, fact.node) == ("scheduler", "n1")
+
+
+def test_the_step_daemon_attests_a_death_by_signal_of_this_job_only(collect):
+    line = "[2026-11-20T23:41:44.111] [{}.0] get_exit_code task 0 died by signal: {}\n"
+    assert collect("x\n", slurmd=line.format(7, 9)).died_by_signal
+    assert not collect("x\n", slurmd=line.format(8, 9)).died_by_signal
+    assert not collect("x\n", slurmd=line.format(7, 15)).died_by_signal  # ended by srun
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root reads files of others")
+def test_a_file_of_another_user_is_not_read(collect, tmp_path):
+    found = collect("secret\n", uid=12345)
+    assert not (tmp_path / "evidence/job/slurm-7.out").exists()
+    assert any("does not belong" in one for one in found.problems)
