@@ -65,7 +65,7 @@ def make_scanner(
     patterns = [s.pattern for s in signatures]
     if wanted in ("", "hyperscan"):
         try:
-            return _Hyperscan(patterns, cache)
+            return _Hyperscan(signatures, cache)
         except ImportError:
             if wanted:
                 raise RuleError(
@@ -164,24 +164,30 @@ def _balanced(pattern: str) -> bool:
     return True
 
 
+def _once(signature: Signature) -> bool:
+    """Tell whether one candidate per chunk is enough: the engine's pattern is the pattern itself."""
+    return signature.presence and _relaxed(signature.pattern) == signature.pattern
+
+
 class _Hyperscan:
-    def __init__(self, patterns: Sequence[str], cache: Path | None) -> None:
+    def __init__(self, signatures: Sequence[Signature], cache: Path | None) -> None:
         import hyperscan
 
         self._hs = hyperscan
-        database = self._load(patterns, cache)
+        patterns = [s.pattern for s in signatures]
+        database = self._load(patterns, [_once(s) for s in signatures], cache)
         self._database = database
         self._scratch = hyperscan.Scratch(database)
         database.scratch = self._scratch
         self._fallback = _PlainRe(patterns)
 
-    def _load(self, patterns: Sequence[str], cache: Path | None) -> Any:
+    def _load(self, patterns: Sequence[str], once: Sequence[bool], cache: Path | None) -> Any:
         hs = self._hs
         version = getattr(hs, "__version__", "?")
         digest = hashlib.sha256()
         digest.update(repr((version, os.uname().machine, sorted(_cpu_flags()))).encode())
-        for pattern in patterns:
-            digest.update(_relaxed(pattern).encode() + b"\0")
+        for pattern, single in zip(patterns, once, strict=True):
+            digest.update(_relaxed(pattern).encode() + (b"\1" if single else b"\0"))
         path = cache / f"signatures-{digest.hexdigest()[:24]}.hsdb" if cache else None
         if path is not None and path.is_file():
             try:
@@ -192,10 +198,10 @@ class _Hyperscan:
                 path.unlink(missing_ok=True)
         database = hs.Database(mode=hs.HS_MODE_BLOCK)
         expressions, flags = [], []
-        for pattern in patterns:
-            flag = 0
+        for pattern, single in zip(patterns, once, strict=True):
+            flag = hs.HS_FLAG_SINGLEMATCH if single else 0
             if pattern.startswith("(?i)"):
-                pattern, flag = pattern[4:], hs.HS_FLAG_CASELESS
+                pattern, flag = pattern[4:], flag | hs.HS_FLAG_CASELESS
             expressions.append(_relaxed(pattern).encode())
             flags.append(flag)
         try:
