@@ -278,6 +278,8 @@ class Executor:
             effect = writer.effect(row.action, row.plan.job)
             if effect is Check.DONE and row.action.kind in RESTARTS:
                 effect = writer.running_elsewhere(row.action, row.plan.job)
+                if effect is Check.ABSENT:
+                    return self._move(row, ActionState.FAILED, now, "the new attempt ended badly")
                 if effect is Check.DONE and not self._progresses(row.plan, now):
                     effect = Check.PENDING
         except ClusterError as error:

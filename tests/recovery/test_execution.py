@@ -28,7 +28,7 @@ class FakeCluster:
     done: list = field(default_factory=list)
     script: list = field(default_factory=list)
     refuses: str = ""
-    runs: bool = True
+    after: Check = Check.DONE
 
     def commands(self, action, job, incident):
         return [["fake", str(action.kind), action.target]]
@@ -50,7 +50,7 @@ class FakeCluster:
         return Check.DONE if (str(action.kind), action.target) in self.done else Check.ABSENT
 
     def running_elsewhere(self, action, job):
-        return Check.DONE if self.runs else Check.PENDING
+        return self.after
 
 
 @pytest.fixture
@@ -264,6 +264,17 @@ def test_a_job_is_only_verified_once_it_makes_progress(engine, clock, cluster, m
     clock.now += 1  # the fake job's step is the clock
     one.advance()
     assert state(engine, plan) is ActionState.VERIFIED
+
+
+def test_a_restart_whose_attempt_fails_again_has_failed(
+    engine, clock, cluster, make_plan, executor
+):
+    plan = make_plan(
+        step(1, kind=ActionKind.REQUEUE, target="7", approval=False), mode=Mode.AUTO_LOW
+    )
+    cluster.after = Check.ABSENT
+    executor().advance()
+    assert state(engine, plan) is ActionState.FAILED
 
 
 def test_dry_run_is_the_default_and_touches_nothing(engine, clock, cluster, make_plan, executor):
