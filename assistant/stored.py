@@ -10,7 +10,7 @@ from sqlalchemy import Engine
 
 from rerail.knowledge_base.store.engine import open_store, reading
 from rerail.knowledge_base.store.inbox import ingest
-from rerail.knowledge_base.store.incidents import IncidentFile, load
+from rerail.knowledge_base.store.incidents import IncidentFile
 
 
 @contextmanager
@@ -35,8 +35,10 @@ def load_incident(name: str) -> IncidentFile:
         UsageError: when no incident has this id.
         StoreError: when the store cannot be read.
     """
+    from rerail.assistant.response import load_whole
+
     with opened_store() as engine, reading(engine) as connection:
-        return load(connection, name)
+        return load_whole(connection, name)
 
 
 def who(given: str | None) -> str:

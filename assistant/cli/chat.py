@@ -11,10 +11,10 @@ from rich.text import Text
 from rerail.assistant.chat.lines import Line
 from rerail.assistant.chat.session import ChatSession
 from rerail.assistant.explained import facts_for
+from rerail.assistant.response import load_whole
 from rerail.assistant.stored import opened_store, who
 from rerail.errors import ConfigError
 from rerail.knowledge_base.store.engine import reading
-from rerail.knowledge_base.store.incidents import load
 from rerail.settings import load_settings
 
 
@@ -26,7 +26,7 @@ def chat_command(incident: str, *, ask: str | None, no_model: bool) -> int:
     out = Console(width=None if sys.stdout.isatty() else 120, soft_wrap=True, highlight=False)
     with opened_store() as engine:
         with reading(engine) as connection:
-            file = load(connection, incident)
+            file = load_whole(connection, incident)
         session = ChatSession(file, facts_for(file.incident), settings, engine, user=who(None))
         if ask is not None:
             _print(session.reply(ask), out)

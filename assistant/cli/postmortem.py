@@ -15,11 +15,12 @@ from rerail.assistant.postmortem.draft import draft
 from rerail.assistant.postmortem.merge import merge, render
 from rerail.assistant.postmortem.review import review
 from rerail.assistant.postmortem.rule_words import rule_words
+from rerail.assistant.response import load_whole
 from rerail.assistant.stored import opened_store
 from rerail.errors import UsageError
 from rerail.knowledge_base.store.clock import now_iso
 from rerail.knowledge_base.store.engine import reading, writing
-from rerail.knowledge_base.store.incidents import IncidentFile, list_incidents, load
+from rerail.knowledge_base.store.incidents import IncidentFile, list_incidents
 from rerail.knowledge_base.store.tables import DRAFTS
 from rerail.settings import load_settings
 
@@ -41,11 +42,11 @@ def postmortem_command(
     with opened_store() as engine:
         with reading(engine) as connection:
             if since is None:
-                files = [load(connection, name) for name in incidents]
+                files = [load_whole(connection, name) for name in incidents]
             else:
                 start = _start(since)
                 rows = list_incidents(connection, since=start, job=job, limit=1000)
-                files = [load(connection, row.id) for row in reversed(rows)]
+                files = [load_whole(connection, row.id) for row in reversed(rows)]
         document = _document(files, since=since, job=job, no_model=no_model)
         subject = files[0].row.id if len(files) == 1 and since is None else document.title
         text = _write(document, output)

@@ -220,9 +220,22 @@ def _appendix(file: IncidentFile, words: Words) -> str:
         ("versions in the logs", escaped(versions) or "not named"),
         ("model", escaped(f"{said['name']}, prompt {said['prompt_id']}") if said else "none"),
         ("words", escaped(words.by)),
+        ("plans", _plans(file) or "none"),
         ("files", str(len(incident.snapshot.sources))),
     ]
     return _table(("what", "value"), rows)
+
+
+def _plans(file: IncidentFile) -> str:
+    """Return each plan with the start of its hash, and the range of its audit entries."""
+    plans: dict[str, str] = {}
+    numbers: list[int] = []
+    for entry in file.timeline:
+        if entry.source is EntrySource.RECOVERY and "plan" in entry.data:
+            plans[str(entry.data["plan"])] = str(entry.data.get("digest", ""))[:12]
+            numbers.append(int(entry.data["audit"]))
+    named = ", ".join(f"{name} {digest}" for name, digest in plans.items())
+    return f"{named}; audit entries {min(numbers)} to {max(numbers)}" if numbers else named
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
