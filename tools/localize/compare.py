@@ -73,7 +73,9 @@ def compare(
             spread[part] = reference[part] * (
                 math.inf if relative_spread is None else relative_spread
             )
-    spread = np.maximum(spread, _LEAST_SPREAD * np.maximum(reference, 1e-12))
+    # Medians over few noisy steps differ by chance, however alike the ranks seem to be.
+    floor = max(_LEAST_SPREAD, own_spread or 0.0)
+    spread = np.maximum(spread, floor * np.maximum(reference, 1e-12))
     z = (values - reference) / np.maximum(spread, 1e-12)
     slow = (z >= limit) & (values >= reference * (1 + effect)) & ~np.isin(role, split)
     return Comparison(reference, z, slow, tuple(split))

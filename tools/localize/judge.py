@@ -16,6 +16,7 @@ from rerail.tools.localize.findings import Finding, Localization, LocalizeOutcom
 from rerail.tools.localize.observations import GroupTimes, JobTimes
 
 COMPUTE_EFFECT = 0.02
+PROCESS_EFFECT = 0.1
 LINK_EFFECT = 0.1
 NODE_SHARE = 0.75
 _LEAST_WAITS = 0.5
@@ -44,7 +45,9 @@ def localize(job: JobTimes, *, slower_than_before: bool = False) -> Localization
             missing.append("two ranks of unknown roles: either may be the slow one")
             split = True
         else:
-            seen = compare(typical, job.role, COMPUTE_EFFECT, _spread_of_steps(job.self_s))
+            # A process's own time holds whatever else ran on its host; small differences mean little.
+            effect = COMPUTE_EFFECT if job.device_times else PROCESS_EFFECT
+            seen = compare(typical, job.role, effect, _spread_of_steps(job.self_s))
             hot = np.flatnonzero(seen.slow)
             findings += _ranks(job, typical, seen, hot)
             split |= _report_split(seen, "compute time", missing, job.role_known)
