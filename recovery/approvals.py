@@ -132,7 +132,7 @@ def approve(
     names = approvers(connection, key, plan, row.action, now)
     if len(names) < persons_needed(row.action, policy):
         return "waiting"
-    moved = plans.move(connection, row, ActionState.APPROVED, actor=by, now=now)
+    moved = plans.move(connection, row, ActionState.APPROVED, actor=by, now=now, not_before=0.0)
     return "approved" if moved else "already"
 
 

@@ -79,6 +79,7 @@ class Executor:
         with reading(self.engine) as connection:
             names = plans.plans_with(
                 connection,
+                self.clock(),
                 *(ActionState.PROPOSED, ActionState.APPROVED, ActionState.EXECUTING),
                 *(ActionState.UNKNOWN, ActionState.VERIFYING),
             )

@@ -56,7 +56,8 @@ def save(connection: Connection, plan: RecoveryPlan) -> bool:
                 target=action.target,
                 state=str(ActionState.PROPOSED),
                 changed_at=plan.made_at,
-                not_before=0.0,
+                # Nobody has to look at a step that waits for a person until it expires.
+                not_before=plan.expires_at if action.needs_approval else 0.0,
                 tries=0,
                 note="",
             )
@@ -155,12 +156,13 @@ def _row(plan: RecoveryPlan, row: Row[Any]) -> ActionRow:
     )
 
 
-def plans_with(connection: Connection, *wanted: ActionState) -> list[str]:
-    """Return the ids of plans that have an action in one of these states, oldest first."""
+def plans_with(connection: Connection, now: float, *wanted: ActionState) -> list[str]:
+    """Return the ids of plans that have a due action in one of these states, oldest first."""
     rows = connection.execute(
         select(PLANS.c.id)
         .join(ACTIONS, ACTIONS.c.plan == PLANS.c.id)
         .where(ACTIONS.c.state.in_([str(state) for state in wanted]))
+        .where(ACTIONS.c.not_before <= now)
         .group_by(PLANS.c.id, PLANS.c.made_at)
         .order_by(PLANS.c.made_at)
     )

@@ -193,6 +193,17 @@ def test_an_approval_expires_before_execution(engine, clock, cluster, make_plan,
     assert cluster.done == []
 
 
+def test_a_step_that_nobody_approves_expires_and_costs_nothing_until_then(
+    engine, clock, make_plan, executor
+):
+    plan = make_plan()
+    with reading(engine) as connection:
+        assert plans.plans_with(connection, clock(), ActionState.PROPOSED) == []
+    clock.now += 1801
+    executor().advance()
+    assert state(engine, plan) is ActionState.EXPIRED
+
+
 def test_a_risky_step_needs_two_persons(engine, clock, cluster, make_plan, executor):
     plan = make_plan(step(1, risk=Risk.HIGH))
     assert approve(engine, plan, clock()) == "waiting"
