@@ -169,7 +169,7 @@ def test_a_forged_approval_in_the_database_executes_nothing(
             )
         )
         row = plans.states(connection, plan)[0]
-        plans.move(connection, row, ActionState.APPROVED, actor="chat", now=clock())
+        plans.move(connection, row, ActionState.APPROVED, actor="chat", now=clock(), not_before=0.0)
     executor().advance()
     assert cluster.done == [] and state(engine, plan) is ActionState.FAILED
 
