@@ -10,6 +10,7 @@ from rich.table import Table
 
 def show_command() -> int:
     """Print the settings in force."""
+    from rerail.log_parsers.redaction import redact
     from rerail.settings import CONFIG_FILES, Settings, load_settings
 
     settings = load_settings()
@@ -23,6 +24,6 @@ def show_command() -> int:
             origin = file or "default"
         else:
             origin = "default"
-        table.add_row(name, str(value), origin)
+        table.add_row(name, redact(str(value)), origin)
     Console().print(table)
     return 0

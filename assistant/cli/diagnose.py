@@ -83,6 +83,9 @@ def _explain(recorded: Recorded, *, json_output: bool) -> Diagnosis:
 
     diagnosis = recorded.outcome.diagnosis
     settings = load_settings()
+    if bool(settings.model_url) != bool(settings.model):
+        lacks = "RERAIL_MODEL" if settings.model_url else "RERAIL_MODEL_URL"
+        print(f"rerail: no model is asked: {lacks} is not set", file=sys.stderr)
     if not (settings.model_url and settings.model):
         return diagnosis
     from rerail.assistant.explained import explain_recorded, wanted

@@ -78,14 +78,15 @@ def _repeats(files: Sequence[IncidentFile]) -> str:
     for file in files:
         for node in file.diagnosis.suspects.nodes:
             nodes[node].append(file)
-        prints[file.row.fingerprint].append(file)
+        if file.row.true_type is not None:  # two unknowns need not be the same unknown
+            prints[file.row.fingerprint].append(file)
     rows = [
         f"- node {escaped(node)}: {len(found)} incidents ({', '.join(f.row.id for f in found[:6])})"
         for node, found in sorted(nodes.items(), key=lambda item: -len(item[1]))
         if len(found) > 1
     ]
     rows += [
-        f"- {found[0].row.true_type or 'no verdict'}, seen the same way: {len(found)} incidents "
+        f"- {found[0].row.true_type}, seen the same way: {len(found)} incidents "
         f"({', '.join(f.row.id for f in found[:6])})"
         for found in sorted(prints.values(), key=len, reverse=True)
         if len(found) > 1

@@ -58,7 +58,7 @@ def question_of(incident: Incident) -> Question:
         core=core_of(incident),
         time=incident.occurred_at or incident.recorded_at,
         cluster=incident.cluster,
-        fingerprint=prints.root,
+        fingerprint=prints.root if incident.diagnosis.failure_type else "",
         entity=prints.entity,
         but=incident.id,
     )

@@ -213,7 +213,12 @@ def list_incidents(
 
 
 def alike(connection: Connection, one: IncidentRow, *, limit: int = 10) -> list[IncidentRow]:
-    """Return other incidents of the same root cause: the same entity first, then the latest."""
+    """Return other incidents of the same root cause: the same entity first, then the latest.
+
+    Without a cause nothing is alike: two unknowns need not be the same unknown.
+    """
+    if one.true_type is None:
+        return []
     same = or_(
         INCIDENTS.c.fingerprint == one.fingerprint,
         func.coalesce(INCIDENTS.c.confirmed_type, INCIDENTS.c.failure_type) == one.true_type,

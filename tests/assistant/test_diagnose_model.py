@@ -84,3 +84,13 @@ def test_ctrl_c_stops_the_model_and_keeps_the_verdict(log, tmp_path):
         out, err = child.communicate(timeout=60)
     assert child.returncode == 0 and "cuda_oom" in out
     assert "the explanation was stopped" in err and "Traceback" not in err
+
+
+def test_half_a_setting_is_told_and_no_secret_is_shown(log, tmp_path):
+    done = run(tmp_path, "", "diagnose", log)
+    assert done.returncode == 0 and "RERAIL_MODEL_URL is not set" in done.stderr
+    shown = subprocess.run(
+        [RERAIL, "config", "show"], capture_output=True, text=True, check=False,
+        env={**os.environ, "RERAIL_STORE_URL": "postgresql://u:hunter2secret@h/d", "RERAIL_MODEL_KEY": "sesame-sesame", "COLUMNS": "200"},
+    ).stdout  # fmt: skip
+    assert "store_url" in shown and "hunter2" not in shown and "sesame" not in shown

@@ -159,3 +159,14 @@ def test_bad_places_are_explained(tmp_path):
         open_store(Settings(store_url="mysql://x"))
     with pytest.raises(StoreError):
         open_store(Settings(store_url=f"postgresql://x@/y?host={tmp_path}"))
+
+
+def test_two_unknowns_are_not_alike(engine, incident):
+    def unknown(name):
+        one = incident(name)
+        diagnosis = one.diagnosis.model_copy(update={"failure_type": None, "first_fault": None})
+        return one.model_copy(update={"diagnosis": diagnosis})
+
+    keep(engine, unknown("a"), unknown("b"))
+    with reading(engine) as connection:
+        assert alike(connection, load(connection, unknown("a").id).row) == []
