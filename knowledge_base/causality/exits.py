@@ -29,6 +29,9 @@ _MPI = re.compile(
 _MPI_CODE = re.compile(
     r"process rank (?P<rank>\d+)[^.]* exit(?:ed|ing)[^.]*?(?:status|code)\D{0,10}(?P<code>\d+)"
 )
+# mpirun and prterun name the first process that failed in a block of two lines.
+_MPI_NAME = re.compile(r"^\s*Process name: \[\[\d+,\d+\],(?P<rank>\d+)\]")
+_MPI_EXIT = re.compile(r"^\s*Exit code:\s+(?P<code>\d+)\s*$")
 _DEEPSPEED = re.compile(r"exits with return code = (?P<code>-?\d+)")
 _BLOCK_CODE = re.compile(r"^\s*exitcode\s*: (?P<code>-?\d+) \(pid: (?P<pid>\d+)\)")
 _BLOCK_RANK = re.compile(r"^\s*rank\s*: (?P<rank>\d+) \(local_rank: (?P<local>\d+)\)")
@@ -36,6 +39,8 @@ _BLOCK_HOST = re.compile(r"^\s*host\s*: (?P<host>\S+)")
 _BASH = re.compile(
     r"line \d+: +(?P<pid>\d+) (?P<word>Killed|Aborted|Segmentation fault|Bus error|Terminated)\b"
 )
+
+_TELLING = ("exit", "task", "rank ", "host ", "line ", "signal", "process name")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,18 +71,24 @@ def collect(case: Case, joins: Joins) -> list[ExitFact]:
         local: int | None = None
         host: str | None = None
         in_root = False
+        mpi_rank: int | None = None
         for number in view.numbers:
             text = view.text(number) or ""
             if "Root Cause (first observed failure)" in text:
                 in_root = True
             low = text.lower()
-            if not any(w in low for w in ("exit", "task", "rank ", "host ", "line ", "signal")):
+            if not any(w in low for w in _TELLING):
                 continue
             line = view.line(number)
             if line is None:
                 continue
             message = line.message
-            if m := _BLOCK_HOST.search(message):
+            if m := _MPI_NAME.search(message):
+                mpi_rank = int(m["rank"])
+            elif mpi_rank is not None and (m := _MPI_EXIT.search(message)):
+                facts.append(ExitFact(int(m["code"]), line, mpi_rank))
+                mpi_rank = None
+            elif m := _BLOCK_HOST.search(message):
                 host = m["host"]
             elif m := _BLOCK_RANK.search(message):
                 rank, local = int(m["rank"]), int(m["local"])

@@ -214,3 +214,15 @@ def test_peers_that_accuse_two_nodes_accuse_none(diagnose: Run) -> None:
     )
     found = diagnose(text)
     assert found.suspects.nodes == []
+
+
+def test_the_block_of_mpirun_names_the_rank(diagnose: Run) -> None:
+    found = diagnose(
+        "Primary job  terminated normally, but 1 process returned\n"
+        "a non-zero exit code. Per user-direction, the job has been aborted.\n"
+        "mpirun detected that one or more processes exited with non-zero status, thus causing\n"
+        "the job to be terminated. The first process to do so was:\n\n"
+        "  Process name: [[6789,1],5]\n"
+        "  Exit code:    1\n"
+    )
+    assert (found.failure_type, found.suspects.ranks) == ("process_exit_unexplained", [5])
