@@ -123,7 +123,7 @@ def _by_url(url: str) -> Engine:
             hint="RERAIL_STORE_URL=postgresql://user@host/database",
         )
     try:
-        return create_engine(url, pool_pre_ping=True, connect_args={"connect_timeout": 10})
+        return create_engine(url, pool_pre_ping=True, connect_args={"connect_timeout": 5})
     except ModuleNotFoundError:
         raise ConfigError(
             "the PostgreSQL driver is not installed",

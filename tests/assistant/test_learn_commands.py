@@ -92,3 +92,29 @@ def test_what_is_not_confirmed_or_known_is_refused_with_a_hint(rerail, tmp_path)
     rerail("confirm", "last")
     assert "the rules knew" in rerail("kb", "propose", "last").stderr
     assert rerail("kb", "review", "learned-none").returncode == 2
+
+
+def test_filters_come_from_routine_lines_and_leave_no_error_out(rerail, tmp_path):
+    for number in (1, 2, 3):
+        routine = "".join(
+            f"INFO weir passed batch {i} of bucket b{number} after {i % 7} ms\n" for i in range(80)
+        )
+        noisy = "".join(f"WARNING weir retries batch {i} after failed read\n" for i in range(80))
+        log = tmp_path / f"f{number}.log"
+        log.write_text(routine + noisy + LOG.format(n=number))
+        rerail("diagnose", log)
+    done = rerail("kb", "propose", "--filters")
+    assert done.stdout.startswith("1 filters proposed") and "weir +passed +batch" in done.stdout
+    listed = rerail("kb", "review").stdout
+    name = next(w for w in listed.split() if w.startswith("learned-routine-"))
+    assert rerail("kb", "review", name, "--accept", "--force", "--by", "bo").returncode == 0
+    assert "weir" in (tmp_path / "data" / "filters.yaml").read_text()
+
+    def seen(body):
+        seen.text = play.all_text(body)
+        return play.echo(body)
+
+    with FakeModelServer(seen) as server:
+        rerail("diagnose", tmp_path / "f1.log", RERAIL_MODEL_URL=server.url, RERAIL_MODEL="fake")
+    kinds = seen.text.split("Kinds of lines")[1].split("The end of the file")[0]
+    assert "weir passed" not in kinds and "weir retries" in kinds
