@@ -125,6 +125,13 @@ class Worker:
         known = self.reader.attempts(event.job.job)
         for one in known:
             if one.attempt == event.job.attempt:
+                if one.state == "RUNNING" and event.state != STALLED:
+                    # A controller that was restarted may not know yet that the attempt is over.
+                    raise ClusterError(
+                        f"{event.key} ended ({event.state}), and the scheduler says that it runs",
+                        subject=event.key,
+                        recoverable=True,
+                    )
                 state = event.state if event.state == STALLED else one.state
                 return AttemptRecord(
                     *(one.job, one.attempt, state, one.nodes, one.exit_code, one.signal),

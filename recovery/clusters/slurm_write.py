@@ -165,7 +165,7 @@ class SlurmWriter:
         """Wait while the last attempt is completing: Slurm refuses to requeue it meanwhile."""
         deadline = time.monotonic() + COMPLETING_S
         while time.monotonic() < deadline:
-            if self.reader.attempts(job.job)[-1].state != "COMPLETING":
+            if not self.reader.completing(job.job):
                 return
             time.sleep(0.3)
 
@@ -182,7 +182,7 @@ class SlurmWriter:
             if state == "RUNNING":
                 return
             # An order given while the last attempt is completing is overwritten at its end.
-            if state == "PENDING":
+            if state == "PENDING" and not self.reader.completing(job):
                 try:
                     run_command((*self.prefix, *command), environment=self.environment)
                     return

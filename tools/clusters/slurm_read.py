@@ -113,6 +113,11 @@ class SlurmReader:
         _, state, uid, nodes = rows[0]
         return AttemptRecord(job, self._restarts(job), state, nodes, uid=uid)
 
+    def completing(self, job: str) -> bool:
+        """Return whether Slurm is still cleaning up after the present attempt."""
+        current = self._current(checked_job(job))
+        return current is not None and current.state == "COMPLETING"
+
     def _restarts(self, job: str) -> int:
         text = self._run("squeue", "-h", "-t", "all", "-j", job, "-O", "RestartCnt:12")
         words = text.split()
@@ -199,5 +204,8 @@ def _merge(found: list[AttemptRecord], current: AttemptRecord) -> list[AttemptRe
     last = found[-1]
     if current.attempt > last.attempt:
         return [*found, current]
-    same = replace(last, state=current.state, nodes=current.nodes or last.nodes)
+    # While Slurm cleans up after an attempt, only accounting says how it ended.
+    ended = current.state == "COMPLETING" and last.state in ENDED_BADLY
+    state = last.state if ended else current.state
+    same = replace(last, state=state, nodes=current.nodes or last.nodes)
     return [*found[:-1], same]
