@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _REQUEST_S = 60.0
-_MOST_ANSWER_TOKENS = 2_000
+_MOST_ANSWER_TOKENS = 4_000  # models that think aloud count their thoughts
 
 
 def configured(settings: Settings) -> bool:
@@ -23,7 +23,14 @@ def configured(settings: Settings) -> bool:
     return bool(settings.model_url and settings.model)
 
 
-def open_model(settings: Settings, *, temperature: float, streaming: bool = False) -> BaseChatModel:
+def refuses_request(error: Exception) -> bool:
+    """Tell whether a server refused the form of a request: tools, or a temperature, that it lacks."""
+    return getattr(error, "status_code", None) in (400, 422, 500, 501)
+
+
+def open_model(
+    settings: Settings, *, temperature: float | None, streaming: bool = False
+) -> BaseChatModel:
     """Return the chat model of the settings.
 
     Raises:

@@ -11,15 +11,16 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from rerail.assistant.agent.answer import Answer
 from rerail.assistant.agent.budget import Budget, BudgetSpentError, budget_from
-from rerail.assistant.agent.endpoint import in_words, open_model, within
+from rerail.assistant.agent.endpoint import in_words, open_model, refuses_request, within
 from rerail.assistant.agent.grounding import Grounded, capped_status, ground
 from rerail.assistant.agent.prompt import prompt_id, system_prompt
 from rerail.assistant.agent.view import first_view
 from rerail.assistant.agent.vote import elect, settled
 from rerail.assistant.agent_tools.facts import JobFacts
 from rerail.assistant.agent_tools.shown import Shown
-from rerail.assistant.agent_tools.tools import Toolbox
+from rerail.assistant.agent_tools.tools import Tool, Toolbox
 from rerail.domain.diagnosis import Status
 from rerail.errors import RerailError
 from rerail.settings import Settings
@@ -143,28 +144,30 @@ def _sample(
     system = system_prompt(shown)
     if number == 0:
         sizes = (shown.log_bytes, len((system + opening).encode()))
-    # The first answer is the model's best guess; the others must be able to differ.
-    temperature = 0.0 if number == 0 else 0.7
-    model = open_model(settings, temperature=temperature)
     from rerail.assistant.agent.loop import Guard, ToolUse, ask
 
     def on_tool(use: ToolUse) -> None:
         say(f"* {call_text(use.name, use.arguments)}  {len(use.result)} bytes  {use.seconds:.1f} s")
 
-    tools = box.tools()
-    guard = Guard(budget, frozenset(t.name for t in tools), on_tool=on_tool)
-    try:
-        answer = within(
-            budget.left_s,
-            lambda: ask(
-                model,
-                tools,
-                system=system,
-                opening=opening,
-                guard=guard,
-                form=settings.model_answer,
-            ),
+    def once(tools: list[Tool], temperature: float | None) -> Answer:
+        model = open_model(settings, temperature=temperature)
+        guard = Guard(budget, frozenset(t.name for t in tools), on_tool=on_tool)
+        return ask(
+            model, tools, system=system, opening=opening, guard=guard, form=settings.model_answer
         )
+
+    def work() -> Answer:
+        try:
+            # The first answer is the model's best guess; the others must be able to differ.
+            return once(box.tools(), 0.0 if number == 0 else 0.7)
+        except Exception as error:
+            if not refuses_request(error):
+                raise
+            # Some servers take no tools, some models no temperature: the view alone still helps.
+            return once([], None)
+
+    try:
+        answer = within(budget.left_s, work)
     except Exception as error:  # every client has errors of its own; none may reach the user raw
         raise in_words(error) from error
     return ground(answer, shown), sizes

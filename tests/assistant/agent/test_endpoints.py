@@ -125,3 +125,12 @@ def test_each_form_of_answer(facts, settings_for, form):
     said, requests, _ = run(facts, settings_for, behaviour, model_answer=form)
     assert said.stand == "agrees"
     assert ("response_format" in requests[0]) == (form == "schema")
+
+
+@pytest.mark.parametrize("lacks", ["tools", "temperature"])
+def test_a_server_that_lacks_something_still_explains(facts, settings_for, lacks):
+    def strict(body):
+        return Reply(status=400) if body.get(lacks) is not None else play.echo(body)
+
+    said, requests, _ = run(facts, settings_for, strict)
+    assert said.stand == "agrees" and lacks in requests[0] and lacks not in requests[-1]
