@@ -46,6 +46,10 @@ format: $(VENV)/.dev  ## Format the code.
 eval: $(VENV)/.dev  ## Score the recorded fault lab; CASES=folder scores labelled cases as well.
 	$(BIN)/rerail eval faultlab --recorded tests/data/faultlab
 	$(BIN)/rerail eval faultlab --recorded tests/data/slurm
+	$(BIN)/rerail eval retrieval --recorded tests/data/faultlab
+	$(BIN)/rerail eval agent --recorded tests/data/faultlab --replay tests/data/agent/fake-keywords.jsonl
+	$(BIN)/rerail eval learning
+	$(BIN)/rerail eval attacks
 	$(if $(CASES),$(BIN)/rerail eval cases $(CASES)/dev.jsonl --failures)
 	$(if $(CASES),$(BIN)/rerail eval logs $(CASES)/mlperf)
 
