@@ -69,7 +69,10 @@ lines = st.lists(
             "user {} logged in from {}".format, st.sampled_from(_USERS), st.sampled_from(_USERS)
         ),
         st.builds("iter {} loss {}".format, st.integers(), st.floats()),
-        st.text(st.characters(exclude_characters="\n\r\x000123456789abcdef"), max_size=30),
+        st.text(
+            st.characters(codec="utf-8", exclude_characters="\n\r\x000123456789abcdef"),
+            max_size=30,
+        ),
         st.sampled_from(
             ["a <*> b", "<*>", "[rank3]: RuntimeError: x", "\x1b[31mred\x1b[0m", "\t "]
         ),

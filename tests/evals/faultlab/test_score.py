@@ -158,7 +158,7 @@ def test_a_program_that_breaks_is_no_verdict(
     # What the program sees has a neutral name and none of the scenario's.
     program.write_text("#!/bin/sh\npwd >&2\necho $@ >&2\nexit 70\n")
     assert scoring.diagnose(tmp_path / "secret_name").error.endswith(
-        "diagnose --json --no-model logs"
+        "diagnose --json --no-model --no-store logs"
     )
 
 
