@@ -44,6 +44,9 @@ def localize(job: JobTimes, *, slower_than_before: bool = False) -> Localization
         if len(job.ranks) == 2 and not job.role_known:
             missing.append("two ranks of unknown roles: either may be the slow one")
             split = True
+        elif len(set(job.role.tolist())) == len(job.ranks) > 1:
+            missing.append("each rank does different work: there is none to compare it with")
+            split = True
         else:
             # A process's own time holds whatever else ran on its host; small differences mean little.
             effect = COMPUTE_EFFECT if job.device_times else PROCESS_EFFECT

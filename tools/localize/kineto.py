@@ -7,7 +7,9 @@ a rank's own compute; on CPUs, where collectives block, it is the step less the 
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable
@@ -96,6 +98,8 @@ class _Events:
     kernels: list[tuple[float, float]] = field(default_factory=list)
     comm_kernels: list[dict[str, Any]] = field(default_factory=list)
     annotations: list[dict[str, Any]] = field(default_factory=list)
+    functions: set[str] = field(default_factory=set)
+    operators: set[str] = field(default_factory=set)
 
     def add(self, event: dict[str, Any]) -> None:
         name, kind = str(event.get("name", "")), event.get("cat")
@@ -104,6 +108,9 @@ class _Events:
                 self.comm_kernels.append(event)
             else:
                 self.kernels.append(_span(event))
+                self.functions.add(name)
+        elif kind == "cpu_op":
+            self.operators.add(name)
         elif kind == "user_annotation":
             step = _STEP.match(name)
             if step:
@@ -134,6 +141,7 @@ def _one(trace: dict[str, Any], rank: int, records: Records, path: Path) -> None
     if isinstance(host, str) and host:
         records.node[rank] = host
     on_device = bool(events.kernels)
+    records.role[rank] = _role(events)
     records.device_times &= on_device
     comm = events.comm_kernels if on_device else events.annotations
     _collectives(comm, rank, steps, records, trace)
@@ -142,6 +150,17 @@ def _one(trace: dict[str, Any], rank: int, records: Records, path: Path) -> None
         length = covered(busy, begin, end)
         own = length if on_device else (end - begin) - length
         records.self_s[rank].append(own * _US)
+
+
+def _role(events: _Events) -> str:
+    """Return a name for what a rank does: ranks that run the same functions play the same role.
+
+    The first and last stage of a pipeline run functions that the others do not, and stages with
+    more layers run more of them; a slow device runs exactly what its peers run.
+    """
+    names = sorted(events.functions or events.operators)
+    count = round(math.log(max(len(events.kernels), 1)) / math.log(1.1))
+    return f"{hashlib.sha256(chr(0).join(names).encode()).hexdigest()[:12]}-{count}"
 
 
 def _collectives(

@@ -64,6 +64,18 @@ def test_kineto_of_a_healthy_job_names_nobody(tmp_path: Path) -> None:
     assert judged.localization.outcome is LocalizeOutcome.HEALTHY
 
 
+def test_a_pipeline_stage_that_is_longer_by_design_is_no_fault(tmp_path: Path) -> None:
+    for rank in range(8):
+        trace = kineto(rank, 1500.0 if rank >= 6 else 1000.0 + rank, 500.0, 8)
+        if rank >= 6:
+            events = trace["traceEvents"]
+            assert isinstance(events, list)
+            events[1]["name"] = "cross_entropy_forward_kernel"
+        (tmp_path / f"rank{rank}.json").write_text(json.dumps(trace))
+    (judged,) = localize_paths([tmp_path])
+    assert judged.localization.outcome is LocalizeOutcome.HEALTHY
+
+
 def test_kineto_says_which_ranks_are_missing_and_refuses_doubles(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(json.dumps(kineto(0, 10, 10)))
     assert "3 of 4 ranks are missing" in read_kineto([tmp_path / "a.json"]).notes[0]
