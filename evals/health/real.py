@@ -38,7 +38,7 @@ class RealRun:
 
 
 def run_real(
-    nodes: int, *, dead: int | None = None, throttled: int | None = None, message_mb: float = 8.0
+    nodes: int, *, dead: int | None = None, throttled: int | None = None, message_mb: float = 48.0
 ) -> RealRun:
     """Start the agents, spoil some of them, return the verdict."""
     import torch.distributed as dist
@@ -56,7 +56,7 @@ def run_real(
                 **{"RANK": str(rank), "WORLD_SIZE": str(nodes), "SLURMD_NODENAME": f"node{rank}"},
                 **{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"},
             }
-            options = ("--json", "--matrix", "128", "--pair-s", "6", "--join-s", "90")
+            options = ("--json", "--matrix", "128", "--pair-s", "12", "--join-s", "90")
             with out.open("ab") if rank == 0 else open(os.devnull, "ab") as target:
                 processes[rank] = subprocess.Popen(
                     [

@@ -24,6 +24,7 @@ from rerail.tools.health.pairs import Pair, pairs_of_round
 
 END = "end"
 SLACK_S = 3.0
+ASK_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +97,7 @@ def run_agent(rank: int, name: str, address: str, port: int, device: str, limits
     store.set(f"hello/{rank}", json.dumps({"name": name, "compute": asdict(compute)}))
     number = 0
     while True:
-        try:
-            store.wait([f"order/{number}"], timedelta(seconds=limits.join_s + 10 * limits.pair_s))
-            order = json.loads(store.get(f"order/{number}"))
-        except Exception as error:
-            raise ClusterError(
-                f"the coordinator went away: {str(error).splitlines()[0]}", subject=address
-            ) from None
+        order = _next_order(store, number, limits, address)
         if order == END:
             store.set(f"bye/{rank}", "1")
             return
@@ -111,6 +106,25 @@ def run_agent(rank: int, name: str, address: str, port: int, device: str, limits
                 result = _test_pair(store, number, pair, rank, device, order["repeats"], limits)
                 store.set(f"result/{number}/{rank}", json.dumps(result))
         number += 1
+
+
+def _next_order(store: Any, number: int, limits: Limits, address: str) -> Any:
+    """Return the next order of the coordinator.
+
+    Asked for again and again, because a waiting client that has died can keep the store from waking
+    those that wait behind it (seen with torch 2.13: kill one waiting client, and another never wakes).
+    """
+    deadline = time.monotonic() + limits.join_s + 10 * limits.pair_s
+    try:
+        while time.monotonic() < deadline:
+            if store.check([f"order/{number}"]):
+                return json.loads(store.get(f"order/{number}"))
+            time.sleep(ASK_S)
+    except Exception as error:
+        raise ClusterError(
+            f"the coordinator went away: {str(error).splitlines()[0]}", subject=address
+        ) from None
+    raise ClusterError("the coordinator gives no more orders", subject=address)
 
 
 def _test_pair(
