@@ -109,11 +109,7 @@ def run_agent(rank: int, name: str, address: str, port: int, device: str, limits
 
 
 def _next_order(store: Any, number: int, limits: Limits, address: str) -> Any:
-    """Return the next order of the coordinator.
-
-    Asked for again and again, because a waiting client that has died can keep the store from waking
-    those that wait behind it (seen with torch 2.13: kill one waiting client, and another never wakes).
-    """
+    """Return the next order of the coordinator; asked for again and again until it is there."""
     deadline = time.monotonic() + limits.join_s + 10 * limits.pair_s
     try:
         while time.monotonic() < deadline:
@@ -269,12 +265,13 @@ class Coordinator:
 
     def _result(self, rank: int, deadline: float) -> dict[str, Any]:
         key = f"result/{self.number}/{rank}"
-        while time.monotonic() < deadline:
-            if self.store.check([key]):
-                found: dict[str, Any] = json.loads(self.store.get(key))
-                return found
+        # Looked at once in any case: waiting for a dead node may have used up the time of all.
+        while not self.store.check([key]):
+            if time.monotonic() >= deadline:
+                return {"ok": False, "why": "no answer from the node"}
             time.sleep(0.01)
-        return {"ok": False, "why": "no answer from the node"}
+        found: dict[str, Any] = json.loads(self.store.get(key))
+        return found
 
     def _measure(self, found: FaultyNodes) -> SlowParts:
         """Measure the bandwidth of good nodes over three rounds of different partners."""
