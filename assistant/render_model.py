@@ -53,4 +53,4 @@ def render_explanation(said: Explanation, console: Console) -> None:
     for missing in said.missing[:4]:
         row("", f"would help: {missing}")
     for problem in said.problems:
-        row("", f"note: its answer {problem}", "dim")
+        row("", f"note: the answer {problem}", "dim")

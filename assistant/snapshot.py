@@ -10,6 +10,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 from hashlib import sha256
+from typing import Literal
 
 from rerail.assistant.pipeline import Outcome
 from rerail.domain.evidence import LogLine, Role
@@ -217,6 +218,20 @@ def _ranks(outcome: Outcome) -> list[RankFact]:
     joins = outcome.verdict.joins
     suspects = set(outcome.diagnosis.suspects.ranks)
     hurt = {rank for c in outcome.diagnosis.consequences for rank in c.ranks}
+    leaf = outcome.diagnosis.failure_type
+    told = {
+        one.line.rank
+        for one in outcome.case.observations
+        if leaf is not None and one.leaf == leaf and one.line.rank is not None
+    }
+
+    def part(rank: int) -> Literal["suspect", "consequence", "reported", "quiet"]:
+        if rank in suspects:
+            return "suspect"
+        if rank in hurt:
+            return "consequence"
+        return "reported" if rank in told else "quiet"
+
     last: dict[int, int] = {}
     for view in outcome.case.views:
         for row in step_rows(view):
@@ -224,14 +239,16 @@ def _ranks(outcome: Outcome) -> list[RankFact]:
             if rank is not None and row.step is not None:
                 last[rank] = max(last.get(rank, row.step), row.step)
     gpu = {i.rank: i.gpu for i in joins.by_pid.values() if i.rank is not None and i.gpu is not None}
-    everyone = sorted(suspects | hurt | set(joins.ranks_seen) | set(joins.node_of_rank) | set(last))
+    everyone = sorted(
+        suspects | hurt | told | set(joins.ranks_seen) | set(joins.node_of_rank) | set(last)
+    )
     return [
         RankFact(
             rank=rank,
             node=joins.node_of_rank.get(rank),
             gpu=gpu.get(rank),
             last_step=last.get(rank),
-            part="suspect" if rank in suspects else "consequence" if rank in hurt else "quiet",
+            part=part(rank),
         )
         for rank in everyone[:_MOST_RANKS]
     ]

@@ -70,7 +70,7 @@ def ground(answer: Answer, shown: Shown) -> Grounded:
         leaf = None
     first = shown.find(answer.first_fault) if answer.first_fault else None
     if answer.first_fault and first is None:
-        problems.append("its first fault is a line that was not shown")
+        problems.append("cites a first fault that was not shown")
     if leaf is not None and leaf != NO_FAILURE and first is None:
         # A cause without a line is a guess; it must not win a vote.
         problems.append("names a cause without a line that shows it")

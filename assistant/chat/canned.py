@@ -62,16 +62,27 @@ def which_ranks(file: IncidentFile, alike: Sequence[IncidentRow]) -> list[Line]:
     lines = []
     if suspects.ranks or suspects.nodes or suspects.gpus:
         parts = []
-        parts += [f"ranks {ranges(sorted(suspects.ranks))}"] if suspects.ranks else []
-        parts += [f"nodes {', '.join(suspects.nodes)}"] if suspects.nodes else []
-        parts += [f"GPUs {', '.join(str(g.gpu) for g in suspects.gpus)}"] if suspects.gpus else []
+        for noun, names, text in (
+            ("rank", suspects.ranks, ranges(sorted(suspects.ranks))),
+            ("node", suspects.nodes, ", ".join(suspects.nodes)),
+            ("GPU", suspects.gpus, ", ".join(str(g.gpu) for g in suspects.gpus)),
+        ):
+            parts += [f"{noun}{'s' if len(names) > 1 else ''} {text}"] if names else []
         lines.append(Line(f"Held responsible: {'; '.join(parts)}."))
     else:
-        lines.append(Line("Nobody is held responsible."))
-    for part, text in (("consequence", "Hit by the consequences"), ("quiet", "Reported nothing")):
+        lines.append(Line("No rank, node or GPU is held responsible."))
+    for part, text in (
+        ("reported", "Reported the failure"),
+        ("consequence", "Hit by the consequences"),
+        ("quiet", "Reported nothing of it"),
+    ):
         members = [r.rank for r in ranks if r.part == part]
         if members:
-            lines.append(Line(f"{text}: {len(members)} ranks ({ranges(members)[:200]})."))
+            lines.append(
+                Line(
+                    f"{text}: {len(members)} rank{'s' if len(members) > 1 else ''} ({ranges(members)[:200]})."
+                )
+            )
     reached = {r.last_step for r in ranks if r.last_step is not None}
     if len(reached) > 1:
         behind = [r.rank for r in ranks if r.last_step is not None and r.last_step < max(reached)]

@@ -17,7 +17,7 @@ _CELL = 14
 _PER_ROW = 48
 _MOST_CELLS = 1536
 _LINE, _FAULT, _GRID, _INK = "#1d3557", "#a4133c", "#e3e3e3", "#333333"
-_PART = {"suspect": "#a4133c", "consequence": "#e8a33d", "quiet": "#9bb8cf"}
+_PART = {"suspect": "#a4133c", "reported": "#c77d9b", "consequence": "#e8a33d", "quiet": "#9bb8cf"}
 _TITLES = {
     "loss": "loss",
     "step_time_s": "step time, s",
@@ -119,7 +119,7 @@ def _runs(series: SeriesSnapshot) -> list[list[tuple[int, float]]]:
 
 
 def rank_chart(ranks: Sequence[RankFact]) -> str:
-    """Return the ranks as a grid of cells: suspect, hit by the consequences, or quiet."""
+    """Return the ranks as a grid of cells, coloured by the part that each had in the failure."""
     shown = ranks[:_MOST_CELLS]
     rows = math.ceil(len(shown) / _PER_ROW)
     height = 64 + rows * (_CELL + 3)
@@ -130,6 +130,7 @@ def rank_chart(ranks: Sequence[RankFact]) -> str:
     offset = float(_LEFT + 90)
     for part, text in (
         ("suspect", "suspect"),
+        ("reported", "reported the failure"),
         ("consequence", "hit by the consequences"),
         ("quiet", "nothing reported"),
     ):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from rerail.assistant.agent.answer import MOST_CLAIMS
@@ -50,19 +51,18 @@ def model_words(facts: JobFacts, settings: Settings, fallback: Words) -> Words:
         raw = _read(str(answer.text))
     except Exception as error:  # every client has errors of its own; none may reach the user raw
         problem = error if isinstance(error, RerailError) else in_words(error)
-        return Words(
-            by=fallback.by,
-            summary=fallback.summary,
-            factors=fallback.factors,
-            went_well=fallback.went_well,
-            went_badly=fallback.went_badly,
-            lucky=fallback.lucky,
+        return replace(
+            fallback,
             banner=f"model unavailable: {problem.message}; the words are those of the rules",
         )
     diagnosis = facts.incident.diagnosis
     parts = {name: _sentences(raw.get(name), shown, diagnosis) for name in _PARTS}
+    if not any(parts.values()):
+        banner = f"model {settings.model} wrote no sentence; the words are those of the rules"
+        return replace(fallback, banner=banner)
+    by = f"model {settings.model}, each sentence checked by code"
     return Words(
-        by=f"model {settings.model}, each sentence checked by code",
+        by=by if parts["summary"] else f"{by}; the summary by the rules",
         summary=parts["summary"] or fallback.summary,
         factors=parts["factors"],
         went_well=parts["went_well"],

@@ -17,7 +17,13 @@ _EXIT_CODES = (0, 3, 10)  # failure found, none found, inconclusive
 
 def diagnose(path: Path, home: Path) -> Cost:
     """Return the cost of `rerail diagnose PATH --json` as a new process."""
-    env = {"XDG_CACHE_HOME": str(home), "NO_COLOR": "1", **_BYTECODE}
+    # Storing the incident is part of the command, but not in the store of whoever measures.
+    env = {
+        "XDG_CACHE_HOME": str(home),
+        "RERAIL_DATA_DIR": str(home / "data"),
+        "NO_COLOR": "1",
+        **_BYTECODE,
+    }
     return cost_of_program([*CALL, "diagnose", str(path), "--json"], env=env, expect=_EXIT_CODES)
 
 

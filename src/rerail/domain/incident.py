@@ -91,13 +91,17 @@ class SeriesSnapshot(_Record):
 
 
 class RankFact(_Record):
-    """What is known of one rank at the end: where it ran, how far it came, its part in the failure."""
+    """What is known of one rank at the end: where it ran, how far it came, its part in the failure.
+
+    `reported` means that it printed the failure of the verdict without being held responsible: what
+    fails alike on all ranks has no guilty one.
+    """
 
     rank: int
     node: str | None = None
     gpu: int | None = None
     last_step: int | None = None
-    part: Literal["suspect", "consequence", "quiet"] = "quiet"
+    part: Literal["suspect", "consequence", "reported", "quiet"] = "quiet"
 
 
 class TemplateCount(_Record):

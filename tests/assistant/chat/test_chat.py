@@ -64,7 +64,7 @@ def texts(session, text):
         ("why?", "out of memory"),
         ("why not the network", "no rival cause"),
         ("what else could it be", "no rival cause"),
-        ("which ranks did it?", "Held responsible: ranks 1."),
+        ("which ranks did it?", "Held responsible: rank 1."),
         ("what changed", "no change is visible"),
         ("have we seen this before?", "Unseen"),
         ("how much did it cost us", "does not tell"),
@@ -74,6 +74,15 @@ def texts(session, text):
 )
 def test_canned_questions_are_answered_from_the_record(chat, question, words):
     assert words in texts(chat(), question)
+
+
+def test_what_fails_on_every_rank_is_not_called_quiet(job):
+    same = "".join(
+        f"[rank{r}]: ModuleNotFoundError: No module named 'flash_attn'\n" for r in range(4)
+    )
+    folder = job(same)
+    parts = [r.part for r in make_incident(diagnose_paths([folder]), [folder]).snapshot.ranks]
+    assert len(parts) == 4 and not {"quiet", "consequence"} & set(parts)
 
 
 @pytest.mark.parametrize(
@@ -194,7 +203,7 @@ def test_a_real_terminal_survives_ctrl_c(tmp_path, job):
         wait_for(b"[?2004h")
         os.write(terminal, b"half a quest\x03")
         os.write(terminal, b"which ranks\r")
-        wait_for(b"Held responsible: ranks 1.")
+        wait_for(b"Held responsible: rank 1.")
         os.write(terminal, b"/quit\r")
         _, status = os.waitpid(child, 0)
         assert os.waitstatus_to_exitcode(status) == 0

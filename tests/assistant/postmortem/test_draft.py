@@ -1,5 +1,6 @@
 """The draft holds the facts of the record, marks what is not shown, and no log line becomes markup."""
 
+import json
 import re
 from pathlib import Path
 
@@ -127,6 +128,15 @@ def test_without_a_usable_model_the_rules_words_stand(stored, behaviour):
     file = again()
     words = drafts(file, behaviour)
     assert words.summary == rule_words(file).summary and "model unavailable" in words.banner
+
+
+def test_the_draft_says_whose_words_they_are(stored):
+    _, again = stored(LOG)
+    nothing = drafts(again(), lambda _: Reply("{}"))
+    assert nothing.by == "rules" and "wrote no sentence" in nothing.banner
+    line = {"text": "Memory ran out.", "lines": ["L1"]}
+    lucky = drafts(again(), lambda _: Reply(json.dumps({"lucky": [line]})))
+    assert lucky.by.endswith("the summary by the rules") and not lucky.banner
 
 
 def test_several_incidents_fold_into_one_review(stored):
