@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # Install Debian's Slurm, munge and MariaDB for the one-machine cluster of `rerail eval cluster`.
 # Nothing is started: the cluster starts its own daemons with its own configuration.
+# With arguments, install those Debian packages instead, under the same rule.
 set -euo pipefail
-needed=(slurmctld slurmd slurmdbd slurm-client munge mariadb-server)
+needed=("$@")
+[ $# != 0 ] || needed=(slurmctld slurmd slurmdbd slurm-client munge mariadb-server)
 missing=()
 for package in "${needed[@]}"; do
   dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")
