@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -118,7 +119,7 @@ def _survey_all(
     on_progress: Callable[[int, int], None] | None,
 ) -> list[FileSurvey]:
     count = workers or os.cpu_count() or 1
-    scanner = make_scanner(plan.signatures, cache=plan.cache, engine=plan.engine)
+    scanner = _scanner_of_thread(plan)
     if (
         count > 1
         and len(sources) > 1
@@ -154,6 +155,24 @@ def _survey_all(
         )
         done += source.size
     return surveys
+
+
+_of_thread = threading.local()
+
+
+def _scanner_of_thread(plan: ScanPlan) -> Scanner:
+    """Return the scanner of this thread, built once for as long as the rules stay the same.
+
+    A daemon diagnoses many jobs, and loading the compiled rules takes longer than a small log. A
+    scanner's scratch space serves one thread.
+    """
+    wanted = (plan.signatures, plan.cache, plan.engine)
+    held = getattr(_of_thread, "held", None)
+    if held is None or held[0] != wanted:
+        made = make_scanner(plan.signatures, cache=plan.cache, engine=plan.engine)
+        held = _of_thread.held = (wanted, made)
+    scanner: Scanner = held[1]
+    return scanner
 
 
 _worker_scanner: tuple[ScanPlan, Scanner] | None = None
