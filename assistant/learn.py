@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, Engine
 
 from rerail.assistant.agent.endpoint import configured
+from rerail.domain.diagnosis import FirstFault
 from rerail.domain.incident import Incident, SnapshotLine
 from rerail.errors import RerailError, UsageError
 from rerail.knowledge_base.learning.candidate import Candidate, agree, judge
@@ -94,9 +95,12 @@ def true_line(file: IncidentFile) -> SnapshotLine:
     first = file.diagnosis.first_fault
     if wanted is None and first is not None:
         wanted = f"{first.file}:{first.line}"
-    for line in file.incident.snapshot.lines:
-        if f"{line.file}:{line.number}" == wanted:
-            return line
+    lines = file.incident.snapshot.lines
+    named = [x for x in lines if f"{x.file}:{x.number}" == wanted]
+    # A person types the end of a long path; that is enough where one file has it.
+    named = named or [x for x in lines if f"{x.file}:{x.number}".endswith(f"/{wanted}")]
+    if len(named) == 1:
+        return named[0]
     raise UsageError(
         f"the line of the first fault is not known: {wanted or 'none was named'}",
         subject=file.row.id,
@@ -136,8 +140,9 @@ def confirmed_incidents(connection: Connection) -> Iterator[tuple[Incident, str 
             yield incident, row.true_type
             continue
         first = incident.diagnosis.first_fault
-        if first is not None and (first.file, first.line) != (line.file, line.number):
-            moved = first.model_copy(update={"file": line.file, "line": line.number})
+        if first is None or (first.file, first.line) != (line.file, line.number):
+            # Where the rules saw nothing at all, the person's line is the only first fault there is.
+            moved = FirstFault(file=line.file, line=line.number, text=line.text, rank=line.rank)
             diagnosis = incident.diagnosis.model_copy(update={"first_fault": moved})
             incident = incident.model_copy(update={"diagnosis": diagnosis})
         yield incident, row.true_type

@@ -48,6 +48,7 @@ def record_outcome(
     job: str | None = None,
     attempt: int | None = None,
     history: bool = True,
+    keep: bool = False,
 ) -> Recorded:
     """Keep an outcome as an incident where it is a failure or undecided; never raises RerailError.
 
@@ -57,8 +58,9 @@ def record_outcome(
         job: the job's id; without it the content of the logs is the identity.
         attempt: which start of the job, from 0; None takes the last one that the logs show.
         history: read earlier failures of the accused nodes, if there is a store.
+        keep: keep it too where no failure was found, so that a person can correct it.
     """
-    if outcome.diagnosis.outcome is Result.NO_FAILURE:
+    if outcome.diagnosis.outcome is Result.NO_FAILURE and not keep:
         return Recorded(outcome)
     banners: list[str] = []
     incident = make_incident(outcome, paths, job=job, attempt=attempt)

@@ -103,6 +103,10 @@ def _wanted(outcome: Outcome) -> Iterator[tuple[str, int]]:
             yield from ((view.name, n) for n in reversed(view.numbers[-_TAIL:]))
     for view in outcome.case.views:
         yield from ((view.name, n) for n in reversed(view.numbers[-3:]))
+    if first is None:
+        # The rules saw no fault: what a person may point at is most likely near an end.
+        for view in outcome.case.views:
+            yield from ((view.name, n) for n in reversed(view.numbers[-_TAIL:]))
 
 
 def _lines(outcome: Outcome) -> list[SnapshotLine]:

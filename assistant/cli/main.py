@@ -134,6 +134,9 @@ def diagnose(
         int | None, typer.Option(help="Which start of the job, from 0, for the record.")
     ] = None,
     no_store: Annotated[bool, typer.Option("--no-store", help="Keep no incident.")] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep it even if no failure is found, to correct it.")
+    ] = False,
 ) -> None:
     """Find the first fault of a failed, hung or slow job.
 
@@ -155,6 +158,7 @@ def diagnose(
             job=job,
             attempt=attempt,
             store=not no_store,
+            keep=keep,
             model=not no_model,
         )
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from difflib import get_close_matches
 from hashlib import sha256
 from typing import Any
 
@@ -292,6 +293,11 @@ def timeline(connection: Connection, name: str) -> list[TimelineEntry]:
     ]
 
 
+def _near(name: str) -> list[str]:
+    """Return the failure types that a misspelt or invented one may have meant."""
+    return get_close_matches(name, leaves(), 3, cutoff=0.4) or ["cuda_oom", "python_exception"]
+
+
 def confirm(connection: Connection, name: str, word: Confirmation) -> None:
     """Write down a person's word on the verdict.
 
@@ -302,7 +308,7 @@ def confirm(connection: Connection, name: str, word: Confirmation) -> None:
         raise UsageError(
             f"{word.failure_type!r} is no failure type",
             subject=word.failure_type,
-            hint="one of knowledge_base/taxonomy.yaml, for example cuda_oom",
+            hint=f"one of {', '.join(_near(word.failure_type))}; all: knowledge_base/taxonomy.yaml",
         )
     found = connection.execute(
         select(INCIDENTS.c.failure_type).where(INCIDENTS.c.id == name)

@@ -42,6 +42,24 @@ def confirmed(rerail, tmp_path):
     return make
 
 
+def test_a_failure_that_the_rules_missed_is_kept_corrected_and_learned(rerail, tmp_path):
+    names = []
+    for number in (1, 2):
+        log = tmp_path / f"missed{number}.log"
+        log.write_text(
+            f"step 1 loss 2.0\ntessellator arena 0x7f{number} ran dry on shard {number}\n"
+        )
+        assert json.loads(rerail("diagnose", "--json", log).stdout)["outcome"] == "no_failure"
+        names.append(json.loads(rerail("diagnose", "--json", "--keep", log).stdout)["incident"])
+        wrong = ("confirm", names[-1], "--verdict", "wrong", "--line", f"{log.name}:2", "--type")
+        typo = rerail(*wrong, "shared_fs_eror")
+        assert typo.returncode == 2 and "shared_fs_error" in typo.stderr
+        assert rerail(*wrong, "shared_fs_error").returncode == 0
+    # The other incident's line is of the same cause, not a harmless one that speaks against it.
+    for name in names:
+        assert "in the shadow" in rerail("kb", "propose", name).stdout
+
+
 def test_from_a_confirmed_incident_to_a_rule_in_force(rerail, confirmed, tmp_path):
     first, said = confirmed(1)
     assert f"rerail kb propose {first}" in said
