@@ -7,6 +7,7 @@ training did not survive. 3. What the time-outs say of their culprit. 4. Lost pe
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from rerail.domain.diagnosis import Outcome, Status
@@ -21,6 +22,10 @@ from rerail.log_parsers.flight_recorder.verdict import Verdict as DumpVerdict
 
 CANCELLED = "slurm-step-cancelled"
 INTERRUPTED = "keyboard-interrupt"
+# Words that programs keep for their own end; plain "error" stands in too many harmless lines.
+_CRY = re.compile(
+    rb"\b(?:FATAL|PANIC|CRITICAL)\b|\bfatal error\b|\blevel=fatal\b|\[fatal\]|\bUnrecoverable\b"
+)
 _NO_NODE_TO_BLAME = frozenset({"job_time_limit", "job_preempted", "job_cancelled_or_hangup"})
 
 
@@ -305,6 +310,17 @@ def _take(verdict: Verdict, conclusion: symptoms.Conclusion | None, outcome: Out
     return True
 
 
+def _unknown_cry(case: Case, last: LogLine) -> LogLine | None:
+    """Return the first line behind the last step that calls itself fatal and that no rule judged."""
+    view = case.view(last)
+    judged = {o.line.number for o in case.observations if o.line.file == last.file}
+    for number in view.between(last.number + 1, view.numbers[-1] if view.numbers else 0):
+        raw = view.survey.kept[number]
+        if number not in judged and _CRY.search(raw):
+            return view.line(number)
+    return None
+
+
 def _nothing(case: Case, verdict: Verdict) -> None:
     """No error, no odd exit, no odd number."""
     started = any(o.rule_id == "run-started-mllog" for o in case.observations)
@@ -313,6 +329,12 @@ def _nothing(case: Case, verdict: Verdict) -> None:
         verdict.line = verdict.last.line if verdict.last else None
         return
     moved = verdict.last is not None
+    cry = _unknown_cry(case, verdict.last.line) if verdict.last is not None else None
+    if cry is not None:
+        verdict.outcome, verdict.status = Outcome.INCONCLUSIVE, Status.HYPOTHESIS
+        verdict.line = cry
+        verdict.why = "behind the last step stands an error that no rule knows"
+        return
     if moved:
         verdict.outcome, verdict.status, verdict.leaf = (
             Outcome.NO_FAILURE,

@@ -323,3 +323,13 @@ def test_an_interrupt_is_what_the_scheduler_s_signal_raised(diagnose: Run) -> No
     assert found.failure_type == "job_cancelled_or_hangup"
     assert found.first_fault is not None
     assert found.first_fault.text.endswith("KeyboardInterrupt")
+
+
+def test_a_fatal_line_that_no_rule_knows_is_no_healthy_end(diagnose: Run) -> None:
+    found = diagnose(steps() + "[rank3] FATAL: slab pool exhausted after 811 slabs\n")
+    assert found.outcome is Outcome.INCONCLUSIVE
+    assert found.first_fault is not None
+    assert (found.first_fault.line, found.first_fault.rank) == (13, 3)
+
+    later = steps() + "FATAL: retrying shard 7\n" + steps(12, 13)
+    assert diagnose(later).outcome is Outcome.NO_FAILURE
