@@ -10,12 +10,11 @@ import time
 
 from sqlalchemy import Connection
 
+from rerail.assistant.watch.note_plan import note_plan
 from rerail.assistant.watch.site import Site
-from rerail.domain.incident import EntrySource, TimelineEntry
 from rerail.domain.job import JobRef
 from rerail.domain.plan import RecoveryPlan
-from rerail.knowledge_base.store.clock import now_iso
-from rerail.knowledge_base.store.incidents import append, load
+from rerail.knowledge_base.store.incidents import load
 from rerail.recovery.policy import Situation, decide
 from rerail.recovery.store import plans
 
@@ -42,17 +41,5 @@ def plan_incident(connection: Connection, site: Site, name: str) -> RecoveryPlan
         site.policy,
     )
     plans.save(connection, plan)
-    steps = ", ".join(f"{one.step} {one.kind} {one.target}".strip() for one in plan.actions)
-    append(
-        connection,
-        incident.id,
-        TimelineEntry(
-            time=now_iso(),
-            source=EntrySource.RECOVERY,
-            kind="plan",
-            text=f"{plan.id}: {steps or 'nothing to do'} (asked for; no scheduler event)",
-            data={"plan": plan.id, "digest": plan.digest, "refusals": list(plan.refusals)},
-            key=f"plan:{plan.id}",
-        ),
-    )
+    note_plan(connection, plan, " (asked for; no scheduler event)")
     return plan

@@ -15,6 +15,7 @@ from rerail.assistant.record import make_incident
 from rerail.assistant.watch.evidence import Evidence, collect_evidence
 from rerail.assistant.watch.groups import join, root_of
 from rerail.assistant.watch.history import history_of, note_progress
+from rerail.assistant.watch.note_plan import note_plan
 from rerail.assistant.watch.progress import bad_data, last_step
 from rerail.domain.diagnosis import Action, Diagnosis, Layer, Recovery, Status
 from rerail.domain.diagnosis import Outcome as Result
@@ -100,20 +101,10 @@ class Worker:
             plans.save(connection, plan)
             if parent is not None and new_parent:
                 plans.save(connection, tell_of_parent(parent, root, event.job, now))
-            note = f"{plan.id}: " + (_steps(plan) or "nothing to do")
-            if parent is not None:
-                note += f" (one of {members} that share {root}: {parent})"
-            append(
-                *(connection, incident.id),
-                TimelineEntry(
-                    time=now_iso(),
-                    source=EntrySource.RECOVERY,
-                    kind="plan",
-                    text=note,
-                    data={"plan": plan.id, "digest": plan.digest, "refusals": list(plan.refusals)},
-                    key=f"plan:{plan.id}",
-                ),
+            folded = (
+                f" (one of {members} that share {root}: {parent})" if parent is not None else ""
             )
+            note_plan(connection, plan, folded)
         return plan, incident.id
 
     def _attempt(self, event: JobEvent) -> AttemptRecord:
@@ -248,10 +239,6 @@ def stalled(diagnosis: Diagnosis, event: JobEvent) -> Diagnosis:
             ),
         }
     )
-
-
-def _steps(plan: RecoveryPlan) -> str:
-    return ", ".join(f"{one.step} {one.kind} {one.target}".strip() for one in plan.actions)
 
 
 def _plain(text: str) -> str:

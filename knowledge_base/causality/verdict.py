@@ -171,8 +171,8 @@ def _initiating(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
     if not verdict.ranks and winner.leaf == "rank_divergence" and found is not None:
         verdict.ranks = found.suspects[:16]
     # A limit, a preemption or a cancellation is nobody's fault; its line only says who carried it out.
-    blame = place.node is not None and winner.leaf not in _NO_NODE_TO_BLAME
-    verdict.nodes = [place.node] if blame and place.node is not None else []
+    if place.node is not None and winner.leaf not in _NO_NODE_TO_BLAME:
+        verdict.nodes = [place.node]
     return True
 
 

@@ -8,11 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from rerail.domain.series import FloatArray, IntArray, StepSeries
+from rerail.domain.series import BoolArray, FloatArray, IntArray, StepSeries
 
-BoolArray = NDArray[np.bool_]
 _ROUND = (2, 5, 10, 20, 25, 50, 100, 200, 250, 500, 1000, 2000, 5000, 10000)
 
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rerail.domain.series import FloatArray, IntArray
-from rerail.tools.replay.simulate import BoolArray
+from rerail.domain.series import BoolArray, FloatArray, IntArray
 
 _MAD = 1.4826
 _LEAST_SPREAD = 0.003
@@ -88,21 +87,22 @@ def _centre(values: FloatArray, effect: float) -> tuple[float, float, bool]:
     if n < _FEW:
         return float(ordered[(n - 1) // 2]), 0.0, False
     middle = float(np.median(ordered))
-    width = _MAD * float(np.median(np.abs(ordered - middle)))
+    width = robust_spread(ordered)
     low, high = max(1, int(n * _SPLIT_FROM)), max(2, math.ceil(n * (1 - _SPLIT_FROM)))
     gaps = ordered[low : high + 1] - ordered[low - 1 : high]
     if len(gaps):
         at = low + int(np.argmax(gaps))
         below, above = ordered[:at], ordered[at:]
-        inner = max(_mad(below), _mad(above))
+        inner = max(robust_spread(below), robust_spread(above))
         gap = float(np.median(above) - np.median(below))
         apart = ordered[at] - ordered[at - 1]
         if gap >= max(_SPLIT_GAP, effect) * max(middle, 1e-12) and apart >= 3 * inner:
             if len(above) / n >= _TOO_MANY:
                 return middle, width, True
-            return float(np.median(below)), _mad(below), False
+            return float(np.median(below)), robust_spread(below), False
     return middle, width, False
 
 
-def _mad(values: FloatArray) -> float:
+def robust_spread(values: FloatArray) -> float:
+    """Return the standard deviation that normal values of this median deviation have."""
     return _MAD * float(np.median(np.abs(values - np.median(values))))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from rerail.domain.series import FloatArray, IntArray
-from rerail.tools.localize.compare import Comparison, compare
+from rerail.tools.localize.compare import Comparison, compare, robust_spread
 from rerail.tools.localize.findings import Finding, Localization, LocalizeOutcome
 from rerail.tools.localize.observations import GroupTimes, JobTimes
 
@@ -165,7 +165,7 @@ def _late(job: JobTimes) -> tuple[list[Finding], IntArray]:
         if group.late_s is None or group.first_share is None or group.members.shape[1] < 3:
             continue
         late = np.median(group.late_s, axis=0)
-        noise = 1.4826 * np.median(np.abs(late - np.median(late)))
+        noise = robust_spread(late)
         busy = np.nanmedian(group.transfer_s, axis=0)[:, None]
         least = np.maximum(_LATE_SHARE * busy, 4 * noise)
         who = (late >= least) & (group.first_share >= _LEAST_WAITS) & (late > 0)

@@ -126,11 +126,11 @@ def _sniff(path: Path) -> str:
 
 def _sniff_parquet(path: Path) -> str:
     from rerail.tools.localize.tables import looks_like_times
-    from rerail.tools.replay.timeline import column_names, is_timeline
+    from rerail.tools.replay.timeline import REQUIRED, column_names
 
-    if is_timeline(path):
-        return "timeline"
     names = column_names(path)
+    if set(names).issuperset(REQUIRED):
+        return "timeline"
     if looks_like_times(names):
         return "times"
     if "optype" in names:

@@ -9,13 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from rerail.domain.series import FloatArray
+from rerail.domain.series import BoolArray, FloatArray
 from rerail.tools.replay.dependencies import Graph, comm_ops
 from rerail.tools.replay.timeline import Timeline
 
-BoolArray = NDArray[np.bool_]
 _NEGLIGIBLE_S = 1e-2
 _BATCH_BYTES = 128 << 20
 

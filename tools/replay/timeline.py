@@ -90,11 +90,6 @@ def column_names(path: Path) -> list[str]:
         ) from None  # fmt: skip
 
 
-def is_timeline(path: Path) -> bool:
-    """Tell whether a Parquet file has the columns of an op-level timeline."""
-    return set(column_names(path)).issuperset(REQUIRED)
-
-
 def read_timeline(path: Path) -> Timeline:
     """Read a timeline from Parquet.
 
@@ -118,7 +113,8 @@ def read_timeline(path: Path) -> Timeline:
 
 
 def _columns(path: Path) -> dict[str, NDArray[Any]]:
-    missing = [name for name in REQUIRED if name not in column_names(path)]
+    names = column_names(path)
+    missing = [name for name in REQUIRED if name not in names]
     if missing:
         raise EvidenceError(
             f"{path}: column {missing[0]!r} is missing",

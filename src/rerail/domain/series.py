@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
 
 
 def _frozen_copy(values: ArrayLike, dtype: type, name: str, owner: str) -> NDArray[np.generic]:
