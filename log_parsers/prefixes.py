@@ -138,7 +138,8 @@ def parse_line(
     for _ in range(8):
         while at < len(text) and text[at] == " ":
             at += 1
-        if stamp is not None and at <= stamp.start <= at + 3:
+        # A bracket or a level's letter may stand before the time; srun's `1: ` may not be lost with it.
+        if stamp is not None and at <= stamp.start <= at + 3 and ":" not in text[at : stamp.start]:
             at = _behind_stamp(text, stamp.end)
             continue
         found = _peel(text, at, outermost)

@@ -229,7 +229,8 @@ def approve_and_undo(bench: Bench) -> Result:
     job, _ = bench.site.submit(
         "approve_and_undo",
         f"--steps {STEPS} --fault xid_in_output",
-        sbatch=("-p", "urgent", "-w", node),
+        # Both nodes by name: with one left free, rank 1 runs elsewhere while another node is cleaned up.
+        sbatch=("-p", "urgent", "-w", ",".join(bench.lab.layout.nodes[:2])),
     )
     # The kernel log of the node says the same: this time the fault is proven.
     (kernel / f"{node}.log").write_text(

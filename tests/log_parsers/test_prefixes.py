@@ -25,6 +25,8 @@ def parse(text: str, **origin: object) -> LogLine:
         ("[default3]:boom", None, 3, None, None),
         ("[default3]:[rank11]: boom", 11, 3, None, None),
         ("3: hello", 3, None, None, None),
+        ("1: 2026-03-01 02:14:07 INFO hello", 1, None, None, None),
+        ("1: [12345.678901] NVRM: Xid (PCI:0000:9b:00): 79", 1, None, None, None),
         ("12: [rank37]: RuntimeError: x", 37, None, None, None),
         ("[1,4]<stderr>:boom", 4, None, None, None),
         ("dgx-b-17: Traceback (most recent call last):", None, None, "dgx-b-17", None),

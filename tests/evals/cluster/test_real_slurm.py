@@ -33,7 +33,8 @@ def test_jobs_recover_by_themselves_or_are_left_alone_on_a_real_slurm():
         results = [KNOWN[name](made) for name in SCENARIOS]
         by_hand = approve_and_undo(made)
         audit = made.site.rerail("audit", "verify")
-    assert {one.name: one.wrong for one in [*results, by_hand] if one.wrong} == {}
+        heard = (made.site.folder / "watch.log").read_text()
+    assert {one.name: one.wrong for one in [*results, by_hand] if one.wrong} == {}, heard
     assert {one.manual_steps for one in results} == {0}
     assert audit.returncode == 0, audit.stdout
 
