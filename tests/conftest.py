@@ -29,6 +29,8 @@ settings.load_profile("rerail")
 os.environ["RERAIL_CACHE_DIR"] = str(Path(__file__).parents[1] / ".pytest_cache" / "rerail")
 # Each test process has a store of its own; nothing is written to the user's.
 os.environ["RERAIL_DATA_DIR"] = tempfile.mkdtemp(prefix="rerail-test-data-")
+# Loading Chroma and word vectors takes a second in every process; their own tests ask for them.
+os.environ["RERAIL_EMBEDDING_MODEL"] = "none"
 atexit.register(shutil.rmtree, os.environ["RERAIL_DATA_DIR"], ignore_errors=True)
 
 

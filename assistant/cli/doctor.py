@@ -29,6 +29,8 @@ def doctor_command(json_output: bool) -> int:
     found.append(_policy(site))
     for name, look in (("store", _store), ("approvals", _approvals), ("breaker", _breaker)):
         found.append(_try(name, look, site))
+    found.append(_try("embeddings", _embeddings, site))
+    found.append(_try("model", _model, site))
     found += _slurm(site)
     return _show(found, json_output)
 
@@ -70,6 +72,32 @@ def _store(site: Site) -> tuple[str, str]:
         return "ok", f"{place(engine)}; events: {events or 'none'}"
     finally:
         engine.dispose()
+
+
+def _embeddings(site: Site) -> tuple[str, str]:
+    from rerail.knowledge_base.retrieval.embedding import chosen_model, embedder_from
+    from rerail.knowledge_base.retrieval.vectors import available
+
+    name = chosen_model(site.settings)
+    if not name:
+        asked = (
+            "RERAIL_EMBEDDING_MODEL=none" if site.settings.embedding_model else "none configured"
+        )
+        return "off", f"{asked}: similar incidents are searched by words alone"
+    if not available():
+        return "off", f"{name}, but no ChromaDB: pip install 'rerail[retrieval]'; words alone"
+    width = len(embedder_from(site.settings).embed(["CUDA out of memory"])[0])
+    where = site.settings.chroma_url or "in the data folder"
+    return "ok", f"{name}, {width} numbers a text; vectors {where}"
+
+
+def _model(site: Site) -> tuple[str, str]:
+    from rerail.assistant.agent.endpoint import configured
+
+    if not configured(site.settings):
+        return "off", "none configured: the rules and the record answer"
+    # Not called: a request costs money at some endpoints.
+    return "ok", f"{site.settings.model} at {site.settings.model_url} (not called)"
 
 
 def _approvals(site: Site) -> tuple[str, str]:

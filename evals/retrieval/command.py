@@ -13,8 +13,12 @@ from rich.table import Table
 
 from rerail.errors import UsageError
 from rerail.evals.retrieval.sets import Asked, RetrievalSet, build_sets
-from rerail.knowledge_base.retrieval.embedding import HASHED, embedder_from
-from rerail.knowledge_base.retrieval.knowledge import question_of
+from rerail.knowledge_base.retrieval.embedding import (
+    HASHED,
+    Embedder,
+    chosen_model,
+    embedder_from,
+)
 from rerail.knowledge_base.retrieval.search import Question, Retriever, seen
 from rerail.knowledge_base.retrieval.vectors import VectorIndex, available
 from rerail.settings import load_settings
@@ -26,6 +30,7 @@ class Score:
 
     set: str
     how: str
+    embedder: str = ""
     questions: int = 0
     first: int = 0
     five: int = 0
@@ -47,26 +52,38 @@ def retrieval_command(
         raise UsageError(
             "no case was chosen", hint="--recorded tests/data/faultlab, or --cases FILE"
         )
-    settings = load_settings()
-    named = settings.embedding_url or settings.embedding_model
-    asked = settings if named else settings.model_copy(update={"embedding_model": HASHED})
-    embedder = embedder_from(asked)
     scores = []
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         for number, one in enumerate(sets):
-            place = asked.model_copy(
-                update={"data_dir": Path(folder) / str(number), "chroma_url": ""}
-            )
-            vectors = VectorIndex(place, embedder) if available() else None
-            retriever = Retriever(one.documents, vectors)
-            ways = ["lexical", "dense", "hybrid"] if vectors is not None else ["lexical"]
-            scores += [score(one, retriever, how, boosts=boosts) for how in ways]
+            scores.append(score(one, Retriever(one.documents), "lexical", boosts=boosts))
+            for way, embedder in enumerate(_embedders()):
+                place = load_settings().model_copy(
+                    update={"data_dir": Path(folder) / f"{number}-{way}", "chroma_url": ""}
+                )
+                retriever = Retriever(one.documents, VectorIndex(place, embedder))
+                for how in ("dense", "ranks", "hybrid"):
+                    found = score(one, retriever, how, boosts=boosts)
+                    scores.append(replace(found, embedder=embedder.name))
     if json_output:
-        rows = [{**asdict(s), "mrr": s.mrr, "embedder": embedder.name} for s in scores]
-        print(json.dumps(rows, indent=2))
+        print(json.dumps([{**asdict(s), "mrr": s.mrr} for s in scores], indent=2))
         return 0
-    _print(scores, embedder.name, boosts)
+    _print(scores, boosts)
     return 0
+
+
+def _embedders() -> list[Embedder]:
+    """Return what can be compared here: hashed letters, the local package, the one of the settings."""
+    if not available():
+        return []
+    settings = load_settings()
+    plain = settings.model_copy(update={"embedding_url": "", "embedding_model": HASHED})
+    names = {HASHED: plain}
+    local = plain.model_copy(update={"embedding_model": ""})
+    if chosen_model(local):
+        names[chosen_model(local)] = local
+    if chosen_model(settings):
+        names[chosen_model(settings)] = settings
+    return [embedder_from(one) for one in names.values()]
 
 
 def score(one: RetrievalSet, retriever: Retriever, how: str, *, boosts: bool) -> Score:
@@ -86,24 +103,29 @@ def score(one: RetrievalSet, retriever: Retriever, how: str, *, boosts: bool) ->
 
 
 def _question(asked: Asked, boosts: bool) -> Question:
-    question = question_of(asked.incident)
+    question = asked.question
     if asked.recurs:
         # Another job with the same text; a rewrite that changed nothing must not hide its original.
         question = replace(question, but=None)
-    # The rules' own verdict is in the fingerprint: without it, words and vectors stand alone.
-    return question if boosts else replace(question, fingerprint="", entity=None, cluster="")
+    # The rules' own verdict is in the fingerprint, and the dates of public reports mean nothing:
+    # without them, words and vectors stand alone.
+    return (
+        question if boosts else replace(question, fingerprint="", entity=None, cluster="", time="")
+    )
 
 
-def _print(scores: list[Score], embedder: str, boosts: bool) -> None:
-    title = f"retrieval, embeddings: {embedder}" + (", with fingerprint boosts" if boosts else "")
+def _print(scores: list[Score], boosts: bool) -> None:
+    title = "retrieval" + (", with fingerprint boosts and age" if boosts else "")
     table = Table(title=title, box=None)
-    for column in ("set", "search", "questions", "recall@1", "recall@5", "MRR", "said seen"):
-        table.add_column(column, justify="left" if column in ("set", "search") else "right")
+    columns = ("set", "search", "vectors", "questions", "recall@1", "recall@5", "MRR", "said seen")
+    for column in columns:
+        table.add_column(column, justify="left" if column in columns[:3] else "right")
     for s in scores:
         answerable = s.set != "unseen"
         table.add_row(
             s.set,
-            s.how,
+            "by rank" if s.how == "ranks" else s.how,
+            s.embedder or "-",
             str(s.questions),
             f"{s.first / s.questions:.3f}" if answerable else "-",
             f"{s.five / s.questions:.3f}" if answerable else "-",

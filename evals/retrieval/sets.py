@@ -2,6 +2,8 @@
 
 `rewritten`: the same log with other hosts, numbers, ranks and company. `other job`: another case of
 the same cause, from other software or in other words. `unseen`: a cause that no past incident has.
+`rule examples`: one example line of each rule is a past incident, and asks for the other rules of
+its failure type. The weight of the vectors was chosen on this set.
 """
 
 from __future__ import annotations
@@ -12,12 +14,22 @@ from pathlib import Path
 
 from rerail.assistant.record import make_incident
 from rerail.domain.diagnosis import Outcome as Result
+from rerail.domain.evidence import Role
 from rerail.domain.incident import Incident
 from rerail.evals.agent.cases import faultlab_cases
 from rerail.evals.cases.case_file import LabelledCase, load_cases
 from rerail.evals.cases.paraphrase import REWRITES, paraphrase
 from rerail.evals.cases.run import diagnose_text
-from rerail.knowledge_base.retrieval.documents import Document, incident_document
+from rerail.knowledge_base.retrieval.documents import (
+    INCIDENT,
+    Document,
+    incident_document,
+    wording,
+)
+from rerail.knowledge_base.retrieval.knowledge import question_of
+from rerail.knowledge_base.retrieval.search import Question
+from rerail.knowledge_base.rules import load_rules
+from rerail.knowledge_base.taxonomy import leaves
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +37,7 @@ class Asked:
     """One later incident: the past ones that answer it; none for an unseen cause."""
 
     id: str
-    incident: Incident
+    question: Question
     leaf: str
     answers: frozenset[str]
     recurs: bool = False
@@ -54,10 +66,13 @@ def build_sets(cases: Path | None, recorded: Path | None, *, seed: int = 1) -> l
             name = leaf if leaf in one.types else truth[0]
             material.append((one.id, name or truth[0], make_incident(one.outcome, [])))
     sets = []
+    if not material:
+        return []
     if failures:
         sets.append(_rewritten(failures, material, seed))
     sets.append(_other_job(material))
     sets.append(_unseen(material))
+    sets.append(_rule_examples())
     return [one for one in sets if one.questions]
 
 
@@ -81,7 +96,7 @@ def _rewritten(
             questions.append(
                 Asked(
                     f"{case.id}/{rewrite}",
-                    make_incident(outcome, []),
+                    question_of(make_incident(outcome, [])),
                     case.label,
                     frozenset(by_leaf[case.label]),
                     recurs=True,
@@ -97,7 +112,7 @@ def _other_job(material: list[tuple[str, str, Incident]]) -> RetrievalSet:
     for _, leaf, incident in material:
         ids[leaf].add(incident.id)
     questions = [
-        Asked(name, incident, leaf, frozenset(ids[leaf] - {incident.id}))
+        Asked(name, question_of(incident), leaf, frozenset(ids[leaf] - {incident.id}))
         for name, leaf, incident in material
         if len(ids[leaf]) > 1
     ]
@@ -111,8 +126,33 @@ def _unseen(material: list[tuple[str, str, Incident]]) -> RetrievalSet:
         count[leaf] += 1
     documents = [incident_document(incident, leaf) for _, leaf, incident in material]
     questions = [
-        Asked(name, incident, leaf, frozenset())
+        Asked(name, question_of(incident), leaf, frozenset())
         for name, leaf, incident in material
         if count[leaf] == 1
     ]
     return RetrievalSet("unseen", tuple(documents), tuple(questions))
+
+
+def _rule_examples() -> RetrievalSet:
+    known = leaves()
+    documents = []
+    for rule in load_rules():
+        if rule.role is not Role.INITIATING or not rule.matches or rule.leaf not in known:
+            continue
+        text = wording(rule.matches[0].splitlines())
+        title = f"{rule.leaf}: {known[rule.leaf].meaning}"
+        documents.append(Document(rule.id, INCIDENT, title, text, core=text, leaf=rule.leaf))
+    ids: dict[str | None, set[str]] = defaultdict(set)
+    for one in documents:
+        ids[one.leaf].add(one.id)
+    questions = [
+        Asked(
+            one.id,
+            Question(one.text, core=one.core, but=one.id),
+            one.leaf or "",
+            frozenset(ids[one.leaf] - {one.id}),
+        )
+        for one in documents
+        if len(ids[one.leaf]) > 1
+    ]
+    return RetrievalSet("rule examples", tuple(documents), tuple(questions))

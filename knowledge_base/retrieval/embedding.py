@@ -1,25 +1,27 @@
-"""Where vectors come from: an endpoint, a model in a local folder, or hashed letters. No download.
+"""Where vectors come from: an endpoint, a local package or folder, or hashed letters. No download.
 
-`hashed` needs nothing and knows no meaning: it counts hashed letter sequences, and finds the same
-error under other spellings.
+`wordllama` is a package that brings its 16 MB of word vectors along. `hashed` needs nothing and
+knows no meaning: it counts hashed letter sequences, and finds the same error under other spellings.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import math
 import re
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
+from importlib.util import find_spec
 from pathlib import Path
 
 from rerail.errors import ConfigError, ModelError
 from rerail.settings import Settings
 
 Vectors = list[list[float]]
-HASHED = "hashed"
+HASHED, WORDLLAMA, NONE = "hashed", "wordllama", "none"
 _DIMENSIONS = 512
 _BATCH = 64
 _TIMEOUT_S = 30.0
@@ -46,16 +48,32 @@ class Embedder:
         return found
 
 
+def chosen_model(settings: Settings) -> str:
+    """Return the embedding that the settings mean: its name, or empty for words alone.
+
+    Where nothing is set, the local package serves if it is installed: it was measured to find more
+    than words alone, and needs no network.
+    """
+    if settings.embedding_url:
+        return f"{settings.embedding_model}@endpoint"
+    if settings.embedding_model == NONE:
+        return ""
+    return settings.embedding_model or (WORDLLAMA if _package_folder() is not None else "")
+
+
 def embedder_from(settings: Settings) -> Embedder:
-    """Return the embedder that the settings name.
+    """Return the embedder that the settings mean, hashed letters where they mean none.
 
     Raises:
         ConfigError: when a local model was named that is not there.
     """
+    name = chosen_model(settings)
     if settings.embedding_url:
-        return Embedder(f"{settings.embedding_model}@endpoint", _endpoint(settings))
-    if settings.embedding_model and settings.embedding_model != HASHED:
-        return Embedder(settings.embedding_model, _local(settings.embedding_model))
+        return Embedder(name, _endpoint(settings))
+    if name == WORDLLAMA:
+        return Embedder(name, _wordllama())
+    if name and name != HASHED:
+        return Embedder(name, _local(name))
     return Embedder(HASHED, lambda texts: [hashed(text) for text in texts])
 
 
@@ -126,6 +144,48 @@ def _endpoint(settings: Settings) -> Callable[[Sequence[str]], Vectors]:
     return run
 
 
+def _package_folder() -> Path | None:
+    """Return the folder of the package with its word vectors in it; None when either is missing."""
+    spec = find_spec(WORDLLAMA)
+    if spec is None or spec.origin is None:
+        return None
+    folder = Path(spec.origin).parent
+    return folder if any((folder / "weights").glob("*.safetensors")) else None
+
+
+def _wordllama() -> Callable[[Sequence[str]], Vectors]:
+    folder = _package_folder()
+    if folder is None:
+        raise ConfigError(
+            "the package wordllama is not installed, or lacks its vectors",
+            subject="embedding_model",
+            hint="pip install 'rerail[embeddings]', or RERAIL_EMBEDDING_MODEL=none for words alone",
+        )
+    root = logging.getLogger()
+    before = (root.level, list(root.handlers))
+    try:
+        from wordllama import WordLlama
+
+        # Its own search misses the tokenizer that lies beside the vectors and would fetch one;
+        # with its folder as the cache both are found, and a fetch is forbidden.
+        model = WordLlama.load(cache_dir=folder, disable_download=True)
+    except (ImportError, OSError, ValueError) as error:
+        raise ConfigError(
+            f"the package wordllama cannot be used: {error}",
+            subject="embedding_model",
+            hint="pip install --force-reinstall 'rerail[embeddings]', or RERAIL_EMBEDDING_MODEL=none",
+        ) from None
+    finally:
+        # The package sets up the root logger when it is imported; its lines are none of ours.
+        root.setLevel(before[0])
+        root.handlers[:] = before[1]
+
+    def run(texts: Sequence[str]) -> Vectors:
+        return [[float(x) for x in row] for row in model.embed(list(texts))]
+
+    return run
+
+
 def _local(folder: str) -> Callable[[Sequence[str]], Vectors]:
     path = Path(folder).expanduser()
     if not path.is_dir():
@@ -133,7 +193,8 @@ def _local(folder: str) -> Callable[[Sequence[str]], Vectors]:
         raise ConfigError(
             f"embedding_model {folder!r} is no folder",
             subject="embedding_model",
-            hint="name a folder with a sentence-transformers model, or set RERAIL_EMBEDDING_URL",
+            hint="name wordllama, hashed, none or a folder with a sentence-transformers model, "
+            "or set RERAIL_EMBEDDING_URL",
         )
     try:
         from sentence_transformers import SentenceTransformer

@@ -8,6 +8,7 @@ from rerail.domain.incident import Incident
 from rerail.errors import RerailError
 from rerail.knowledge_base.fingerprint import fingerprint
 from rerail.knowledge_base.retrieval.documents import core_of, document_of, query_of
+from rerail.knowledge_base.retrieval.embedding import chosen_model, embedder_from
 from rerail.knowledge_base.retrieval.search import Question, Retriever
 from rerail.knowledge_base.retrieval.vectors import VectorIndex, available
 from rerail.knowledge_base.runbook_pages import runbook_documents
@@ -21,7 +22,8 @@ MOST_INCIDENTS = 5_000
 def open_knowledge(engine: Engine, settings: Settings | None = None) -> Retriever:
     """Return a retriever over everything that may be retrieved; unsigned drafts never are.
 
-    Vectors are used where an embedding was configured; what stops them is the retriever's banner.
+    Vectors are used where an embedding was configured or the local one is installed; what stops
+    them is the retriever's banner.
 
     Raises:
         StoreError: when the store cannot be read.
@@ -32,7 +34,7 @@ def open_knowledge(engine: Engine, settings: Settings | None = None) -> Retrieve
         documents = [document_of(load(connection, row.id)) for row in rows]
     documents += runbook_documents()
     vectors, banner = None, ""
-    if chosen.embedding_url or chosen.embedding_model:
+    if chosen_model(chosen):
         vectors, banner = _vectors(chosen)
     retriever = Retriever(documents, vectors)
     retriever.banner = retriever.banner or banner
@@ -40,10 +42,10 @@ def open_knowledge(engine: Engine, settings: Settings | None = None) -> Retrieve
 
 
 def _vectors(settings: Settings) -> tuple[VectorIndex | None, str]:
-    from rerail.knowledge_base.retrieval.embedding import embedder_from
-
     if not available():
-        return None, "searched by words alone: pip install 'rerail[retrieval]' for vectors"
+        asked = settings.embedding_url or settings.embedding_model
+        why = "searched by words alone: pip install 'rerail[retrieval]' for vectors"
+        return None, why if asked else ""
     try:
         return VectorIndex(settings, embedder_from(settings)), ""
     except RerailError as error:

@@ -1,8 +1,10 @@
-"""Hybrid search: ranks by words and by vectors, fused; newer and nearer incidents first; or unseen.
+"""Hybrid search: words and vectors, fused; newer and nearer incidents first; or unseen.
 
-Reciprocal rank fusion (Cormack, Clarke and Buettcher, SIGIR 2009) needs no common scale between the
-two. "Unseen" is an answer: when the best incident holds too little of what the failure is known by,
-weighted by how rare each word is, there is nothing to learn from it.
+Each side is scaled to its own best hit, then both are added. Reciprocal rank fusion (Cormack, Clarke
+and Buettcher, SIGIR 2009) stays as the baseline `ranks`: it throws away how much better the first hit
+is than the second, so that age and boosts decide alone (docs/decisions/0009). "Unseen" is an answer:
+when the best incident holds too little of what the failure is known by, weighted by how rare each
+word is, there is nothing to learn from it.
 """
 
 from __future__ import annotations
@@ -17,7 +19,10 @@ from rerail.knowledge_base.retrieval.vectors import VectorIndex
 from rerail.knowledge_base.store.clock import from_iso
 
 _RRF = 60.0
-HALF_LIFE_DAYS = 365.0
+# Weight of the vectors beside the words: 0.5 to 1 are level on the rules' examples (`rerail eval
+# retrieval`); the lowest of them, because poor vectors must not outweigh the words.
+_VECTORS = 0.5
+HALF_LIFE_DAYS, OLDEST = 365.0, 0.8
 SAME_CLUSTER, SAME_FINGERPRINT, SAME_ENTITY = 1.05, 1.6, 1.2
 SEEN_WORDS = 0.7
 _CORE = 4  # how much the first fault's wording counts beside the other lines
@@ -74,7 +79,7 @@ class Retriever:
     def search(
         self, question: Question, *, most: int = 5, kind: str | None = None, how: str = "hybrid"
     ) -> list[Hit]:
-        """Return the best documents. `how` is lexical, dense or hybrid."""
+        """Return the best documents. `how` is lexical, dense, hybrid, or ranks (the baseline)."""
         chosen = {
             i
             for i, d in enumerate(self._documents)
@@ -83,26 +88,32 @@ class Retriever:
         scores = self._words.scores(question.text)
         for index, score in self._words.scores(question.core).items():
             scores[index] = scores.get(index, 0.0) + (_CORE - 1) * score
-        by_words = sorted((i for i in scores if i in chosen), key=lambda i: (-scores[i], i))
-        near: dict[int, float] = {}
-        if how != "lexical" and self._vectors is not None:
-            try:
-                for name, cosine in self._vectors.nearest(
-                    question.core or question.text, 4 * _DEPTH
-                ):
-                    if self._by_id.get(name) in chosen:
-                        near[self._by_id[name]] = cosine
-            except RerailError as error:
-                self.banner = f"searched by words alone: {error.message}"
-        by_vector = sorted(near, key=lambda i: (-near[i], i))
-        fused: dict[int, float] = {}
-        if how != "dense" or not by_vector:
-            _add_ranks(fused, by_words[:_DEPTH])
-        if how != "lexical":
-            _add_ranks(fused, by_vector[:_DEPTH])
+        scores = {i: score for i, score in scores.items() if i in chosen}
+        near = self._near(question, chosen) if how != "lexical" else {}
+        if how == "ranks":
+            fused = _by_ranks(scores, near)
+        else:
+            by_words = _scaled(_best(scores), 0.0) if how != "dense" or not near else {}
+            by_vectors = _scaled(near, min(near.values(), default=0.0))
+            fused = {
+                i: by_words.get(i, 0.0) + _VECTORS * by_vectors.get(i, 0.0)
+                for i in by_words | by_vectors
+            }
         hits = [self._hit(i, score, near.get(i), question) for i, score in fused.items()]
         hits.sort(key=lambda hit: (-hit.score, hit.document.id))
         return hits[:most]
+
+    def _near(self, question: Question, chosen: set[int]) -> dict[int, float]:
+        """Return the cosine of the nearest documents, nearest first; a failure is the banner."""
+        if self._vectors is None:
+            return {}
+        try:
+            found = self._vectors.nearest(question.core or question.text, 4 * _DEPTH)
+        except RerailError as error:
+            self.banner = f"searched by words alone: {error.message}"
+            return {}
+        by_index = {self._by_id[name]: cosine for name, cosine in found if name in self._by_id}
+        return _best({i: cosine for i, cosine in by_index.items() if i in chosen})
 
     def _hit(self, index: int, score: float, cosine: float | None, question: Question) -> Hit:
         document = self._documents[index]
@@ -126,11 +137,15 @@ class Retriever:
 
 
 def decay(then: str, now: str) -> float:
-    """Return how much an incident of an earlier time still weighs: half after a year, never below a quarter."""
+    """Return how much an incident of an earlier time still weighs, from 1 down to `OLDEST`.
+
+    Among incidents that are about equally alike the newer one comes first; age alone never hides
+    the one that is clearly more alike.
+    """
     if not then or not now:
         return 1.0
     days = max(0.0, (from_iso(now) - from_iso(then)).total_seconds() / 86_400.0)
-    return max(0.25, float(0.5 ** (days / HALF_LIFE_DAYS)))
+    return OLDEST + (1.0 - OLDEST) * float(0.5 ** (days / HALF_LIFE_DAYS))
 
 
 def seen(hits: Sequence[Hit]) -> bool:
@@ -138,6 +153,20 @@ def seen(hits: Sequence[Hit]) -> bool:
     return any(hit.seen for hit in hits if hit.document.kind == INCIDENT)
 
 
-def _add_ranks(fused: dict[int, float], ranked: Sequence[int]) -> None:
-    for place, index in enumerate(ranked):
-        fused[index] = fused.get(index, 0.0) + 1.0 / (_RRF + place + 1)
+def _best(scores: dict[int, float]) -> dict[int, float]:
+    """Return the best scores, best first; equal ones in the order of the documents."""
+    return dict(sorted(scores.items(), key=lambda one: (-one[1], one[0]))[:_DEPTH])
+
+
+def _scaled(scores: dict[int, float], floor: float) -> dict[int, float]:
+    """Return scores as shares of the best one above the floor, from 0 to 1."""
+    width = max(scores.values(), default=0.0) - floor
+    return {i: (score - floor) / width if width > 0 else 1.0 for i, score in scores.items()}
+
+
+def _by_ranks(words: dict[int, float], vectors: dict[int, float]) -> dict[int, float]:
+    fused: dict[int, float] = {}
+    for ranked in (_best(words), vectors):
+        for place, index in enumerate(ranked, 1):
+            fused[index] = fused.get(index, 0.0) + 1.0 / (_RRF + place)
+    return fused

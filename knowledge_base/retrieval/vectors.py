@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import Any
 from urllib.parse import urlparse
 
-from rerail.errors import ConfigError, StoreError
+from rerail.errors import ConfigError, RerailError, StoreError
 from rerail.knowledge_base.retrieval.documents import Document
 from rerail.knowledge_base.retrieval.embedding import Embedder
 from rerail.knowledge_base.store.engine import data_folder
@@ -29,6 +29,7 @@ class VectorIndex:
 
     def __init__(self, settings: Settings, embedder: Embedder) -> None:
         self._embedder = embedder
+        self._place = settings.chroma_url or str(data_folder(settings) / FOLDER)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -42,13 +43,34 @@ class VectorIndex:
         except Exception as error:  # Chroma raises its own kinds, and plain ones of its parts
             raise StoreError(
                 f"the vector store cannot be opened: {error}",
-                subject=settings.chroma_url or str(data_folder(settings) / FOLDER),
+                subject=self._place,
                 hint="check RERAIL_CHROMA_URL; words alone are searched without it",
                 recoverable=True,
             ) from error
 
     def update(self, documents: Sequence[Document]) -> int:
-        """Bring the collection in step with the documents; return how many were embedded anew."""
+        """Bring the collection in step with the documents; return how many were embedded anew.
+
+        Raises:
+            StoreError: when the vector store fails; the documents are safe elsewhere.
+            ModelError: when the embedding fails.
+        """
+        try:
+            return self._update(documents)
+        except RerailError:
+            raise
+        except Exception as error:  # Chroma raises its own kinds, and plain ones of its parts
+            raise self._failed(error) from error
+
+    def _failed(self, error: Exception) -> StoreError:
+        return StoreError(
+            f"the vector store failed: {error}",
+            subject=self._place,
+            hint="another process may hold it; delete its folder to build it anew",
+            recoverable=True,
+        )
+
+    def _update(self, documents: Sequence[Document]) -> int:
         wanted = {_key(d): d for d in documents}
         known = set(self._collection.get(include=[])["ids"])
         stale = sorted(known - set(wanted))
@@ -59,15 +81,26 @@ class VectorIndex:
             part = fresh[at : at + 500]
             self._collection.add(
                 ids=part,
-                embeddings=self._embedder.embed(
-                    [wanted[key].core or wanted[key].text for key in part]
-                ),
+                embeddings=self._embedder.embed([_embedded(wanted[key]) for key in part]),
                 metadatas=[{"document": wanted[key].id} for key in part],
             )
         return len(fresh)
 
     def nearest(self, text: str, most: int) -> list[tuple[str, float]]:
-        """Return (document id, cosine similarity), the nearest first."""
+        """Return (document id, cosine similarity), the nearest first.
+
+        Raises:
+            StoreError: when the vector store fails.
+            ModelError: when the embedding fails.
+        """
+        try:
+            return self._nearest(text, most)
+        except RerailError:
+            raise
+        except Exception as error:
+            raise self._failed(error) from error
+
+    def _nearest(self, text: str, most: int) -> list[tuple[str, float]]:
         count = self._collection.count()
         if count == 0:
             return []
@@ -109,6 +142,11 @@ def _name(embedder: str) -> str:
     return "rerail-" + sha256(embedder.encode()).hexdigest()[:16]
 
 
+def _embedded(document: Document) -> str:
+    """Return what stands for a document: what a person called it, and its own wording."""
+    return f"{document.title}\n{document.core or document.text}"
+
+
 def _key(document: Document) -> str:
     """A document whose text changed is another vector."""
-    return sha256(f"{document.id}\n{document.core or document.text}".encode()).hexdigest()[:32]
+    return sha256(f"{document.id}\n{_embedded(document)}".encode()).hexdigest()[:32]

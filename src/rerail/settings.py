@@ -58,9 +58,10 @@ class Settings(BaseSettings):
     model_max_calls: int = 24
     """Requests to the model for one incident."""
     embedding_url: str = ""
-    """Base URL of an OpenAI-compatible endpoint for embeddings; empty means words alone."""
+    """Base URL of an OpenAI-compatible endpoint for embeddings; empty means a local one or none."""
     embedding_model: str = ""
-    """The model's name there; without a URL, a folder with a sentence-transformers model, or `hashed`."""
+    """The model's name there; without a URL `wordllama` (extra `embeddings`; what empty means where it is
+    installed), a folder with a sentence-transformers model, `hashed`, or `none` for words alone."""
     chroma_url: str = ""
     """http://host:8000 of a Chroma server; empty keeps vectors in the data folder."""
     runbooks_dir: Path | None = None

@@ -5,6 +5,7 @@ import pytest
 from rerail.assistant.pipeline import diagnose_paths
 from rerail.assistant.record import make_incident
 from rerail.domain.incident import Confirmation, SignOff
+from rerail.knowledge_base.retrieval import vectors
 from rerail.knowledge_base.retrieval.documents import INCIDENT
 from rerail.knowledge_base.retrieval.knowledge import open_knowledge, question_of
 from rerail.knowledge_base.retrieval.search import seen
@@ -51,3 +52,31 @@ def test_a_failing_vector_store_is_a_banner(kept):
     engine, settings, _ = kept
     asked = settings.model_copy(update={"embedding_model": "/no/such/folder"})
     assert "words alone" in open_knowledge(engine, asked).banner
+
+
+@pytest.mark.filterwarnings("default")
+def test_the_local_vectors_serve_unasked_where_they_are_installed(kept):
+    pytest.importorskip("wordllama")
+    pytest.importorskip("chromadb")
+    engine, settings, keep = kept
+    first = keep(OOM.format(r=1, n=2))
+    with writing(engine) as connection:
+        confirm(connection, first.id, Confirmation(verdict="right", by="a", time=NOON))
+        sign_off(connection, first.id, SignOff(by="a", time=NOON, resolution="x"))
+    unset = settings.model_copy(update={"embedding_model": ""})
+    knowledge = open_knowledge(engine, unset)
+    (hit,) = knowledge.search(question_of(keep(OOM.format(r=5, n=7))), kind=INCIDENT)
+    assert hit.cosine is not None and knowledge.banner == ""
+
+
+def test_a_vector_store_that_breaks_later_leaves_the_words(kept, monkeypatch):
+    pytest.importorskip("chromadb")
+    engine, settings, _ = kept
+
+    class Locked:
+        def get(self, **_):
+            raise RuntimeError("database is locked")
+
+    monkeypatch.setattr(vectors, "_open", lambda *_: Locked())
+    found = open_knowledge(engine, settings.model_copy(update={"embedding_model": "hashed"}))
+    assert "words alone" in found.banner and "database is locked" in found.banner

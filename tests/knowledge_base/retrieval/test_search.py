@@ -1,14 +1,24 @@
 """Search: words, vectors and both; near incidents first; unseen is an answer; nothing is downloaded."""
 
+import logging
 import math
+import socket
+from dataclasses import replace
+from importlib.util import find_spec
 
 import pytest
 
 from rerail.errors import ConfigError, ModelError
 from rerail.evals.fake_model.server import FakeModelServer, Reply
+from rerail.knowledge_base.retrieval import embedding
 from rerail.knowledge_base.retrieval.bm25 import Bm25, words
 from rerail.knowledge_base.retrieval.documents import INCIDENT, RUNBOOK, Document, wording
-from rerail.knowledge_base.retrieval.embedding import Embedder, embedder_from, hashed
+from rerail.knowledge_base.retrieval.embedding import (
+    Embedder,
+    chosen_model,
+    embedder_from,
+    hashed,
+)
 from rerail.knowledge_base.retrieval.search import Question, Retriever, decay, seen
 from rerail.knowledge_base.retrieval.vectors import VectorIndex
 from rerail.settings import Settings
@@ -96,8 +106,43 @@ def test_fingerprint_cluster_and_age_move_incidents():
         Question("same words here", core="same words here", cluster="a", fingerprint="f", time=NOW)
     )
     assert names(found) == ["near", "old", "far"] and "same fingerprint" in found[0].why
-    assert decay(NOW, "2027-03-01T00:00:00.000Z") == pytest.approx(0.5)
-    assert decay("", NOW) == 1.0 and decay("2001-01-01T00:00:00.000Z", NOW) == 0.25
+    assert decay(NOW, "2027-03-01T00:00:00.000Z") == pytest.approx(0.9)
+    assert decay("", NOW) == 1.0 and decay("2001-01-01T00:00:00.000Z", NOW) == pytest.approx(0.8)
+
+
+def test_age_orders_equals_and_never_hides_the_better_one():
+    old = "2016-03-01T00:00:00.000Z"
+    past = [
+        replace(incident("better", "ncclUniqueId mismatch on port"), time=old),
+        incident("newer", "mismatch of something else entirely"),
+        replace(incident("older twin", "mismatch of something else entirely"), time=old),
+    ]
+    hits = Retriever(past).search(
+        Question("ncclUniqueId mismatch port", core="ncclUniqueId mismatch port", time=NOW)
+    )
+    assert names(hits) == ["better", "newer", "older twin"]
+
+
+class Near:
+    """Vectors that say what they are told."""
+
+    def __init__(self, *found):
+        self.found = list(found)
+
+    def update(self, documents):
+        return 0
+
+    def nearest(self, text, most):
+        return self.found
+
+
+def test_vectors_add_what_words_miss_and_do_not_outweigh_them():
+    question = Question("errno_28 space left", core="errno_28 space left")
+    near = Retriever(DOCUMENTS, Near(("nccl", 0.9), ("oom", 0.4), ("disk", 0.3)))
+    assert names(near.search(question))[:2] == ["disk", "nccl"]
+    silent = Question("zzz", core="zzz")
+    assert names(near.search(silent))[0] == "nccl" and not seen(near.search(silent))
+    assert names(near.search(question, how="lexical")) == ["disk"]
 
 
 def test_hashed_vectors_find_other_spellings():
@@ -156,3 +201,32 @@ def test_a_failing_embedding_leaves_the_words(tmp_path):
 def test_a_model_name_never_becomes_a_download(tmp_path):
     with pytest.raises(ConfigError, match="no folder"):
         embedder_from(Settings(embedding_model="all-MiniLM-L6-v2"))
+
+
+def test_the_local_package_needs_no_network_and_leaves_the_log_alone(monkeypatch):
+    pytest.importorskip("wordllama")
+
+    def refused(*_, **__):
+        raise OSError("the network is refused")
+
+    monkeypatch.setattr(socket, "create_connection", refused)
+    monkeypatch.setattr(socket, "getaddrinfo", refused)
+    monkeypatch.setattr(socket.socket, "connect", refused)
+    before = (logging.getLogger().level, list(logging.getLogger().handlers))
+    made = embedder_from(Settings(embedding_model="wordllama"))
+    disk, full, link = made.embed(["no space on disk", "the drive is full", "link flaps"])
+    assert len(disk) == 256 and math.isclose(sum(x * x for x in disk), 1.0, rel_tol=1e-5)
+    near, far = (sum(a * b for a, b in zip(disk, other, strict=True)) for other in (full, link))
+    assert near > far + 0.1
+    assert before == (logging.getLogger().level, list(logging.getLogger().handlers))
+
+
+def test_what_empty_means_depends_on_what_is_installed(monkeypatch):
+    monkeypatch.setattr(embedding, "find_spec", lambda name: None)
+    assert chosen_model(Settings(embedding_model="")) == ""
+    with pytest.raises(ConfigError, match="not installed"):
+        embedder_from(Settings(embedding_model="wordllama"))
+    monkeypatch.undo()
+    if find_spec("wordllama") is not None:
+        assert chosen_model(Settings(embedding_model="")) == "wordllama"
+    assert chosen_model(Settings(embedding_model="none")) == ""
