@@ -89,10 +89,15 @@ class JobLayout(_Part):
 
 
 class Identities(_Part):
-    """What is put before scheduler commands, so that reading and writing are two identities."""
+    """What is put before scheduler commands, so that reading and writing are two identities.
+
+    A socket is that of a slurmrestd which runs as that identity; empty means commands alone.
+    """
 
     reader: tuple[str, ...] = ()
     writer: tuple[str, ...] = ()
+    reader_socket: str = ""
+    writer_socket: str = ""
 
 
 class Notify(_Part):

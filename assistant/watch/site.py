@@ -21,6 +21,7 @@ from rerail.knowledge_base.store.engine import data_folder, reading, writing
 from rerail.knowledge_base.store.incidents import append
 from rerail.recovery.approvals import signing_key
 from rerail.recovery.clusters.kubernetes_write import KubernetesWriter
+from rerail.recovery.clusters.slurm_rest_write import SlurmRestWriter
 from rerail.recovery.clusters.slurm_write import SlurmWriter
 from rerail.recovery.clusters.writer import ClusterWriter
 from rerail.recovery.executor import Executor
@@ -31,6 +32,8 @@ from rerail.settings import Settings, load_settings
 from rerail.tools.clusters.kubernetes_read import KubernetesReader
 from rerail.tools.clusters.reader import ClusterReader
 from rerail.tools.clusters.slurm_read import SlurmReader
+from rerail.tools.clusters.slurm_rest import SlurmRest
+from rerail.tools.clusters.slurm_rest_read import SlurmRestReader, TextFirst
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +51,22 @@ class Site:
             return KubernetesWriter(self.reader, self.reader.api)
         if not isinstance(self.reader, SlurmReader):
             return None
+        identities, jobs = self.policy.identities, self.policy.jobs
+        if identities.writer_socket:
+            return SlurmRestWriter(
+                self.reader,
+                SlurmRest(identities.writer_socket),
+                prefix=identities.writer,
+                dump_signal=jobs.dump_signal,
+                health_command=jobs.health_command,
+                health_output=jobs.health_output,
+            )
         return SlurmWriter(
             self.reader,
-            prefix=self.policy.identities.writer,
-            dump_signal=self.policy.jobs.dump_signal,
-            health_command=self.policy.jobs.health_command,
-            health_output=self.policy.jobs.health_output,
+            prefix=identities.writer,
+            dump_signal=jobs.dump_signal,
+            health_command=jobs.health_command,
+            health_output=jobs.health_output,
         )
 
     def worker(self, engine: Engine, clock: Callable[[], float] = time.time) -> Worker:
@@ -140,6 +153,9 @@ def load_site() -> Site:
     reader: ClusterReader | None = None
     if settings.scheduler == "slurm":
         reader = SlurmReader(prefix=policy.identities.reader)
+        if policy.identities.reader_socket:
+            rest = SlurmRest(policy.identities.reader_socket)
+            reader = TextFirst(reader, SlurmRestReader(rest))
     elif settings.scheduler == "kubernetes":
         reader = KubernetesReader()
     return Site(settings, policy, data_folder(settings), reader)

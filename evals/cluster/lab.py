@@ -25,6 +25,8 @@ from rerail.errors import UsageError
 from rerail.evals.cluster.config import Layout, Ports, cgroup_conf, slurm_conf, slurmdbd_conf
 from rerail.evals.faultlab import machine
 
+# Accounts that every Debian has; slurmrestd refuses to run as root.
+REST_USERS = {"reader": ("nobody", "nogroup"), "writer": ("daemon", "daemon")}
 PROGRAMS = ("slurmctld", "slurmd", "munged", "scontrol", "sbatch")
 
 
@@ -69,6 +71,7 @@ class Lab:
         prefix: str = "n",
         epilog: str = "",
         accounting: bool | None = None,
+        rest: bool | None = None,
         outlives_us: bool = False,
     ) -> None:
         self.root = root or Path(tempfile.mkdtemp(prefix="rerail-cluster-"))
@@ -87,6 +90,8 @@ class Lab:
             accounting=with_accounting if accounting is None else accounting,
             epilog=epilog,
         )
+        program = shutil.which("slurmrestd", path="/usr/sbin:/usr/bin")
+        self.rest = program is not None if rest is None else rest
         self.processes: dict[str, int] = {}
         self._children: list[subprocess.Popen[bytes]] = []
         self._outlives_us = outlives_us
@@ -143,6 +148,30 @@ class Lab:
         for node in self.layout.nodes:
             self.start_node(node)
         self._wait("all nodes idle", self._all_idle, 20)
+        if self.rest:
+            self._start_rest()
+
+    def rest_socket(self, face: str) -> Path:
+        """Return the socket of slurmrestd for a face, `reader` or `writer`."""
+        return self.root / "rest" / face / "socket"
+
+    def _start_rest(self) -> None:
+        """Start slurmrestd twice: requests act as its account, so reader and writer need one each."""
+        for face, (user, group) in REST_USERS.items():
+            folder = self.rest_socket(face).parent
+            folder.mkdir(parents=True, exist_ok=True)
+            folder.chmod(0o700)
+            shutil.chown(folder, user)
+            if face == "writer" and self.layout.accounting:
+                operator = ("account=root", "adminlevel=operator")
+                self.run("sacctmgr", "-i", "add", "user", user, *operator, check=False)
+            self._spawn(
+                f"slurmrestd.{face}",
+                *("slurmrestd", "-a", "rest_auth/local", f"unix:{self.rest_socket(face)}"),
+                user=user,
+                group=group,
+            )
+            self._wait(f"slurmrestd of the {face}", self.rest_socket(face).exists, 10)
 
     def _all_idle(self) -> bool:
         shown = self.run("sinfo", "-h", "-N", "-p", "main", "-t", "idle", "-o", "%N", check=False)
@@ -164,6 +193,7 @@ class Lab:
         *command: str,
         extra: Mapping[str, str] | None = None,
         user: str | None = None,
+        group: str | None = None,
     ) -> None:
         with (self.root / "log" / f"{name}.console").open("ab") as out:
             child = subprocess.Popen(
@@ -175,6 +205,8 @@ class Lab:
                 start_new_session=True,
                 cwd="/",
                 user=user,
+                group=group,
+                extra_groups=None if group is None else [],
                 preexec_fn=None if self._outlives_us else _die_with_parent,
             )
         self._children.append(child)

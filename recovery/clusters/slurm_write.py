@@ -99,8 +99,7 @@ class SlurmWriter:
         command = ["scontrol", "update", f"NodeName={action.target}"]
         if action.kind is ActionKind.UNDRAIN:
             return [*command, "State=RESUME"]
-        why = re.sub(r"[^A-Za-z0-9_. -]", "", str(action.parameters.get("reason", "")))[:60]
-        return [*command, "State=DRAIN", f"Reason=rerail {incident} {why}".rstrip()]
+        return [*command, "State=DRAIN", f"Reason={drain_reason(action, incident)}"]
 
     def _requeue(self, action: PlannedAction, job: JobRef, number: str) -> list[list[str]]:
         excluded = [str(node) for node in action.parameters.get("exclude", [])]
@@ -240,6 +239,12 @@ class SlurmWriter:
         if last.state in ("RUNNING", "COMPLETED") and not excluded & set(last.nodes):
             return Check.DONE
         return Check.PENDING
+
+
+def drain_reason(action: PlannedAction, incident: str) -> str:
+    """Return the reason that Slurm shows for a drained node, reduced to plain words."""
+    why = re.sub(r"[^A-Za-z0-9_. -]", "", str(action.parameters.get("reason", "")))[:60]
+    return f"rerail {incident} {why}".rstrip()
 
 
 def _health_name(job: JobRef) -> str:

@@ -1,4 +1,4 @@
-"""Reads the JSON of `sacct --json`, of Slurm 22.05 and of 23.02 and later.
+"""Reads the JSON of `sacct --json` and slurmrestd, of Slurm 22.05 and of 23.02 and later.
 
 22.05 prints `exit_code: SUCCESS, 0` for steps that failed (measured), so there an exit code that
 contradicts the state is reported as unknown instead of as success.
@@ -22,23 +22,39 @@ def read_sacct_json(text: str) -> list[AttemptRecord]:
     """
     try:
         jobs = json.loads(text)["jobs"]
-        found: list[AttemptRecord] = []
-        seen: dict[str, int] = {}
+    except (ValueError, KeyError, TypeError) as error:
+        raise _wrong(error) from None
+    return read_job_records(jobs)
+
+
+def read_job_records(jobs: Any) -> list[AttemptRecord]:
+    """Return the attempts in a list of accounting's job records, oldest first.
+
+    Raises:
+        ClusterError: They are none.
+    """
+    found: list[AttemptRecord] = []
+    seen: dict[str, int] = {}
+    try:
         for job in jobs:
             name = str(job["job_id"])
             found.append(_attempt(job, name, seen.get(name, 0)))
             seen[name] = seen.get(name, 0) + 1
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ClusterError(
-            f"not the JSON of sacct: {type(error).__name__} {error}",
-            subject="sacct --json",
-            hint="text output is read first; rerail doctor says which Slurm this is",
-        ) from None
+        raise _wrong(error) from None
     return found
 
 
+def _wrong(error: Exception) -> ClusterError:
+    return ClusterError(
+        f"not the JSON of sacct: {type(error).__name__} {error}",
+        subject="sacct --json",
+        hint="text output is read first; rerail doctor says which Slurm this is",
+    )
+
+
 def _attempt(job: dict[str, Any], name: str, number: int) -> AttemptRecord:
-    state = _state(job["state"]["current"])
+    state = state_of(job["state"]["current"])
     code, killed = _exit(job.get("exit_code"), state)
     times = job.get("time", {})
     steps = tuple(_step(step) for step in job.get("steps", []))
@@ -50,15 +66,15 @@ def _attempt(job: dict[str, Any], name: str, number: int) -> AttemptRecord:
         nodes,
         code,
         killed,
-        _number(times.get("start")),
-        _number(times.get("end")),
+        epoch_of(times.get("start")),
+        epoch_of(times.get("end")),
         None,
         steps,
     )
 
 
 def _step(step: dict[str, Any]) -> StepRecord:
-    state = _state(step["state"])
+    state = state_of(step["state"])
     named = step["step"]["id"]
     label = str(named).rpartition(".")[2]
     code, killed = _exit(step.get("exit_code"), state)
@@ -66,15 +82,15 @@ def _step(step: dict[str, Any]) -> StepRecord:
     return StepRecord(label, state, code, killed, tuple(str(node) for node in listed))
 
 
-def _state(value: object) -> str:
+def state_of(value: object) -> str:
     """Return the state; a list from 23.02 on, of which the first word is the base state."""
     if isinstance(value, list):
         return state_word(str(value[0])) if value else "UNKNOWN"
     return state_word(str(value))
 
 
-def _number(value: object) -> float | None:
-    """Return a number of either generation; unset, infinite and 0 (never) give None."""
+def epoch_of(value: object) -> float | None:
+    """Return a time of either generation; unset, infinite and 0 (never) give None."""
     if isinstance(value, dict):
         value = value.get("number") if value.get("set") and not value.get("infinite") else None
     return float(value) if isinstance(value, int | float) and value else None

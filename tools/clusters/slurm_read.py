@@ -94,7 +94,7 @@ class SlurmReader:
             found = []
         current = self._current(number)
         if current is not None:
-            found = _merge(found, current)
+            found = merge_current(found, current)
         if not found:
             raise ClusterError(f"Slurm knows no job {job}", subject=job, hint="sacct -D -j " + job)
         return found
@@ -197,7 +197,7 @@ class SlurmReader:
         return []
 
 
-def _merge(found: list[AttemptRecord], current: AttemptRecord) -> list[AttemptRecord]:
+def merge_current(found: list[AttemptRecord], current: AttemptRecord) -> list[AttemptRecord]:
     """Put the controller's word for the current attempt over that of accounting."""
     if not found:
         return [current]
