@@ -16,6 +16,7 @@ from rerail.log_parsers.step_layouts import Span, StepLayouts
 MAX_ROWS = 200_000
 DENSE_ROWS = 60_000
 _MANY_RANKS = 8
+_DENSE_OF_MANY = 16_000
 _LAST_CHUNKS = 16
 _NUMBER = rb"[-+]?(?:\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+)"
 _VALUE = rb"(?:" + _NUMBER + rb"|[-+]?(?:nan|inf)(?:inity)?)"
@@ -183,8 +184,12 @@ class StepReader:
             return
         self._unread.clear()
         self._feed(chunk, first_line)
+        many = len(self._ranks) >= _MANY_RANKS
+        if many and self._dense > _DENSE_OF_MANY:
+            self._dense = _DENSE_OF_MANY
+            self._full_at = min(self._full_at, self._dense)
         if len(self.rows) >= self._full_at:
-            if self._stride == 1 and len(self._ranks) < _MANY_RANKS and len(self.rows) < self._most:
+            if self._stride == 1 and not many and len(self.rows) < self._most:
                 self._full_at = self._most
                 return
             self._stride *= 2
@@ -228,10 +233,7 @@ class StepReader:
     ) -> StepRow:
         numbers = self._layouts.read(form, text)
         if numbers is not None:
-            row = StepRow(line, form)
-            for name, value in numbers:
-                setattr(row, name, value)
-            return row
+            return StepRow(line, form, *numbers)
         row, spans = _row(line, form, match, text, start)
         if form not in _NO_LAYOUT and row.form == form:
             self._layouts.learn(form, text, spans)

@@ -13,13 +13,19 @@ from __future__ import annotations
 
 import hashlib
 from array import array
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any
 
 from rerail.log_parsers.masks import mask_raw, protected_words
+from rerail.log_parsers.tallies import (
+    DELETED,
+    Tally,
+    arrow_at_hand,
+    arrow_pays,
+    tally_arrow,
+    tally_plain,
+)
 
 CAP = 120_000
 """Most skeletons kept per miner; beyond it rare ones are re-keyed by their masked text.
@@ -32,16 +38,6 @@ _SAMPLE = _SAMPLE_HEAD + _SAMPLE_TAIL
 _SAMPLE_BUDGET = 64 << 20  # bytes of samples: long lines reach it long before the cap
 _KEY, _KEY_HEAD, _KEY_HASH = 256, 240, 17  # a longer key is cut and told apart by its hash
 
-_LF = 10
-_DELETE = b"0123456789abcdef\x00"
-_CR_TO_LF = bytes.maketrans(b"\r", b"\n")
-_NOT_ENDS = bytes(i for i in range(256) if i not in b"\r\n")
-_LF_TO_ONE = bytes.maketrans(b"\r\n", b"\x00\x01")
-
-# Arrow is quicker per byte, but importing it costs as much as mining some 50 MB without it.
-_ARROW_CHUNK = 1 << 17
-_ARROW_AFTER = 48 << 20
-
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -52,14 +48,6 @@ class Entry:
     first_line: int
     last_line: int
     sample: bytes
-
-
-class _Tally(NamedTuple):
-    """The distinct skeletons of one chunk: (key, count, first line, last line, first frame)."""
-
-    frames: int
-    rows: Iterable[tuple[bytes, int, int, int, int]]
-    raw: Callable[[int], bytes]
 
 
 class SkeletonMiner:
@@ -104,6 +92,16 @@ class SkeletonMiner:
         self._sample_bytes = sum(map(len, self._samples))
         self._open = None
 
+    @property
+    def between_lines(self) -> bool:
+        """Whether the last chunk ended with a line, so that a tally of the next can be added."""
+        return self._open is None
+
+    def add(self, tally: Tally) -> None:
+        """Count a piece of whole lines that has been tallied; only where `between_lines`."""
+        self._add(tally)
+        self._limit()
+
     def feed(self, chunk: bytes, first_line: int) -> None:
         """Count the frames of `chunk`, whose first byte stands on line `first_line` (from 1).
 
@@ -116,11 +114,11 @@ class SkeletonMiner:
                 return
             self._open.add(chunk[:end])
             self._close()
-            first_line += chunk[end] == _LF
+            first_line += chunk[end] == 10
             chunk = chunk[end + 1 :]
         if not chunk:
             return
-        if chunk[-1] != _LF:
+        if chunk[-1] != 10:
             cut = max(chunk.rfind(b"\n"), chunk.rfind(b"\r")) + 1
             if cut < len(chunk):
                 self._open = _OpenFrame(first_line + chunk.count(b"\n", 0, cut))
@@ -128,9 +126,9 @@ class SkeletonMiner:
                 chunk = chunk[:cut]
         if chunk:
             self._add(
-                _tally_arrow(chunk, first_line)
+                tally_arrow(chunk, first_line)
                 if self._use_arrow(len(chunk))
-                else _tally_plain(chunk, first_line)
+                else tally_plain(chunk, first_line)
             )
         self._limit()
 
@@ -159,8 +157,8 @@ class SkeletonMiner:
 
     def _use_arrow(self, size: int) -> bool:
         if self._arrow is not None:
-            return self._arrow and _modules() is not None
-        return size >= _ARROW_CHUNK and _arrow_pays(size)
+            return self._arrow and arrow_at_hand()
+        return arrow_pays(size)
 
     def _close(self) -> None:
         if self._open is None:
@@ -171,10 +169,12 @@ class SkeletonMiner:
         self._frames += 1
         self._put(key, 1, line, line, sample)
 
-    def _add(self, tally: _Tally) -> None:
+    def _add(self, tally: Tally) -> None:
         self._frames += tally.frames
         index, counts, firsts, lasts = self._index, self._counts, self._firsts, self._lasts
-        for key, count, first, last, frame in tally.rows:
+        for key, count, first, last, frame in zip(
+            tally.keys, tally.counts, tally.firsts, tally.lasts, tally.places, strict=True
+        ):
             if len(key) > _KEY:
                 key = _short(key)
             at = index.get(key)
@@ -251,7 +251,7 @@ class _OpenFrame:
         self._hash: Any = None
 
     def add(self, piece: bytes) -> None:
-        skeleton = piece.translate(None, _DELETE)
+        skeleton = piece.translate(None, DELETED)
         if self._hash is not None:
             self._hash.update(skeleton)
         elif len(self._skeleton) + len(skeleton) > _KEY:
@@ -303,107 +303,3 @@ def _first_end(chunk: bytes) -> int:
     lf = chunk.find(b"\n")
     cr = chunk.find(b"\r", 0, lf if lf >= 0 else len(chunk))
     return cr if cr >= 0 else lf
-
-
-def _line_numbers(chunk: bytes, first_line: int) -> list[int] | None:
-    """Return the line of each frame, or None where every frame is a line."""
-    if b"\r" not in chunk:
-        return None
-    steps = chunk.translate(_LF_TO_ONE, _NOT_ENDS)
-    return list(accumulate(steps[:-1], initial=first_line))
-
-
-def _tally_plain(chunk: bytes, first_line: int) -> _Tally:
-    """Count the skeletons of whole frames with the standard library alone."""
-    frames = chunk.translate(_CR_TO_LF, _DELETE).split(b"\n")
-    frames.pop()
-    total = len(frames)
-    last = dict(zip(frames, range(total), strict=True))
-    first = dict(zip(reversed(frames), range(total - 1, -1, -1), strict=True))
-    numbers = _line_numbers(chunk, first_line)
-    raws: list[bytes] = []
-
-    def raw(frame: int) -> bytes:
-        if not raws:
-            raws.extend(chunk.translate(_CR_TO_LF).split(b"\n"))
-        return raws[frame]
-
-    def rows() -> Iterator[tuple[bytes, int, int, int, int]]:
-        for key, count in Counter(frames).items():
-            a, b = first[key], last[key]
-            if numbers is None:
-                yield key, count, first_line + a, first_line + b, a
-            else:
-                yield key, count, numbers[a], numbers[b], a
-
-    return _Tally(total, rows(), raw)
-
-
-def _tally_arrow(chunk: bytes, first_line: int) -> _Tally:
-    """Count the skeletons of whole frames with numpy and pyarrow, several times as fast."""
-    modules = _modules()
-    assert modules is not None
-    np, pa = modules
-    skeletons = chunk.translate(_CR_TO_LF, _DELETE)
-    ends = np.flatnonzero(np.frombuffer(skeletons, np.uint8) == _LF)
-    total = len(ends)
-    offsets = np.empty(total + 1, np.int32)
-    offsets[0] = 0
-    np.add(ends, 1, out=offsets[1:], casting="unsafe")  # each value ends with its line feed
-    values = pa.Array.from_buffers(
-        pa.binary(), total, [None, pa.py_buffer(offsets), pa.py_buffer(skeletons)]
-    )
-    codes = values.dictionary_encode().indices.to_numpy()
-    # Codes are given in order of appearance: a code above all before it is a first occurrence.
-    highest = np.maximum.accumulate(codes)
-    first = np.flatnonzero(np.diff(highest, prepend=-1))
-    counts = np.bincount(codes, minlength=len(first))
-    last = np.empty(len(first), np.int64)
-    last[codes] = np.arange(total)
-    starts, stops = offsets[first].tolist(), ends[first].tolist()
-    keys = [skeletons[a:b] for a, b in zip(starts, stops, strict=True)]
-    frame_list = first.tolist()
-    if b"\r" in chunk:
-        steps = np.frombuffer(chunk.translate(_LF_TO_ONE, _NOT_ENDS), np.uint8)
-        numbers = np.cumsum(steps, dtype=np.int64) - steps + first_line
-        first_numbers, last_numbers = numbers[first].tolist(), numbers[last].tolist()
-    else:
-        first_numbers, last_numbers = (first + first_line).tolist(), (last + first_line).tolist()
-    ends_of_raw: list[Any] = []
-
-    def raw(frame: int) -> bytes:
-        if not ends_of_raw:
-            whole = np.frombuffer(chunk, np.uint8)
-            is_end = whole == _LF
-            if b"\r" in chunk:
-                is_end |= whole == 13
-            ends_of_raw.append(np.flatnonzero(is_end))
-        at = ends_of_raw[0]
-        return chunk[at[frame - 1] + 1 if frame else 0 : at[frame]]
-
-    rows = zip(keys, counts.tolist(), first_numbers, last_numbers, frame_list, strict=True)
-    return _Tally(total, rows, raw)
-
-
-_seen_bytes = 0
-_loaded: Sequence[tuple[Any, Any] | None] = ()
-
-
-def _arrow_pays(size: int) -> bool:
-    """Return whether this process has mined enough bytes to earn the import."""
-    global _seen_bytes
-    _seen_bytes += size
-    return _seen_bytes > _ARROW_AFTER and _modules() is not None
-
-
-def _modules() -> tuple[Any, Any] | None:
-    global _loaded
-    if not _loaded:
-        try:
-            import numpy
-            import pyarrow
-        except ImportError:
-            _loaded = (None,)
-        else:
-            _loaded = ((numpy, pyarrow),)
-    return _loaded[0]

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 _TOKEN = re.compile(rb"[-+]?\d+(?:,\d{3})*\.?\d*(?:[eE][-+]?\d+)?")
 _ANY = rb"[-+]?\d+(?:,\d{3})*\.?\d*(?:[eE][-+]?\d+)?"
@@ -20,6 +21,18 @@ _TRIES = 40
 _MOST = 6  # layouts per form
 _LONGEST = 2_000
 _INTEGERS = frozenset({"step", "rank"})
+FIELDS = (
+    "step",
+    "loss",
+    "step_time",
+    "grad_norm",
+    "loss_scale",
+    "throughput",
+    "epoch",
+    "data_time",
+    "rank",
+)
+"""The numbers of a step line, in the order in which `StepRow` holds them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +51,17 @@ class StepLayouts:
         self._layouts: dict[str, list[_Layout]] = {}
         self._seen: Counter[str] = Counter()
 
-    def read(self, form: str, text: bytes) -> list[tuple[str, int | float]] | None:
-        """Return the numbers of a line by field name, or None where no layout fits."""
-        layouts = self._layouts.get(form, [])
+    def read(self, form: str, text: bytes) -> list[Any] | None:
+        """Return the numbers of a line in the order of `FIELDS`, or None where no layout fits."""
+        layouts = self._layouts.get(form)
+        if not layouts:
+            return None
         for at, layout in enumerate(layouts):
             match = layout.pattern.match(text)
             if match is not None:
                 if at:
                     layouts.insert(0, layouts.pop(at))
-                return list(layout.numbers(match))
+                return layout.numbers(match)
         return None
 
     def learn(self, form: str, text: bytes, spans: dict[str, Span]) -> None:
@@ -66,15 +81,25 @@ class StepLayouts:
 @dataclass(frozen=True, slots=True)
 class _Layout:
     pattern: re.Pattern[bytes]
-    fields: tuple[tuple[str, bool], ...]
+    places: tuple[int, ...]
+    kinds: tuple[Callable[[bytes], int | float], ...]
 
-    def numbers(self, match: re.Match[bytes]) -> Iterator[tuple[str, int | float]]:
-        for (name, milli), raw in zip(self.fields, match.groups(), strict=True):
-            plain = raw.replace(b",", b"")
-            if name in _INTEGERS:
-                yield name, int(plain)
-            else:
-                yield name, float(plain) / 1000.0 if milli else float(plain)
+    def numbers(self, match: re.Match[bytes]) -> list[Any]:
+        values: list[Any] = [None] * len(FIELDS)
+        for place, kind, raw in zip(self.places, self.kinds, match.groups(), strict=True):
+            values[place] = kind(raw)
+        return values
+
+
+def _thousandth(raw: bytes) -> float:
+    return float(raw) / 1000.0
+
+
+def _kind(name: str, milli: bool, commas: bool) -> Callable[[bytes], int | float]:
+    plain: Callable[[bytes], int | float] = (
+        int if name in _INTEGERS else _thousandth if milli else float
+    )
+    return (lambda raw: plain(raw.replace(b",", b""))) if commas else plain
 
 
 def _layout(text: bytes, spans: dict[str, Span]) -> _Layout | None:
@@ -82,7 +107,8 @@ def _layout(text: bytes, spans: dict[str, Span]) -> _Layout | None:
     if len(wanted) < len(spans):
         return None
     parts: list[bytes] = []
-    fields: list[tuple[str, bool]] = []
+    places: list[int] = []
+    kinds: list[Callable[[bytes], int | float]] = []
     at = 0
     for token in _TOKEN.finditer(text):
         parts.append(_literal(text[at : token.start()]))
@@ -91,13 +117,14 @@ def _layout(text: bytes, spans: dict[str, Span]) -> _Layout | None:
         if field is None:
             parts.append(_ANY)
         else:
-            fields.append(field)
+            places.append(FIELDS.index(field[0]))
+            kinds.append(_kind(*field, commas=b"," in token[0]))
             parts.append(b"(" + _like(token[0]) + b")")
     # A field that is no number of its own (a NaN, a part of one) cannot be described.
     if wanted:
         return None
     parts.append(_literal(text[at:]))
-    return _Layout(re.compile(b"".join(parts) + rb"\Z"), tuple(fields))
+    return _Layout(re.compile(b"".join(parts) + rb"\Z"), tuple(places), tuple(kinds))
 
 
 def _literal(text: bytes) -> bytes:

@@ -19,9 +19,10 @@ from typing import IO
 from rerail.log_parsers.flight_recorder.loader import looks_like_flight_recorder
 from rerail.log_parsers.metrics import MAX_ROWS, StepReader, StepRow
 from rerail.log_parsers.redaction import redact
-from rerail.log_parsers.scan import Scanner, Signature, searchable
+from rerail.log_parsers.scan import Scanner, Signature, searchable, sieve_of
 from rerail.log_parsers.skeletons import SkeletonMiner
 from rerail.log_parsers.sources import Problem, Source, iter_chunks, open_source
+from rerail.log_parsers.tallies import arrow_pays, tally_arrow
 from rerail.log_parsers.text import clean
 
 WHOLE_FILE = 2 << 20
@@ -36,6 +37,7 @@ LAST_HITS = 16
 KEEP_BYTES = 6 << 20
 HEAD_LINES = 150
 TAIL_LINES = 300
+TAIL_BYTES = 16 << 20
 _BEFORE, _AFTER = 60, 25
 _FAR_BEFORE, _FAR_AFTER = 3000, 1500
 
@@ -152,8 +154,6 @@ def _drain(
                 reader.result.binary = True
                 reader.result.head = head
                 return
-        if reader.result.miner is not None:
-            reader.result.miner.feed(chunk, reader.result.lines + 1)
         reader.feed(chunk)
         if on_bytes is not None:
             on_bytes(len(chunk))
@@ -193,7 +193,8 @@ class _Pass:
         self._wanted: list[_Wanted] = []
         self._small: list[bytes] | None = []
         self._small_bytes = 0
-        self._tail: deque[tuple[int, bytes]] = deque(maxlen=TAIL_LINES)
+        self._end = _End()
+        self._crlf = False
         self._steps = StepReader(step_rows)
 
     def broken(self, error: Exception) -> None:
@@ -215,15 +216,42 @@ class _Pass:
         if self._small is None and self._wanted:
             self._serve(chunk, first)
         view = searchable(chunk)
+        if first == 1 and not result.size:
+            self._crlf = chunk[: chunk.find(b"\n") + 1].endswith(b"\r\n")
+        if self._crlf:
+            view = view.replace(b"\r\n", b"\n")
         self._steps.feed(view, first)
-        candidates = self._scanner.candidates(view, self._settled)
-        if candidates:
-            self._confirm(view, chunk, first, candidates)
+        pairs = self._candidates(view, first)
+        if pairs:
+            self._confirm(chunk, first, pairs)
         if self._small is None:
             self._above.add(first, chunk)
         result.size += len(chunk)
         # A line split by force ends without a newline and goes on in the next chunk.
         result.lines = first - 1 + newlines
+
+    def _candidates(self, view: bytes, first: int) -> list[tuple[int, int]]:
+        """Return (row of the line in the piece, signature) of all candidates, in order of rows."""
+        miner = self.result.miner
+        sieve = None
+        if (
+            arrow_pays(len(view))
+            and view.endswith(b"\n")
+            and (miner is None or miner.between_lines)
+        ):
+            sieve = sieve_of(self._scanner)
+        if sieve is None or sieve.rests():
+            if miner is not None:
+                miner.feed(view, first)
+            found = self._scanner.candidates(view, self._settled)
+            if not found:
+                return []
+            starts = _line_starts(view)
+            return sorted({(bisect_right(starts, e - 1) - 1, i) for e, i in found if e > 0})
+        tally = tally_arrow(view, first)
+        if miner is not None:
+            miner.add(tally)
+        return sorted(sieve.pairs(view, tally, self._settled))
 
     def _collect(self, chunk: bytes, first: int, newlines: int) -> None:
         if self._small is not None:
@@ -232,18 +260,7 @@ class _Pass:
                 self._small.append(chunk)
                 return
             self._spill()
-        # Only the last lines of a file are kept, so only the last of each chunk are cut out.
-        at, above = len(chunk), newlines
-        for _ in range(TAIL_LINES + 1):
-            at = chunk.rfind(b"\n", 0, at)
-            if at < 0:
-                break
-            above -= 1
-        lines = chunk[at + 1 :].split(b"\n")
-        if lines[-1] == b"":
-            lines.pop()
-        number = first + (above + 1 if at >= 0 else 0)
-        self._tail.extend((number + i, _bounded(line)) for i, line in enumerate(lines))
+        self._end.add(first, chunk, newlines)
 
     def _spill(self) -> None:
         """The file outgrew `WHOLE_FILE`: keep its head, and from here on only what matters."""
@@ -266,14 +283,10 @@ class _Pass:
                 self._keep_around(lines, 1, hit.line - 1)
         self._above.add(1, b"\n".join(lines[-_FAR_BEFORE:]) + b"\n", len(lines[:-_FAR_BEFORE]))
         start = max(0, len(lines) - TAIL_LINES)
-        self._tail.extend((start + i + 1, line) for i, line in enumerate(lines[start:]))
+        self._end.add(start + 1, b"\n".join(lines[start:]) + b"\n", len(lines) - start)
 
-    def _confirm(self, view: bytes, chunk: bytes, first: int, found: list[tuple[int, int]]) -> None:
-        starts = _line_starts(view)
-        lines = _Lines(chunk, starts if view is chunk else _line_starts(chunk))
-        pairs = sorted(
-            {(bisect_right(starts, end - 1) - 1, index) for end, index in found if end > 0}
-        )
+    def _confirm(self, chunk: bytes, first: int, pairs: list[tuple[int, int]]) -> None:
+        lines = _Lines(chunk, _line_starts(chunk))
         texts: dict[int, str] = {}
         for row, index in pairs:
             if row >= len(lines):
@@ -395,7 +408,7 @@ class _Pass:
                 lines.pop()
             result.kept = dict(enumerate(lines, 1))
         else:
-            for number, raw in self._tail:
+            for number, raw in self._end.lines():
                 self._keep(number, raw, always=True)
             for index, last in self._last.items():
                 for number, raw in last:
@@ -416,6 +429,44 @@ class _Wanted:
     label: bytes | None
     count: int
     within: int
+
+
+class _End:
+    """The last pieces that were read, for the last lines; cut into lines when all is read."""
+
+    def __init__(self) -> None:
+        self._pieces: deque[tuple[int, bytes, int]] = deque()
+        self._lines = 0
+        self._bytes = 0
+
+    def add(self, first: int, piece: bytes, newlines: int) -> None:
+        self._pieces.append((first, piece, newlines))
+        self._lines += newlines
+        self._bytes += len(piece)
+        while len(self._pieces) > 1:
+            _, oldest, lines = self._pieces[0]
+            if self._lines - lines <= TAIL_LINES and self._bytes - len(oldest) < TAIL_BYTES:
+                return
+            self._pieces.popleft()
+            self._lines -= lines
+            self._bytes -= len(oldest)
+
+    def lines(self) -> list[tuple[int, bytes]]:
+        """Return (number, line) of the last lines, up to `TAIL_LINES` and `TAIL_BYTES`."""
+        if not self._pieces:
+            return []
+        whole = b"".join(piece for _, piece, _ in self._pieces)
+        number = self._pieces[0][0]
+        if len(whole) > TAIL_BYTES:
+            # Where pieces end must not decide what is kept.
+            cut = whole.find(b"\n", len(whole) - TAIL_BYTES - 1) + 1
+            number += whole.count(b"\n", 0, cut)
+            whole = whole[cut:]
+        lines = whole.split(b"\n")
+        if lines[-1] == b"":
+            lines.pop()
+        start = max(0, len(lines) - TAIL_LINES)
+        return [(number + at, lines[at]) for at in range(start, len(lines))]
 
 
 class _Above:

@@ -1,0 +1,178 @@
+"""Looks at each kind of line once: only lines whose skeleton could match are scanned as text.
+
+A training log of a gigabyte has a few thousand different skeletons. They are matched against the
+images of all signatures (`skeleton_patterns`), and lines whose skeleton none of them finds need no
+further look. Of the rest, those that come often (a step line that a rule about a loss of NaN has
+to read every time) are scanned with the few signatures that their skeletons call for, compiled
+into a set of their own; all others with the whole set. The candidates are the same as those of a
+scan of every line, in a fraction of the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rerail.log_parsers.tallies import Tally
+
+if TYPE_CHECKING:
+    from rerail.log_parsers.scan import Scanner
+
+Build = Callable[[Sequence[int], Sequence[str]], "Scanner"]
+"""Compiles patterns that stand for the signatures of the given numbers into a scanner."""
+
+_REMEMBERED = 150_000  # skeletons
+_LONGEST = 512  # bytes of a skeleton that is remembered
+_OFTEN = 200  # lines with one skeleton that earn its signatures a set of their own
+_REBUILD = 4 << 20  # bytes scanned with all signatures between two such sets
+_REBUILDS = 6
+_NEW = 4  # a piece in which every fourth skeleton is new gains nothing
+_PATIENCE = 4  # such pieces in a row
+_REST = 64  # pieces that are then scanned line by line
+_MOSTLY = 0.6  # share of the lines of a piece above which it is scanned as it is
+
+_NONE, _FEW, _ALL = 0, 1, 2
+
+
+class Sieve:
+    """Finds candidates piece by piece; remembers skeletons between pieces and files."""
+
+    def __init__(
+        self,
+        images: Sequence[str | None],
+        patterns: Sequence[str],
+        whole: Scanner,
+        build: Build,
+    ) -> None:
+        self._patterns = patterns
+        self._whole = whole
+        self._build = build
+        numbers = [at for at, image in enumerate(images) if image is not None]
+        self._skeletons = build(numbers, [images[at] or "" for at in numbers])
+        # A signature whose image says nothing is looked for in every line.
+        self._always = frozenset(range(len(images))) - frozenset(numbers)
+        self._few: frozenset[int] = frozenset()
+        self._scanner_of_few: Scanner | None = None
+        self._needs: dict[bytes, frozenset[int]] = {}
+        self._class: dict[bytes, int] = {}
+        self._often: dict[bytes, int] = {}
+        self._scanned = 0
+        self._rebuilds = 0
+        self._useless = 0
+        self._resting = 0
+        if self._always:
+            self._set_few(self._always)
+
+    def rests(self) -> bool:
+        """Tell whether the next piece is better scanned line by line; call it once for each."""
+        if self._resting:
+            self._resting -= 1
+            return True
+        return False
+
+    def pairs(self, view: bytes, tally: Tally, skip: Container[int]) -> set[tuple[int, int]]:
+        """Return (row of the line in the piece, signature) of all candidates.
+
+        Args:
+            view: a piece of whole lines, as `scan.searchable` returns it.
+            tally: its skeletons, with codes.
+            skip: signatures that are not looked for.
+        """
+        import numpy as np
+
+        classes = np.frombuffer(self._classes(tally), np.uint8)[tally.codes]
+        if tally.lines is not None:
+            # A match may reach over the frames of a progress bar, and no skeleton does.
+            frames = np.bincount(tally.lines)
+            whole = np.zeros(len(frames), np.uint8)
+            alone = frames[tally.lines] == 1
+            whole[tally.lines[alone]] = classes[alone]
+            whole[frames > 1] = _ALL
+            classes = whole
+        ends: Any = None
+        found: set[tuple[int, int]] = set()
+        for kind, scanner in ((_ALL, self._whole), (_FEW, self._scanner_of_few)):
+            every = kind == _FEW and bool(self._always)
+            rows = np.flatnonzero(classes == kind) if not every else np.arange(len(classes))
+            if scanner is None or not len(rows):
+                continue
+            if ends is None:
+                ends = np.flatnonzero(np.frombuffer(view, np.uint8) == 10)
+            if len(rows) > _MOSTLY * len(ends):
+                piece, stops, rows = view, ends, np.arange(len(ends))
+            else:
+                piece, stops = _cut(view, ends, rows)
+            if kind == _ALL:
+                self._scanned += len(piece)
+            candidates = scanner.candidates(piece, skip)
+            if candidates:
+                at = np.fromiter((end for end, _ in candidates), np.int64, len(candidates)) - 1
+                places = rows[np.searchsorted(stops, np.maximum(at, 0))].tolist()
+                found.update(
+                    (row, index) for row, (_, index) in zip(places, candidates, strict=True)
+                )
+        if self._scanned > _REBUILD and self._rebuilds < _REBUILDS:
+            self._widen()
+        return found
+
+    def _classes(self, tally: Tally) -> bytes:
+        known, result, new = self._class, bytearray(len(tally.keys)), 0
+        for at, key in enumerate(tally.keys):
+            kind = known.get(key)
+            if kind is None:
+                kind = self._learn(key)
+                new += 1
+            if kind:
+                result[at] = kind
+                if kind == _ALL:
+                    self._often[key] = self._often.get(key, 0) + tally.counts[at]
+        self._useless = self._useless + 1 if new * _NEW > tally.frames else 0
+        if self._useless >= _PATIENCE:
+            self._useless, self._resting = 0, _REST
+        return bytes(result)
+
+    def _learn(self, skeleton: bytes) -> int:
+        needs = frozenset(index for _, index in self._skeletons.candidates(skeleton))
+        kind = _NONE if not needs else _FEW if needs <= self._few else _ALL
+        if len(skeleton) <= _LONGEST:
+            if len(self._class) >= _REMEMBERED:
+                self._class.clear()
+                self._needs.clear()
+                self._often.clear()
+            self._class[skeleton] = kind
+            if needs:
+                self._needs[skeleton] = needs
+        return kind
+
+    def _widen(self) -> None:
+        """Give the signatures that common lines call for a set of their own."""
+        wanted = self._few.union(
+            *(
+                self._needs.get(key, frozenset())
+                for key, count in self._often.items()
+                if count >= _OFTEN
+            )
+        )
+        self._scanned = 0
+        self._often.clear()
+        if wanted == self._few:
+            return
+        self._rebuilds += 1
+        self._set_few(wanted)
+        for key, needs in self._needs.items():
+            self._class[key] = _FEW if needs <= self._few else _ALL
+
+    def _set_few(self, wanted: frozenset[int]) -> None:
+        numbers = sorted(wanted)
+        self._few = wanted
+        self._scanner_of_few = self._build(numbers, [self._patterns[at] for at in numbers])
+
+
+def _cut(view: bytes, ends: Any, rows: Any) -> tuple[bytes, Any]:
+    """Return the lines of these rows one behind the other, and where each ends."""
+    import numpy as np
+
+    stops = ends[rows] + 1
+    starts = np.where(rows > 0, ends[rows - 1] + 1, 0)
+    piece = b"".join([view[a:b] for a, b in zip(starts.tolist(), stops.tolist(), strict=True)])
+    return piece, np.cumsum(stops - starts) - 1

@@ -1,0 +1,143 @@
+"""The sieve finds what a scan of every line finds, and no image of a pattern loses a line."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+import rerail.knowledge_base
+from rerail.log_parsers import survey as surveying
+from rerail.log_parsers import tallies
+from rerail.log_parsers.scan import Signature, make_scanner, sieve_of
+from rerail.log_parsers.skeleton_patterns import skeleton_pattern
+from rerail.log_parsers.sources import Source
+from rerail.log_parsers.survey import FileSurvey, survey
+from rerail.log_parsers.text import clean
+
+pytest.importorskip("pyarrow")
+pytest.importorskip("hyperscan")
+
+PATTERNS = (
+    "CUDA out of memory", r"(?i)segmentation fault", r"NCCL WARN .{0,40}(?:timed out|closed by)", r"Xid .{0,30}: 79\b",
+    r"loss.{0,20}\bnan\b", r"exit(?:ed)? with code [1-9]\d*$", r"\bdead(?:beef)?\b", r"^\s*Killed", "val\xe9", "[0-9a-f]{8}",
+    r"(?i:bad) \w+ sector", "Caf\u00e9 [^x]y",
+)  # fmt: skip
+WORDS = (
+    "CUDA out of memory", "out of", "SEGMENTATION FAULT", "NCCL WARN ", "timed out", "closed by peer", "Xid (PCI:9b): 79",
+    "Xid (PCI:9b): 790", "loss: nan", "loss 3.2", "exited with code 7", "exit with code 0", "dead", "deadbeef", "Killed",
+    "val\u00e9", "BAD disk sector", "Caf\u00e9 zy", "step 12/500", "", " ", "worker 7 of 8", "12345678",
+)  # fmt: skip
+JOINTS = (b"", b" ", b"\x1b[31m", b"\x00", b"\r", b"\xff", b"\t")
+
+
+def rules() -> Iterator[tuple[str, str]]:
+    folder = Path(next(iter(rerail.knowledge_base.__path__))) / "rules"
+    for path in sorted(folder.glob("*.yaml")):
+        for rule in (yaml.safe_load(path.read_text()) or {}).get("rules", ()):
+            for example in rule.get("matches", ()):
+                yield rule["pattern"], str(example)
+
+
+def test_no_rule_loses_an_example_in_its_image() -> None:
+    lost, checked = [], 0
+    for pattern, example in rules():
+        image = skeleton_pattern(pattern)
+        found = re.compile(pattern)
+        for line in example.splitlines() or [example]:
+            if image is None or not found.search(line):
+                continue
+            checked += 1
+            skeleton = line.encode().translate(None, tallies.DELETED)
+            if not re.search(image.encode(), skeleton):
+                lost.append((pattern, line, image))
+    assert not lost
+    assert checked > 2_000
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_images_find_the_skeletons_of_all_that_the_pattern_finds(pattern: str) -> None:
+    image = skeleton_pattern(pattern)
+    if image is None:
+        return
+    draw = random.Random(pattern)
+    found = 0
+    for _ in range(3_000):
+        line = "".join(draw.choices(WORDS, k=draw.randint(1, 4)))
+        if re.search(pattern, line):
+            found += 1
+            assert re.search(image.encode(), line.encode().translate(None, tallies.DELETED))
+    assert found
+
+
+def test_an_image_that_says_nothing_is_none() -> None:
+    assert skeleton_pattern(r"\bdead(?:beef)?\b") is None
+    assert skeleton_pattern("[0-9a-f]{8}") is None
+    assert skeleton_pattern(r"(a+)b\1") is None
+
+
+@pytest.mark.parametrize("kept", [len(PATTERNS), 6], ids=["with-always", "without"])
+def test_the_sieve_finds_what_a_scan_of_every_line_finds(
+    kept: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signatures = [
+        Signature(pattern, wants_context=at % 2 == 0) for at, pattern in enumerate(PATTERNS[:kept])
+    ]
+    draw = random.Random(kept)
+    rows = []
+    for _ in range(40_000):
+        words = [word.encode() for word in draw.choices(WORDS, k=draw.randint(1, 3))]
+        joint = draw.choice(JOINTS) if draw.random() < 0.2 else b" "
+        rows.append(joint.join(words) + draw.choices((b"\n", b"\r\n"), (20, 1))[0])
+    path = tmp_path / "job.log"
+    path.write_bytes(b"".join(rows) + b"Killed")
+    monkeypatch.setattr("rerail.log_parsers.sieve._REBUILD", 1 << 16)
+
+    def read(arrow: bool) -> FileSurvey:
+        monkeypatch.setattr(tallies, "_ARROW_AFTER", 0 if arrow else 1 << 60)
+        monkeypatch.setattr(tallies, "_ARROW_CHUNK", 1)
+        scanner = make_scanner(signatures, cache=None, engine="hyperscan")
+        result = survey(Source(path, "job.log"), signatures, scanner, mine=True, chunk_size=1 << 15)
+        sieve = sieve_of(scanner)
+        assert sieve is not None
+        assert bool(sieve._class) == arrow
+        if arrow:
+            assert sieve._scanner_of_few is not None
+        return result
+
+    plain, sieved = read(False), read(True)
+    assert plain.hits == sieved.hits
+    assert plain.counts == sieved.counts
+    assert plain.kept == sieved.kept
+    assert plain.miner is not None
+    assert sieved.miner is not None
+    assert list(plain.miner.entries()) == list(sieved.miner.entries())
+
+
+def test_a_log_of_ever_new_lines_is_scanned_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = random.Random(3)
+    letters = "ghijklmnopqrstuvwxyz"
+    text = "\n".join("".join(draw.choices(letters, k=40)) for _ in range(20_000))
+    path = tmp_path / "job.log"
+    path.write_text(text + "\nCUDA out of memory\n")
+    monkeypatch.setattr(tallies, "_ARROW_AFTER", 0)
+    monkeypatch.setattr(tallies, "_ARROW_CHUNK", 1)
+    signatures = [Signature(pattern) for pattern in PATTERNS]
+    scanner = make_scanner(signatures, cache=None, engine="hyperscan")
+    asked: list[int] = []
+    pairs = surveying.sieve_of(scanner).pairs  # type: ignore[union-attr]
+    monkeypatch.setattr(
+        scanner.sieve(),
+        "pairs",
+        lambda *a: (asked.append(1), pairs(*a))[1],  # type: ignore[attr-defined]
+    )
+    found = survey(Source(path, "job.log"), signatures, scanner, chunk_size=1 << 14)
+    assert [hit.signature for hit in found.hits] == [0]
+    assert len(asked) < 10
+    assert clean(found.kept[found.hits[0].line]) == "CUDA out of memory"
