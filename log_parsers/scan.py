@@ -30,12 +30,14 @@ class Signature:
     """One pattern to look for.
 
     `wants_context` keeps the lines around its hits. `presence` asks only whether the pattern
-    occurs at all: hits behind the first are not looked at.
+    occurs at all: hits behind the first are not looked at. `added` marks a pattern of the site
+    itself: those are compiled apart, so that a new one does not compile the shipped ones again.
     """
 
     pattern: str
     wants_context: bool = False
     presence: bool = False
+    added: bool = False
 
 
 class Scanner(Protocol):
@@ -68,7 +70,7 @@ def make_scanner(
     patterns = [s.pattern for s in signatures]
     if wanted in ("", "hyperscan"):
         try:
-            return _Hyperscan(signatures, cache)
+            return _compile(signatures, cache)
         except ImportError:
             if wanted:
                 raise RuleError(
@@ -95,7 +97,7 @@ def sieve_of(scanner: Scanner) -> Sieve | None:
     Returns:
         None where there is nothing to gain: with another engine than hyperscan, without pyarrow.
     """
-    return scanner.sieve() if isinstance(scanner, _Hyperscan) else None
+    return scanner.sieve() if isinstance(scanner, _Hyperscan | _Layers) else None
 
 
 def compile_complaint(pattern: str) -> str | None:
@@ -278,32 +280,85 @@ class _Hyperscan:
     def sieve(self) -> Sieve | None:
         """Return the sieve before this set, built when first asked for."""
         if self._sieve is None:
-            self._sieve = self._make_sieve() or False
+            self._sieve = _make_sieve(self._signatures, self, self._cache) or False
         return self._sieve or None
 
-    def _make_sieve(self) -> Sieve | None:
-        from rerail.log_parsers.sieve import Sieve
-        from rerail.log_parsers.skeleton_patterns import skeleton_pattern
-        from rerail.log_parsers.tallies import arrow_at_hand
 
-        if not arrow_at_hand():
-            return None
+class _Layers:
+    """The shipped signatures and those of the site, each compiled as a set of its own."""
 
-        def build(numbers: Sequence[int], patterns: Sequence[str]) -> Scanner:
-            if not numbers:
-                return _PlainRe(())
-            chosen = [
-                replace(self._signatures[at], pattern=text)
-                for at, text in zip(numbers, patterns, strict=True)
-            ]
-            return _Hyperscan(chosen, self._cache, numbers)
+    def __init__(
+        self,
+        signatures: Sequence[Signature],
+        cache: Path | None,
+        layers: Sequence[tuple[Sequence[int], Scanner]],
+    ) -> None:
+        self._signatures = signatures
+        self._cache = cache
+        self._layers = layers
+        self._sieve: Sieve | Literal[False] | None = None
 
-        patterns = [signature.pattern for signature in self._signatures]
-        try:
-            return Sieve([skeleton_pattern(p) for p in patterns], patterns, self, build)
-        except RuleError:
-            # An image that hyperscan cannot take: every line is scanned, as without a sieve.
-            return None
+    def candidates(self, chunk: bytes, skip: Container[int] = ()) -> list[tuple[int, int]]:
+        found: list[tuple[int, int]] = []
+        for numbers, scanner in self._layers:
+            left_out = frozenset(at for at, number in enumerate(numbers) if number in skip)
+            found += [(end, numbers[at]) for end, at in scanner.candidates(chunk, left_out)]
+        return found
+
+    def sieve(self) -> Sieve | None:
+        """Return the sieve before these sets, built when first asked for."""
+        if self._sieve is None:
+            self._sieve = _make_sieve(self._signatures, self, self._cache) or False
+        return self._sieve or None
+
+
+def _compile(
+    signatures: Sequence[Signature],
+    cache: Path | None,
+    chosen: dict[int, str] | None = None,
+) -> Scanner:
+    """Compile signatures into one set, or into two where some are the site's own.
+
+    Args:
+        signatures: all of them; a hit carries the index into this sequence.
+        cache: folder for compiled databases.
+        chosen: only these indices, with the patterns that stand for them.
+    """
+    wanted = chosen if chosen is not None else {at: s.pattern for at, s in enumerate(signatures)}
+    layers: list[tuple[Sequence[int], Scanner]] = []
+    both = any(s.added for s in signatures) and not all(s.added for s in signatures)
+    for added in (False, True) if both else (None,):
+        # Places within a layer do not move when the other one grows, so its database stays valid.
+        numbers = [at for at, s in enumerate(signatures) if added is None or s.added is added]
+        places = [place for place, number in enumerate(numbers) if number in wanted]
+        if places:
+            part = [replace(signatures[numbers[p]], pattern=wanted[numbers[p]]) for p in places]
+            whole = None if chosen is None else places
+            layers.append((numbers, _Hyperscan(part, cache, whole)))
+    if not layers:
+        return _PlainRe(())
+    return layers[0][1] if not both else _Layers(signatures, cache, layers)
+
+
+def _make_sieve(
+    signatures: Sequence[Signature], whole: Scanner, cache: Path | None
+) -> Sieve | None:
+    from rerail.log_parsers.sieve import Sieve
+    from rerail.log_parsers.skeleton_patterns import skeleton_pattern
+    from rerail.log_parsers.tallies import arrow_at_hand
+
+    if not arrow_at_hand():
+        return None
+
+    def build(numbers: Sequence[int], patterns: Sequence[str]) -> Scanner:
+        return _compile(signatures, cache, dict(zip(numbers, patterns, strict=True)))
+
+    patterns = [signature.pattern for signature in signatures]
+    try:
+        return Sieve([skeleton_pattern(p) for p in patterns], patterns, whole, build)
+    except RuleError:
+        # An image that hyperscan cannot take: every line is scanned, as without a sieve.
+        return None
 
 
 class _Re2:

@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import io
 import re
-from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import IO
 
+from rerail.log_parsers.candidates import Candidates, line_starts
 from rerail.log_parsers.flight_recorder.loader import looks_like_flight_recorder
 from rerail.log_parsers.metrics import MAX_ROWS, StepReader, StepRow
 from rerail.log_parsers.redaction import redact
-from rerail.log_parsers.scan import Scanner, Signature, searchable, sieve_of
+from rerail.log_parsers.scan import Scanner, Signature, searchable
 from rerail.log_parsers.skeletons import SkeletonMiner
 from rerail.log_parsers.sources import Problem, Source, iter_chunks, open_source
-from rerail.log_parsers.tallies import arrow_pays, tally_arrow
 from rerail.log_parsers.text import clean
 
 WHOLE_FILE = 2 << 20
@@ -94,9 +93,7 @@ def survey(
     that are kept of a long file. Whatever goes wrong while reading
     is reported in `problems`; what was read before it counts.
     """
-    reader = _Pass(source, signatures, scanner, step_rows)
-    if mine:
-        reader.result.miner = SkeletonMiner()
+    reader = _Pass(source, signatures, scanner, step_rows, mine=mine)
     try:
         stream = open_source(source)
     except OSError as error:
@@ -178,10 +175,11 @@ class _Pass:
         signatures: Sequence[Signature],
         scanner: Scanner,
         step_rows: int = MAX_ROWS,
+        *,
+        mine: bool = False,
     ) -> None:
-        self.result = FileSurvey(source)
+        self.result = FileSurvey(source, miner=SkeletonMiner() if mine else None)
         self._signatures = signatures
-        self._scanner = scanner
         self._compiled: dict[int, re.Pattern[str]] = {}
         self._kept_hits: dict[int, int] = {}
         self._labels: dict[int, set[bytes]] = {}
@@ -193,6 +191,7 @@ class _Pass:
         self._wanted: list[_Wanted] = []
         self._small: list[bytes] | None = []
         self._small_bytes = 0
+        self._candidates = Candidates(scanner, self.result.miner)
         self._end = _End()
         self._crlf = False
         self._steps = StepReader(step_rows)
@@ -221,7 +220,7 @@ class _Pass:
         if self._crlf:
             view = view.replace(b"\r\n", b"\n")
         self._steps.feed(view, first)
-        pairs = self._candidates(view, first)
+        pairs = self._candidates.of(view, first, self._settled)
         if pairs:
             self._confirm(chunk, first, pairs)
         if self._small is None:
@@ -229,29 +228,6 @@ class _Pass:
         result.size += len(chunk)
         # A line split by force ends without a newline and goes on in the next chunk.
         result.lines = first - 1 + newlines
-
-    def _candidates(self, view: bytes, first: int) -> list[tuple[int, int]]:
-        """Return (row of the line in the piece, signature) of all candidates, in order of rows."""
-        miner = self.result.miner
-        sieve = None
-        if (
-            arrow_pays(len(view))
-            and view.endswith(b"\n")
-            and (miner is None or miner.between_lines)
-        ):
-            sieve = sieve_of(self._scanner)
-        if sieve is None or sieve.rests():
-            if miner is not None:
-                miner.feed(view, first)
-            found = self._scanner.candidates(view, self._settled)
-            if not found:
-                return []
-            starts = _line_starts(view)
-            return sorted({(bisect_right(starts, e - 1) - 1, i) for e, i in found if e > 0})
-        tally = tally_arrow(view, first)
-        if miner is not None:
-            miner.add(tally)
-        return sorted(sieve.pairs(view, tally, self._settled))
 
     def _collect(self, chunk: bytes, first: int, newlines: int) -> None:
         if self._small is not None:
@@ -286,7 +262,7 @@ class _Pass:
         self._end.add(start + 1, b"\n".join(lines[start:]) + b"\n", len(lines) - start)
 
     def _confirm(self, chunk: bytes, first: int, pairs: list[tuple[int, int]]) -> None:
-        lines = _Lines(chunk, _line_starts(chunk))
+        lines = _Lines(chunk, line_starts(chunk))
         texts: dict[int, str] = {}
         for row, index in pairs:
             if row >= len(lines):
@@ -535,18 +511,3 @@ def _newlines(chunk: bytes) -> int:
 
         return int(np.count_nonzero(np.frombuffer(chunk, dtype=np.uint8) == 10))
     return chunk.count(b"\n")
-
-
-def _line_starts(view: bytes) -> list[int]:
-    if len(view) > 65536:
-        import numpy as np
-
-        ends = np.flatnonzero(np.frombuffer(view, dtype=np.uint8) == 10)
-        starts: list[int] = [0, *(ends + 1).tolist()]
-        return starts
-    starts = [0]
-    at = view.find(b"\n")
-    while at >= 0:
-        starts.append(at + 1)
-        at = view.find(b"\n", at + 1)
-    return starts

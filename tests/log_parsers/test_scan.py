@@ -173,7 +173,7 @@ def test_no_signatures_find_nothing() -> None:
 
 @pytest.mark.skipif(find_spec("hyperscan") is None, reason="compiled databases are hyperscan's")
 def test_old_compiled_databases_are_removed(tmp_path: Path) -> None:
-    for number in range(20):
+    for number in range(30):
         make_scanner([Signature(f"word{number}")], cache=tmp_path, engine="hyperscan")
     assert len(list(tmp_path.glob("*.hsdb"))) <= 16
 

@@ -11,7 +11,6 @@ import pytest
 import yaml
 
 import rerail.knowledge_base
-from rerail.log_parsers import survey as surveying
 from rerail.log_parsers import tallies
 from rerail.log_parsers.scan import Signature, make_scanner, sieve_of
 from rerail.log_parsers.skeleton_patterns import skeleton_pattern
@@ -131,7 +130,7 @@ def test_a_log_of_ever_new_lines_is_scanned_as_it_is(
     signatures = [Signature(pattern) for pattern in PATTERNS]
     scanner = make_scanner(signatures, cache=None, engine="hyperscan")
     asked: list[int] = []
-    pairs = surveying.sieve_of(scanner).pairs  # type: ignore[union-attr]
+    pairs = sieve_of(scanner).pairs  # type: ignore[union-attr]
     monkeypatch.setattr(
         scanner.sieve(),
         "pairs",

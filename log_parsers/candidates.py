@@ -1,0 +1,64 @@
+"""Which lines of a piece may match which signatures, by the quickest way for its size."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Container
+
+from rerail.log_parsers.scan import Scanner, sieve_of
+from rerail.log_parsers.skeletons import SkeletonMiner
+from rerail.log_parsers.tallies import arrow_pays, tally_arrow
+
+
+class Candidates:
+    """Proposes lines of one file piece by piece, and lets a miner count them on the way."""
+
+    def __init__(self, scanner: Scanner, miner: SkeletonMiner | None = None) -> None:
+        self._scanner = scanner
+        self._miner = miner
+
+    def of(
+        self, view: bytes, first_line: int, settled: Container[int] = ()
+    ) -> list[tuple[int, int]]:
+        """Return (row of the line in the piece, signature) of all candidates, in order of rows.
+
+        Args:
+            view: the piece as `scan.searchable` returns it.
+            first_line: the number of its first line in the file.
+            settled: signatures that are not looked for.
+        """
+        miner = self._miner
+        sieve = None
+        # One skeleton says nothing of a piece that ends inside a line.
+        if arrow_pays(len(view)) and view.endswith(b"\n") and (not miner or miner.between_lines):
+            sieve = sieve_of(self._scanner)
+        if sieve is None or sieve.rests():
+            if miner is not None:
+                miner.feed(view, first_line)
+            found = self._scanner.candidates(view, settled)
+            if not found:
+                return []
+            starts = line_starts(view)
+            return sorted(
+                {(bisect_right(starts, end - 1) - 1, index) for end, index in found if end > 0}
+            )
+        tally = tally_arrow(view, first_line)
+        if miner is not None:
+            miner.add(tally)
+        return sorted(sieve.pairs(view, tally, settled))
+
+
+def line_starts(view: bytes) -> list[int]:
+    """Return the offset of every line of `view`, and behind a last newline its end."""
+    if len(view) > 65536:
+        import numpy as np
+
+        ends = np.flatnonzero(np.frombuffer(view, dtype=np.uint8) == 10)
+        starts: list[int] = [0, *(ends + 1).tolist()]
+        return starts
+    starts = [0]
+    at = view.find(b"\n")
+    while at >= 0:
+        starts.append(at + 1)
+        at = view.find(b"\n", at + 1)
+    return starts
