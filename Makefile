@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench eval faultlab format clean
+.PHONY: help demo test check bench eval faultlab kubernetes format clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -55,6 +55,11 @@ eval: $(VENV)/.dev  ## Score the recorded fault lab; CASES=folder scores labelle
 
 faultlab: $(VENV)/.dev  ## Run all real failing jobs anew and score them (about 15 minutes).
 	$(BIN)/rerail eval faultlab
+
+KUBERNETES_BIN ?= $(HOME)/.cache/rerail/kubernetes-1.20.2
+kubernetes: $(VENV)/.dev  ## Build a real Kubernetes control plane (once, 10 to 20 minutes), test recovery on it.
+	evals/kubernetes/build.sh $(KUBERNETES_BIN)
+	KUBERNETES_BIN=$(KUBERNETES_BIN) $(BIN)/python -m pytest -m kubernetes tests/recovery tests/evals/kubernetes
 
 bench: $(VENV)/.dev  ## Measure speed and memory as ratios; SIZE_GB=1.2.
 	$(BIN)/rerail eval bench --size-gb $(or $(SIZE_GB),1.2)

@@ -29,6 +29,8 @@ from rerail.recovery import spool
 from rerail.recovery.executor import is_gone, worker_name
 from rerail.recovery.store import audit, control, queue
 from rerail.recovery.store.queue import STALLED
+from rerail.tools.clusters.kubernetes_read import KubernetesReader
+from rerail.tools.clusters.kubernetes_watch import KubernetesWatch
 
 CURSOR = "poll_since"
 OVERLAP_S = 300.0
@@ -54,6 +56,10 @@ class Daemon:
         self.worker = self.site.worker(self.engine, self.clock)
         self.executor = self.site.executor(self.engine, self.clock)
         self.name = worker_name()
+        self._began = self.clock()
+        self.stream: KubernetesWatch | None = None
+        if isinstance(self.site.reader, KubernetesReader):
+            self.stream = KubernetesWatch(self.site.reader, self.say)
 
     def run(self, interval_s: float) -> None:
         """Run rounds until a signal asks to stop; the round under way is finished."""
@@ -63,15 +69,19 @@ class Daemon:
 
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, end)
+        if self.stream is not None:
+            self.stream.start()
         while not self.stop:
             busy = self.round()
             if not busy and not self.stop:
                 time.sleep(interval_s)
+        if self.stream is not None:
+            self.stream.end()
 
     def round(self) -> bool:
         """Do everything that is due once; return whether there may be more at once."""
         self.tidy()
-        took = self.take_spool()
+        took = self.take_spool() + self.take_stream()
         self.poll()
         done = self.work_off()
         moved = self.advance()
@@ -125,6 +135,33 @@ class Daemon:
             audit.note(*(connection, event.source, "event_received", event.key), state=event.state)
         return new
 
+    def take_stream(self) -> int:
+        """Put what the watch streams heard into the queue; return how many events were new.
+
+        The first list of a stream shows old failures too: those from before the first start are
+        left alone, as in polling.
+        """
+        heard = self.stream.taken() if self.stream is not None else []
+        if not heard:
+            return 0
+        new = 0
+        with writing(self.engine) as connection:
+            known = control.get(connection, CURSOR)
+            since = float(known) if known is not None else self._began
+            for one in heard:
+                if one.ended is not None and one.ended < since:
+                    continue
+                event = JobEvent(
+                    job=self._ref(one.job, one.attempt),
+                    source="kubernetes-watch",
+                    state=one.state,
+                    time=_iso(one.ended or self.clock()),
+                )
+                if self._put(connection, event):
+                    new += 1
+                    self.say(f"job {one.job} attempt {one.attempt}: {one.state}")
+        return new
+
     def poll(self) -> None:
         """Ask the scheduler what ended badly and what stands still; a controller away is said once."""
         reader = self.site.reader
@@ -156,7 +193,7 @@ class Daemon:
             for one in found:
                 event = JobEvent(
                     job=self._ref(one.job, one.attempt),
-                    source="slurm-poll",
+                    source="poll",
                     state=one.state,
                     time=_iso(one.end or now),
                     exit_code=one.exit_code,

@@ -39,13 +39,14 @@ def cannot_run() -> str:
     return "" if os.geteuid() == 0 else "the cluster's daemons need root"
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """Let the kernel end this daemon when the process that started it dies, however it dies."""
     pr_set_pdeathsig = 1
     ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Return TCP ports of the loopback address that are free now."""
     held = [socket.socket() for _ in range(count)]
     try:
         for one in held:
@@ -79,7 +80,7 @@ class Lab:
         self.root.chmod(0o755)
         self.epilog = epilog
         with_accounting = shutil.which("mariadbd", path="/usr/sbin:/usr/bin") is not None
-        ports = _free_ports(nodes + 3)
+        ports = free_ports(nodes + 3)
         self.layout = Layout(
             root=self.root,
             host=socket.gethostname().split(".")[0],
@@ -207,7 +208,7 @@ class Lab:
                 user=user,
                 group=group,
                 extra_groups=None if group is None else [],
-                preexec_fn=None if self._outlives_us else _die_with_parent,
+                preexec_fn=None if self._outlives_us else die_with_parent,
             )
         self._children.append(child)
         self.processes[name] = child.pid

@@ -130,8 +130,9 @@ class KubernetesWriter:
                 return f"attempt {last.attempt} exists already ({last.state.lower()})"
             if last.state == "COMPLETED":
                 return "the job is completed"
-            if last.state == "RUNNING" and not action.parameters.get("running"):
-                return "the job runs; only a stalled one may be ended to be restarted"
+            if last.state in ("RUNNING", "PENDING") and not action.parameters.get("running"):
+                word = "runs" if last.state == "RUNNING" else "waits for its pods"
+                return f"the job {word}; only a stalled one may be ended to be restarted"
         return ""
 
     def carry_out(self, action: PlannedAction, job: JobRef, incident: str) -> None:

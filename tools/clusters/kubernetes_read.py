@@ -62,7 +62,7 @@ def parse_job(job: str) -> tuple[str, str, str]:
 def failed(error: Exception, what: str) -> ClusterError:
     """Return the error of a refused or lost call; recoverable where a retry may help."""
     status = getattr(error, "status", None)
-    reason = getattr(error, "reason", None) or type(error).__name__
+    reason = _said(error) or getattr(error, "reason", None) or type(error).__name__
     lost = status is None or int(status) >= 500 or int(status) in (0, 408, 429)
     return ClusterError(
         f"Kubernetes: {what}: {reason}" + (f" ({status})" if status else ""),
@@ -70,6 +70,15 @@ def failed(error: Exception, what: str) -> ClusterError:
         hint="rerail doctor; is the kubeconfig right, and its role?",
         recoverable=lost,
     )
+
+
+def _said(error: Exception) -> str:
+    """Return what the server itself says of a refusal, in one line."""
+    try:
+        text = str(json.loads(getattr(error, "body", "") or "")["message"])
+    except (ValueError, KeyError, TypeError):
+        return ""
+    return " ".join("".join(char if char.isprintable() else " " for char in text).split())[:300]
 
 
 @dataclass
@@ -104,7 +113,11 @@ class KubernetesReader:
             raise failed(error, f"list {one.plural}") from None
         except Exception as error:  # urllib3's own family: the server is away
             raise failed(error, f"list {one.plural}") from None
-        return list(found.get("items", []))
+        # The items of a list of a built-in kind do not carry what kind they are.
+        api_version = f"{one.group}/{one.version}"
+        return [
+            {"apiVersion": api_version, "kind": kind, **item} for item in found.get("items", [])
+        ]
 
     def chain(self, job: str) -> list[dict[str, Any]]:
         """Return the objects of a job's attempts, the first one first.
@@ -145,9 +158,11 @@ class KubernetesReader:
             dict.fromkeys(p["spec"]["nodeName"] for p in own if p["spec"].get("nodeName"))
         )
         steps = tuple(step for pod in own for step in _containers(pod))
-        state, ended = _state(one)
+        state, ended = state_of(one)
         if state == "FAILED":
             state = _why(own, steps, lost & set(nodes))
+        if state == "RUNNING" and own and all(_phase(pod) == "Pending" for pod in own):
+            state = "PENDING"  # a Job calls its pods active before any has found a node
         codes = [step.exit_code for step in steps if step.exit_code]
         started = (one.get("status") or {}).get("startTime")
         return AttemptRecord(
@@ -165,7 +180,7 @@ class KubernetesReader:
         pods, lost = self._pods(), {one.node for one in self.nodes() if one.lost}
         for kind in self.kinds:
             for one in self.objects(kind):
-                state, ended = _state(one)
+                state, ended = state_of(one)
                 if state == "FAILED" and (ended is None or ended >= since):
                     found.append(self._record(job_of(kind, one), kind, one, pods, lost))
         return found
@@ -173,12 +188,13 @@ class KubernetesReader:
     def running(self) -> list[AttemptRecord]:
         """Return the jobs that run now."""
         pods = self._pods()
-        return [
+        found = [
             self._record(job_of(kind, one), kind, one, pods, set())
             for kind in self.kinds
             for one in self.objects(kind)
-            if _state(one)[0] == "RUNNING"
+            if state_of(one)[0] == "RUNNING"
         ]
+        return [one for one in found if one.state == "RUNNING"]
 
     def _pods(self) -> list[dict[str, Any]]:
         from kubernetes.client import CoreV1Api
@@ -300,7 +316,7 @@ def pods_of(kind: str, one: dict[str, Any], pods: list[dict[str, Any]]) -> list[
     ]
 
 
-def _state(one: dict[str, Any]) -> tuple[str, float | None]:
+def state_of(one: dict[str, Any]) -> tuple[str, float | None]:
     """Return FAILED, COMPLETED, RUNNING or PENDING, and when it ended."""
     status = one.get("status") or {}
     word = str(status.get("jobStatus") or "").upper()  # RayJob
@@ -320,6 +336,10 @@ def _state(one: dict[str, Any]) -> tuple[str, float | None]:
     replicas = (status.get("replicaStatuses") or {}).values()
     runs = status.get("active") or any((r or {}).get("active") for r in replicas)
     return ("RUNNING" if runs or word == "RUNNING" else "PENDING"), None
+
+
+def _phase(pod: dict[str, Any]) -> str:
+    return str((pod.get("status") or {}).get("phase") or "Pending")
 
 
 def _containers(pod: dict[str, Any]) -> list[StepRecord]:

@@ -1,0 +1,169 @@
+"""The watch streams against a scripted fake API server; the real one is asked in tests/evals/kubernetes."""
+
+import json
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, urlparse
+
+import pytest
+
+from rerail.tools.clusters.kubernetes_read import KubernetesReader
+from rerail.tools.clusters.kubernetes_watch import KindWatch, KubernetesWatch
+
+kubernetes = pytest.importorskip("kubernetes")
+
+
+def job(name, version, failed=True, **labels):
+    conditions = [
+        {"type": "Failed", "status": "True", "lastTransitionTime": "2026-01-01T01:00:00Z"}
+    ]
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": "ml",
+            "resourceVersion": str(version),
+            "labels": labels,
+        },
+        "status": {"conditions": conditions} if failed else {"active": 1},
+    }
+
+
+def event(kind, one):
+    return {"type": kind, "object": one}
+
+
+GONE = event("ERROR", {"kind": "Status", "code": 410, "reason": "Expired"})
+
+
+class FakeServer:
+    """Answers lists and watches of jobs from a script, in turn; `asked` keeps the versions of watches."""
+
+    def __init__(self, lists, watches):
+        fake, self.asked = self, []
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self):
+                query = parse_qs(urlparse(self.path).query)
+                if "watch" not in query:
+                    self.give(200, json.dumps(lists.pop(0) if len(lists) > 1 else lists[0]))
+                    return
+                fake.asked.append(query["resourceVersion"][0])
+                found = watches.pop(0) if watches else []
+                if isinstance(found, int):
+                    self.give(found, json.dumps({"kind": "Status", "code": found}))
+                else:
+                    self.give(200, "".join(json.dumps(one) + "\n" for one in found))
+
+            def give(self, status, text):
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(text)))
+                self.end_headers()
+                self.wfile.write(text.encode())
+
+            def log_message(self, *arguments):
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
+        configuration = kubernetes.client.Configuration()
+        configuration.host = f"http://127.0.0.1:{self.server.server_port}"
+        configuration.retries = False
+        self.reader = KubernetesReader(kubernetes.client.ApiClient(configuration), kinds=("Job",))
+
+    def watch(self, heard, said=None):
+        return KindWatch(
+            self.reader, "Job", heard.append, (said if said is not None else []).append
+        )
+
+
+@pytest.fixture
+def scripted():
+    made = []
+
+    def start(lists, watches):
+        made.append(FakeServer(lists, watches))
+        return made[-1]
+
+    yield start
+    for one in made:
+        one.server.shutdown()
+        one.server.server_close()
+        one.reader.api.close()
+
+
+def listed(version, *items):
+    return {"metadata": {"resourceVersion": str(version)}, "items": list(items)}
+
+
+def test_failures_are_heard_from_the_list_and_the_stream_and_others_are_not(scripted):
+    stream = [
+        event("MODIFIED", job("b", 11, failed=False)),
+        event("MODIFIED", job("b", 12)),
+        event("BOOKMARK", {"metadata": {"resourceVersion": "20"}}),
+        event("DELETED", job("c", 21)),
+    ]
+    heard = []
+    server = scripted(
+        [listed(10, job("a-r1", 5, **{"rerail.dev/origin": "a", "rerail.dev/attempt": "1"}))],
+        [stream],
+    )
+    watch = server.watch(heard)
+    watch.once()
+    assert [(one.job, one.attempt, one.state) for one in heard] == [
+        ("ml/Job/a", 1, "FAILED"),
+        ("ml/Job/b", 0, "FAILED"),
+    ]
+    assert watch.version == "21"
+
+
+def test_a_broken_stream_goes_on_where_it_broke_off_without_a_new_list(scripted):
+    server = scripted(
+        [listed(10)], [[event("MODIFIED", job("a", 15))], [event("MODIFIED", job("b", 16))]]
+    )
+    heard = []
+    watch = server.watch(heard)
+    watch.once()
+    watch.once()
+    assert server.asked == ["10", "15"]
+    assert (watch.lists, [one.job for one in heard]) == (1, ["ml/Job/a", "ml/Job/b"])
+
+
+@pytest.mark.parametrize("gone", [[GONE], 410])
+def test_a_forgotten_version_lists_anew_and_misses_nothing(scripted, gone):
+    server = scripted([listed(10), listed(90, job("missed", 50))], [gone, []])
+    heard = []
+    watch = server.watch(heard)
+    watch.once()
+    assert (watch.version, heard) == ("", [])
+    watch.once()
+    assert [one.job for one in heard] == ["ml/Job/missed"]
+    assert server.asked == ["10", "90"]
+
+
+def test_a_refusal_is_said_once_and_ends_nothing(scripted):
+    server = scripted([listed(10)], [403])
+    said = []
+    watch = server.watch([], said)
+    thread = threading.Thread(target=watch.run)
+    thread.start()
+    deadline = time.monotonic() + 10
+    while not said and time.monotonic() < deadline:
+        time.sleep(0.01)
+    watch.end()
+    thread.join(10)
+    assert said == ["may not watch jobs (403): polling alone"]
+    assert not thread.is_alive()
+
+
+def test_streams_run_beside_each_other_and_hand_over_once(scripted):
+    server = scripted([listed(10, job("a", 5))], [])
+    watch = KubernetesWatch(server.reader)
+    watch.start()
+    found = []
+    deadline = time.monotonic() + 10
+    while not found and time.monotonic() < deadline:
+        found = watch.taken()
+        time.sleep(0.01)
+    watch.end()
+    assert [one.job for one in found] == ["ml/Job/a"]
