@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Container
+from time import thread_time
 
 from rerail.log_parsers.scan import Scanner, sieve_of
 from rerail.log_parsers.skeletons import SkeletonMiner
@@ -32,20 +33,33 @@ class Candidates:
         # One skeleton says nothing of a piece that ends inside a line.
         if arrow_pays(len(view)) and view.endswith(b"\n") and (not miner or miner.between_lines):
             sieve = sieve_of(self._scanner)
-        if sieve is None or sieve.rests():
+        if sieve is None:
             if miner is not None:
                 miner.feed(view, first_line)
-            found = self._scanner.candidates(view, settled)
-            if not found:
-                return []
-            starts = line_starts(view)
-            return sorted(
-                {(bisect_right(starts, end - 1) - 1, index) for end, index in found if end > 0}
-            )
-        tally = tally_arrow(view, first_line)
+            return self._directly(view, settled)
+        started = thread_time()
         if miner is not None:
+            tally = tally_arrow(view, first_line)
             miner.add(tally)
-        return sorted(sieve.pairs(view, tally, settled))
+            started = thread_time()  # the tally is needed anyhow
+        sieved = sieve.pays()
+        if not sieved:
+            pairs = self._directly(view, settled)
+        else:
+            if miner is None:
+                tally = tally_arrow(view, first_line)
+            pairs = sorted(sieve.pairs(view, tally, settled))
+        sieve.took(sieved, (thread_time() - started) / len(view))
+        return pairs
+
+    def _directly(self, view: bytes, settled: Container[int]) -> list[tuple[int, int]]:
+        found = self._scanner.candidates(view, settled)
+        if not found:
+            return []
+        starts = line_starts(view)
+        return sorted(
+            {(bisect_right(starts, end - 1) - 1, index) for end, index in found if end > 0}
+        )
 
 
 def line_starts(view: bytes) -> list[int]:

@@ -11,6 +11,7 @@ scan of every line, in a fraction of the time.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from rerail.log_parsers.tallies import Tally
@@ -29,6 +30,7 @@ _REBUILDS = 6
 _NEW = 4  # a piece in which every fourth skeleton is new gains nothing
 _PATIENCE = 4  # such pieces in a row
 _REST = 64  # pieces that are then scanned line by line
+_ROUND, _TRIED, _LEARNING = 512, 4, 128  # pieces
 _MOSTLY = 0.6  # share of the lines of a piece above which it is scanned as it is
 
 _NONE, _FEW, _ALL = 0, 1, 2
@@ -60,15 +62,34 @@ class Sieve:
         self._rebuilds = 0
         self._useless = 0
         self._resting = 0
+        self._pieces = 0
+        self._sieved = self._direct = inf
         if self._always:
             self._set_few(self._always)
 
-    def rests(self) -> bool:
-        """Tell whether the next piece is better scanned line by line; call it once for each."""
+    def pays(self) -> bool:
+        """Tell whether the sieve is the quicker way for the next piece; call it once for each.
+
+        Which it is depends on the signatures, the log and the machine, so both are timed: a sieve
+        that has not learned yet is slow, and is given time to.
+        """
+        self._pieces += 1
         if self._resting:
             self._resting -= 1
+            return False
+        turn = self._pieces % _ROUND
+        if turn < _TRIED:
+            return False
+        if turn < 2 * _TRIED or self._pieces < _LEARNING:
             return True
-        return False
+        return self._sieved <= self._direct
+
+    def took(self, sieved: bool, seconds: float) -> None:
+        """Remember what a piece took, in seconds a byte."""
+        if sieved:
+            self._sieved = min(seconds, 1.1 * self._sieved)
+        else:
+            self._direct = min(seconds, 1.1 * self._direct)
 
     def pairs(self, view: bytes, tally: Tally, skip: Container[int]) -> set[tuple[int, int]]:
         """Return (row of the line in the piece, signature) of all candidates.

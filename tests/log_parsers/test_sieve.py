@@ -95,6 +95,7 @@ def test_the_sieve_finds_what_a_scan_of_every_line_finds(
     path = tmp_path / "job.log"
     path.write_bytes(b"".join(rows) + b"Killed")
     monkeypatch.setattr("rerail.log_parsers.sieve._REBUILD", 1 << 16)
+    monkeypatch.setattr("rerail.log_parsers.sieve._TRIED", 0)
 
     def read(arrow: bool) -> FileSurvey:
         monkeypatch.setattr(tallies, "_ARROW_AFTER", 0 if arrow else 1 << 60)
@@ -127,6 +128,7 @@ def test_a_log_of_ever_new_lines_is_scanned_as_it_is(
     path.write_text(text + "\nCUDA out of memory\n")
     monkeypatch.setattr(tallies, "_ARROW_AFTER", 0)
     monkeypatch.setattr(tallies, "_ARROW_CHUNK", 1)
+    monkeypatch.setattr("rerail.log_parsers.sieve._TRIED", 0)
     signatures = [Signature(pattern) for pattern in PATTERNS]
     scanner = make_scanner(signatures, cache=None, engine="hyperscan")
     asked: list[int] = []
@@ -140,3 +142,20 @@ def test_a_log_of_ever_new_lines_is_scanned_as_it_is(
     assert [hit.signature for hit in found.hits] == [0]
     assert len(asked) < 10
     assert clean(found.kept[found.hits[0].line]) == "CUDA out of memory"
+
+
+def test_the_quicker_way_is_taken() -> None:
+    signatures = [Signature(pattern) for pattern in PATTERNS]
+    sieve = sieve_of(make_scanner(signatures, cache=None, engine="hyperscan"))
+    assert sieve is not None
+
+    def share(sieved: float, direct: float) -> float:
+        ways = []
+        for _ in range(2_048):
+            ways.append(sieve.pays())
+            sieve.took(ways[-1], sieved if ways[-1] else direct)
+        return sum(ways[1_024:]) / 1_024
+
+    assert share(1e-9, 3e-9) > 0.9
+    assert share(3e-9, 1e-9) < 0.1
+    assert share(1e-9, 3e-9) > 0.9
