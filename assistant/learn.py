@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, Engine
 
 from rerail.assistant.agent.endpoint import configured
+from rerail.assistant.agent.propose import FAILURE, ROUTINE, proposed_patterns
 from rerail.domain.diagnosis import FirstFault
 from rerail.domain.incident import Incident, SnapshotLine
 from rerail.errors import RerailError, UsageError
@@ -25,6 +26,7 @@ from rerail.settings import Settings
 
 MOST_INCIDENTS = 2_000
 ROUTINE_INCIDENTS, ROUTINE_COUNT = 3, 50
+MOST_ASKED = 5  # routine templates that a model is asked about, three samples each
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,21 +69,24 @@ def propose_rule(engine: Engine, file: IncidentFile, settings: Settings) -> Prop
     with reading(engine) as connection:
         others = list(confirmed_incidents(connection))
     probes = rule_probes(load_rules()) + incident_probes(others)
-    pattern, by, banner, agreed = _pattern(line, file, settings, probes)
-    candidate = Candidate(
-        pattern=pattern,
-        leaf=file.row.true_type,
-        incident=file.row.id,
-        positives=(line.text,),
-        by=by,
+    texts = [line.text, *(p.text for p in probes), *(x.text for x in file.incident.snapshot.lines)]
+    tries, banner = [_by_code(line.text)], ""
+    if configured(settings):
+        tried, banner = _by_model([line], settings, texts, FAILURE)
+        tries = [*tried, *tries]
+    proposal = _first_good(
+        tries,
+        banner,
+        probes,
+        Candidate(
+            pattern="", leaf=file.row.true_type, incident=file.row.id, positives=(line.text,)
+        ),
     )
-    complaints = judge(candidate, probes)
-    if complaints:
-        return Proposal(None, tuple(complaints), banner, agreed)
-    with writing(engine) as connection:
-        put(connection, candidate)
-        observe_all(connection, others)
-    return Proposal(candidate, (), banner, agreed)
+    if proposal.candidate is not None:
+        with writing(engine) as connection:
+            put(connection, proposal.candidate)
+            observe_all(connection, others)
+    return proposal
 
 
 def true_line(file: IncidentFile) -> SnapshotLine:
@@ -91,6 +96,8 @@ def true_line(file: IncidentFile) -> SnapshotLine:
         UsageError: when it is not among the kept lines.
     """
     confirmed = file.confirmation()
+    if confirmed is not None and confirmed.line is not None:
+        return confirmed.line
     wanted = confirmed.first_fault if confirmed is not None else None
     first = file.diagnosis.first_fault
     if wanted is None and first is not None:
@@ -108,23 +115,44 @@ def true_line(file: IncidentFile) -> SnapshotLine:
     )
 
 
-def _pattern(
-    line: SnapshotLine, file: IncidentFile, settings: Settings, probes: list[Probe]
-) -> tuple[str, str, str, str]:
-    """Return pattern, who made it, a banner and how many samples agreed."""
-    made = pattern_from([line.text])
-    if not configured(settings):
-        return made, "code", "", ""
-    from rerail.assistant.agent.propose import proposed_patterns
+@dataclass(frozen=True, slots=True)
+class _Try:
+    """A pattern with who made it, and how many samples agreed on it."""
 
-    patterns, banner = proposed_patterns([line], settings)
+    pattern: str
+    by: str = "code"
+    agreed: str = ""
+
+
+def _by_code(text: str) -> _Try:
+    return _Try(pattern_from([text]))
+
+
+def _by_model(
+    lines: list[SnapshotLine], settings: Settings, texts: list[str], task: str
+) -> tuple[list[_Try], str]:
+    """Return the pattern that most samples of the model agree on by what they match, or a banner."""
+    patterns, banner = proposed_patterns(lines, settings, task=task)
     if not patterns:
-        return made, "code", banner, ""
-    texts = [line.text, *(p.text for p in probes), *(x.text for x in file.incident.snapshot.lines)]
+        return [], banner
     vote = agree(patterns, texts)
-    if vote is None or not re.search(vote[0], line.text):
-        return made, "code", "the model's patterns do not agree; the pattern is made by code", ""
-    return vote[0], f"model {settings.model}", "", f"{vote[1]} of {len(patterns)} samples agree"
+    if vote is None or not all(re.search(vote[0], line.text) for line in lines):
+        return [], "the model's patterns do not agree; the pattern is made by code"
+    agreed = f"{vote[1]} of {len(patterns)} samples agree"
+    return [_Try(vote[0], f"model {settings.model}", agreed)], ""
+
+
+def _first_good(tries: list[_Try], banner: str, probes: list[Probe], about: Candidate) -> Proposal:
+    """Return the first pattern that passes the judge: the model's before the one made by code."""
+    refused: list[str] = []
+    for one in tries:
+        candidate = about.model_copy(update={"pattern": one.pattern, "by": one.by})
+        refused = judge(candidate, probes)
+        if not refused:
+            return Proposal(candidate, (), banner, one.agreed)
+        if one.by != "code":
+            banner = f"the model's pattern is refused, it {refused[0]}; the pattern is made by code"
+    return Proposal(None, tuple(refused), banner)
 
 
 def confirmed_incidents(connection: Connection) -> Iterator[tuple[Incident, str | None]]:
@@ -133,51 +161,79 @@ def confirmed_incidents(connection: Connection) -> Iterator[tuple[Incident, str 
         if row.confirmed is None:
             continue
         file = load(connection, row.id)
-        incident = file.incident
-        try:
-            line = true_line(file)
-        except RerailError:
-            yield incident, row.true_type
-            continue
-        first = incident.diagnosis.first_fault
-        if first is None or (first.file, first.line) != (line.file, line.number):
-            # Where the rules saw nothing at all, the person's line is the only first fault there is.
-            moved = FirstFault(file=line.file, line=line.number, text=line.text, rank=line.rank)
-            diagnosis = incident.diagnosis.model_copy(update={"first_fault": moved})
-            incident = incident.model_copy(update={"diagnosis": diagnosis})
-        yield incident, row.true_type
+        yield with_true_line(file), row.true_type
 
 
-def propose_filters(engine: Engine) -> list[Proposal]:
-    """Propose filters for routine lines: frequent, in several incidents, and without any sign of trouble."""
+def with_true_line(file: IncidentFile) -> Incident:
+    """Return the incident with the line that a person named as its first fault, and that line in it."""
+    incident = file.incident
+    try:
+        line = true_line(file)
+    except RerailError:
+        return incident
+    snapshot, diagnosis = incident.snapshot, incident.diagnosis
+    if line not in snapshot.lines:
+        snapshot = snapshot.model_copy(update={"lines": (*snapshot.lines, line)})
+    first = diagnosis.first_fault
+    if first is None or (first.file, first.line) != (line.file, line.number):
+        # Where the rules saw nothing at all, the person's line is the only first fault there is.
+        moved = FirstFault(file=line.file, line=line.number, text=line.text, rank=line.rank)
+        diagnosis = diagnosis.model_copy(update={"first_fault": moved})
+    return incident.model_copy(update={"diagnosis": diagnosis, "snapshot": snapshot})
+
+
+def propose_filters(engine: Engine, settings: Settings) -> list[Proposal]:
+    """Propose filters for routine lines: frequent, in several incidents, without any sign of trouble.
+
+    A model, where one is configured, is asked about the most frequent ones only.
+    """
     with reading(engine) as connection:
         files = [load(connection, r.id) for r in list_incidents(connection, limit=MOST_INCIDENTS)]
-    seen: dict[str, set[str]] = defaultdict(set)
+        confirmed = list(confirmed_incidents(connection))
+    routine = _routine_lines(files)
+    # Every line that any rule knows is an error corpus for a filter, harmless or not.
+    probes = rule_probes(load_rules())
+    texts = [p.text for p in probes] + [s.text for samples in routine for s in samples]
+    found = []
+    banner = ""
+    for number, samples in enumerate(routine):
+        lines = [sample.text for sample in samples]
+        try:
+            tries = [_Try(pattern_from(lines))]
+        except RerailError:
+            continue  # too short to be told from other lines
+        if configured(settings) and number < MOST_ASKED and not banner.startswith("model un"):
+            tried, banner = _by_model(samples, settings, texts, ROUTINE)
+            tries = [*tried, *tries]
+        about = Candidate(
+            kind="filter", pattern="", incident=samples[0].file, positives=tuple(lines)
+        )
+        proposal = _first_good(tries, banner, probes, about)
+        found.append(proposal)
+        if proposal.candidate is not None:
+            with writing(engine) as connection:
+                put(connection, proposal.candidate)
+                observe_all(connection, confirmed)
+    return found
+
+
+def _routine_lines(files: list[IncidentFile]) -> list[list[SnapshotLine]]:
+    """Return up to three samples of each routine template, the most frequent template first.
+
+    A sample carries the id of its incident in place of a file.
+    """
     counts: Counter[str] = Counter()
-    sample: dict[str, tuple[str, str]] = {}
+    samples: dict[str, dict[str, SnapshotLine]] = defaultdict(dict)
     for file in files:
         for template in file.incident.snapshot.templates:
             if is_protected(template.text) or template.count < ROUTINE_COUNT:
                 continue
-            seen[template.text].add(file.row.id)
             counts[template.text] += template.count
-            sample.setdefault(template.text, (template.sample or template.text, file.row.id))
-    # Every line that any rule knows is an error corpus for a filter, harmless or not.
-    probes = rule_probes(load_rules())
-    found = []
-    for text, incidents in seen.items():
-        if len(incidents) < ROUTINE_INCIDENTS:
-            continue
-        line, origin = sample[text]
-        try:
-            candidate = Candidate(
-                kind="filter", pattern=pattern_from([line]), incident=origin, positives=(line,)
+            samples[template.text][file.row.id] = SnapshotLine(
+                file=file.row.id, number=1, text=template.sample or template.text
             )
-        except RerailError:
-            continue  # too short to be told from other lines
-        complaints = judge(candidate, probes)
-        found.append(Proposal(None if complaints else candidate, tuple(complaints)))
-        if not complaints:
-            with writing(engine) as connection:
-                put(connection, candidate)
-    return found
+    return [
+        list(samples[text].values())[:ROUTINE_INCIDENTS]
+        for text, _ in counts.most_common()
+        if len(samples[text]) >= ROUTINE_INCIDENTS
+    ]

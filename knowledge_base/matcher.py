@@ -47,13 +47,15 @@ class MatchResult:
 
 def rule_set(rules: Sequence[Rule]) -> RuleSet:
     """Lay out the signatures: one per rule, then one per `in_log`/`not_in_log` pattern."""
-    signatures = [Signature(r.pattern, r.role in _CONTEXT_ROLES) for r in rules]
+    signatures = [Signature(r.pattern, r.role in _CONTEXT_ROLES, added=r.added) for r in rules]
     anywhere: dict[str, int] = {}
+    shipped = {p for r in rules if not r.added for p in (r.in_log, r.not_in_log)}
     for rule in rules:
         for pattern in (rule.in_log, rule.not_in_log):
             if pattern and pattern not in anywhere:
                 anywhere[pattern] = len(signatures)
-                signatures.append(Signature(pattern, presence=True))
+                own = pattern not in shipped
+                signatures.append(Signature(pattern, presence=True, added=own))
     return RuleSet(tuple(rules), tuple(signatures), anywhere)
 
 

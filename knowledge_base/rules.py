@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -28,13 +28,14 @@ _LOUD = frozenset({Role.BENIGN, Role.SUCCESS})
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule, checked."""
+    """One rule, checked; `added` says that it is the site's own."""
 
     id: str
     pattern: str
     role: Role
     tier: Tier
     file: str = ""
+    added: bool = False
     leaf: str | None = None
     unless: str | None = None
     stream: tuple[Stream, ...] = ()
@@ -68,7 +69,7 @@ class Rule:
         )  # fmt: skip
 
 
-_KEYS = {f.name for f in fields(Rule)} - {"file", "weight"}
+_KEYS = {f.name for f in fields(Rule)} - {"file", "weight", "added"}
 
 
 @lru_cache(maxsize=1)
@@ -88,7 +89,8 @@ def load_rules() -> tuple[Rule, ...]:
     rules: list[Rule] = []
     for folder in folders:
         for path in sorted(folder.glob("*.yaml")):
-            rules += parse_rules(load_cached(path), path.name)
+            found = parse_rules(load_cached(path), path.name)
+            rules += found if folder == FOLDER else [replace(rule, added=True) for rule in found]
     rules += [make_rule(raw, name) for name, raw in catalogues.rule_sources()]
     seen: dict[str, str] = {}
     for rule in rules:
@@ -181,7 +183,11 @@ def scanned_patterns(rules: Sequence[Rule]) -> list[str]:
 def lint(rules: tuple[Rule, ...]) -> list[str]:
     """Return every complaint about the form of the rules; empty when all is well."""
     complaints = []
-    refused = compile_complaints(scanned_patterns(rules), cache=cache_folder())
+    refused: dict[str, str] = {}
+    for added in (False, True):
+        # Apart, as the scan compiles them: a new rule of a site compiles nothing but itself.
+        part = [rule for rule in rules if rule.added is added]
+        refused |= compile_complaints(scanned_patterns(part), cache=cache_folder())
     for rule in rules:
         where = f"{rule.file}: {rule.id}"
         for key in _REGEX_KEYS:

@@ -77,12 +77,56 @@ def read_answer(text: str) -> Answer:
     )
 
 
+def _words_of_form(part: Any) -> set[str]:
+    if isinstance(part, dict):
+        return set().union(*map(_words_of_form, part.values()))
+    if isinstance(part, list):
+        return set().union(*map(_words_of_form, part))
+    return {part.lower()} if " " in part else set()
+
+
+_WORDS_OF_FORM = frozenset(_words_of_form(json.loads(FORM)))
+
+
+def _is_form(text: object) -> bool:
+    return isinstance(text, str) and text.strip(" .").lower() in _WORDS_OF_FORM
+
+
+def _without_form(raw: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what only repeats the form: small models return it as it was given to them.
+
+    Raises:
+        ModelError: when nothing else is left.
+    """
+    kept: dict[str, Any] = {}
+    for key, value in raw.items():
+        if _is_form(value):
+            continue
+        if isinstance(value, list):
+            value = [
+                one
+                for one in value
+                if not _is_form(one)
+                and not (isinstance(one, dict) and any(map(_is_form, one.values())))
+            ]
+        kept[key] = value
+    if kept != raw and not any(kept.get(key) for key in Answer.model_fields):
+        raise ModelError(
+            "the model repeated the form, which is not the JSON that was asked for",
+            subject=str(raw)[:80],
+            hint="try a larger model",
+            recoverable=True,
+        )
+    return kept
+
+
 def answer_from(raw: dict[str, Any]) -> Answer:
     """Check an answer that is already an object.
 
     Raises:
-        ModelError: when its parts are of the wrong kind.
+        ModelError: when its parts are of the wrong kind, or it is the form itself.
     """
+    raw = _without_form(raw)
     for key in ("claims", "rivals", "missing"):
         if isinstance(raw.get(key), list):
             raw[key] = raw[key][:MOST_CLAIMS]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import queue
+import re
 import threading
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rerail.errors import ConfigError, ModelError
@@ -14,8 +17,17 @@ if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
 
 T = TypeVar("T")
-_REQUEST_S = 60.0
-_MOST_ANSWER_TOKENS = 4_000  # models that think aloud count their thoughts
+_MOST_ANSWER_TOKENS, _SMALL_ANSWER_TOKENS = (
+    4_000,
+    700,
+)  # models that think aloud count their thoughts
+_WAIT_S = 1.0
+_TOO_LONG = re.compile(
+    r"(?i)context[ _-]?(?:length|size|window)|max_new_tokens|maximum (?:context|number of tokens)"
+    r"|too many tokens|(?:prompt|input|request)[^.\n]{0,40} too (?:long|large)"
+)
+# These two take the answer's limit under its new name only; all others know the old one.
+_NEW_NAMES = re.compile(r"^https?://(?:api\.openai\.com|[\w.-]+\.openai\.azure\.com)\b")
 
 
 def configured(settings: Settings) -> bool:
@@ -28,10 +40,71 @@ def refuses_request(error: Exception) -> bool:
     return getattr(error, "status_code", None) in (400, 422, 500, 501)
 
 
+def too_long(error: Exception) -> bool:
+    """Tell whether a server refused a request because it does not fit into the model's context."""
+    refused = refuses_request(error) or getattr(error, "status_code", None) == 413
+    return refused and _TOO_LONG.search(str(error)) is not None
+
+
+@dataclass(slots=True)
+class Manner:
+    """How a server wants to be asked: found out by its refusals, and kept for later requests.
+
+    `small` asks with a short view and a short answer, for a model with a small context; `json` makes
+    the server itself hold the model to a JSON object.
+    """
+
+    tools: bool = True
+    form: str = "text"
+    temperature: bool = True
+    small: bool = False
+    json: bool = False
+
+    def yields_to(self, error: Exception) -> bool:
+        """Ask for less after a refusal; False when there is nothing left to give up."""
+        if too_long(error):
+            if self.small:
+                raise ModelError(
+                    "the model's context is too small for this: it needs about 3,000 tokens",
+                    subject="context",
+                    hint="start the server with a context of 8,192 tokens or more",
+                ) from error
+            self.small, self.tools = True, False
+            return True
+        extras = self.tools or self.temperature or self.json or self.form != "text"
+        if refuses_request(error) and extras:
+            self.tools, self.temperature, self.json, self.form = False, False, False, "text"
+            return True
+        return False
+
+
+def passes(error: Exception) -> bool:
+    """Tell whether a failure may be over in a second: refused for now, restarting, cut off."""
+    status = getattr(error, "status_code", None)
+    # A time-out is no such case: the server still works on the request that was given up.
+    return status in (429, 500, 502, 503) or type(error).__name__ == "APIConnectionError"
+
+
+def with_one_retry(work: Callable[[], T], left_s: float) -> T:
+    """Run `work`, and once more after a second where its failure may pass and time is left."""
+    try:
+        return work()
+    except Exception as error:
+        if not passes(error) or too_long(error) or left_s < 2 * _WAIT_S:
+            raise
+    time.sleep(_WAIT_S)
+    return work()
+
+
 def open_model(
-    settings: Settings, *, temperature: float | None, streaming: bool = False
+    settings: Settings,
+    *,
+    temperature: float | None,
+    streaming: bool = False,
+    small: bool = False,
+    json: bool = False,
 ) -> BaseChatModel:
-    """Return the chat model of the settings.
+    """Return the chat model of the settings; see `Manner` for `small` and `json`.
 
     Raises:
         ConfigError: when the extra is not installed or the URL is no http URL.
@@ -50,23 +123,72 @@ def open_model(
             subject="model_url",
             hint="pip install 'rerail[agent]'",
         ) from None
+    most = _SMALL_ANSWER_TOKENS if small else _MOST_ANSWER_TOKENS
+    new_name = _NEW_NAMES.match(settings.model_url) is not None
+    extra: dict[str, Any] = {} if new_name else {"max_tokens": most}
+    if json:
+        extra["response_format"] = {"type": "json_object"}
     return ChatOpenAI(
         base_url=settings.model_url,
         model=settings.model,
         # Local servers need no key, but the client insists on one.
         api_key=settings.model_key.get_secret_value() or "none",
         temperature=temperature,
-        timeout=min(_REQUEST_S, settings.model_max_seconds),
-        max_retries=1,
-        max_completion_tokens=_MOST_ANSWER_TOKENS,
+        timeout=settings.model_max_seconds,
+        max_retries=0,  # see `with_one_retry`
+        max_completion_tokens=most if new_name else None,
+        extra_body=extra or None,
         streaming=streaming,
         stream_usage=True if streaming else None,
         use_responses_api=False,
     )
 
 
-def within(seconds: float, work: Callable[[], T]) -> T:
-    """Run `work` in a thread of its own and wait at most `seconds`.
+def invoke(
+    settings: Settings,
+    turns: Callable[[bool], list[tuple[str, str]]],
+    *,
+    temperature: float,
+    seconds: float,
+) -> str:
+    """Send one prompt for a JSON object, without tools, and return the answer's text.
+
+    Where the server refuses, it is asked for less.
+
+    Args:
+        settings: which endpoint.
+        turns: gives the prompt; its argument says whether it must be small.
+        temperature: left out where the server refuses it.
+        seconds: how long all of it may take.
+
+    Raises:
+        ModelError: when the time is over or the context is too small.
+        Exception: whatever the endpoint's client raises; see `in_words`.
+    """
+    manner = Manner(tools=False, json=True)
+    ends = time.monotonic() + seconds
+    while True:
+        model = open_model(
+            settings,
+            temperature=temperature if manner.temperature else None,
+            small=manner.small,
+            json=manner.json,
+        )
+        messages = turns(manner.small)
+
+        def work(model: BaseChatModel = model, messages: Any = messages) -> str:
+            answer = with_one_retry(lambda: model.invoke(messages), ends - time.monotonic())
+            return str(answer.text)
+
+        try:
+            return within(ends - time.monotonic(), work, limit_s=seconds)
+        except Exception as error:
+            if isinstance(error, ModelError) or not manner.yields_to(error):
+                raise
+
+
+def within(seconds: float, work: Callable[[], T], *, limit_s: float = 0.0) -> T:
+    """Run `work` in a thread of its own and wait at most `seconds`; `limit_s` is what the user set.
 
     A server that sends a byte now and then never trips a read time-out; this does. The thread is
     left behind: it holds a socket and nothing else, and ends with the process.
@@ -87,10 +209,9 @@ def within(seconds: float, work: Callable[[], T]) -> T:
         good, value = done.get(timeout=max(seconds, 0.01))
     except queue.Empty:
         raise ModelError(
-            f"the model did not finish within {seconds:.0f} s",
+            f"the model did not finish within {limit_s or round(seconds, 1):g} s",
             subject="seconds",
             hint="raise RERAIL_MODEL_MAX_SECONDS",
-            recoverable=True,
         ) from None
     if good:
         return value  # type: ignore[no-any-return]
@@ -109,6 +230,11 @@ def in_words(error: Exception) -> ModelError:
         text, hint = f"the endpoint does not accept the key ({status})", "check RERAIL_MODEL_KEY"
     elif status == 404:
         text, hint = "the endpoint does not know this path or model (404)", "check RERAIL_MODEL_URL"
+    elif too_long(error):
+        text, hint = (
+            "the request does not fit into the model's context",
+            "start the server with a context of 8,192 tokens or more",
+        )
     elif isinstance(status, int):
         text, hint = f"the endpoint failed with status {status}", "look at the server's own log"
     elif "Timeout" in name:

@@ -7,15 +7,16 @@ verdict of the rules stands as it was printed.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
 from rerail.assistant.agent.answer import Answer
 from rerail.assistant.agent.budget import Budget, BudgetSpentError, budget_from
-from rerail.assistant.agent.endpoint import in_words, open_model, refuses_request, within
+from rerail.assistant.agent.endpoint import Manner, in_words, open_model, within
 from rerail.assistant.agent.grounding import Grounded, capped_status, ground
-from rerail.assistant.agent.prompt import prompt_id, system_prompt
+from rerail.assistant.agent.prompt import LAST_WORD, prompt_id, system_prompt
 from rerail.assistant.agent.view import first_view
 from rerail.assistant.agent.vote import elect, settled
 from rerail.assistant.agent_tools.facts import JobFacts
@@ -97,12 +98,18 @@ def explain(
     sizes = (0, 0)
     problem: RerailError | None = None
     wanted = max(1, settings.model_samples)
+    # One delimiter and one manner for all samples: a server then reads an equal prompt only once.
+    nonce, manner = Shown().nonce, Manner(form=settings.model_answer)
     for number in range(wanted):
         try:
-            grounded, sizes = _sample(facts, settings, budget, number, say, sizes, blind)
+            asked = _Sample(number, nonce, manner, blind)
+            grounded, sizes = _sample(facts, settings, budget, asked, say)
             samples.append(grounded)
         except RerailError as error:
-            problem = error
+            problem = problem or error
+            # Few servers refuse to hold the model to JSON; most models do without, and tools need it off.
+            if manner.json is False and "JSON" in error.message:
+                manner.json, manner.tools = True, False
             if samples or not error.recoverable or isinstance(error, BudgetSpentError):
                 break
             if "JSON" not in error.message and "wrong" not in error.message:
@@ -127,50 +134,61 @@ def explain(
     return _put_together(facts, samples, used)
 
 
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """One of the samples of a run: its number, the delimiter, and how the server wants to be asked."""
+
+    number: int
+    nonce: str
+    manner: Manner
+    blind: bool
+
+
 def _sample(
-    facts: JobFacts,
-    settings: Settings,
-    budget: Budget,
-    number: int,
-    say: OnEvent,
-    sizes: tuple[int, int],
-    blind: bool,
+    facts: JobFacts, settings: Settings, budget: Budget, sample: _Sample, say: OnEvent
 ) -> tuple[Grounded, tuple[int, int]]:
-    """Ask once; every sample sees the same first view under delimiters and handles of its own."""
-    budget.check()
-    shown = Shown()
-    box = Toolbox(facts, shown)
-    opening = first_view(facts, shown, blind=blind)
-    system = system_prompt(shown)
-    if number == 0:
-        sizes = (shown.log_bytes, len((system + opening).encode()))
+    """Ask once, and again with less where the server refuses the form or the size of the request.
+
+    Returns the checked answer, and the bytes of log and of everything in the first prompt.
+    """
     from rerail.assistant.agent.loop import Guard, ToolUse, ask
 
     def on_tool(use: ToolUse) -> None:
         say(f"* {call_text(use.name, use.arguments)}  {len(use.result)} bytes  {use.seconds:.1f} s")
 
-    def once(tools: list[Tool], temperature: float | None) -> Answer:
-        model = open_model(settings, temperature=temperature)
+    manner = sample.manner
+    while True:
+        budget.check()
+        shown = Shown(nonce=sample.nonce)
+        opening = first_view(facts, shown, blind=sample.blind, small=manner.small)
+        opening = f"{opening}\n\n{LAST_WORD}"
+        system = system_prompt(shown, small=manner.small)
+        sizes = (shown.log_bytes, len((system + opening).encode()))
+        tools = Toolbox(facts, shown).tools() if manner.tools else []
+        # The first answer is the model's best guess; the others must be able to differ.
+        temperature = (0.0 if sample.number == 0 else 0.7) if manner.temperature else None
         guard = Guard(budget, frozenset(t.name for t in tools), on_tool=on_tool)
-        return ask(
-            model, tools, system=system, opening=opening, guard=guard, form=settings.model_answer
-        )
 
-    def work() -> Answer:
+        def work(
+            tools: list[Tool] = tools,
+            temperature: float | None = temperature,
+            guard: Guard = guard,
+            texts: tuple[str, str] = (system, opening),
+        ) -> Answer:
+            model = open_model(
+                settings, temperature=temperature, small=manner.small, json=manner.json
+            )
+            system, opening = texts
+            return ask(model, tools, system=system, opening=opening, guard=guard, form=manner.form)
+
         try:
-            # The first answer is the model's best guess; the others must be able to differ.
-            return once(box.tools(), 0.0 if number == 0 else 0.7)
-        except Exception as error:
-            if not refuses_request(error):
-                raise
-            # Some servers take no tools, some models no temperature: the view alone still helps.
-            return once([], None)
-
-    try:
-        answer = within(budget.left_s, work)
-    except Exception as error:  # every client has errors of its own; none may reach the user raw
-        raise in_words(error) from error
-    return ground(answer, shown), sizes
+            answer = within(budget.left_s, work, limit_s=budget.max_s)
+            return ground(answer, shown), sizes
+        except (
+            Exception
+        ) as error:  # every client has errors of its own; none may reach the user raw
+            if isinstance(error, RerailError) or not manner.yields_to(error):
+                raise in_words(error) from error
 
 
 def call_text(name: str, arguments: dict[str, Any]) -> str:

@@ -21,6 +21,7 @@ from pydantic import create_model
 
 from rerail.assistant.agent.answer import Answer, read_answer
 from rerail.assistant.agent.budget import Budget
+from rerail.assistant.agent.endpoint import with_one_retry
 from rerail.assistant.agent_tools.tools import MOST_BYTES, Tool
 from rerail.errors import ModelError
 
@@ -78,12 +79,13 @@ class Guard(AgentMiddleware[Any, Any, Any]):
                 subject="tools",
                 hint="try another model",
             )
-        settings = {**request.model_settings, "timeout": max(1.0, min(60.0, self.budget.left_s))}
+        settings = {**request.model_settings, "timeout": max(1.0, self.budget.left_s)}
         changes: dict[str, Any] = {"model_settings": settings}
         if last:
             changes["tools"] = []
             changes["messages"] = [*request.messages, HumanMessage(self._last_word)]
-        response = handler(request.override(**changes))
+        asked = request.override(**changes)
+        response = with_one_retry(lambda: handler(asked), self.budget.left_s)
         for message in response.result:
             self._count(message, request)
         return response

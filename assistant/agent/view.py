@@ -18,15 +18,17 @@ from rerail.log_parsers.masks import is_protected
 
 MOST_LOG_BYTES = 12_000
 _CITED, _TEMPLATES, _END = 5_500, 3_500, 3_000
+_SMALL = (1_600, 500, 700)  # for models with a context of about 4,000 tokens
 
 
-def first_view(facts: JobFacts, shown: Shown, *, blind: bool = False) -> str:
+def first_view(facts: JobFacts, shown: Shown, *, blind: bool = False, small: bool = False) -> str:
     """Return the opening message on an incident; its lines get handles in `shown`.
 
-    `blind` leaves the verdict out, to measure what a model finds by itself.
+    `blind` leaves the verdict out, to measure what a model finds by itself; `small` shows a quarter.
     """
     diagnosis = facts.incident.diagnosis
-    cited = shown.quote_lines(_cited(facts), most_bytes=_CITED)
+    room_cited, room_templates, room_end = _SMALL if small else (_CITED, _TEMPLATES, _END)
+    cited = shown.quote_lines(_cited(facts), most_bytes=room_cited)
     parts = [
         "" if blind else "The verdict of the rules (made by code, before you were asked):",
         "" if blind else _verdict(diagnosis),
@@ -34,9 +36,9 @@ def first_view(facts: JobFacts, shown: Shown, *, blind: bool = False) -> str:
         cited,
         "" if blind else _roles(facts, shown),
         "Kinds of lines, with counts; <num>, <path>, <text> stand for what varies:",
-        shown.quote(_templates(facts.incident.snapshot.templates), most_bytes=_TEMPLATES),
+        shown.quote(_templates(facts.incident.snapshot.templates), most_bytes=room_templates),
         "The end of the file with the first fault:",
-        shown.quote_lines(_end(facts), most_bytes=_END),
+        shown.quote_lines(_end(facts), most_bytes=room_end),
     ]
     return "\n\n".join(part for part in parts if part)
 

@@ -6,9 +6,7 @@ request to act is answered with the command that would.
 
 from __future__ import annotations
 
-import queue
 import re
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -18,7 +16,7 @@ from typing import Any
 from sqlalchemy import Engine
 
 from rerail.assistant.agent.budget import Budget, budget_from
-from rerail.assistant.agent.endpoint import configured, in_words
+from rerail.assistant.agent.endpoint import Manner, configured, in_words
 from rerail.assistant.agent_tools.facts import JobFacts
 from rerail.assistant.agent_tools.shown import Shown
 from rerail.assistant.agent_tools.tools import Tool, Toolbox
@@ -26,8 +24,9 @@ from rerail.assistant.chat.canned import find_question, why
 from rerail.assistant.chat.cited import checked, sentences
 from rerail.assistant.chat.lines import Line
 from rerail.assistant.chat.messages import Message, load_messages, save_message
+from rerail.assistant.chat.model_turn import Turn, arriving, start
 from rerail.domain.incident import EntrySource, TimelineEntry
-from rerail.errors import RerailError
+from rerail.errors import ModelError, RerailError
 from rerail.knowledge_base.store.clock import now_iso
 from rerail.knowledge_base.store.engine import reading, writing
 from rerail.knowledge_base.store.incidents import IncidentFile, alike, append
@@ -63,6 +62,7 @@ class ChatSession:
     results: dict[int, tuple[str, str]] = field(default_factory=dict)
     messages: list[Message] = field(default_factory=list)
     tokens: int = 0
+    manner: Manner = field(default_factory=Manner)
 
     def __post_init__(self) -> None:
         with reading(self.engine) as connection:
@@ -324,59 +324,14 @@ class ChatSession:
             self._save("assistant", "\n".join(said), {"model": self.settings.model})
 
     def _stream(self, text: str, earlier: list[Message]) -> Iterator[Line]:
-        from rerail.assistant.agent.endpoint import open_model
-        from rerail.assistant.agent.loop import Guard, stream_chat
-        from rerail.assistant.agent.prompt import CHAT_TASK
-        from rerail.assistant.agent.view import first_view
-        from rerail.errors import ModelError
-
         budget = budget_from(self.settings)
-        arrived: queue.Queue[str | Line | BaseException | None] = queue.Queue()
-        system = CHAT_TASK.format(nonce=self.shown.nonce, incident=self.file.row.id)
-        opening = first_view(self.facts, self.shown)
-        turns = [("user", opening), *_turns(earlier), ("user", text)]
-        tools = self._numbered(arrived.put)
-        guard = Guard(
-            budget,
-            frozenset(tool.name for tool in tools),
-            most_calls=6,
-            last_word="No further tool call is possible. Answer the question now.",
+        turn = Turn(
+            self.facts, self.shown, self.settings, self.manner, budget, text, _turns(earlier)
         )
-        model = open_model(self.settings, temperature=0.0, streaming=True)
-
-        def work() -> None:
-            try:
-                for chunk in stream_chat(model, tools, system=system, messages=turns, guard=guard):
-                    arrived.put(chunk)
-                arrived.put(None)
-            except BaseException as error:  # handed to the reader of the queue
-                arrived.put(error)
-
-        threading.Thread(target=work, daemon=True, name="rerail-chat").start()
+        arrived = start(turn, self._numbered)
         marks: list[Line] = []
-
-        def chunks() -> Iterator[str]:
-            while True:
-                try:
-                    item = arrived.get(timeout=max(0.01, budget.left_s))
-                except queue.Empty:
-                    raise ModelError(
-                        f"the model did not finish within {budget.max_s:.0f} s",
-                        subject="seconds",
-                        hint="raise RERAIL_MODEL_MAX_SECONDS",
-                    ) from None
-                if item is None:
-                    return
-                if isinstance(item, BaseException):
-                    raise item
-                if isinstance(item, Line):
-                    marks.append(item)
-                    yield "\n"
-                else:
-                    yield item
-
         count = 0
-        for sentence in sentences(chunks()):
+        for sentence in sentences(arriving(arrived, budget, marks)):
             yield from marks
             marks.clear()
             count += 1

@@ -225,31 +225,45 @@ def confirm_command(
     by: str | None,
 ) -> int:
     """Write down whether the verdict was right."""
-    word = Confirmation.model_validate(
-        {
-            "verdict": verdict,
-            "by": who(by),
-            "time": now_iso(),
-            "failure_type": failure_type,
-            "first_fault": first_fault,
-            "note": note,
-        }
-    )
     if verdict == "wrong" and failure_type is None and not note:
         raise UsageError(
             "a wrong verdict needs the true one",
             subject=name,
             hint="--type LEAF, or --note with what is known",
         )
+    from rerail.assistant.learn import with_true_line
+    from rerail.assistant.named_line import named_line
+
     with opened_store() as engine, writing(engine) as connection:
         found = find_id(connection, name)
+        line = None
+        if first_fault is not None:
+            line = named_line(load(connection, found).incident, first_fault)
+            first_fault = f"{line.file}:{line.number}"
+        word = Confirmation.model_validate(
+            {
+                "verdict": verdict,
+                "by": who(by),
+                "time": now_iso(),
+                "failure_type": failure_type,
+                "first_fault": first_fault,
+                "line": line,
+                "note": note,
+            }
+        )
         confirm(connection, found, word)
         file = load(connection, found)
-        shadow = observe(connection, file.incident, file.row.true_type)
+        shadow = observe(connection, with_true_line(file), file.row.true_type)
     print(f"{found}: noted, the verdict is {verdict}")
+    if line is not None:
+        print(f"the first fault is {line.file}:{line.number}  {line.text[:120]}")
     for rule in shadow:
         print(f"candidate {rule} matched it; rerail kb review {rule}")
-    if file.row.true_type is not None and file.row.true_type != file.row.failure_type:
+    if (
+        file.row.true_type is not None
+        and file.row.true_type != file.row.failure_type
+        and not shadow
+    ):
         print(f"no rule knew it: rerail kb propose {found}")
     return 0
 

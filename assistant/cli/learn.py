@@ -26,11 +26,14 @@ def propose_command(incident: str, *, filters: bool, no_model: bool) -> int:
         settings = settings.model_copy(update={"model": ""})
     with opened_store() as engine:
         if filters:
-            found = propose_filters(engine)
-            good = [p.candidate.pattern for p in found if p.candidate is not None]
+            found = propose_filters(engine, settings)
+            good = [(p.candidate, p.agreed) for p in found if p.candidate is not None]
+            for banner in dict.fromkeys(p.banner for p in found if p.banner):
+                print(f"rerail: {banner}", file=sys.stderr)
             print(f"{len(good)} filters proposed, {len(found) - len(good)} refused")
-            for pattern in good:
-                print(f"  {pattern}")
+            for candidate, agreed in good:
+                print(f"  {candidate.pattern}")
+                print(f"    made by {candidate.by}" + (f", {agreed}" if agreed else ""))
             return 0
         with reading(engine) as connection:
             file = load(connection, incident)

@@ -13,9 +13,10 @@ from typing import Any
 
 from rerail.assistant.agent.answer import MOST_CLAIMS
 from rerail.assistant.agent.budget import budget_from
-from rerail.assistant.agent.endpoint import in_words, open_model, within
+from rerail.assistant.agent.endpoint import in_words, invoke
 from rerail.assistant.agent.grounding import unsupported
 from rerail.assistant.agent.plain import plain_line
+from rerail.assistant.agent.prompt import LAST_WORD
 from rerail.assistant.agent.view import first_view
 from rerail.assistant.agent_tools.facts import JobFacts
 from rerail.assistant.agent_tools.shown import Shown
@@ -39,16 +40,16 @@ At most three sentences in summary and five in each other list."""
 def model_words(facts: JobFacts, settings: Settings, fallback: Words) -> Words:
     """Return the model's sentences after checking, or the rules' with a banner."""
     shown = Shown()
-    opening = first_view(facts, shown)
     budget = budget_from(settings)
+
+    def turns(small: bool) -> list[tuple[str, str]]:
+        opening = first_view(facts, shown, small=small)
+        task = _TASK.format(nonce=shown.nonce)
+        return [("system", task), ("human", f"{opening}\n\n{LAST_WORD}")]
+
     try:
-        model = open_model(settings, temperature=0.0)
         budget.check()
-        answer = within(
-            budget.left_s,
-            lambda: model.invoke([("system", _TASK.format(nonce=shown.nonce)), ("human", opening)]),
-        )
-        raw = _read(str(answer.text))
+        raw = _read(invoke(settings, turns, temperature=0.0, seconds=budget.left_s))
     except Exception as error:  # every client has errors of its own; none may reach the user raw
         problem = error if isinstance(error, RerailError) else in_words(error)
         return replace(

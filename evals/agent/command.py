@@ -57,7 +57,8 @@ def agent_command(
             server = stack.enter_context(FakeModelServer(tape.play))
         elif url:
             tape = Tape(_head(name, iterations, blind))
-            forwarder = Forwarder(tape, url, settings.model_key.get_secret_value())
+            key = settings.model_key.get_secret_value()
+            forwarder = Forwarder(tape, url, key, seconds=settings.model_max_seconds)
             server = stack.enter_context(FakeModelServer(forwarder.forward))
         else:
             raise UsageError(

@@ -37,7 +37,7 @@ class Tape:
         """Answer as it was recorded; a turn that was not recorded is a 410."""
         status, body = self.answers.get((*self.at, self.turn), (410, ""))
         self.turn += 1
-        return Reply(status=status) if status != 200 else Reply(raw=body.encode())
+        return _reply(status, body)
 
     def save(self, path: Path) -> None:
         """Write the recording."""
@@ -74,8 +74,9 @@ def load_tape(path: Path) -> Tape:
 class Forwarder:
     """Passes each request on to the real endpoint and keeps what came back."""
 
-    def __init__(self, tape: Tape, url: str, key: str) -> None:
+    def __init__(self, tape: Tape, url: str, key: str, *, seconds: float) -> None:
         self._tape = tape
+        self._seconds = seconds
         self._url = url.rstrip("/") + "/chat/completions"
         self._key = key
 
@@ -87,12 +88,17 @@ class Forwarder:
             headers={"Content-Type": "application/json", "Authorization": f"Bearer {self._key}"},
         )
         try:
-            with urllib.request.urlopen(request, timeout=120) as answer:  # noqa: S310
+            with urllib.request.urlopen(request, timeout=self._seconds) as answer:  # noqa: S310
                 status, text = answer.status, answer.read().decode("utf-8", "replace")
         except urllib.error.HTTPError as error:
-            status, text = error.code, ""
+            # Why it was refused decides how it is asked again.
+            status, text = error.code, error.read().decode("utf-8", "replace")[:2_000]
         except OSError:
             status, text = 502, ""
         self._tape.answers[(*self._tape.at, self._tape.turn)] = (status, text)
         self._tape.turn += 1
-        return Reply(status=status) if status != 200 else Reply(raw=text.encode())
+        return _reply(status, text)
+
+
+def _reply(status: int, text: str) -> Reply:
+    return Reply(raw=text.encode()) if status == 200 else Reply(text, status=status)

@@ -54,7 +54,7 @@ def keywords(body: Body) -> Reply:
         ("Xid", "gpu_fallen_off_bus"),
         ("No space left", "disk_full_or_quota"),
         ("Timed out", "nccl_timeout_unexplained"),
-        ("Error", "user_code_exception"),
+        ("Error", "python_exception"),
     )
     for match in _QUOTED.finditer(all_text(body)):
         for word, leaf in guesses:

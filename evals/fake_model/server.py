@@ -22,8 +22,9 @@ Body = dict[str, Any]
 class Reply:
     """What the server does with one request.
 
-    `tools` are (name, arguments) pairs. `raw` replaces the whole body. `drip_s` sends one byte of
-    the body each so many seconds, which no read time-out notices.
+    `tools` are (name, arguments) pairs. With another `status`, `text` is the error's message. `raw`
+    replaces the whole body. `drip_s` sends one byte of the body each so many seconds, which no read
+    time-out notices.
     """
 
     text: str = ""
@@ -61,7 +62,9 @@ class _Handler(BaseHTTPRequestHandler):
         if self.owner.stopped.wait(reply.delay_s):
             return
         if reply.status != 200:
-            self._send(reply.status, {"error": {"message": "scripted", "code": "fake"}})
+            self._send(
+                reply.status, {"error": {"message": reply.text or "scripted", "code": "fake"}}
+            )
         elif reply.raw is not None:
             self._send_bytes(reply.raw, reply.drip_s)
         elif body.get("stream"):

@@ -13,6 +13,7 @@ from rerail.errors import UsageError
 from rerail.knowledge_base.learning.candidate import LEAST_SUPPORT, Candidate, State
 from rerail.knowledge_base.store.clock import now_iso
 from rerail.knowledge_base.store.tables import RULE_CANDIDATES, RULE_SUPPORT
+from rerail.log_parsers.masks import is_protected
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,20 +78,20 @@ def shelved(connection: Connection, *states: State) -> list[Shelved]:
 def observe(connection: Connection, incident: Incident, true_type: str | None) -> list[str]:
     """Let the candidates in the shadow look at a confirmed incident; return those that matched.
 
-    A match on an incident of their failure type is support, on any other it speaks against them.
+    A match on an incident of their failure type is support, on any other it speaks against them. A
+    filter is supported by routine lines that it would hide; one line of the evidence speaks against.
     """
     matched = []
-    texts = [line.text for line in incident.snapshot.lines]
     for one in shelved(connection, State.SHADOW):
         candidate = one.candidate
         # The incident that it was made from is no witness for it.
         known = (candidate.incident, *one.support, *one.against)
-        if candidate.kind != "diagnosis" or incident.id in known:
+        if incident.id in known:
             continue
-        pattern = re.compile(candidate.pattern)
-        if not any(pattern.search(text) for text in texts):
+        look = _seen_by_filter if candidate.kind == "filter" else _seen_by_rule
+        verdict = look(candidate, incident, true_type)
+        if verdict is None:
             continue
-        verdict = "for" if true_type == candidate.leaf else "against"
         connection.execute(
             insert(RULE_SUPPORT).values(
                 candidate=candidate.id,
@@ -101,6 +102,25 @@ def observe(connection: Connection, incident: Incident, true_type: str | None) -
         )
         matched.append(candidate.id)
     return matched
+
+
+def _seen_by_rule(candidate: Candidate, incident: Incident, true_type: str | None) -> str | None:
+    pattern = re.compile(candidate.pattern)
+    if not any(pattern.search(line.text) for line in incident.snapshot.lines):
+        return None
+    return "for" if true_type == candidate.leaf else "against"
+
+
+def _seen_by_filter(candidate: Candidate, incident: Incident, _: str | None) -> str | None:
+    pattern = re.compile(candidate.pattern)
+    diagnosis = incident.diagnosis
+    told = [e.text for e in diagnosis.evidence if e.role != "context"]
+    told += [line.text for line in incident.snapshot.lines if is_protected(line.text)]
+    told += [diagnosis.first_fault.text] if diagnosis.first_fault is not None else []
+    if any(pattern.search(text) for text in told):
+        return "against"
+    routine = [t.sample or t.text for t in incident.snapshot.templates if not is_protected(t.text)]
+    return "for" if any(pattern.search(text) for text in routine) else None
 
 
 def observe_all(connection: Connection, incidents: Iterable[tuple[Incident, str | None]]) -> None:

@@ -93,12 +93,13 @@ def test_a_model_proposes_and_code_decides(rerail, confirmed):
     for behaviour, words in (
         (agrees, "model fake, 3 of 3 samples agree"),
         (lambda _: Reply('{"pattern": "(a+)+lost"}'), "do not agree"),
-        (lambda _: Reply('{"pattern": "RuntimeError"}'), "no rule is proposed"),
+        (lambda _: Reply('{"pattern": "RuntimeError"}'), "refused, it matches"),
         (play.status(500), "model unavailable"),
     ):
         with FakeModelServer(behaviour) as server:
             done = rerail("kb", "propose", name, RERAIL_MODEL_URL=server.url, RERAIL_MODEL="fake")
         assert words in done.stdout + done.stderr
+        assert "in the shadow" in done.stdout
 
 
 def test_what_is_not_confirmed_or_known_is_refused_with_a_hint(rerail, tmp_path):
@@ -136,3 +137,63 @@ def test_filters_come_from_routine_lines_and_leave_no_error_out(rerail, tmp_path
         rerail("diagnose", tmp_path / "f1.log", RERAIL_MODEL_URL=server.url, RERAIL_MODEL="fake")
     kinds = seen.text.split("Kinds of lines")[1].split("The end of the file")[0]
     assert "weir passed" not in kinds and "weir retries" in kinds
+
+
+def test_a_model_proposes_filters_and_code_decides(rerail, tmp_path):
+    for number in (1, 2, 3):
+        routine = "".join(
+            f"INFO weir passed batch {i} of bucket b{number} after {i % 7} ms\n" for i in range(80)
+        )
+        log = tmp_path / f"f{number}.log"
+        log.write_text(routine + LOG.format(n=number))
+        rerail("diagnose", log)
+    for behaviour, words in (
+        (
+            lambda _: Reply('{"pattern": "weir passed batch .{0,20}of bucket"}'),
+            "model fake, 3 of 3 samples agree",
+        ),
+        (lambda _: Reply('{"pattern": ".{0,120}"}'), "refused"),
+        (play.status(500), "model unavailable"),
+    ):
+        with FakeModelServer(behaviour) as server:
+            done = rerail(
+                "kb", "propose", "--filters", RERAIL_MODEL_URL=server.url, RERAIL_MODEL="fake"
+            )
+        assert done.stdout.startswith("1 filters proposed") and words in done.stdout + done.stderr
+    # A confirmed incident that prints the line speaks for the filters in the shadow.
+    log = tmp_path / "more.log"
+    log.write_text(
+        "".join(f"INFO weir passed batch {i} of bucket b9 after {i % 7} ms\n" for i in range(80))
+        + LOG.format(n=9)
+    )
+    rerail("diagnose", log)
+    assert (
+        "learned-routine-"
+        in rerail("confirm", "last", "--verdict", "wrong", "--type", "shared_fs_error").stdout
+    )
+
+
+def test_the_named_line_is_read_where_it_was_not_kept_and_refused_where_it_cannot_be(
+    rerail, tmp_path
+):
+    log = tmp_path / "long.log"
+    rows = [f"[rank0] step loss {i}" for i in range(3_000)]
+    rows[999] = "[rank0] the tessellator arena ran dry on shard 7 with token=hunter2secret"
+    log.write_text("\n".join(rows) + "\n")
+    rerail("diagnose", "--keep", log)
+    confirm = ("confirm", "last", "--verdict", "wrong", "--type", "shared_fs_error", "--line")
+    done = rerail(*confirm, "long.log:1000")
+    assert (
+        done.returncode == 0 and "tessellator arena" in done.stdout and "hunter2" not in done.stdout
+    )
+    assert "in the shadow" in rerail("kb", "propose", "last").stdout
+    for wrong, words in (
+        ("long.log:4000", "has 3000 lines"),
+        ("lung.log:1", "one of"),
+        ("7", "no FILE:LINE"),
+    ):
+        done = rerail(*confirm, wrong)
+        assert done.returncode == 2 and words in done.stderr
+    log.unlink()
+    done = rerail(*confirm, "long.log:500")
+    assert done.returncode == 2 and "was not kept" in done.stderr and "kept lines" in done.stderr

@@ -130,7 +130,7 @@ class Confirmation(_Record):
     """A person's word on the verdict.
 
     `verdict` is `right`, `partly` or `wrong`; a correction names the true leaf, and the true first
-    fault as `file:line` where it is known.
+    fault as `file:line` where it is known, with its text in `line`: the snapshot may lack it.
     """
 
     verdict: Literal["right", "partly", "wrong"]
@@ -138,6 +138,7 @@ class Confirmation(_Record):
     time: str
     failure_type: str | None = None
     first_fault: str | None = None
+    line: SnapshotLine | None = None
     note: str = ""
 
 

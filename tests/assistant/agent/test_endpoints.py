@@ -5,6 +5,8 @@ import time
 
 import pytest
 
+from rerail.assistant.agent.answer import FORM
+from rerail.assistant.agent.endpoint import open_model
 from rerail.assistant.agent.explain import explain
 from rerail.evals.fake_model import behaviours as play
 from rerail.evals.fake_model.server import FakeModelServer, Reply
@@ -134,3 +136,116 @@ def test_a_server_that_lacks_something_still_explains(facts, settings_for, lacks
 
     said, requests, _ = run(facts, settings_for, strict)
     assert said.stand == "agrees" and lacks in requests[0] and lacks not in requests[-1]
+
+
+def _too_long(limit):
+    """Refuse prompts of more characters than that, in the words of a real server."""
+
+    def behaviour(body):
+        size = len(play.all_text(body)) + 2_000 * bool(body.get("tools"))
+        if size <= limit:
+            return play.echo(body)
+        return Reply(
+            status=400,
+            text="This model's maximum context length is 4096 tokens, however you requested more.",
+        )
+
+    return behaviour
+
+
+def test_a_small_context_gets_a_small_view(facts, settings_for):
+    said, requests, _ = run(facts, settings_for, _too_long(7_000), model_samples=3)
+    assert said.stand == "agrees" and said.failure_type == "cuda_oom"
+    # What the first sample found out, the second one knows.
+    assert len(requests) == 3 and requests[-1]["max_tokens"] < requests[0]["max_tokens"]
+    assert said.first_prompt_bytes < 7_000 and "cuda_oom" in play.all_text(requests[-1])
+
+
+def test_a_context_too_small_for_anything_is_told_with_what_it_needs(facts, settings_for):
+    said, requests, _ = run(facts, settings_for, _too_long(1_000))
+    assert said.stand == "unavailable" and "context is too small" in said.banner
+    assert len(requests) == 2
+
+
+def test_a_server_that_takes_no_schema_is_asked_for_text(facts, settings_for):
+    def strict(body):
+        return Reply(status=422) if "response_format" in body else play.echo(body)
+
+    said, requests, _ = run(facts, settings_for, strict, model_answer="schema")
+    assert said.stand == "agrees" and len(requests) == 2
+
+
+def test_a_passing_failure_is_tried_again_once_and_a_time_out_is_not(facts, settings_for):
+    turns = iter(range(9))
+
+    def busy(body):
+        return Reply(status=503) if next(turns) == 0 else play.echo(body)
+
+    said, requests, _ = run(facts, settings_for, busy)
+    assert said.stand == "agrees" and len(requests) == 2
+    # The server still works on the request that was given up: a second one doubles its load.
+    _, requests, _ = run(facts, settings_for, play.slow(60), model_max_seconds=1.0)
+    assert len(requests) == 1
+
+
+def test_samples_share_a_beginning_that_a_server_can_keep(facts, settings_for):
+    def undecided(body):
+        leaf = "cuda_oom" if len(body["messages"]) % 2 else None
+        return play.answer(failure_type=leaf, first_fault="L1")
+
+    _, requests, _ = run(facts, settings_for, undecided, model_samples=2)
+    _, others, _ = run(facts, settings_for, undecided, model_samples=1)
+    first, second, other = (r["messages"] for r in (requests[0], requests[1], others[0]))
+    assert first == second and first != other
+    same = next(
+        i
+        for i, (a, b) in enumerate(zip(first[0]["content"], other[0]["content"], strict=True))
+        if a != b
+    )
+    assert same > 0.9 * len(first[0]["content"])
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        ("http://127.0.0.1:1/v1", "max_tokens"),
+        ("https://api.openai.com/v1", "max_completion_tokens"),
+    ],
+)
+def test_the_answer_is_bounded_under_the_name_that_the_server_knows(settings_for, url, name):
+    model = open_model(settings_for(url), temperature=0.0)
+    payload = model._get_request_payload([("user", "x")])
+    sent = {**payload, **payload.pop("extra_body", {})}
+    assert {k for k in sent if k.startswith("max_")} == {name}
+
+
+def test_a_model_that_talks_is_held_to_json_by_its_server(facts, settings_for):
+    def talks(body):
+        held = body.get("response_format") == {"type": "json_object"}
+        return play.echo(body) if held else Reply("Sure! The GPU had no memory.")
+
+    said, requests, _ = run(facts, settings_for, talks, model_samples=3)
+    assert said.stand == "agrees" and "response_format" not in requests[0]
+
+    def refuses(body):
+        return Reply(status=400) if "response_format" in body else Reply("Sure!")
+
+    said, requests, _ = run(facts, settings_for, refuses, model_samples=3)
+    assert said.stand == "unavailable" and "JSON" in said.banner and len(requests) <= 6
+
+
+def test_a_model_that_returns_the_form_says_nothing(facts, settings_for):
+    said, _, _ = run(facts, settings_for, lambda _: Reply(FORM))
+    assert said.stand == "unavailable" and "repeated the form" in said.banner
+
+    def half(body):
+        claims = [
+            {"text": "One sentence of fact.", "lines": ["L1"]},
+            {"text": "It failed.", "lines": ["L1"]},
+        ]
+        return play.answer(
+            failure_type="leaf id or null", summary="two sentences at most", claims=claims
+        )
+
+    said, _, _ = run(facts, settings_for, half)
+    assert (said.summary, [c.text for c in said.claims]) == ("", ["It failed."])

@@ -61,5 +61,5 @@ def test_bad_input_has_a_hint(tmp_path):
 def test_an_absent_upstream_is_a_502_on_the_tape():
     tape = Tape({})
     tape.seek("a", 0)
-    assert Forwarder(tape, "http://127.0.0.1:9/v1", "k").forward({}).status == 502
+    assert Forwarder(tape, "http://127.0.0.1:9/v1", "k", seconds=5.0).forward({}).status == 502
     assert tape.answers == {("a", 0, 0): (502, "")}
