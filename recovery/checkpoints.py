@@ -13,7 +13,7 @@ import re
 import zipfile
 from pathlib import Path
 
-from rerail.recovery.policy import CheckpointFact
+from rerail.recovery.situation import CheckpointFact
 
 MOST_CHECKED = 8
 BLOCK = 1 << 20

@@ -35,6 +35,8 @@ RESTARTS = (
     ActionKind.RESTART_FROM_CHECKPOINT,
     ActionKind.SKIP_DATA,
 )
+# Steps whose effect shows only when the job goes on; nothing waits for it.
+SEEN_LATE = (*RESTARTS, ActionKind.MICRO_BATCHES)
 MOST_TRIES = 10
 SILENT_S = 60.0
 ORDERS_A_RESTART = (ActionKind.RESTART_FROM_CHECKPOINT, ActionKind.SKIP_DATA)
@@ -60,6 +62,7 @@ class Executor:
     `writer_for` gives the cluster adapter of a plan, or None where the plan's cluster has none.
     `restart_path` gives where a job reads its restart orders, or None. `on_change` is told of every
     state that an action reaches. `live_step` gives how far a running job's log shows it, or None.
+    `job_writer` carries out what goes to a running job and not to the cluster.
     """
 
     engine: Engine
@@ -70,6 +73,7 @@ class Executor:
     restart_path: Callable[[RecoveryPlan], Path | None] = lambda plan: None
     on_change: Callable[[ActionRow, ActionState, str], None] = lambda row, state, note: None
     live_step: Callable[[RecoveryPlan], int | None] = lambda plan: None
+    job_writer: ClusterWriter | None = None
     worker: str = field(default_factory=worker_name)
     hold_s: float = 120.0
     _first_step: dict[str, tuple[int | None, float]] = field(default_factory=dict)
@@ -104,7 +108,7 @@ class Executor:
         """Return whether later steps wait for this one: it is under way or will be retried."""
         under_way = (ActionState.EXECUTING, ActionState.UNKNOWN, ActionState.APPROVED)
         waits = row.state in under_way and row.action.kind not in TELLING
-        return waits or (row.state is ActionState.VERIFYING and row.action.kind not in RESTARTS)
+        return waits or (row.state is ActionState.VERIFYING and row.action.kind not in SEEN_LATE)
 
     def _advance_step(self, row: ActionRow) -> bool:
         now = self.clock()
@@ -201,7 +205,7 @@ class Executor:
                 send(message(row.plan, row.action), self.policy.notify)
                 self._move(row, ActionState.VERIFIED, now, carried_out_at=now)
                 return
-            writer = self._writer(row.plan)
+            writer = self._writer(row)
             if why := writer.preconditions(row.action, row.plan.job):
                 self._move(row, ActionState.FAILED, now, f"not done: {why}")
                 return
@@ -227,8 +231,10 @@ class Executor:
         wait = min(60.0, 1.0 * 1.7**tries)
         self._move(row, ActionState.UNKNOWN, now, why, tries=tries, not_before=now + wait)
 
-    def _writer(self, plan: RecoveryPlan) -> ClusterWriter:
-        writer = self.writer_for(plan)
+    def _writer(self, row: ActionRow) -> ClusterWriter:
+        plan = row.plan
+        to_the_job = row.action.kind is ActionKind.MICRO_BATCHES
+        writer = self.job_writer if to_the_job else self.writer_for(plan)
         if writer is None:
             raise RecoveryError(
                 f"no cluster adapter for {plan.job.cluster!r}",
@@ -259,7 +265,7 @@ class Executor:
             # A message may be sent twice; a lost one is worse.
             return self._move(row, ActionState.PROPOSED, now, "told again")
         try:
-            effect = self._writer(row.plan).effect(row.action, row.plan.job)
+            effect = self._writer(row).effect(row.action, row.plan.job)
         except ClusterError as error:
             if error.recoverable:
                 self._later(row, now, error.message)
@@ -275,7 +281,7 @@ class Executor:
         """Look whether the effect holds; give up after the time that the policy allows."""
         since = row.carried_out_at or row.changed_at
         try:
-            writer = self._writer(row.plan)
+            writer = self._writer(row)
             effect = writer.effect(row.action, row.plan.job)
             if effect is Check.DONE and row.action.kind in RESTARTS:
                 effect = writer.running_elsewhere(row.action, row.plan.job)

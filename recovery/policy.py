@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict
-
-from rerail.domain.diagnosis import Action, Diagnosis, Outcome, Status
+from rerail.domain.diagnosis import Action, Outcome, Status
 from rerail.domain.job import JobRef
 from rerail.domain.plan import ActionKind, Mode, PlannedAction, RecoveryPlan, Risk
 from rerail.recovery.site_policy import PolicyRule, SitePolicy
+from rerail.recovery.situation import Situation, accused_nodes
 
 STRENGTH = {Status.UNKNOWN: 0, Status.HYPOTHESIS: 1, Status.SUPPORTED: 2, Status.ESTABLISHED: 3}
 # States in which the scheduler itself says why the attempt ended.
@@ -32,65 +31,10 @@ OWNER_MUST_ACT = {
     Action.FREE_SPACE: "space has to be freed first",
     Action.UPGRADE: "a library has to change first",
 }
+# What a restart usually mends; where it keeps happening on one node, it is the node.
+MAY_BE_TRANSIENT = (Action.RESTART_AS_IS, Action.REQUEUE, Action.EXCLUDE_NODE)
+COMMUNICATION = frozenset({"slow_network"})
 NOTHING_TO_DO = (Action.NONE, Action.RESULTS_COMPLETE, Action.USER_STOP)
-
-
-class _Fact(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Attested(_Fact):
-    """One observation from a source that the job cannot write."""
-
-    source: Literal["kernel", "scheduler", "dcgm"]
-    node: str
-    what: str
-
-
-class CheckpointFact(_Fact):
-    """One checkpoint on disk. `intact` is None where it could not be checked."""
-
-    path: str
-    step: int
-    intact: bool | None = None
-
-
-class History(_Fact):
-    """What happened before, as the store knows it."""
-
-    restarts: int = 0
-    restarts_without_progress: int = 0
-    plans_for_incident: int = 0
-    nodes_drained_last_hour: tuple[str, ...] = ()
-    nodes_same_finding: int = 0
-    actions_in_window: int = 0
-    breaker_open: bool = False
-
-
-class Situation(_Fact):
-    """Everything that a decision may rest on.
-
-    `nodes` is the allocation of the failed attempt as the scheduler reports it, `state` the
-    scheduler's word for its end. `died_by_signal` is accounting's word, not the job's.
-    `trained_until` is the last step seen, `bad_from` and `bad_to` the first and last batch that
-    can hold the poison (inclusive). `parent` is the incident that this one is folded into.
-    """
-
-    incident: str
-    job: JobRef
-    state: str
-    nodes: tuple[str, ...] = ()
-    cluster_nodes: int = 0
-    diagnosis: Diagnosis
-    attested: tuple[Attested, ...] = ()
-    died_by_signal: bool = False
-    stalled: bool = False
-    checkpoints: tuple[CheckpointFact, ...] = ()
-    bad_from: int | None = None
-    bad_to: int | None = None
-    history: History = History()
-    parent: str | None = None
-    now: float
 
 
 @dataclass
@@ -168,8 +112,11 @@ def decide(situation: Situation, policy: SitePolicy) -> RecoveryPlan:
         draft.refuse(reason)
         if not _is_quiet(situation, action):
             draft.add(ActionKind.NOTIFY, reason, parameters={"urgent": True})
-    elif action in OWNER_MUST_ACT:
+    elif action in OWNER_MUST_ACT and not situation.slow:
         draft.refuse(f"not restarted: {OWNER_MUST_ACT[action]}")
+        draft.add(ActionKind.NOTIFY, diagnosis.summary, parameters={"to": "owner"})
+    elif situation.slow:
+        _rebalance(draft)
         draft.add(ActionKind.NOTIFY, diagnosis.summary, parameters={"to": "owner"})
     elif action is Action.PAGE_HUMAN:
         draft.refuse("the verdict asks for a person")
@@ -220,16 +167,27 @@ def undo_plan(plan: RecoveryPlan, step: int, now: float, expires_s: float) -> Re
     action = plan.action(step)
     if action is None or action.undo is None:
         return None
+    light = action.undo in (ActionKind.UNDRAIN, ActionKind.MICRO_BATCHES)
+    opposite = {ActionKind.UNDRAIN: ActionKind.DRAIN, ActionKind.MICRO_BATCHES: action.undo}
+    verify = {
+        ActionKind.UNDRAIN: "the node takes jobs again",
+        ActionKind.MICRO_BATCHES: "the job reports the former split",
+    }
+    former = {
+        "micro_batches": action.parameters.get("before"),
+        "before": action.parameters.get("micro_batches"),
+    }
     back = PlannedAction(
         step=1,
         kind=action.undo,
         target=action.target,
-        risk=Risk.LOW if action.undo is ActionKind.UNDRAIN else Risk.MEDIUM,
-        reversible=action.undo is ActionKind.UNDRAIN,
+        parameters=former if action.undo is ActionKind.MICRO_BATCHES else {},
+        risk=Risk.LOW if light else Risk.MEDIUM,
+        reversible=light,
         because=f"takes back step {step} of {plan.id}",
         needs_approval=True,
-        undo=ActionKind.DRAIN if action.undo is ActionKind.UNDRAIN else None,
-        verify="the node takes jobs again" if action.undo is ActionKind.UNDRAIN else "",
+        undo=opposite.get(action.undo),
+        verify=verify.get(action.undo, ""),
     )
     seed = f"undo\0{plan.id}\0{step}\0{now}"
     return RecoveryPlan(
@@ -296,26 +254,31 @@ def _recover(draft: _Draft, action: Action) -> None:
         )
     drained: tuple[str, ...] = ()
     excluded: tuple[str, ...] = ()
-    if action is Action.DRAIN_NODE or situation.state == "NODE_FAIL":
-        drained = _drain(draft)
+    firm = True
+    if action in (Action.DRAIN_NODE, Action.HEALTH_TESTS) or situation.state == "NODE_FAIL":
+        failed = tuple(one.node for one in situation.attested if one.source == "healthcheck")
+        undecided = action is Action.HEALTH_TESTS and situation.state != "NODE_FAIL"
+        drained = _drain(draft, only=failed if undecided else None)
         excluded = drained
         if not drained and situation.state != "NODE_FAIL":
-            _propose_tests(draft)
-            return
+            if not situation.tested:
+                _propose_tests(draft)
+                return
+            firm = False
+            draft.refuse("the health tests found nothing wrong with the job's nodes")
     elif action is Action.EXCLUDE_NODE:
         excluded = _in_allocation(draft, situation.diagnosis.recovery.targets.nodes)
         if not excluded:
             draft.refuse("no suspect node lies in the job's allocation; nothing to exclude")
-    elif action is Action.HEALTH_TESTS:
-        _propose_tests(draft)
-        return
+    if action in MAY_BE_TRANSIENT and situation.state not in SCHEDULER_ENDED:
+        excluded = tuple(dict.fromkeys((*excluded, *_repeated(draft))))
     if reason := _no_restart(situation, draft.policy):
         draft.refuse(reason)
         return
     if action in (Action.ROLL_BACK, Action.ROLL_BACK_SKIP):
         _roll_back(draft, skip=action is Action.ROLL_BACK_SKIP)
         return
-    _requeue(draft, excluded)
+    _requeue(draft, excluded, firm=firm)
 
 
 def _no_restart(situation: Situation, policy: SitePolicy) -> str:
@@ -337,16 +300,64 @@ def _in_allocation(draft: _Draft, nodes: list[str] | tuple[str, ...]) -> tuple[s
     return tuple(dict.fromkeys(node for node in nodes if node in own))
 
 
-def _drain(draft: _Draft) -> tuple[str, ...]:
-    """Add drain actions for proven nodes; return the nodes that will be drained."""
+def _often(draft: _Draft, node: str) -> str:
+    """Return how often a node failed within the days of the policy, or "" where not too often."""
+    repeats = draft.policy.repeats
+    before = draft.situation.history.node_failures.get(node, 0)
+    if before + 1 < repeats.failures:
+        return ""
+    return f"failure {before + 1} held against {node} within {repeats.window_days:g} days"
+
+
+def _repeated(draft: _Draft) -> tuple[str, ...]:
+    """Act on accused nodes that failed too often; return the nodes on which not to restart.
+
+    Without an observation that the job cannot write, a repeated failure only keeps this job off the
+    node and asks people to look: the counts rest on texts that jobs wrote.
+    """
+    accused = set(accused_nodes(draft.situation.diagnosis)) & set(draft.situation.nodes)
+    repeated = [node for node in draft.situation.nodes if node in accused and _often(draft, node)]
+    if not repeated:
+        return ()
+    witnessed = {fact.node for fact in draft.situation.attested}
+    drained = _drain(draft, only=tuple(node for node in repeated if node in witnessed))
+    others = [node for node in repeated if node not in drained]
+    for node in others:
+        if node not in witnessed:
+            draft.refuse(
+                f"{node} is not drained: {_often(draft, node)}, but neither kernel log, scheduler, "
+                "DCGM nor health test accuses it now"
+            )
+    if others:
+        draft.add(
+            ActionKind.TICKET,
+            f"{'; '.join(_often(draft, node) for node in others)}: test before it is used again",
+            parameters={"nodes": others},
+        )
+    return tuple(repeated)
+
+
+def _drain(draft: _Draft, *, only: tuple[str, ...] | None = None) -> tuple[str, ...]:
+    """Add drain actions for proven nodes; return the nodes that will be drained.
+
+    `only` takes these nodes in place of those that the diagnosis and the scheduler name.
+    """
     situation, policy = draft.situation, draft.policy
-    named = list(situation.diagnosis.recovery.targets.nodes or situation.diagnosis.suspects.nodes)
-    proven = {fact.node: fact for fact in situation.attested}
-    if situation.state == "NODE_FAIL":
-        # The scheduler names the nodes that it lost, whether or not a log does.
-        named += [fact.node for fact in situation.attested if fact.source == "scheduler"]
+    named = accused_nodes(situation.diagnosis)
+    proven = {
+        fact.node: fact
+        # The strongest observation of a node is the last one here.
+        for fact in sorted(situation.attested, key=lambda fact: fact.enough)
+        if fact.enough or _often(draft, fact.node)
+    }
+    # The scheduler names the nodes that it lost, health tests those that failed; no log has to.
+    sources = ("scheduler", "healthcheck") if situation.state == "NODE_FAIL" else ("healthcheck",)
+    named += [fact.node for fact in situation.attested if fact.source in sources]
+    if only is not None:
+        named = list(only)
     if not named:
-        draft.refuse("no node is named: nothing to drain")
+        if only is None:
+            draft.refuse("no node is named: nothing to drain")
         return ()
     allowed = policy.budgets.nodes_allowed(situation.cluster_nodes)
     already = set(situation.history.nodes_drained_last_hour)
@@ -355,7 +366,7 @@ def _drain(draft: _Draft) -> tuple[str, ...]:
         if node not in proven:
             draft.refuse(
                 f"{node} is not drained: only text that the job can write accuses it; "
-                "neither kernel log, scheduler nor DCGM does"
+                "neither kernel log, scheduler, DCGM nor health test does"
             )
         elif len(already | {node}) > allowed:
             draft.refuse(f"{node} is not drained: {allowed} nodes in an hour is the budget")
@@ -365,13 +376,17 @@ def _drain(draft: _Draft) -> tuple[str, ...]:
             already.add(node)
             drained.append(node)
             fact = proven[node]
+            often = _often(draft, node)
             draft.add(
                 ActionKind.DRAIN,
-                f"{fact.source}: {fact.what}",
+                f"{fact.source}: {fact.what}" + (f"; {often}" if often else ""),
                 target=node,
                 risk=Risk.LOW,
-                established=fact.source == "scheduler"
-                or situation.diagnosis.status is Status.ESTABLISHED,
+                established=fact.enough
+                and (
+                    fact.source in ("scheduler", "healthcheck")
+                    or situation.diagnosis.status is Status.ESTABLISHED
+                ),
                 undo=ActionKind.UNDRAIN,
                 preconditions=("the node is in the job's allocation", "it is not drained yet"),
                 verify="the scheduler shows the node as drained",
@@ -404,7 +419,7 @@ def _propose_tests(draft: _Draft) -> None:
     )
 
 
-def _requeue(draft: _Draft, excluded: tuple[str, ...]) -> None:
+def _requeue(draft: _Draft, excluded: tuple[str, ...], *, firm: bool = True) -> None:
     kind = ActionKind.REQUEUE_EXCLUDING if excluded else ActionKind.REQUEUE
     elsewhere = f" without {', '.join(excluded)}" if excluded else ""
     draft.add(
@@ -412,7 +427,7 @@ def _requeue(draft: _Draft, excluded: tuple[str, ...]) -> None:
         f"the job continues from its last checkpoint{elsewhere}",
         target=draft.situation.job.job,
         risk=Risk.LOW,
-        established=_established(draft),
+        established=firm and _established(draft),
         undo=ActionKind.CANCEL,
         preconditions=("no later attempt has started",),
         verify="a later attempt runs and makes progress",
@@ -420,6 +435,40 @@ def _requeue(draft: _Draft, excluded: tuple[str, ...]) -> None:
             **({"exclude": list(excluded)} if excluded else {}),
             **({"running": True} if draft.situation.stalled else {}),
         },
+    )
+
+
+def _rebalance(draft: _Draft) -> None:
+    """Plan S2 for a job that runs slowly: fewer micro-batches for the slow groups."""
+    # numpy is loaded only where a split is computed
+    from rerail.recovery.mitigation.micro_batches import makespan_s, split
+
+    situation, speeds = draft.situation, draft.situation.speeds
+    if speeds is None:
+        draft.refuse("micro-batches are left as they are: the job reports no speeds of its groups")
+        return
+    if speeds.communication or situation.diagnosis.failure_type in COMMUNICATION:
+        draft.refuse("micro-batches are left as they are: moving them does not mend a slow network")
+        return
+    present, times = list(speeds.micro_batches), list(speeds.unit_time_s)
+    wanted = split(times, sum(present))
+    gain = 1.0 - makespan_s(times, wanted) / makespan_s(times, present)
+    least = draft.policy.slow.least_gain_ratio
+    if wanted == present or gain < least:
+        draft.refuse(
+            f"micro-batches are left as they are: a step would gain {gain:.3f} of its time, below {least:g}"
+        )
+        return
+    draft.add(
+        ActionKind.MICRO_BATCHES,
+        f"the slowest group sets the pace; a step's computing gets {gain:.2f} of its time shorter",
+        target=situation.job.job,
+        risk=Risk.LOW,
+        established=_established(draft),
+        undo=ActionKind.MICRO_BATCHES,
+        preconditions=("the job is running", "it still follows the split that was measured"),
+        verify="the job reports the new split",
+        parameters={"micro_batches": wanted, "before": present},
     )
 
 

@@ -57,6 +57,23 @@ class Breaker(_Part):
     window_s: Annotated[float, Field(gt=0)] = 600.0
 
 
+class Repeats(_Part):
+    """From which failure on, within how many days, a node is no longer met with a plain restart."""
+
+    failures: Annotated[int, Field(ge=2)] = 3
+    window_days: Annotated[float, Field(gt=0, le=90)] = 7.0
+
+
+class Slow(_Part):
+    """When a running job is slow enough to act on; ratios are of the step's computing time.
+
+    A job is looked at when its slowest group has cost `after_lost_s` seconds of waiting.
+    """
+
+    least_gain_ratio: Annotated[float, Field(gt=0, lt=1)] = 0.05
+    after_lost_s: Annotated[float, Field(ge=0)] = 300.0
+
+
 class Approvals(_Part):
     """How long an approval is valid, and for which actions two persons are needed."""
 
@@ -69,7 +86,9 @@ class JobLayout(_Part):
     """Where jobs of this site keep what recovery needs.
 
     Patterns may hold {folder} (the job's working folder), {job} and {user}. Further logs are
-    evidence that the job can write; kernel logs, with {node}, are evidence that it cannot.
+    evidence that the job can write; kernel logs, with {node}, are evidence that it cannot. Reports
+    of health tests count as evidence where root, rerail's own account or one of `health_owners`
+    owns them and nobody else may write them.
     """
 
     logs: tuple[str, ...] = ()
@@ -77,11 +96,14 @@ class JobLayout(_Part):
     scheduler_logs: tuple[str, ...] = ()
     checkpoints: str = ""
     restart_file: str = ""
+    speeds: str = ""
+    micro_batch_file: str = ""
     heartbeat: str = ""
     stalled_after_s: Annotated[float, Field(gt=0)] = 900.0
     dump_signal: str = "USR1"
     health_command: tuple[str, ...] = ("rerail",)
     health_output: str = "/var/log/rerail/health-%j.json"
+    health_owners: tuple[str, ...] = ()
     dump_wait_s: Annotated[float, Field(ge=0)] = 5.0
     group_wait_s: Annotated[float, Field(ge=0)] = 30.0
     verify_within_s: Annotated[float, Field(gt=0)] = 1800.0
@@ -116,6 +138,8 @@ class SitePolicy(_Part):
     rules: tuple[PolicyRule, ...] = ()
     budgets: Budgets = Budgets()
     breaker: Breaker = Breaker()
+    repeats: Repeats = Repeats()
+    slow: Slow = Slow()
     approvals: Approvals = Approvals()
     jobs: JobLayout = JobLayout()
     identities: Identities = Identities()

@@ -13,7 +13,7 @@ from sqlalchemy import Engine
 from rerail.assistant.stored import opened_store, who
 from rerail.assistant.watch.on_request import plan_incident
 from rerail.assistant.watch.site import Site, load_site
-from rerail.domain.plan import ActionState, Mode, RecoveryPlan, Risk
+from rerail.domain.plan import ActionKind, ActionState, Mode, RecoveryPlan, Risk
 from rerail.errors import RecoveryError, RerailError
 from rerail.knowledge_base.store.engine import reading, writing
 from rerail.recovery import approvals
@@ -56,16 +56,17 @@ def _load(engine: Engine, name: str) -> tuple[RecoveryPlan, list[ActionRow]]:
 
 def _commands(site: Site, row: ActionRow) -> list[str]:
     """Return the exact commands of a step, or why they cannot be told now."""
-    writer = site.writer()
     if row.action.kind in TELLING:
         return []
+    to_the_job = row.action.kind is ActionKind.MICRO_BATCHES
+    writer = site.job_writer() if to_the_job else site.writer()
     if writer is None:
         return ["(no scheduler is configured here)"]
     try:
         found = writer.commands(row.action, row.plan.job, row.plan.incident)
     except RerailError as error:
         return [f"({error.message})"]
-    prefix = list(site.policy.identities.writer)
+    prefix = [] if to_the_job else list(site.policy.identities.writer)
     return [shlex.join([*prefix, *command]) for command in found]
 
 

@@ -21,6 +21,7 @@ from sqlalchemy import Connection, Engine
 from rerail.assistant.watch.evidence import prune_evidence
 from rerail.assistant.watch.progress import step_of_live_logs
 from rerail.assistant.watch.site import Site, explain
+from rerail.assistant.watch.waste import Waste
 from rerail.domain.job import JobEvent, JobRef
 from rerail.errors import RerailError
 from rerail.knowledge_base.store.clock import to_iso
@@ -28,7 +29,7 @@ from rerail.knowledge_base.store.engine import reading, writing
 from rerail.recovery import spool
 from rerail.recovery.executor import is_gone, worker_name
 from rerail.recovery.store import audit, control, queue
-from rerail.recovery.store.queue import STALLED
+from rerail.recovery.store.queue import SLOW, STALLED
 from rerail.tools.clusters.kubernetes_read import KubernetesReader
 from rerail.tools.clusters.kubernetes_watch import KubernetesWatch
 
@@ -51,6 +52,7 @@ class Daemon:
     _tidied: float = 0.0
     _away: bool = False
     _steps: dict[str, tuple[int | None, float]] = field(default_factory=dict)
+    _waste: dict[str, Waste] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.worker = self.site.worker(self.engine, self.clock)
@@ -216,6 +218,7 @@ class Daemon:
             step = step_of_live_logs(logs)
             attempt = reader.attempts(one.job)[-1].attempt
             key = f"{one.job}/{attempt}"
+            self._note_speeds(self._ref(one.job, attempt), now)
             known, since = self._steps.get(key, (None, now))
             if step is None or step != known:
                 self._steps[key] = (step, now)
@@ -232,6 +235,30 @@ class Daemon:
             with writing(self.engine) as connection:
                 if self._put(connection, event):
                     self.say(f"job {one.job}: no progress since step {step}, {now - since:.0f} s")
+
+    def _note_speeds(self, job: JobRef, now: float) -> None:
+        """Notice a running job whose slowest group holds up the others for too long."""
+        slow = self.site.policy.slow
+        measured = self.site.speeds(job)
+        if measured is None:
+            return
+        waste = self._waste.setdefault(job.key, Waste())
+        if waste.add(measured, slow.least_gain_ratio) < slow.after_lost_s:
+            return
+        event = JobEvent(
+            job=job,
+            source="speeds",
+            state=SLOW,
+            time=_iso(now),
+            extra={
+                **measured.speeds.model_dump(mode="json"),
+                "step": measured.step,
+                "lost_s": round(waste.lost_s, 1),
+            },
+        )
+        with writing(self.engine) as connection:
+            if self._put(connection, event):
+                self.say(f"job {job.job}: its slowest group has cost {waste.lost_s:.0f} s")
 
     def _ref(self, job: str, attempt: int) -> JobRef:
         return JobRef(cluster=self.site.settings.cluster, job=job, attempt=attempt)

@@ -18,12 +18,13 @@ from pathlib import Path
 
 from rerail.assistant.narrow import Narrow
 from rerail.assistant.pipeline import diagnose_paths
-from rerail.domain.diagnosis import Action, Outcome
+from rerail.assistant.watch.health_reports import read_health_report
+from rerail.domain.diagnosis import Action, Layer, Outcome
 from rerail.domain.job import JobEvent
-from rerail.errors import RerailError
+from rerail.errors import EvidenceError, RerailError
 from rerail.log_parsers.text import clean
-from rerail.recovery.policy import Attested
 from rerail.recovery.site_policy import JobLayout
+from rerail.recovery.situation import Attested
 from rerail.tools.clusters.reader import ClusterReader
 from rerail.tools.clusters.slurm_read import JobFiles
 from rerail.tools.clusters.slurm_records import AttemptRecord
@@ -44,6 +45,7 @@ class Evidence:
     paths: list[Path] = field(default_factory=list)
     attested: list[Attested] = field(default_factory=list)
     died_by_signal: bool = False
+    tested: bool = False
     problems: list[str] = field(default_factory=list)
     files: JobFiles = field(default_factory=lambda: JobFiles(None, None, None))
 
@@ -74,6 +76,7 @@ def collect_evidence(
     _attest_nodes(attempt, reader, found, folder)
     _scheduler_logs(event, attempt, layout, found, folder)
     _kernel_logs(event, attempt, layout, found, folder)
+    _health_reports(event, attempt, layout, found)
     found.paths.insert(0, folder)
     return found
 
@@ -202,21 +205,59 @@ def _kernel_logs(
                 except OSError as error:
                     found.problems.append(f"{name}: {error.strerror}")
                     continue
-                if what := _accused(target, attempt):
-                    found.attested.append(Attested(source="kernel", node=node, what=what))
+                if seen := _accused(target, attempt, node):
+                    found.attested.append(seen)
 
 
-def _accused(kernel_log: Path, attempt: AttemptRecord) -> str:
-    """Return the first hardware fault in a kernel log during the attempt, or an empty string."""
+def _accused(kernel_log: Path, attempt: AttemptRecord, node: str) -> Attested | None:
+    """Return the first fault of the machine in a kernel log during the attempt, or None."""
     since = None if attempt.start is None else attempt.start - 60.0
     try:
         alone = diagnose_paths([kernel_log], narrow=Narrow(since=since)).diagnosis
     except RerailError:
-        return ""
+        return None
+    if alone.outcome is not Outcome.FAILURE or alone.first_fault is None:
+        return None
     hardware = alone.recovery.action in HARDWARE
-    if alone.outcome is not Outcome.FAILURE or not hardware or alone.first_fault is None:
-        return ""
-    return alone.first_fault.text[:200]
+    if not hardware and alone.layer is not Layer.INFRASTRUCTURE:
+        return None
+    return Attested(source="kernel", node=node, what=alone.first_fault.text[:200], enough=hardware)
+
+
+def _health_reports(
+    event: JobEvent, attempt: AttemptRecord, layout: JobLayout, found: Evidence
+) -> None:
+    """Read reports of health tests from after the attempt's start; the newest word on a node counts."""
+    if attempt.start is None:
+        return
+    # sbatch fills in %j and the like; rerail's own fields are filled in first.
+    pattern = re.sub(r"%\d*[A-Za-z]", "*", fill(layout.health_output, event, found.files))
+    verdicts: dict[str, str] = {}
+    reports = [one for one in glob.glob(pattern) if one != "/dev/null"]
+    for path in sorted(reports, key=_mtime):
+        if _mtime(path) < attempt.start:
+            continue
+        try:
+            report = read_health_report(Path(path), attempt.uid, layout.health_owners)
+        except EvidenceError as error:
+            found.problems.append(error.message)
+            continue
+        if report is None or not report.tested & set(attempt.nodes):
+            continue
+        found.tested = report.tested >= set(attempt.nodes)
+        verdicts |= {node: report.failed.get(node, "") for node in report.tested}
+    found.attested += [
+        Attested(source="healthcheck", node=node, what=what)
+        for node, what in verdicts.items()
+        if what and node in attempt.nodes
+    ]
+
+
+def _mtime(path: str) -> float:
+    try:
+        return os.stat(path).st_mtime
+    except OSError:
+        return 0.0
 
 
 def prune_evidence(root: Path, days: float, now: float) -> int:

@@ -11,9 +11,10 @@ from rerail.domain.diagnosis import Diagnosis
 from rerail.domain.job import JobRef
 from rerail.domain.plan import ActionKind
 from rerail.knowledge_base.store.clock import to_iso
+from rerail.knowledge_base.store.incidents import node_history
 from rerail.knowledge_base.store.tables import SUSPECT_NODES
-from rerail.recovery.policy import History
 from rerail.recovery.site_policy import SitePolicy
+from rerail.recovery.situation import History, accused_nodes
 from rerail.recovery.store import control, plans
 
 
@@ -64,6 +65,14 @@ def history_of(
             SUSPECT_NODES.c.time >= since,
         )
         nodes = int(connection.execute(query).scalar() or 0)
+    repeats = policy.repeats.window_days
+    held: dict[str, set[str]] = {}
+    if accused := accused_nodes(diagnosis):
+        until = to_iso(datetime.fromtimestamp(now, UTC))
+        for one in node_history(
+            *(connection, accused), cluster=job.cluster, until=until, days=repeats, but=incident
+        ):
+            held.setdefault(one.node, set()).add(one.incident)
     return History(
         restarts=job.attempt,
         restarts_without_progress=without_progress(steps),
@@ -72,4 +81,5 @@ def history_of(
         nodes_same_finding=nodes,
         actions_in_window=len(plans.carried_out_since(connection, now - window)),
         breaker_open=bool(control.breaker_reason(connection)),
+        node_failures={node: len(incidents) for node, incidents in held.items()},
     )

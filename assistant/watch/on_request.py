@@ -15,7 +15,8 @@ from rerail.assistant.watch.site import Site
 from rerail.domain.job import JobRef
 from rerail.domain.plan import RecoveryPlan
 from rerail.knowledge_base.store.incidents import load
-from rerail.recovery.policy import Situation, decide
+from rerail.recovery.policy import decide
+from rerail.recovery.situation import Situation
 from rerail.recovery.store import plans
 
 UNKNOWN_STATE = "UNKNOWN"

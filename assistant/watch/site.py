@@ -13,7 +13,7 @@ from rerail.assistant.watch.evidence import fill
 from rerail.assistant.watch.progress import step_of_live_logs
 from rerail.assistant.watch.worker import Worker
 from rerail.domain.incident import EntrySource, TimelineEntry
-from rerail.domain.job import JobEvent
+from rerail.domain.job import JobEvent, JobRef
 from rerail.domain.plan import ActionKind, ActionState, RecoveryPlan
 from rerail.errors import RerailError
 from rerail.knowledge_base.store.clock import now_iso
@@ -25,6 +25,7 @@ from rerail.recovery.clusters.slurm_rest_write import SlurmRestWriter
 from rerail.recovery.clusters.slurm_write import SlurmWriter
 from rerail.recovery.clusters.writer import ClusterWriter
 from rerail.recovery.executor import Executor
+from rerail.recovery.mitigation.orders import Measured, MicroBatchWriter, read_speeds
 from rerail.recovery.site_policy import SitePolicy, load_policy
 from rerail.recovery.store import queue
 from rerail.recovery.store.plans import ActionRow
@@ -88,6 +89,7 @@ class Site:
             writer_for=lambda plan: writer,
             restart_path=self.restart_path,
             live_step=self.live_step,
+            job_writer=self.job_writer(),
             on_change=lambda row, state, note: self._changed(engine, row, state, note),
         )
 
@@ -100,20 +102,63 @@ class Site:
                 event = queue.event_of(connection, f"{row.plan.job.key}/stalled")
             if event is not None:
                 self.worker(engine).look_again(event)
+        if row.action.kind is ActionKind.HEALTH_TESTS and state is ActionState.VERIFIED:
+            with reading(engine) as connection:
+                event = queue.event_of(connection, row.plan.job.key)
+            if event is not None:
+                self._plan_again(engine, row, event)
+
+    def _plan_again(self, engine: Engine, row: ActionRow, event: JobEvent) -> None:
+        """Decide anew with the report of the tests; what hinders it is for a person to read."""
+        try:
+            plan = self.worker(engine).plan_again(event)
+            text = f"{plan.id} was made with the report of the health tests"
+        except RerailError as error:
+            text = f"no plan was made with the report of the health tests: {explain(error)}"
+        with writing(engine) as connection:
+            append(
+                connection,
+                row.plan.incident,
+                TimelineEntry(
+                    time=now_iso(), source=EntrySource.RECOVERY, kind="tested", text=text
+                ),
+            )
 
     def restart_path(self, plan: RecoveryPlan) -> Path | None:
         """Return where the job of a plan reads its restart orders."""
-        pattern = self.policy.jobs.restart_file
+        return self._job_file(self.policy.jobs.restart_file, plan.job)
+
+    def _job_file(self, pattern: str, job: JobRef) -> Path | None:
+        """Return a file of one job from its pattern in the policy, or None where it is not known."""
         if not pattern or self.reader is None:
             return None
-        files = self.reader.files(plan.job.job)
+        files = self.reader.files(job.job)
         if "{folder}" in pattern and not files.folder:
             return None
-        event = JobEvent(job=plan.job, source="plan", state="", time=now_iso())
+        event = JobEvent(job=job, source="plan", state="", time=now_iso())
         # Not a glob here: the folder's own characters are taken as they are.
         return Path(
             fill(pattern.replace("{folder}", "\0"), event, files).replace("\0", files.folder or "")
         )
+
+    def job_writer(self) -> MicroBatchWriter:
+        """Return what writes to the files of running jobs."""
+        return MicroBatchWriter(self.micro_batch_path, self.speeds, self._runs)
+
+    def micro_batch_path(self, job: JobRef) -> Path | None:
+        """Return where a job reads its micro-batch orders."""
+        return self._job_file(self.policy.jobs.micro_batch_file, job)
+
+    def speeds(self, job: JobRef) -> Measured | None:
+        """Return what a job measured of its groups last, or None."""
+        path = self._job_file(self.policy.jobs.speeds, job)
+        if path is None or self.reader is None:
+            return None
+        return read_speeds(path, self.reader.attempts(job.job)[-1].uid)
+
+    def _runs(self, job: JobRef) -> bool:
+        last = self.reader.attempts(job.job)[-1] if self.reader is not None else None
+        return last is not None and last.state == "RUNNING" and last.attempt == job.attempt
 
     def live_step(self, plan: RecoveryPlan) -> int | None:
         """Return the step that the log of a plan's job shows now, or None."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pydantic import ValidationError
 from sqlalchemy import Engine
 
 from rerail.assistant.pipeline import Outcome, diagnose_paths
@@ -27,12 +28,15 @@ from rerail.knowledge_base.store.clock import now_iso
 from rerail.knowledge_base.store.engine import writing
 from rerail.knowledge_base.store.incidents import append, record
 from rerail.recovery.checkpoints import find_checkpoints
-from rerail.recovery.policy import CheckpointFact, Situation, decide, tell_of_parent
+from rerail.recovery.policy import decide, tell_of_parent
 from rerail.recovery.site_policy import SitePolicy
+from rerail.recovery.situation import CheckpointFact, GroupSpeeds, Situation
 from rerail.recovery.store import control, plans, queue
-from rerail.recovery.store.queue import STALLED, Claimed
+from rerail.recovery.store.queue import SLOW, STALLED, Claimed
 from rerail.tools.clusters.reader import ClusterReader
 from rerail.tools.clusters.slurm_records import AttemptRecord
+
+STILL_RUNNING = (STALLED, SLOW)
 
 
 @dataclass
@@ -64,6 +68,14 @@ class Worker:
             queue.finish(connection, item.id, now=self.clock(), incident=incident)
         return plan
 
+    def plan_again(self, event: JobEvent) -> RecoveryPlan:
+        """Collect and decide once more, after health tests for example; the plan is stored.
+
+        Raises:
+            RerailError: The scheduler does not answer, or the evidence cannot be read.
+        """
+        return self._handle(event)[0]
+
     def _handle(self, event: JobEvent) -> tuple[RecoveryPlan, str]:
         attempt = self._attempt(event)
         folder = self.data / "evidence" / _plain(event.job.cluster) / _plain(event.key)
@@ -76,6 +88,8 @@ class Worker:
         outcome = self._diagnose(evidence, folder, event)
         if event.state == STALLED:
             outcome = replace(outcome, diagnosis=stalled(outcome.diagnosis, event))
+        if event.state == SLOW:
+            outcome = replace(outcome, diagnosis=slowed(outcome.diagnosis, event))
         incident = self._incident(outcome, evidence, event, attempt)
         with writing(self.engine) as connection:
             record(connection, incident)
@@ -116,14 +130,14 @@ class Worker:
         known = self.reader.attempts(event.job.job)
         for one in known:
             if one.attempt == event.job.attempt:
-                if one.state == "RUNNING" and event.state != STALLED:
+                if one.state == "RUNNING" and event.state not in STILL_RUNNING:
                     # A controller that was restarted may not know yet that the attempt is over.
                     raise ClusterError(
                         f"{event.key} ended ({event.state}), and the scheduler says that it runs",
                         subject=event.key,
                         recoverable=True,
                     )
-                state = event.state if event.state == STALLED else one.state
+                state = event.state if event.state in STILL_RUNNING else one.state
                 return AttemptRecord(
                     *(one.job, one.attempt, state, one.nodes, one.exit_code, one.signal),
                     *(one.start, one.end, one.uid, one.steps),
@@ -169,13 +183,16 @@ class Worker:
         return Situation(
             incident=incident.id,
             job=event.job,
-            state="RUNNING" if attempt.state == STALLED else attempt.state,
+            state="RUNNING" if attempt.state in STILL_RUNNING else attempt.state,
             nodes=attempt.nodes,
             cluster_nodes=cluster_nodes,
             diagnosis=outcome.diagnosis,
             attested=tuple(evidence.attested),
             died_by_signal=evidence.died_by_signal,
             stalled=attempt.state == STALLED,
+            tested=evidence.tested,
+            slow=attempt.state == SLOW,
+            speeds=speeds_of(event) if attempt.state == SLOW else None,
             checkpoints=self._checkpoints(event, evidence) if rolls_back else (),
             bad_from=bad.first if bad else None,
             bad_to=bad.last if bad else None,
@@ -214,6 +231,44 @@ class Worker:
                     key=f"dumps:{event.key}",
                 ),
             )
+
+
+def speeds_of(event: JobEvent) -> GroupSpeeds | None:
+    """Return the speeds that an event about a slow job brings, or None where they are no speeds."""
+    fields = ("unit_time_s", "micro_batches", "communication")
+    try:
+        return GroupSpeeds.model_validate({k: event.extra[k] for k in fields if k in event.extra})
+    except ValidationError:
+        return None
+
+
+def slowed(diagnosis: Diagnosis, event: JobEvent) -> Diagnosis:
+    """Return the verdict on a job that runs and is slow; what its logs establish stays.
+
+    The groups' own times say which one is slow, not why: the part behind it is left open.
+    """
+    speeds = speeds_of(event)
+    if diagnosis.outcome is Result.FAILURE or speeds is None:
+        return diagnosis
+    times = speeds.unit_time_s
+    worst = max(range(len(times)), key=times.__getitem__)
+    typical = sorted(times)[(len(times) - 1) // 2]
+    return diagnosis.model_copy(
+        update={
+            "outcome": Result.FAILURE,
+            "status": Status.SUPPORTED,
+            "failure_type": "fail_slow_unexplained",
+            "category": "fail_slow",
+            "layer": Layer.INFRASTRUCTURE,
+            "summary": f"Group {worst} of {len(times)} takes {times[worst] / typical:.2f} times as long for "
+            f"a micro-batch as a typical one ({times[worst]:.4g} s, {typical:.4g} s); "
+            f"the others have waited {event.extra.get('lost_s')} s for it.",
+            "recovery": Recovery(
+                action=Action.HEALTH_TESTS,
+                reason="slow for a reason that no log names: give it less work, test its node later",
+            ),
+        }
+    )
 
 
 def stalled(diagnosis: Diagnosis, event: JobEvent) -> Diagnosis:

@@ -33,8 +33,9 @@ from rerail.evals.attacks.obedient import obeys
 from rerail.evals.fake_model.server import FakeModelServer
 from rerail.knowledge_base.store.engine import open_store, reading, writing
 from rerail.knowledge_base.store.incidents import load, record
-from rerail.recovery.policy import Situation, decide
+from rerail.recovery.policy import decide
 from rerail.recovery.site_policy import PolicyRule, SitePolicy
+from rerail.recovery.situation import Situation
 from rerail.settings import Settings
 
 _EFFECTS = frozenset(ActionKind) - {ActionKind.NOTIFY, ActionKind.TICKET}

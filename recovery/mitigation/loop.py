@@ -16,6 +16,7 @@ from pathlib import Path
 
 from rerail.errors import RecoveryError
 from rerail.recovery.mitigation.micro_batches import makespan_s, split
+from rerail.recovery.mitigation.orders import read_order
 
 Gather = Callable[[float], Sequence[float]]
 """Gives one number to all groups and returns everybody's, in the order of their indices."""
@@ -27,6 +28,9 @@ class MicroBatchPlan:
 
     `gather` is `torch.distributed.all_gather_object` or the like, called every `every` steps.
     A new split is taken only if it shortens the step by more than `least_gain` (hysteresis).
+
+    With `orders` the split follows that file (`rerail watch` writes it, an approval may stand
+    before it) and never changes by itself; `record` then tells rerail what the groups measured.
     """
 
     group: int
@@ -36,10 +40,12 @@ class MicroBatchPlan:
     every: int = 5
     least_gain: float = 0.05
     record: Path | None = None
+    orders: Path | None = None
     counts: list[int] = field(default_factory=list)
     changes: list[tuple[int, list[int]]] = field(default_factory=list)
     _times: list[float] = field(default_factory=list)
     _step: int = 0
+    _order: int = 0
 
     def __post_init__(self) -> None:
         if self.total % self.groups:
@@ -74,14 +80,40 @@ class MicroBatchPlan:
         times = list(self.gather(typical))
         if min(times) <= 0:
             return False
+        if self.orders is not None:
+            changed = self._follow(self.orders)
+            self._note(times)
+            return changed
         wanted = split(times, self.total)
         gain = 1.0 - makespan_s(times, wanted) / makespan_s(times, self.counts)
         if wanted == self.counts or gain <= self.least_gain:
             return False
         self.counts = wanted
         self.changes.append((self._step, wanted))
+        self._note(times)
+        return True
+
+    def _follow(self, orders: Path) -> bool:
+        """Take an order up once every group has read the same one; return whether it is new."""
+        try:
+            order = read_order(orders)
+        except RecoveryError:
+            order = None  # a damaged file orders nothing
+        known = 0 if order is None else order.number
+        seen = list(self.gather(float(known)))
+        # Files reach hosts at different times: until all see one order, nobody follows it.
+        if order is None or min(seen) != max(seen) or known == self._order:
+            return False
+        fits = len(order.micro_batches) == self.groups and sum(order.micro_batches) == self.total
+        self._order = known
+        if not fits or list(order.micro_batches) == self.counts:
+            return False
+        self.counts = list(order.micro_batches)
+        self.changes.append((self._step, self.counts))
+        return True
+
+    def _note(self, times: list[float]) -> None:
         if self.record is not None and self.group == 0:
-            body = {"step": self._step, "unit_time_s": times, "micro_batches": wanted}
+            body = {"step": self._step, "unit_time_s": times, "micro_batches": self.counts}
             with self.record.open("a", encoding="utf-8") as out:
                 out.write(json.dumps(body) + "\n")
-        return True

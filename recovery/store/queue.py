@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +17,8 @@ from rerail.recovery.store.tables import QUEUE
 MOST_TRIES = 12
 STALLED = "STALLED"
 """The state word of an event that says: the job runs, and makes no progress."""
+SLOW = "SLOW"
+"""The state word of an event that says: the job runs, and one of its groups holds up the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +32,16 @@ class Claimed:
 
 
 def queue_key(event: JobEvent) -> str:
-    """Return the key under which an event is taken once: a stall may come before the failure."""
-    return f"{event.key}/stalled" if event.state == STALLED else event.key
+    """Return the key under which an event is taken once: a stall may come before the failure.
+
+    A job may be slow more than once: each split of its micro-batches counts anew.
+    """
+    if event.state == STALLED:
+        return f"{event.key}/stalled"
+    if event.state == SLOW:
+        counts = json.dumps(event.extra.get("micro_batches"))
+        return f"{event.key}/slow/{hashlib.sha256(counts.encode()).hexdigest()[:12]}"
+    return event.key
 
 
 def put(connection: Connection, event: JobEvent, *, now: float, wait_s: float = 0.0) -> bool:

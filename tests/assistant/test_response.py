@@ -11,8 +11,9 @@ from rerail.assistant.response import load_whole
 from rerail.domain.job import JobRef
 from rerail.knowledge_base.store.engine import open_store, reading, writing
 from rerail.knowledge_base.store.incidents import record
-from rerail.recovery.policy import Situation, decide
+from rerail.recovery.policy import decide
 from rerail.recovery.site_policy import SitePolicy
+from rerail.recovery.situation import Situation
 from rerail.recovery.store import audit, plans
 from rerail.settings import Settings
 

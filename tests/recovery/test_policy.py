@@ -14,16 +14,9 @@ from rerail.domain.diagnosis import (
 )
 from rerail.domain.job import JobRef
 from rerail.domain.plan import ActionKind, Mode, Risk
-from rerail.recovery.policy import (
-    NOTHING_TO_DO,
-    OWNER_MUST_ACT,
-    Attested,
-    CheckpointFact,
-    History,
-    Situation,
-    decide,
-)
+from rerail.recovery.policy import NOTHING_TO_DO, OWNER_MUST_ACT, decide, undo_plan
 from rerail.recovery.site_policy import Budgets, PolicyRule, SitePolicy
+from rerail.recovery.situation import Attested, CheckpointFact, GroupSpeeds, History, Situation
 
 NODES = st.sampled_from(["n1", "n2", "n3", "n9", "-oProxy", ""])
 RESTARTS = {
@@ -58,6 +51,11 @@ diagnoses = st.builds(
     st.lists(NODES, max_size=3),
 )
 small = st.integers(0, 6)
+speeds = st.lists(st.tuples(st.floats(1e-6, 1e6), st.integers(1, 9)), min_size=1, max_size=5).map(
+    lambda groups: GroupSpeeds(
+        unit_time_s=tuple(time for time, _ in groups), micro_batches=tuple(n for _, n in groups)
+    )
+)
 situations = st.builds(
     Situation,
     incident=st.just("INC-1"),
@@ -81,14 +79,18 @@ situations = st.builds(
     attested=st.lists(
         st.builds(
             Attested,
-            source=st.sampled_from(["kernel", "scheduler", "dcgm"]),
+            source=st.sampled_from(["kernel", "scheduler", "dcgm", "healthcheck"]),
             node=NODES,
             what=st.text(max_size=9),
+            enough=st.booleans(),
         ),
         max_size=3,
     ).map(tuple),
     died_by_signal=st.booleans(),
     stalled=st.booleans(),
+    slow=st.booleans(),
+    speeds=st.none() | speeds,
+    tested=st.booleans(),
     checkpoints=st.lists(
         st.builds(
             CheckpointFact,
@@ -108,6 +110,7 @@ situations = st.builds(
         nodes_drained_last_hour=st.lists(NODES, max_size=3).map(tuple),
         nodes_same_finding=small,
         breaker_open=st.booleans(),
+        node_failures=st.dictionaries(NODES, small, max_size=3),
     ),
     now=st.floats(0, 2e9),
 )
@@ -200,6 +203,34 @@ def test_every_plan_says_something(situation, policy):
     assert plan.actions or (plan.refusals and quiet)
 
 
+@given(situations, policies)
+def test_a_lesser_observation_drains_only_what_failed_too_often(situation, policy):
+    enough = {fact.node for fact in situation.attested if fact.enough}
+    often = {
+        node
+        for node, before in situation.history.node_failures.items()
+        if before + 1 >= policy.repeats.failures
+    }
+    for one in decide(situation, policy).actions:
+        if one.kind is ActionKind.DRAIN:
+            assert one.target in enough | often
+            # A person decides where the history tipped the scales.
+            assert one.needs_approval or one.target in enough
+
+
+@given(situations, policies)
+def test_a_running_slow_job_is_never_restarted_and_never_loses_a_micro_batch(situation, policy):
+    plan = decide(situation.model_copy(update={"slow": True, "stalled": False}), policy)
+    kinds = {one.kind for one in plan.actions}
+    if situation.state == "RUNNING":
+        assert not kinds & (RESTARTS | {ActionKind.DRAIN, ActionKind.CANCEL})
+    for one in plan.actions:
+        if one.kind is ActionKind.MICRO_BATCHES:
+            wanted, before = one.parameters["micro_batches"], one.parameters["before"]
+            assert sum(wanted) == sum(before) and min(wanted) >= 1
+            assert before == list(situation.speeds.micro_batches)
+
+
 def auto(**more):
     return SitePolicy(rules=(PolicyRule(id="auto", mode=Mode.AUTO_LOW),), **more)
 
@@ -259,3 +290,78 @@ def test_poisoned_data_goes_back_to_the_newest_checkpoint_before_it():
     saved = tuple(CheckpointFact(path=f"c{n}", step=n, intact=n != 20) for n in (10, 20, 30))
     plan = decide(situation(found, checkpoints=saved, bad_from=26, bad_to=26), auto())
     assert plan.actions[0].parameters == {"checkpoint": "c10", "step": 10, "skip_batches": [26, 26]}
+
+
+WITNESS = Attested(source="kernel", node="n2", what="Xid 94", enough=False)
+
+
+def flaky(earlier, attested=()):
+    """A fault that a restart usually mends, on a node with so many earlier failures."""
+    found = diagnosis(Action.RESTART_AS_IS, nodes=["n2"], failure_type="gpu_ecc_contained")
+    history = History(node_failures={"n2": earlier})
+    return decide(situation(found, history=history, attested=attested), auto())
+
+
+def test_the_third_failure_of_a_node_keeps_the_job_off_it_but_drains_only_with_a_witness():
+    assert [one.kind for one in flaky(1).actions] == [ActionKind.REQUEUE, ActionKind.NOTIFY]
+    ticket, requeue, _ = flaky(2).actions
+    assert (ticket.kind, ticket.parameters) == (ActionKind.TICKET, {"nodes": ["n2"]})
+    assert requeue.parameters == {"exclude": ["n2"]}
+    assert any("failure 3 held against n2 within 7 days" in why for why in flaky(2).refusals)
+    drain = flaky(2, (WITNESS,)).actions[0]
+    assert (drain.kind, drain.target, drain.needs_approval) == (ActionKind.DRAIN, "n2", True)
+    assert drain.because == "kernel: Xid 94; failure 3 held against n2 within 7 days"
+    assert ActionKind.DRAIN not in {one.kind for one in flaky(1, (WITNESS,)).actions}
+
+
+def test_a_failed_health_test_is_a_witness_even_where_the_logs_name_nobody_or_another():
+    failed = Attested(source="healthcheck", node="n1", what="it failed the pairwise tests")
+    for found in (diagnosis(Action.HEALTH_TESTS), diagnosis(Action.DRAIN_NODE, nodes=["n2"])):
+        plan = decide(situation(found, attested=(failed,), tested=True), auto())
+        drain, _, requeue, _ = plan.actions
+        assert (drain.kind, drain.target, drain.needs_approval) == (ActionKind.DRAIN, "n1", False)
+        assert requeue.parameters == {"exclude": ["n1"]}
+        assert ActionKind.DRAIN not in {one.kind for one in plan.actions if one.target == "n2"}
+
+
+def test_health_tests_that_find_nothing_are_not_repeated_and_a_person_decides():
+    plan = decide(situation(diagnosis(Action.DRAIN_NODE, nodes=["n2"]), tested=True), auto())
+    requeue, _ = plan.actions
+    assert (requeue.kind, requeue.needs_approval) == (ActionKind.REQUEUE, True)
+    assert "the health tests found nothing wrong with the job's nodes" in plan.refusals
+
+
+def slow(**more):
+    found = diagnosis(
+        Action.HEALTH_TESTS,
+        status=Status.SUPPORTED,
+        failure_type=more.pop("failure_type", "fail_slow_unexplained"),
+    )
+    measured = GroupSpeeds(
+        unit_time_s=more.pop("times", (0.1, 0.2, 0.1, 0.1)), micro_batches=(8, 8, 8, 8), **more
+    )
+    rules = (PolicyRule(id="auto", mode=Mode.AUTO_LOW, auto_from=Status.SUPPORTED),)
+    return decide(
+        situation(found, state="RUNNING", slow=True, speeds=measured), SitePolicy(rules=rules)
+    )
+
+
+def test_a_slow_group_gets_fewer_micro_batches_and_the_former_split_is_the_way_back():
+    plan = slow()
+    [move, _] = plan.actions
+    assert (move.kind, move.needs_approval) == (ActionKind.MICRO_BATCHES, False)
+    assert move.parameters["before"] == [8, 8, 8, 8]
+    wanted = move.parameters["micro_batches"]
+    assert max(wanted[0], 2 * wanted[1], wanted[2], wanted[3]) == 10  # it was 16
+    [back] = undo_plan(plan, 1, 1.0, 60.0).actions
+    assert (back.kind, back.parameters["micro_batches"]) == (ActionKind.MICRO_BATCHES, [8, 8, 8, 8])
+
+
+def test_micro_batches_are_not_moved_for_a_slow_network_or_a_gain_that_is_noise():
+    for plan in (
+        slow(failure_type="slow_network"),
+        slow(communication=True),
+        slow(times=(0.1,) * 4),
+    ):
+        assert [one.kind for one in plan.actions] == [ActionKind.NOTIFY]
+        assert any("micro-batches are left as they are" in why for why in plan.refusals)

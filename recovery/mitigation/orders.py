@@ -1,0 +1,182 @@
+"""How recovery and a running job speak of micro-batches: one file of speeds, one file of orders.
+
+The job appends its groups' times to the speeds file (`MicroBatchPlan.record`) and follows the split of
+the orders file (`MicroBatchPlan.orders`). Both are the job's own: they can change that job's split
+and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from rerail.domain.job import JobRef
+from rerail.domain.plan import PlannedAction
+from rerail.errors import RecoveryError
+from rerail.recovery.clusters.writer import Check
+from rerail.recovery.situation import GroupSpeeds
+
+TAIL_BYTES = 256 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The newest line of a speeds file."""
+
+    step: int
+    speeds: GroupSpeeds
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A split that was ordered: counts [n] of all groups, and a number that rises with every order."""
+
+    number: int
+    micro_batches: tuple[int, ...]
+    plan: str = ""
+
+
+def read_speeds(path: Path, uid: int | None = None) -> Measured | None:
+    """Return what the job measured last, or None where it wrote nothing usable.
+
+    With `uid`, a file of another user is not read: the job chose the path.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:
+        return None
+    with os.fdopen(handle, "rb") as stream:
+        facts = os.fstat(stream.fileno())
+        if not stat.S_ISREG(facts.st_mode) or uid not in (None, facts.st_uid):
+            return None
+        stream.seek(max(0, facts.st_size - TAIL_BYTES))
+        lines = stream.read().splitlines()
+    for line in reversed(lines):
+        try:
+            content = json.loads(line)
+            speeds = GroupSpeeds(
+                unit_time_s=content["unit_time_s"],
+                micro_batches=content["micro_batches"],
+                communication=content.get("communication", False),
+            )
+            return Measured(int(content["step"]), speeds)
+        except (ValueError, KeyError, TypeError, AttributeError, ValidationError):
+            continue  # the last line may be half written
+    return None
+
+
+def read_order(path: Path) -> Order | None:
+    """Return the split that a file orders; None where there is no file.
+
+    Raises:
+        RecoveryError: The file is damaged.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        counts = tuple(int(one) for one in content["micro_batches"])
+        if not counts or min(counts) < 1:
+            raise ValueError("micro_batches must be positive")
+        return Order(int(content["number"]), counts, str(content.get("plan", "")))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RecoveryError(
+            f"micro-batch order {path}: {error}", subject=str(path), hint="remove the file"
+        ) from None
+
+
+def write_order(path: Path, micro_batches: list[int], plan: str) -> None:
+    """Order a split: at once or not at all; the same plan twice is one order.
+
+    Raises:
+        RecoveryError: It cannot be written.
+    """
+    before = read_order(path)
+    if before is not None and before.plan == plan and list(before.micro_batches) == micro_batches:
+        return
+    number = 1 if before is None else before.number + 1
+    body = {"schema_version": 1, "number": number, "micro_batches": micro_batches, "plan": plan}
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with temporary.open("w", encoding="utf-8") as out:
+            out.write(json.dumps(body) + "\n")
+            out.flush()
+            os.fsync(out.fileno())
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    except OSError as error:
+        raise RecoveryError(
+            f"micro-batch order {path}: {error.strerror}",
+            subject=str(path),
+            hint="jobs.micro_batch_file",
+        ) from None
+
+
+@dataclass(frozen=True)
+class MicroBatchWriter:
+    """Carries out `adjust_micro_batches`: the write face of a job's own files.
+
+    `order_path` and `speeds` give a job's orders file and its newest measurement, None where the
+    policy or the scheduler does not say where they lie.
+    """
+
+    order_path: Callable[[JobRef], Path | None]
+    speeds: Callable[[JobRef], Measured | None]
+    running: Callable[[JobRef], bool]
+
+    def _path(self, job: JobRef) -> Path:
+        path = self.order_path(job)
+        if path is None:
+            raise RecoveryError(
+                "the policy does not say where the job reads its micro-batch orders",
+                subject="jobs.micro_batch_file",
+                hint="set jobs.micro_batch_file in the policy file",
+            )
+        return path
+
+    def commands(self, action: PlannedAction, job: JobRef, incident: str) -> list[list[str]]:
+        """Return what is written, and where to."""
+        counts = json.dumps(action.parameters.get("micro_batches"))
+        return [["write", str(self._path(job)), f"micro_batches={counts}"]]
+
+    def preconditions(self, action: PlannedAction, job: JobRef) -> str:
+        """Return which precondition does not hold (any more), or an empty string."""
+        if not self.running(job):
+            return "the job does not run any more"
+        now = self.speeds(job)
+        if now is None:
+            return "the job reports no speeds any more"
+        if list(now.speeds.micro_batches) != list(action.parameters.get("before") or []):
+            return f"the job follows another split by now: {list(now.speeds.micro_batches)}"
+        return ""
+
+    def carry_out(self, action: PlannedAction, job: JobRef, incident: str) -> None:
+        """Write the order.
+
+        Raises:
+            RecoveryError: It cannot be written.
+        """
+        path = self._path(job)
+        counts = [int(one) for one in action.parameters["micro_batches"]]
+        # One incident may order several splits; each order of a split is its own.
+        write_order(path, counts, f"{incident} {counts}")
+
+    def effect(self, action: PlannedAction, job: JobRef) -> Check:
+        """Say whether the order stands, and whether the job follows it."""
+        wanted = list(action.parameters["micro_batches"])
+        now = self.speeds(job)
+        if now is not None and list(now.speeds.micro_batches) == wanted:
+            return Check.DONE
+        order = read_order(self._path(job))
+        stands = order is not None and list(order.micro_batches) == wanted
+        return Check.PENDING if stands else Check.ABSENT
+
+    def running_elsewhere(self, action: PlannedAction, job: JobRef) -> Check:
+        """Nothing is restarted by this action."""
+        return Check.DONE
