@@ -22,7 +22,10 @@ def clock_offsets(views: Sequence[LogView]) -> dict[str, float]:
     The reference is the file with the most stamped steps. Files without enough shared steps are
     left out: their clocks are taken as they are.
     """
-    stamped = {view.name: _step_times(view) for view in views}
+    stepping = [view for view in views if len(view.survey.steps) >= MIN_SHARED]
+    if len(stepping) < 2:
+        return {}
+    stamped = {view.name: _step_times(view) for view in stepping}
     stamped = {name: times for name, times in stamped.items() if len(times) >= MIN_SHARED}
     if len(stamped) < 2:
         return {}

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from rerail.errors import RuleError
+from rerail.log_parsers.relaxed import FORM, relaxed
 from rerail.log_parsers.text import strip_escapes
 
 if TYPE_CHECKING:
@@ -107,10 +108,10 @@ def compile_complaint(pattern: str) -> str | None:
     except ImportError:
         return None
     flag = hyperscan.HS_FLAG_CASELESS if pattern.startswith("(?i)") else 0
-    relaxed = _relaxed(pattern[4:] if flag else pattern)
+    loose = relaxed(pattern[4:] if flag else pattern)
     try:
         hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK).compile(
-            expressions=[relaxed.encode()], ids=[0], elements=1, flags=[flag]
+            expressions=[loose.encode()], ids=[0], elements=1, flags=[flag]
         )
     except hyperscan.HyperscanError as error:
         return f"hyperscan: {error}"
@@ -142,45 +143,9 @@ def searchable(chunk: bytes) -> bytes:
     return chunk
 
 
-def _relaxed(pattern: str) -> str:
-    """Drop what follows the last byte that matters: it only multiplies end offsets.
-
-    A trailing `.*` makes hyperscan report every later byte of the line (5 million callbacks on
-    20 MB measured); the confirmation uses the full pattern.
-    """
-    pattern = _loose_end_anchors(pattern)
-    while True:
-        cut = re.sub(
-            r"(?<!\\)(\\[dDwWsS.]|\.|\[(?:\\.|[^\]\\])+\]|[A-Za-z0-9_ ])(?:\*|\{0,\d*\})\??(\)*)$",
-            r"\2",
-            pattern,
-        )
-        cut = re.sub(
-            r"(?<!\\)(\\[dDwWsS]|\.|\[(?:\\.|[^\]\\])+\])(?:\+|\{1,\d*\})\??(\)*)$", r"\1\2", cut
-        )
-        if cut == pattern or not cut or _balanced(cut) is False:
-            return pattern
-        pattern = cut
-
-
-def _loose_end_anchors(pattern: str) -> str:
-    # An end anchor holds at the end of a line, which stands inside a chunk, maybe behind control
-    # characters that cleaning takes out. Dropping the anchor instead would propose every line
-    # that holds `: 1` for a pattern like `: [1-7]\\s*$`: 8,000 candidates per megabyte measured.
-    return re.sub(r"(\\.|\[(?:\\.|[^\]\\])*\])|\$", lambda m: m[1] or "(?:[^ -~]|$)", pattern)
-
-
-def _balanced(pattern: str) -> bool:
-    try:
-        re.compile(pattern)
-    except re.error:
-        return False
-    return True
-
-
 def _once(signature: Signature) -> bool:
     """Tell whether one candidate per chunk is enough: the engine's pattern is the pattern itself."""
-    return signature.presence and _relaxed(signature.pattern) == signature.pattern
+    return signature.presence and relaxed(signature.pattern) == signature.pattern
 
 
 class _Hyperscan:
@@ -200,21 +165,22 @@ class _Hyperscan:
         self._sieve: Sieve | Literal[False] | None = None
         self._numbers = list(range(len(signatures)) if numbers is None else numbers)
         patterns = [s.pattern for s in signatures]
-        database = self._load(patterns, [_once(s) for s in signatures], cache)
+        database = self._load(signatures, cache)
         self._database = database
         self._scratch = hyperscan.Scratch(database)
         database.scratch = self._scratch
         self._fallback = _PlainRe(patterns, self._numbers)
 
-    def _load(self, patterns: Sequence[str], once: Sequence[bool], cache: Path | None) -> Any:
+    def _load(self, signatures: Sequence[Signature], cache: Path | None) -> Any:
         hs = self._hs
         version = getattr(hs, "__version__", "?")
         digest = hashlib.sha256()
-        digest.update(repr((version, os.uname().machine, sorted(_cpu_flags()))).encode())
-        if self._numbers != list(range(len(patterns))):
+        # What is compiled follows from the patterns and from how they are relaxed.
+        digest.update(repr((version, os.uname().machine, sorted(_cpu_flags()), FORM)).encode())
+        if self._numbers != list(range(len(signatures))):
             digest.update(repr(self._numbers).encode())
-        for pattern, single in zip(patterns, once, strict=True):
-            digest.update(_relaxed(pattern).encode() + (b"\1" if single else b"\0"))
+        for one in signatures:
+            digest.update(one.pattern.encode() + (b"\1" if one.presence else b"\0"))
         path = cache / f"signatures-{digest.hexdigest()[:24]}.hsdb" if cache else None
         if path is not None and path.is_file():
             try:
@@ -225,11 +191,12 @@ class _Hyperscan:
                 path.unlink(missing_ok=True)
         database = hs.Database(mode=hs.HS_MODE_BLOCK)
         expressions, flags = [], []
-        for pattern, single in zip(patterns, once, strict=True):
-            flag = hs.HS_FLAG_SINGLEMATCH if single else 0
+        for one in signatures:
+            pattern = one.pattern
+            flag = hs.HS_FLAG_SINGLEMATCH if _once(one) else 0
             if pattern.startswith("(?i)"):
                 pattern, flag = pattern[4:], flag | hs.HS_FLAG_CASELESS
-            expressions.append(_relaxed(pattern).encode())
+            expressions.append(relaxed(pattern).encode())
             flags.append(flag)
         try:
             database.compile(
@@ -376,7 +343,7 @@ class _Re2:
         self._members: list[int] = []
         for index, pattern in enumerate(patterns):
             try:
-                self._set.Add(_relaxed(pattern).encode("utf-8"))
+                self._set.Add(relaxed(pattern).encode("utf-8"))
                 self._members.append(index)
             except re2.error:
                 self._always.append(index)
@@ -404,7 +371,7 @@ class _PlainRe:
                 continue
             compiled = self._compiled.get(at)
             if compiled is None:
-                compiled = self._compiled[at] = re.compile(_relaxed(self._patterns[at]).encode())
+                compiled = self._compiled[at] = re.compile(relaxed(self._patterns[at]).encode())
             found += [(end, number) for end in _ends(compiled, chunk)]
         return found
 
