@@ -12,6 +12,7 @@ from statistics import median
 from rerail.log_parsers.view import LogView
 
 MIN_SHARED = 3
+_MOST_SHARED = 50
 MIN_SKEW = 2.0
 """Seconds; below this the difference may be the printing, not the clock."""
 
@@ -19,35 +20,50 @@ MIN_SKEW = 2.0
 def clock_offsets(views: Sequence[LogView]) -> dict[str, float]:
     """Return seconds to add to the times of each file so that shared steps coincide.
 
-    The reference is the file with the most stamped steps. Files without enough shared steps are
+    The reference is the file with the most steps among those with times. Files without enough shared steps are
     left out: their clocks are taken as they are.
     """
-    stepping = [view for view in views if len(view.survey.steps) >= MIN_SHARED]
+    lines = {view.name: _step_lines(view) for view in views}
+    stepping = [
+        view
+        for view in views
+        if len(lines[view.name]) >= MIN_SHARED and _is_stamped(view, lines[view.name])
+    ]
     if len(stepping) < 2:
         return {}
-    stamped = {view.name: _step_times(view) for view in stepping}
-    stamped = {name: times for name, times in stamped.items() if len(times) >= MIN_SHARED}
-    if len(stamped) < 2:
-        return {}
-    reference = max(stamped, key=lambda name: (len(stamped[name]), name))
+    # Parsing a line is dear, so only some of the steps that a file shares are looked at.
+    reference = max(stepping, key=lambda view: (len(lines[view.name]), view.name))
+    known = lines[reference.name]
     offsets = {}
-    for name, times in stamped.items():
-        shared = times.keys() & stamped[reference].keys()
-        if name == reference or len(shared) < MIN_SHARED:
+    for view in stepping:
+        shared = sorted(lines[view.name].keys() & known.keys())
+        shared = shared[:: max(1, len(shared) // _MOST_SHARED)]
+        if view is reference or len(shared) < MIN_SHARED:
             continue
-        skew = median(stamped[reference][step] - times[step] for step in shared)
-        if abs(skew) >= MIN_SKEW:
-            offsets[name] = skew
+        differences = []
+        for step in shared:
+            here, there = _time(view, lines[view.name][step]), _time(reference, known[step])
+            if here is not None and there is not None:
+                differences.append(there - here)
+        if len(differences) >= MIN_SHARED and abs(median(differences)) >= MIN_SKEW:
+            offsets[view.name] = median(differences)
     return offsets
 
 
-def _step_times(view: LogView) -> dict[int, float]:
-    times: dict[int, float] = {}
-    rows = view.survey.steps
-    for row in rows[:: max(1, len(rows) // 500)]:
-        if row.step is None:
-            continue
-        line = view.line(row.line)
-        if line is not None and line.time is not None and line.clock == "wall":
-            times.setdefault(row.step, line.time)
-    return times
+def _step_lines(view: LogView) -> dict[int, int]:
+    """Return on which line each step was first printed."""
+    lines: dict[int, int] = {}
+    for row in view.survey.steps:
+        if row.step is not None:
+            lines.setdefault(row.step, row.line)
+    return lines
+
+
+def _is_stamped(view: LogView, lines: dict[int, int]) -> bool:
+    first = list(lines.values())[:MIN_SHARED]
+    return any(_time(view, number) is not None for number in first)
+
+
+def _time(view: LogView, number: int) -> float | None:
+    line = view.line(number)
+    return line.time if line is not None and line.clock == "wall" else None

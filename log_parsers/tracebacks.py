@@ -25,6 +25,7 @@ _CHAIN = re.compile(
     r"During handling of the above exception|The above exception was the direct cause|Original Traceback|"
     r"The above exception was the direct cause of the following"
 )
+_MARKERS = re.compile(r"^[\s~^]*[~^][\s~^]*$")
 _THREAD = re.compile(r"Exception in thread (?P<thread>[\w-]+)")
 
 
@@ -51,6 +52,11 @@ class Traceback:
 def looks_like_exception(message: str) -> bool:
     """Tell whether a message is the last line of a traceback: `SomeError: text`."""
     return _EXCEPTION.match(message) is not None
+
+
+def is_marker(message: str) -> bool:
+    """Tell whether a line holds nothing but the `~~^^` with which Python 3.11 points into source."""
+    return _MARKERS.match(message) is not None
 
 
 def is_quoted_source(line: LogLine, get: Callable[[int], LogLine | None]) -> bool:

@@ -26,6 +26,7 @@ from rerail.knowledge_base.causality.case import Case
 from rerail.knowledge_base.causality.missing import missing
 from rerail.knowledge_base.causality.verdict import Verdict
 from rerail.knowledge_base.taxonomy import NO_FAILURE, leaves
+from rerail.log_parsers.tracebacks import is_marker
 
 MAX_TEXT = 600
 _NODE_CATEGORIES = frozenset(
@@ -215,7 +216,8 @@ def _cite_cause(case: Case, verdict: Verdict, cited: _Citations) -> None:
     if verdict.line is not None:
         cited.cite(verdict.line, "initiating", found.rule_id if found else None)
     if verdict.outcome is Outcome.FAILURE:
-        for line in (found.lines if found else ())[-3:]:
+        above = [x for x in (found.lines if found else ()) if not is_marker(x.message)]
+        for line in above[-3:]:
             cited.cite(line, "context", None)
     if verdict.dumps is not None:
         for fact in verdict.dumps.evidence[:6]:
