@@ -16,6 +16,10 @@ from rerail.domain.series import StepSeries
 from rerail.errors import RerailError
 from rerail.log_parsers.step_series import series_of
 
+LOSS_FAULTS = frozenset({"loss_nan", "loss_divergence"})
+LEAST_BEFORE = 10
+"""Finite losses from before the fault that are needed to say what was usual."""
+MOST_AT_END = 30
 TAIL_BYTES = 256 << 10
 _STEP = re.compile(r"\b(?:step|iteration|iter)\s*[:=#]?\s*(\d+)", re.IGNORECASE)
 
@@ -59,7 +63,35 @@ def bad_data(outcome: Outcome) -> BadData | None:
     if not candidates and (named := _named_step(outcome)) is not None:
         with_loss = [one for one in _series(outcome) if one.loss is not None]
         candidates = [_between(one, named) for one in with_loss]
+    if not candidates and outcome.diagnosis.failure_type in LOSS_FAULTS:
+        candidates = [one for series in _series(outcome) if (one := _at_the_end(series))]
     return min(candidates, key=lambda one: (one.first, one.last), default=None)
+
+
+def _at_the_end(series: StepSeries) -> BadData | None:
+    """Return the batches in doubt where the job itself ended for its loss and named no step.
+
+    A single high loss is no event for the detector, but where it made the job stop it is the one
+    meant: the rows at the end that all stand out from those before them. Where none does, the bad
+    step was not logged any more: it lies behind the last one that was.
+    """
+    if series.loss is None:
+        return None
+    known = np.flatnonzero(np.isfinite(series.loss))
+    loss, step = series.loss[known], series.step[known]
+    if len(loss) <= LEAST_BEFORE:
+        return None
+    high = 0
+    for count in range(1, min(MOST_AT_END, len(loss) - LEAST_BEFORE) + 1):
+        before = loss[max(0, len(loss) - count - 2 * LEAST_BEFORE) : len(loss) - count]
+        centre = float(np.median(before))
+        spread = 1.4826 * float(np.median(np.abs(before - centre)))
+        if float(loss[-count:].min()) > centre + max(5.0 * spread, 0.1 * abs(centre)):
+            high = count
+    if high:
+        return _between(series, int(step[-high]))
+    every = max(1, int(np.median(np.diff(step[-2 * LEAST_BEFORE :]))))
+    return BadData(int(step[-1]) + 1, int(step[-1]) + every)
 
 
 def _between(series: StepSeries, bad: int) -> BadData:

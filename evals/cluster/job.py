@@ -17,8 +17,10 @@ import os
 import signal
 import sys
 import time
+from collections import deque
 from datetime import timedelta
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -29,16 +31,25 @@ from rerail.evals.cluster.job_faults import misbehave
 from rerail.evals.faultlab.train import build_model, next_token_loss
 from rerail.recovery.restart_file import Restart, read_restart
 
+GUARD_STEPS = 10
 SAMPLES = 4
 WIDTH = 33
 
 
-def batch_of(number: int, rank: int, poisoned: int | None) -> dict[str, Any]:
-    """Return batch `number` of a rank; the poisoned one has weights of zero, so its mean is NaN."""
+def batch_of(
+    number: int, rank: int, poisoned: int | None = None, garbled: int | None = None
+) -> dict[str, Any]:
+    """Return batch `number` of a rank.
+
+    The poisoned one has weights of zero, so its mean is NaN; the garbled one holds noise in place of
+    sequences, so its loss is finite and far too high.
+    """
     draw = torch.Generator().manual_seed(1000 * number + rank)
     first = torch.randint(0, 128, (SAMPLES, 1), generator=draw)
     stride = torch.randint(1, 4, (SAMPLES, 1), generator=draw)
     tokens = (first + stride * torch.arange(WIDTH)) % 128
+    if number == garbled:
+        tokens = torch.randint(0, 128, tokens.shape, generator=draw)
     weight = torch.zeros(SAMPLES) if number == poisoned else torch.ones(SAMPLES)
     return {"tokens": tokens, "weight": weight}
 
@@ -66,6 +77,20 @@ def choose_checkpoint(folder: Path, restart: Restart, rank: int) -> Path | None:
     return Path(restart.checkpoint) if restart.checkpoint else None
 
 
+def guard(recent: deque[float], value: float, limit: float) -> None:
+    """End the job at a loss spike, as guards of training frameworks do; the step is not named.
+
+    Raises:
+        RuntimeError: The loss is `limit` times the median of the steps before it.
+    """
+    if limit and len(recent) == GUARD_STEPS and value > limit * median(recent):
+        raise RuntimeError(
+            f"loss spike: {value:.4f} is above {limit:g} times the median of the last "
+            f"{GUARD_STEPS} losses ({median(recent):.4f}), stopping"
+        )
+    recent.append(value)
+
+
 def save(path: Path, content: dict[str, Any]) -> None:
     """Write a checkpoint at once or not at all."""
     temporary = path.with_suffix(".tmp")
@@ -90,13 +115,14 @@ def train(options: argparse.Namespace, rank: int, attempt: int) -> None:
     dist.barrier()
     dist.distributed_c10d._set_pg_timeout(timedelta(seconds=options.timeout_s))
     start = (consumed[-1] if consumed else 0) + 1
+    recent: deque[float] = deque(maxlen=GUARD_STEPS)
     for step in range(start, options.steps + 1):
         if restart.skips(step):
             say(rank, f"batch {step} is left out by order of {restart.plan}")
             continue
         began = time.monotonic()
         misbehave(options.fault, rank, step, attempt)
-        loss = next_token_loss(model, batch_of(step, rank, options.poisoned))
+        loss = next_token_loss(model, batch_of(step, rank, options.poisoned, options.garbled))
         value = float(loss.detach())
         if not math.isfinite(value):
             raise FloatingPointError(f"loss is {value} at step {step}")
@@ -107,6 +133,7 @@ def train(options: argparse.Namespace, rank: int, attempt: int) -> None:
         consumed.append(step)
         if rank == 0:
             say(0, f"step {step} loss {value:.4f} step_time {time.monotonic() - began:.4f}s")
+        guard(recent, value, options.guard)
         if step % options.save_every == 0 or step == options.steps:
             if rank == 0:
                 content = {
@@ -134,6 +161,8 @@ def main() -> None:
     parser.add_argument("--timeout-s", type=float, default=60)
     parser.add_argument("--fault", default="")
     parser.add_argument("--poisoned", type=int)
+    parser.add_argument("--garbled", type=int)
+    parser.add_argument("--guard", type=float, default=0.0)
     options = parser.parse_args()
     faulthandler.register(signal.SIGUSR1, file=sys.stderr, all_threads=True)
     rank, world = int(os.environ["SLURM_PROCID"]), int(os.environ["SLURM_NTASKS"])

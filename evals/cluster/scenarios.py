@@ -150,6 +150,19 @@ def poisoned_batch(bench: Bench) -> Result:
     return result
 
 
+def loss_spike(bench: Bench) -> Result:
+    """A batch of noise makes the loss jump and stay finite; the job's own guard ends it."""
+    result = Result("loss_spike")
+    every = list(range(1, 81))
+    job, folder = bench.site.submit("loss_spike", "--steps 80 --garbled 66 --guard 1.3")
+    _recovered(bench, result, job, folder)
+    wanted = [step for step in every if step != 66]
+    result.check(result.facts["batches"] == wanted, "other data was lost or repeated")
+    result.check(result.did == [f"roll_back_and_skip_data {job}"], f"did {result.did}")
+    result.check("resumed from step_000060.pt" in bench.output(job, folder), "not from step 60")
+    return result
+
+
 def hang(bench: Bench) -> Result:
     """A rank hangs: noticed by standing still, stacks collected, restarted."""
     result = Result("hang")
@@ -271,6 +284,7 @@ SCENARIOS: dict[str, Callable[[Bench], Result]] = {
     "preempted": preempted,
     "checkpoint_cut": checkpoint_cut,
     "poisoned_batch": poisoned_batch,
+    "loss_spike": loss_spike,
     "hang": hang,
     "forged_xid": forged_xid,
     "health_tests": health_tests,

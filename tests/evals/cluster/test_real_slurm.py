@@ -20,7 +20,7 @@ from rerail.tools.clusters.slurm_read import SlurmReader
 from rerail.tools.clusters.slurm_rest import SlurmRest
 from rerail.tools.clusters.slurm_rest_read import SlurmRestReader
 
-SCENARIOS = ("user_bug", "forged_xid", "poisoned_batch", "node_lost")
+SCENARIOS = ("user_bug", "forged_xid", "poisoned_batch", "loss_spike", "node_lost")
 
 
 @pytest.mark.slurm
