@@ -78,6 +78,13 @@ def _verdict(diagnosis: Diagnosis, console: Console) -> None:
     text.append(f"   rules, {diagnosis.elapsed_s:.1f} s", style="dim")
     _row(console, label.ljust(_LABEL + 1 if len(label) >= _LABEL else _LABEL), text)
     _row(console, "", diagnosis.summary)
+    if outcome is Outcome.NO_FAILURE and not diagnosis.incident:
+        _row(
+            console,
+            "",
+            "not kept; if it did fail: the same command with --keep, then rerail confirm",
+            style="dim",
+        )
     first = diagnosis.first_fault
     if first is not None:
         place = [f"{first.file}:{first.line}"]

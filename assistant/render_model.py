@@ -42,7 +42,7 @@ def render_explanation(said: Explanation, console: Console) -> None:
     if said.summary_problem:
         row("", f"unverified: {said.summary} ({said.summary_problem})", "dim")
     elif said.summary:
-        row("", said.summary)
+        row("", f"{said.summary} [{', '.join(said.summary_lines[:4])}]")
     for claim in said.claims:
         if claim.problem:
             row("", f"unverified: {claim.text} ({claim.problem})", "dim")

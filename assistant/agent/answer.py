@@ -50,7 +50,7 @@ class Answer(_Part):
 
 
 FORM = """{"failure_type": "leaf id or null", "first_fault": "L3 or null",
- "summary": "two sentences at most",
+ "summary": "at most two sentences, each with its lines: [L3]",
  "claims": [{"text": "one sentence of fact", "lines": ["L3"]}],
  "rivals": [{"failure_type": "leaf id", "because": "why it lost", "lines": ["L7"]}],
  "missing": ["evidence that would decide"]}"""

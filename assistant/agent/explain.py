@@ -62,6 +62,7 @@ class Explanation(_Record):
     first_fault: ModelLine | None = None
     summary: str = ""
     summary_problem: str = ""
+    summary_lines: list[str] = []
     claims: list[ModelClaim] = []
     rivals: list[dict[str, str]] = []
     missing: list[str] = []
@@ -214,6 +215,7 @@ def _put_together(facts: JobFacts, samples: list[Grounded], used: dict[str, Any]
         else ModelLine(file=first.file, line=first.number, text=first.text[:600]),
         summary=chosen.summary,
         summary_problem=chosen.summary_problem,
+        summary_lines=list(chosen.summary_lines),
         claims=[
             ModelClaim(text=c.text, lines=list(c.lines), problem=c.problem) for c in chosen.claims
         ],

@@ -20,6 +20,8 @@ from rerail.knowledge_base.taxonomy import NO_FAILURE, leaves
 _ENTITY = re.compile(r"[A-Za-z_][\w.-]*\d[\w.:-]*|\d[\w.,:-]*\d|\d")
 _COUNTED = re.compile(r"^(?:rank|gpu|step|xid|line|seq)[_-]?(?=\d+$)")
 _HANDLE = re.compile(r"\bL\d+\b")
+_SENTENCE = re.compile(r"(?<=[.!?])\s+(?![\[(]\s*L\d)")
+_NO_HANDLE_LEFT = re.compile(r"\s*[\[(][\s,;]*(?:and\s*)?[\])]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,7 @@ class Grounded:
     missing: tuple[str, ...] = ()
     problems: tuple[str, ...] = field(default=())
     summary_problem: str = ""
+    summary_lines: tuple[str, ...] = ()
 
     @property
     def grounded_share(self) -> float:
@@ -75,14 +78,17 @@ def ground(answer: Answer, shown: Shown) -> Grounded:
         # A cause without a line is a guess; it must not win a vote.
         problems.append("names a cause without a line that shows it")
         leaf = None
-    summary = plain(answer.summary, most=600)
-    cited = [line for c in answer.claims for h in c.lines if (line := shown.find(h)) is not None]
-    unknown = unsupported(summary, cited + ([first] if first is not None else []))
+    summary = [
+        _check(sentence, _HANDLE.findall(sentence), shown)
+        for sentence in _SENTENCE.split(plain(answer.summary, most=600))
+        if sentence.strip()
+    ]
     return Grounded(
         failure_type=leaf,
         first_fault=first,
-        summary=summary,
-        summary_problem=f"{unknown[0]} does not stand in the cited lines" if unknown else "",
+        summary=" ".join(one.text for one in summary),
+        summary_problem=next((one.problem for one in summary if one.problem), ""),
+        summary_lines=tuple(dict.fromkeys(place for one in summary for place in one.lines)),
         claims=tuple(_check(c.text, c.lines, shown) for c in answer.claims),
         rivals=tuple(
             (r.failure_type, plain_line(r.because, most=240))
@@ -95,7 +101,7 @@ def ground(answer: Answer, shown: Shown) -> Grounded:
 
 
 def _check(text: str, handles: list[str], shown: Shown) -> CheckedClaim:
-    words = plain_line(_HANDLE.sub("", text).replace("()", "").replace("[]", ""))
+    words = plain_line(_NO_HANDLE_LEFT.sub("", _HANDLE.sub("", text)))
     lines = [line for h in handles if (line := shown.find(h)) is not None]
     places = tuple(dict.fromkeys(f"{x.file}:{x.number}" for x in lines))
     if not handles:

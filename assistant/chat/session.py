@@ -43,6 +43,7 @@ HELP = (
     "/evidence [E2]   the cited lines, or the log around one     /show N|L3   a tool's result, or a line",
     "/grep WORDS      lines that hold all words                  /ranks /series NAME /nodes /overview",
     "/similar         incidents of the same cause                /timeline    what happened, in order",
+    "/runbook [TYPE]  the page of this or another failure type",
     "/note TEXT       put a note into the timeline               /export FILE the conversation",
     "/last            the last tool result   /context  what the model sees   /tools   what it may call",
     "/undo            forget the last question                   /quit",
@@ -172,6 +173,8 @@ class ChatSession:
 
     def _use(self, tool: Tool, rest: str) -> list[Line]:
         first = next(iter(tool.arguments), None)
+        if tool.name == "runbook" and not rest:
+            rest = self.file.row.true_type or ""
         if first is not None and not rest:
             return [Line(f"/{tool.name} needs {first}: {tool.arguments[first][1]}")]
         began = time.monotonic()

@@ -87,12 +87,13 @@ def _impact(impact: Impact) -> str:
     def cell(value: float | None, unit: str) -> str:
         return "not known" if value is None else f"{value:g} {unit}".strip()
 
+    hours = f"{impact.device} h"
     rows = [
-        ("GPUs of the job", cell(impact.gpus, "")),
-        ("idle from the first fault to the end of the logs", cell(impact.idle_gpu_hours, "GPU h")),
+        (f"{impact.device}s of the job", cell(impact.gpus, "")),
+        ("idle from the first fault to the end of the logs", cell(impact.idle_gpu_hours, hours)),
         ("steps to train again", cell(impact.lost_steps, "")),
-        ("time to train them again", cell(impact.redo_gpu_hours, "GPU h")),
-        ("together", cell(impact.gpu_hours, "GPU h")),
+        ("time to train them again", cell(impact.redo_gpu_hours, hours)),
+        ("together", cell(impact.gpu_hours, hours)),
         ("jobs affected", str(impact.jobs)),
     ]
     return _table(("what", "how much"), rows)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from dataclasses import dataclass
 
 from rerail.domain.incident import Incident
 from rerail.knowledge_base.store.clock import from_iso
+
+_GPU = re.compile(r"(?i)cuda|nccl|rccl|\bgpus?\b|\bxid\b|nvidia|nvlink|\bhip\b|rocm|\bhbm\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +18,8 @@ class Impact:
 
     `idle_gpu_hours` passed between the first fault and the end of the logs; `redo_gpu_hours` is the
     time to train the lost steps again; `unnoticed_s` from the first fault to the first line of
-    another rank or the launcher that told of it.
+    another rank or the launcher that told of it. `device` is rank where nothing names a GPU: then
+    each hour is one of a rank.
     """
 
     gpus: int | None
@@ -25,6 +29,7 @@ class Impact:
     redo_gpu_hours: float | None
     unnoticed_s: float | None
     jobs: int = 1
+    device: str = "GPU"
 
     @property
     def gpu_hours(self) -> float | None:
@@ -51,7 +56,17 @@ def impact_of(incident: Incident) -> Impact:
         step_time_s=step_time,
         redo_gpu_hours=redo,
         unnoticed_s=_unnoticed_s(incident),
+        device="GPU" if _names_gpu(incident) else "rank",
     )
+
+
+def _names_gpu(incident: Incident) -> bool:
+    snapshot = incident.snapshot
+    if incident.diagnosis.suspects.gpus or any(fact.gpu is not None for fact in snapshot.ranks):
+        return True
+    lines = [e.text for e in incident.diagnosis.evidence] + [x.text for x in snapshot.lines]
+    lines += [one.text for one in snapshot.templates] + list(snapshot.versions)
+    return any(_GPU.search(text) for text in lines)
 
 
 def _unnoticed_s(incident: Incident) -> float | None:

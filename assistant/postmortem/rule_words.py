@@ -44,7 +44,9 @@ def _summary(file: IncidentFile, impact: Impact) -> list[Sentence]:
             )
         ]
     if impact.gpu_hours is not None:
-        sentences.append(Sentence(f"It cost {impact.gpu_hours:g} GPU hours", ("impact",)))
+        sentences.append(
+            Sentence(f"It cost {impact.gpu_hours:g} {impact.device} hours", ("impact",))
+        )
     signed = file.sign_off()
     if signed is not None and signed.resolution:
         sentences.append(Sentence(signed.resolution, ("timeline",)))

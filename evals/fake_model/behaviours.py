@@ -42,7 +42,7 @@ def echo(body: Body) -> Reply:
     return answer(
         failure_type=known,
         first_fault=handle if known else None,
-        summary="The line says so.",
+        summary=f"The line says so [{handle}]." if handle else "",
         claims=[{"text": "This line came first.", "lines": [handle]}] if handle else [],
     )
 
@@ -62,7 +62,7 @@ def keywords(body: Body) -> Reply:
                 return answer(
                     failure_type=leaf,
                     first_fault=match[1],
-                    summary=f"A line holds {word}.",
+                    summary=f"A line holds {word} [{match[1]}].",
                     claims=[{"text": f"The log says {word}.", "lines": [match[1]]}],
                 )
     return answer(failure_type=None)

@@ -95,8 +95,10 @@ def test_nothing_is_kept_on_demand_or_without_a_failure(rerail, tmp_path):
     done = rerail("diagnose", "--json", "--no-store", dmesg(tmp_path, 1))
     assert json.loads(done.stdout)["incident"] is None and not (tmp_path / "data").exists()
     (tmp_path / "ok.log").write_text("step 1 loss 2\nstep 2 loss 1\nTraining completed.\n")
-    rerail("diagnose", tmp_path / "ok.log")
-    assert not (tmp_path / "data").exists()
+    said = rerail("diagnose", tmp_path / "ok.log").stdout
+    assert not (tmp_path / "data").exists() and "--keep" in said
+    kept = rerail("diagnose", "--keep", tmp_path / "ok.log").stdout
+    assert "INCIDENT" in kept and "--keep" not in kept
 
 
 def test_what_is_kept_is_private_bounded_and_redacted(rerail, tmp_path):

@@ -244,3 +244,15 @@ def test_what_training_survived_is_ruled_out(diagnose):
         + "\n".join(f"step {i} loss 2.9" for i in range(2, 30))
     )
     assert d.outcome == "no_failure"
+
+
+def test_the_marks_under_source_lines_are_no_evidence(diagnose):
+    found = diagnose(
+        "[rank0]: Traceback (most recent call last):\n"
+        '[rank0]:   File "/job/train.py", line 5, in main\n'
+        '[rank0]:     x = batch["input_idz"]\n'
+        "[rank0]:         ~~~~~^^^^^^^^^^^^^\n"
+        "[rank0]: KeyError: 'input_idz'\n"
+    )
+    texts = [item.text for item in found.evidence]
+    assert any("batch[" in text for text in texts) and not any("^^^" in text for text in texts)

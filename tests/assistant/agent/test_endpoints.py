@@ -244,8 +244,29 @@ def test_a_model_that_returns_the_form_says_nothing(facts, settings_for):
             {"text": "It failed.", "lines": ["L1"]},
         ]
         return play.answer(
-            failure_type="leaf id or null", summary="two sentences at most", claims=claims
+            failure_type="leaf id or null",
+            summary="At most two sentences, each with its lines: [L3].",
+            claims=claims,
         )
 
     said, _, _ = run(facts, settings_for, half)
     assert (said.summary, [c.text for c in said.claims]) == ("", ["It failed."])
+
+
+@pytest.mark.parametrize(
+    ("summary", "problem"),
+    [
+        ("The GPU ran out of memory [L1].", ""),
+        ("The GPU ran out of memory.", "cites nothing"),
+        ("The GPU ran out of memory [L1]. It was the network.", "cites nothing"),
+        ("The GPU of gpu-9 ran out of memory [L1].", "gpu-9 does not stand"),
+        ("The GPU ran out of memory (L77).", "not shown"),
+    ],
+)
+def test_each_sentence_of_the_summary_cites_a_line_or_is_marked(
+    facts, settings_for, summary, problem
+):
+    said, _, _ = run(facts, settings_for, lambda _: play.answer(summary=summary))
+    assert (problem in said.summary_problem) if problem else not said.summary_problem
+    assert "L1" not in said.summary and "[]" not in said.summary
+    assert bool(said.summary_lines) == ("[L1]" in summary)

@@ -19,7 +19,7 @@ from rerail.assistant.pipeline import diagnose_paths
 from rerail.assistant.record import make_incident
 from rerail.domain.incident import SnapshotLine
 from rerail.evals.fake_model import behaviours as play
-from rerail.evals.fake_model.server import FakeModelServer
+from rerail.evals.fake_model.server import FakeModelServer, Reply
 from rerail.knowledge_base.store.engine import open_store, reading, writing
 from rerail.knowledge_base.store.incidents import load, record
 from rerail.settings import Settings
@@ -103,6 +103,7 @@ def test_commands_read_and_notes_go_to_the_timeline(chat):
     )
     assert ">      3" in texts(session, "/show L1")
     assert "needs text" in texts(session, "/grep") and "no result 7" in texts(session, "/show 7")
+    assert "cuda_oom" in texts(session, "/runbook")
     assert "suspect" in texts(session, "/ranks") and "/help" in texts(session, "/rm -rf")
     session_again = chat() if texts(session, "/note amber LED") else None
     note = [e for e in session_again.file.timeline if e.kind == "note"]
@@ -181,34 +182,72 @@ def test_markup_and_escapes_of_a_model_are_not_printed():
     assert line.text == "See a red [L1]."
 
 
-def test_a_real_terminal_survives_ctrl_c(tmp_path, job):
+@pytest.fixture
+def terminal(tmp_path, job):
+    """A real `rerail chat` in a pseudo-terminal: type into it, wait for words, wait for its end."""
     pytest.importorskip("prompt_toolkit")
     rerail = str(Path(sys.executable).parent / "rerail")
     environment = {**os.environ, "RERAIL_DATA_DIR": str(tmp_path / "data"), "TERM": "xterm"}
     subprocess.run([rerail, "diagnose", "-q", str(job(LOG))], env=environment, check=True)
-    child, terminal = pty.fork()
-    if child == 0:
-        os.execve(rerail, [rerail, "chat"], environment)
-    seen = b""
+    opened = []
 
-    def wait_for(words):
-        nonlocal seen
-        end = time.monotonic() + 60
-        while words not in seen and time.monotonic() < end:
-            if select.select([terminal], [], [], 0.2)[0]:
-                seen += os.read(terminal, 65536)
-        assert words in seen
+    def begin(**more):
+        child, end = pty.fork()
+        if child == 0:
+            os.execve(rerail, [rerail, "chat"], {**environment, **more})
+        opened.append((child, end))
+        seen = b""
 
-    try:
+        def wait_for(words):
+            nonlocal seen
+            latest = time.monotonic() + 60
+            while words not in seen and time.monotonic() < latest:
+                if select.select([end], [], [], 0.2)[0]:
+                    seen += os.read(end, 65536)
+            assert words in seen
+            seen = seen.split(words, 1)[1]
+
+        def quit_well():
+            os.write(end, b"/quit\r")
+            _, status = os.waitpid(child, 0)
+            opened.remove((child, end))
+            os.close(end)
+            return os.waitstatus_to_exitcode(status) == 0
+
         wait_for(b"[?2004h")
-        os.write(terminal, b"half a quest\x03")
-        os.write(terminal, b"which ranks\r")
-        wait_for(b"Held responsible: rank 1.")
-        os.write(terminal, b"/quit\r")
-        _, status = os.waitpid(child, 0)
-        assert os.waitstatus_to_exitcode(status) == 0
-    except BaseException:
+        return lambda keys: os.write(end, keys), wait_for, quit_well
+
+    yield begin
+    for child, end in opened:
         os.kill(child, signal.SIGKILL)
-        raise
-    finally:
-        os.close(terminal)
+        os.waitpid(child, 0)
+        os.close(end)
+
+
+def test_a_real_terminal_survives_ctrl_c(terminal):
+    type_in, wait_for, quit_well = terminal()
+    type_in(b"half a quest\x03")
+    type_in(b"which ranks\r")
+    wait_for(b"Held responsible: rank 1.")
+    assert quit_well()
+
+
+def test_ctrl_c_stops_an_answer_that_streams_and_keeps_the_session(terminal):
+    def talks(body):
+        last = body["messages"][-1]["content"]
+        text = "The first sentence stands [L1]. " * 40 if "tell" in last else "Short answer [L1]."
+        return Reply(text, drip_s=0.3 if "tell" in last else 0.0)
+
+    with FakeModelServer(talks) as server:
+        type_in, wait_for, quit_well = terminal(RERAIL_MODEL_URL=server.url, RERAIL_MODEL="fake")
+        type_in(b"tell me all\r")
+        wait_for(b"The first sentence stands")
+        type_in(b"\x03")
+        wait_for(b"stopped")
+        type_in(b"and now?\r")
+        wait_for(b"Short answer")
+        assert quit_well()
+        again = terminal()
+        again[0](b"/undo\r")
+        again[1](b"forgotten: and now?")
+        assert again[2]()

@@ -181,3 +181,15 @@ def test_the_command_writes_keeps_edits_and_the_case_is_scored(tmp_path, job):
     assert "<svg" in out.read_text()
     scored = run("eval", "cases", tmp_path / "data" / "cases.jsonl", "--no-rewrites")
     assert "cases.jsonl" in done.stdout and scored.returncode == 0 and "1/1" in scored.stdout
+
+
+def test_a_job_without_a_gpu_is_counted_in_ranks(stored):
+    cpu = LOG.replace(
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", "KeyError: 'x'"
+    )
+    text = render(draft(stored(cpu)[1](), rule_words(stored(cpu)[1]())))
+    assert (
+        "ranks of the job" in text
+        and "GPU" not in text.split("rerail:impact")[1].split("rerail:end")[0]
+    )
+    assert "GPUs of the job" in render(draft(stored(LOG)[1](), rule_words(stored(LOG)[1]())))

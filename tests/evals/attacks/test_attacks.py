@@ -42,6 +42,7 @@ def test_the_sinks_notice_what_they_look_for(monkeypatch):
 
     monkeypatch.setattr(view, "redact", lambda text: text)
     monkeypatch.setattr(grounding, "plain", lambda text, most=0: text)
+    monkeypatch.setattr(grounding, "plain_line", lambda text, most=0: text)
     trial = run.run_trial(BY_NAME["instructions"], BASE["code error"])
     assert {"requests", "screen"} <= set(trial.leaks) and trial.markup
 
