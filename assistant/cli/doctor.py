@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from functools import partial
 
 from rerail.assistant.watch.site import Site, load_site
 from rerail.errors import RerailError
@@ -13,6 +14,7 @@ from rerail.recovery.clusters.kubernetes_write import may_do
 from rerail.tools.clusters.command import run_command
 from rerail.tools.clusters.kubernetes_read import KubernetesReader
 from rerail.tools.clusters.slurm_read import SlurmReader
+from rerail.tools.clusters.slurm_rest import SlurmRest
 
 Finding = tuple[str, str, str]
 """What was looked at; `ok`, `off` or `bad`; what was found."""
@@ -76,7 +78,7 @@ def _store(site: Site) -> tuple[str, str]:
 
 def _embeddings(site: Site) -> tuple[str, str]:
     from rerail.knowledge_base.retrieval.embedding import chosen_model, embedder_from
-    from rerail.knowledge_base.retrieval.vectors import available
+    from rerail.knowledge_base.retrieval.vectors import VectorIndex, available
 
     name = chosen_model(site.settings)
     if not name:
@@ -86,8 +88,11 @@ def _embeddings(site: Site) -> tuple[str, str]:
         return "off", f"{asked}: similar incidents are searched by words alone"
     if not available():
         return "off", f"{name}, but no ChromaDB: pip install 'rerail[retrieval]'; words alone"
-    width = len(embedder_from(site.settings).embed(["CUDA out of memory"])[0])
+    embedder = embedder_from(site.settings)
+    width = len(embedder.embed(["CUDA out of memory"])[0])
     where = site.settings.chroma_url or "in the data folder"
+    if site.settings.chroma_url:
+        VectorIndex(site.settings, embedder)
     return "ok", f"{name}, {width} numbers a text; vectors {where}"
 
 
@@ -129,6 +134,10 @@ def _slurm(site: Site) -> list[Finding]:
     found: list[Finding] = []
     if not isinstance(reader, SlurmReader):
         return [_try("kubernetes", _kubernetes, site)]
+    sockets = site.policy.identities
+    for face, path in (("reader", sockets.reader_socket), ("writer", sockets.writer_socket)):
+        if path:
+            found.append(_try("slurmrestd", partial(_slurmrestd, face, path), site))
     up = reader.controller_up()
     found.append(
         ("slurm", "ok" if up else "bad", _version(site) + ("" if up else ": no controller answers"))
@@ -138,6 +147,15 @@ def _slurm(site: Site) -> list[Finding]:
     found.append(_try("reader", _reader, site))
     found.append(_writer(site))
     return found
+
+
+def _slurmrestd(face: str, path: str, site: Site) -> tuple[str, str]:
+    rest = SlurmRest(path)
+    nodes = rest.call("GET", rest.controller("nodes")).get("nodes") or []
+    drains = rest.offers("POST", "node/{node_name}")
+    offered = "cancels and drains" if drains else "cancels; draining stays with scontrol"
+    told = f"; {offered}" if face == "writer" else ""
+    return "ok", f"{face} at {path}: speaks {rest.version}, sees {len(nodes)} nodes{told}"
 
 
 def _version(site: Site) -> str:

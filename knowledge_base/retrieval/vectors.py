@@ -33,7 +33,7 @@ class VectorIndex:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                self._collection = _open(settings, _name(embedder.name))
+                self._collection = _open(settings, _name(settings, embedder.name))
         except ModuleNotFoundError:
             raise ConfigError(
                 "ChromaDB is not installed",
@@ -138,8 +138,10 @@ def _open(settings: Settings, name: str) -> Any:
     )
 
 
-def _name(embedder: str) -> str:
-    return "rerail-" + sha256(embedder.encode()).hexdigest()[:16]
+def _name(settings: Settings, embedder: str) -> str:
+    # Several stores may share a server, and each clears what it does not know.
+    store = settings.store_url or str(data_folder(settings))
+    return "rerail-" + sha256(f"{embedder}\n{store}".encode()).hexdigest()[:16]
 
 
 def _embedded(document: Document) -> str:
