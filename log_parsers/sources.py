@@ -11,8 +11,9 @@ import io
 import os
 import re
 import sys
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -76,6 +77,7 @@ def discover(arguments: Iterable[str | Path]) -> Discovery:
         paths = _expand(text)
         for path in paths:
             _add(path, found, seen, folder=None)
+    found.sources = _with_nodes(found.sources)
     return found
 
 
@@ -182,7 +184,17 @@ _KERNEL_FILE = re.compile(
     re.I,
 )
 _SCHEDULER_FILE = re.compile(r"(?:^|/)(?:slurmctld|slurmd|slurm_logs|sacct|scontrol)", re.I)
-_NODE_DIR = re.compile(r"(?:^|/)(?P<node>[A-Za-z]+(?:-[A-Za-z0-9]+)*-?\d{1,5})/")
+_NODE_DIR = re.compile(r"(?<![^/])(?P<node>[A-Za-z][A-Za-z0-9-]*?\d{1,5})/")
+_HOST_LIKE = re.compile(
+    r"(?i)(?:[a-z0-9]+-)*(?:node|host|compute|gpu|[dh]gx|cn|nid|ip|server|machine|vm|rack|blade)-?\d"
+)
+_NODE_FILE = re.compile(
+    r"(?i)(?:^|[/._-])(?P<node>(?:[a-z0-9]+-)*?(?:node|host|compute|[dh]gx|nid)-?\d{1,6})(?:[._][^/]*)?$"
+)
+_NO_HOST = re.compile(
+    r"(?i)(?:attempt|retry|restart|try|rank|worker|task|run|job|step|epoch|iter|log|part|shard|exp|trial|test"
+    r"|case|v|ver|version|seed|config|cfg|model|ckpt|checkpoint|phase|stage|day|week|user|team|proj|tmp|out|dir)[a-z]*-?\d"
+)
 
 
 def origin_of(name: str) -> Origin:
@@ -205,12 +217,41 @@ def origin_of(name: str) -> Origin:
 
 
 def _node_of(name: str) -> str | None:
-    match = _NODE_DIR.search(name)
-    if match and not re.match(
-        r"(?i)(?:attempt|rank|worker|run|job|step|epoch|iter|log|part)", match["node"]
-    ):
-        return match["node"]
-    return None
+    """Return the part of a path that is called like a host, the deepest first."""
+    file = _NODE_FILE.search(name)
+    if file:
+        return file["node"]
+    folders = [match["node"] for match in _NODE_DIR.finditer(name)]
+    return next((folder for folder in reversed(folders) if _HOST_LIKE.match(folder)), None)
+
+
+def _with_nodes(sources: list[Source]) -> list[Source]:
+    """Take folders for nodes where they come in company: `hx-01/`, `hx-02/`, or around a dmesg.
+
+    A single folder such as `exp7` is where somebody keeps a job, and no host.
+    """
+    groups: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for source in sources:
+        for match in _NODE_DIR.finditer(source.name):
+            stem = match["node"].rstrip("0123456789")
+            groups[source.name[: match.start("node")], stem].add(match["node"])
+    around = {
+        source.name.rpartition("/")[0]
+        for source in sources
+        if source.origin.stream is Stream.KERNEL
+    }
+    result = []
+    for source in sources:
+        origin = source.origin
+        if origin.node is None and origin.stream is not Stream.SCHEDULER:
+            for match in _NODE_DIR.finditer(source.name):
+                stem = match["node"].rstrip("0123456789")
+                company = len(groups[source.name[: match.start("node")], stem]) > 1
+                beside = source.name[: match.end("node")] in around
+                if (company or beside) and not _NO_HOST.match(match["node"]):
+                    source = replace(source, origin=replace(origin, node=match["node"]))
+        result.append(source)
+    return result
 
 
 def open_source(source: Source) -> IO[bytes]:

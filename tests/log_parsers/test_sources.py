@@ -167,6 +167,12 @@ def test_an_error_file_alone_is_read(job: Callable[..., Path]) -> None:
         ("slurmctld.log", None, None, None, Stream.SCHEDULER),
         ("slurm-918234.out", None, None, None, None),
         ("step-12/train.log", None, None, None, None),
+        ("home/user7/exp3/node-17/train.log", None, "node-17", None, None),
+        ("home/user7/exp3/train.log", None, None, None, None),
+        ("out/train.node-17.log", None, "node-17", None, None),
+        ("out/job_9912.dgx03.err", None, "dgx03", None, None),
+        ("out/notes.txt", None, None, None, None),
+        ("tiger-gpu-3/out.txt", None, "tiger-gpu-3", None, None),
     ],
 )
 def test_what_a_path_tells(
@@ -174,6 +180,28 @@ def test_what_a_path_tells(
 ) -> None:
     origin = origin_of(name)
     assert (origin.rank, origin.node, origin.pid, origin.stream) == (rank, node, pid, stream)
+
+
+@pytest.mark.parametrize(
+    ("files", "nodes"),
+    [
+        (["hx-01/out.log", "hx-02/out.log"], ["hx-01", "hx-02"]),
+        (["hx-01/out.log"], [None]),
+        (["hx-01/dmesg.txt", "hx-01/out.log"], ["hx-01", "hx-01"]),
+        (["big7/out.log", "small3/out.log"], [None, None]),
+        (["exp1/out.log", "exp2/out.log"], [None, None]),
+        (["h100-1/rank0.log", "h100-2/rank8.log"], ["h100-1", "h100-2"]),
+        (["run-7/n3/out.log", "run-7/n4/out.log"], ["n3", "n4"]),
+    ],
+)
+def test_a_folder_is_a_node_in_company(
+    files: list[str], nodes: list[str | None], job: Callable[..., Path]
+) -> None:
+    folder = job(dict.fromkeys(files, "x\n"))
+    assert [source.origin.node for source in discover([folder]).sources] == nodes
+    one_by_one = [folder / name for name in files]
+    found = {s.path: s.origin.node for s in discover(one_by_one).sources}
+    assert [found[path] for path in one_by_one] == nodes
 
 
 PACKERS: dict[str, Callable[[bytes], bytes]] = {
