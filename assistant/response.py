@@ -30,7 +30,9 @@ def load_whole(connection: Connection, name: str) -> IncidentFile:
     found = response_entries(connection, file.row.id)
     if not found:
         return file
-    merged = sorted([*file.timeline, *found], key=lambda e: e.time)
+    # What the executor noted of its steps stands in the audit log too.
+    kept = [one for one in file.timeline if not {"plan", "step", "state"} <= one.data.keys()]
+    merged = sorted([*kept, *found], key=lambda e: e.time)
     return replace(file, timeline=tuple(merged))
 
 

@@ -7,6 +7,7 @@ attempt once.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import uuid
 from pathlib import Path
@@ -34,7 +35,9 @@ def leave(folder: Path, body: bytes) -> Path:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
-            os.write(handle, body)
+            written = 0
+            while written < len(body):  # a disk that fills up takes a part first
+                written += os.write(handle, body[written:])
             os.fsync(handle)
         finally:
             os.close(handle)
@@ -45,6 +48,8 @@ def leave(folder: Path, body: bytes) -> Path:
         finally:
             os.close(directory)
     except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
         raise RecoveryError(
             f"the event could not be kept in {folder}: {error.strerror}",
             subject=str(folder),

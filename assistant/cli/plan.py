@@ -17,6 +17,7 @@ from rerail.domain.plan import ActionKind, ActionState, Mode, RecoveryPlan, Risk
 from rerail.errors import RecoveryError, RerailError
 from rerail.knowledge_base.store.engine import reading, writing
 from rerail.recovery import approvals
+from rerail.recovery.clusters.slurm_rest_write import SlurmRestWriter
 from rerail.recovery.executor import TELLING
 from rerail.recovery.policy import undo_plan
 from rerail.recovery.store import control, plans
@@ -66,8 +67,13 @@ def _commands(site: Site, row: ActionRow) -> list[str]:
         found = writer.commands(row.action, row.plan.job, row.plan.incident)
     except RerailError as error:
         return [f"({error.message})"]
-    prefix = [] if to_the_job else list(site.policy.identities.writer)
-    return [shlex.join([*prefix, *command]) for command in found]
+    # A request acts as slurmrestd's account, and a running job's files are rerail's own to write.
+    plain = to_the_job or isinstance(writer, SlurmRestWriter)
+    prefix = list(site.policy.identities.writer)
+    return [
+        shlex.join(command if plain and command[0] in ("curl", "write") else [*prefix, *command])
+        for command in found
+    ]
 
 
 def _as_dict(

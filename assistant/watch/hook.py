@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import select
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +23,7 @@ BAD = frozenset(
     {"FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "BOOT_FAIL", "DEADLINE"}
 )
 MOST_INPUT_BYTES = 1 << 20
+LONGEST_WRITE_S = 3.0
 
 
 def hook_command(path: Path | None, *, slurm: bool, process: bool, limit_s: float) -> int:
@@ -31,7 +33,7 @@ def hook_command(path: Path | None, *, slurm: bool, process: bool, limit_s: floa
         if event is None:
             return 0
         folder = load_settings().data_dir.expanduser()
-        spool.leave(folder / spool.FOLDER, event.model_dump_json().encode())
+        _leave_in_time(folder / spool.FOLDER, event.model_dump_json().encode())
         if process:
             _in_background(limit_s)
     except RerailError as error:
@@ -41,6 +43,47 @@ def hook_command(path: Path | None, *, slurm: bool, process: bool, limit_s: floa
     except Exception as error:  # the scheduler must never see a failure of ours
         print(f"rerail hook: {type(error).__name__}: {error}", file=sys.stderr)
     return 0
+
+
+def _leave_in_time(folder: Path, body: bytes) -> None:
+    """Write the event; a file system that hangs must not hold up the scheduler.
+
+    A child of its own writes: a process that waits for a dead NFS server cannot even be killed. It
+    goes on after we have left, so that the event is not lost when the server comes back.
+
+    Raises:
+        RecoveryError: The folder cannot be written, or not within the time.
+    """
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(read)
+        said = b""
+        try:
+            os.setsid()
+            # Whoever reads our output must not wait for the child.
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            for stream in range(3):
+                os.dup2(nowhere, stream)
+            spool.leave(folder, body)
+        except RecoveryError as error:
+            said = error.message.encode()
+        except BaseException as error:
+            said = f"{type(error).__name__}: {error}".encode()
+        os.write(write, said)
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as answer:
+        ready, _, _ = select.select([answer], [], [], LONGEST_WRITE_S)
+        said = (
+            answer.read()
+            if ready
+            else f"no answer from {folder} within {LONGEST_WRITE_S:g} s".encode()
+        )
+    if ready:
+        os.waitpid(child, 0)
+    if said:
+        raise RecoveryError(said.decode(), subject=str(folder), hint="is its file system there?")
 
 
 def _read(path: Path | None) -> JobEvent:

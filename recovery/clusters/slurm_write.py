@@ -144,7 +144,25 @@ class SlurmWriter:
                 return f"the job is {last.state.lower()}"
             if last.state == "RUNNING" and not action.parameters.get("running"):
                 return "the job runs; only a stalled one may be ended to be restarted"
+            return self._asked_by_name(action, job)
         return ""
+
+    def _asked_by_name(self, action: PlannedAction, job: JobRef) -> str:
+        """Return why a job cannot run without the excluded nodes, or an empty string.
+
+        Slurm takes such an exclusion and lets the job wait for ever (BadConstraints).
+        """
+        excluded = {str(node) for node in action.parameters.get("exclude", [])}
+        if not excluded:
+            return ""
+        shown = run_command(
+            ("squeue", "-h", "-t", "all", "-j", checked_job(job.job), "-o", "%n"),
+            environment=self.reader.environment,
+        )
+        both = sorted(excluded & set(expand(shown.strip())))
+        if not both:
+            return ""
+        return f"the job asks for {', '.join(both)} by name; its owner has to submit it anew"
 
     def carry_out(self, action: PlannedAction, job: JobRef, incident: str) -> None:
         """Run the commands in their order; the first failure ends it.

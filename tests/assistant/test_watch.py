@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -118,6 +119,40 @@ def test_the_hook_never_fails_the_scheduler(tmp_path, text):
     )
     assert done.returncode == 0 and done.stderr.startswith("rerail hook: ")
     assert "Traceback" not in done.stderr
+
+
+def test_a_file_system_that_hangs_does_not_hold_up_the_scheduler(tmp_path):
+    """The spool's write hangs as on a dead NFS server until the server comes back."""
+    code = (
+        "import sys, time; from pathlib import Path; from rerail.assistant.watch import hook\n"
+        "leave, hook.LONGEST_WRITE_S = hook.spool.leave, 0.2\n"
+        "def hang(*event):\n"
+        "    while not Path(sys.argv[1]).exists(): time.sleep(0.05)\n"
+        "    leave(*event)\n"
+        "hook.spool.leave = hang\n"
+        "sys.exit(hook.hook_command(None, slurm=True, process=False, limit_s=1))"
+    )
+    back = tmp_path / "the server is back"
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(back)],
+        capture_output=True,
+        text=True,
+        env={
+            **os.environ,
+            "RERAIL_DATA_DIR": str(tmp_path),
+            "SLURM_JOB_ID": "7",
+            "SLURM_JOB_EXIT_CODE2": "1:0",
+        },
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0 and "no answer from" in done.stderr
+    assert spool.waiting(tmp_path / spool.FOLDER) == []
+    back.touch()
+    deadline = time.monotonic() + 20
+    while not spool.waiting(tmp_path / spool.FOLDER) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert len(spool.waiting(tmp_path / spool.FOLDER)) == 1
 
 
 @pytest.mark.parametrize(
