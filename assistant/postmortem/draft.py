@@ -59,6 +59,8 @@ def _status(file: IncidentFile, words: Words) -> str:
         else "DRAFT, not reviewed"
     )
     confirmed = file.confirmation()
+    if signed and confirmed and confirmed.time > signed.time:
+        state += f", before {escaped(confirmed.by)} said on {confirmed.time[:10]}: {confirmed.verdict}; sign off again"
     said = (
         f"{confirmed.verdict}, by {escaped(confirmed.by)}"
         if confirmed

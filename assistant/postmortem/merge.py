@@ -15,6 +15,9 @@ from hashlib import sha256
 from rerail.assistant.postmortem.document import Document, Section
 
 _MARK = re.compile(r"^<!-- rerail:(?P<id>[a-z-]+) (?P<hash>[0-9a-f]{12}) -->$", re.MULTILINE)
+_TITLE = re.compile(
+    r"^# (?P<title>.*)\n<!-- rerail:title (?P<hash>[0-9a-f]{12}) -->$", re.MULTILINE
+)
 _END = "<!-- rerail:end -->"
 _NEWER = "#### New in the record since this section was edited"
 
@@ -30,11 +33,15 @@ class Merged:
 
 def render(document: Document, charts: str = "") -> str:
     """Return a document as Markdown with the marks that a later draft needs."""
-    parts = [f"# {document.title}\n"]
+    parts = [_head(document)]
     for section in document.sections:
         body = section.body + (charts if section.id == "impact" else "")
         parts.append(_block(section, body, _hash(body)))
     return "\n".join(parts)
+
+
+def _head(document: Document) -> str:
+    return f"# {document.title}\n<!-- rerail:title {_hash(document.title)} -->\n"
 
 
 def _block(section: Section, body: str, stamp: str) -> str:
@@ -48,6 +55,9 @@ def merge(document: Document, existing: str, charts: str = "") -> Merged:
         # Not a draft of ours, or its marks are gone: all of it is a person's text and stays.
         return Merged(existing.rstrip() + "\n\n" + render(document, charts), kept=("everything",))
     text = existing
+    head = _TITLE.search(existing)
+    if head is not None and _hash(head["title"]) == head["hash"]:
+        text = text.replace(head[0], _head(document).rstrip("\n"), 1)
     kept = []
     below = []
     missing = []

@@ -39,7 +39,9 @@ def _period(files: Sequence[IncidentFile], costs: Sequence[Impact], since: str, 
     gpus = max((c.gpus for c in costs if c.gpus), default=None)
     rows = [
         f"- {len(files)} incidents in {hours:.0f} h",
-        f"- lost: {lost:.2f} GPU h, known for {len(known)} of {len(files)} incidents",
+        f"- lost: {lost:.2f} GPU h, known for {len(known)} of {len(files)} incidents"
+        if known
+        else "- lost: not known for any of them",
     ]
     jobs = {f.incident.job.job for f in files if f.incident.job}
     if gpus and hours > 0 and len(jobs) == 1 and known:
@@ -94,6 +96,11 @@ def _repeats(files: Sequence[IncidentFile]) -> str:
     return "\n".join(rows) or "None."
 
 
+def _status(file: IncidentFile) -> str:
+    # The rules' status is that of their own verdict, not of a person's correction.
+    return file.row.status if file.row.true_type == file.row.failure_type else "corrected"
+
+
 def _incidents(files: Sequence[IncidentFile], costs: Sequence[Impact]) -> str:
     rows = [
         "| when (UTC) | incident | job | failure type | status | lost GPU h |",
@@ -104,6 +111,6 @@ def _incidents(files: Sequence[IncidentFile], costs: Sequence[Impact]) -> str:
         rows.append(
             f"| {file.row.time[:16].replace('T', ' ')} | {file.row.id} | "
             f"{escaped(f'{job.job}.{job.attempt}') if job else '-'} | {file.row.true_type or 'no verdict'} | "
-            f"{file.row.status} | {'-' if cost.gpu_hours is None else f'{cost.gpu_hours:g}'} |"
+            f"{_status(file)} | {'-' if cost.gpu_hours is None else f'{cost.gpu_hours:g}'} |"
         )
     return "\n".join(rows)

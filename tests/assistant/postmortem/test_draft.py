@@ -18,11 +18,11 @@ from rerail.assistant.postmortem.page import page
 from rerail.assistant.postmortem.review import review
 from rerail.assistant.postmortem.rule_words import rule_words
 from rerail.assistant.record import make_incident
-from rerail.domain.incident import Confirmation, EntrySource, TimelineEntry
+from rerail.domain.incident import Confirmation, EntrySource, SignOff, TimelineEntry
 from rerail.evals.fake_model import behaviours as play
 from rerail.evals.fake_model.server import FakeModelServer, Reply
 from rerail.knowledge_base.store.engine import open_store, reading, writing
-from rerail.knowledge_base.store.incidents import append, confirm, load, record
+from rerail.knowledge_base.store.incidents import append, confirm, load, record, sign_off
 from rerail.settings import Settings
 
 NOON = "2026-03-02T12:00:00.000Z"
@@ -149,6 +149,27 @@ def test_several_incidents_fold_into_one_review(stored):
     assert "3 incidents in 168 h" in text and "| cuda_oom | framework | 3 |" in text
     assert "mean time between incidents: 56.0 h" in text
     assert "seen the same way: 3 incidents" in text
+    assert "known for 3 of 3" in text and "corrected" not in text
+
+
+def test_a_correction_behind_the_sign_off_is_told(stored):
+    engine, again = stored(LOG)
+    name = again().row.id
+    with writing(engine) as connection:
+        confirm(connection, name, Confirmation(verdict="right", by="ann", time=NOON))
+        sign_off(connection, name, SignOff(by="ann", time=NOON))
+    assert "signed off by ann" in render(draft(again(), rule_words(again())))
+    with writing(engine) as connection:
+        late = Confirmation(
+            verdict="wrong", by="eve", time="2026-03-03T12:00:00.000Z", failure_type="host_oom_kill"
+        )
+        confirm(connection, name, late)
+    text = render(draft(again(), rule_words(again())))
+    assert "before eve said on 2026-03-03: wrong; sign off again" in text
+    table = render(
+        review([again()], since=NOON, until="2026-03-08T00:00:00.000Z", about="all jobs")
+    )
+    assert "| host_oom_kill | corrected |" in table
 
 
 def test_durations_in_words():

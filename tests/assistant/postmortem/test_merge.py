@@ -1,5 +1,7 @@
 """Re-drafting never loses a person's words, and never adds the same facts twice."""
 
+from dataclasses import replace
+
 import pytest
 
 from rerail.assistant.postmortem.document import Author, Document, Section
@@ -59,3 +61,10 @@ def test_new_sections_are_added_and_deleted_marks_lose_nothing():
 def test_an_editor_that_only_changes_blanks_makes_no_edit(spaces):
     touched = render(document()).replace("It broke.\n", f"It broke.{spaces}")
     assert not merge(document(summary="It broke again."), touched).kept
+
+
+def test_the_title_follows_the_verdict_unless_a_person_wrote_it():
+    renamed = replace(document(), title="Post-mortem X: the disk")
+    assert merge(renamed, render(document())).text.startswith("# Post-mortem X: the disk\n")
+    mine = render(document()).replace("# Post-mortem X", "# The day the fan died")
+    assert merge(renamed, mine).text.startswith("# The day the fan died\n")
