@@ -5,6 +5,8 @@ Log text is printed as plain text, never as markup; it was cleaned when it was r
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Console
 from rich.text import Text
 
@@ -39,8 +41,10 @@ _ACTIONS = {
 }
 
 
-def render(diagnosis: Diagnosis, console: Console, *, verbose: bool = False) -> None:
-    """Print a diagnosis."""
+def render(
+    diagnosis: Diagnosis, console: Console, *, verbose: bool = False, done: Sequence[str] = ()
+) -> None:
+    """Print a diagnosis; `done` says what recovery has done since."""
     width = min(console.width, 110)
     _verdict(diagnosis, console)
     _evidence(diagnosis, console, width, 99 if verbose else 6)
@@ -49,7 +53,7 @@ def render(diagnosis: Diagnosis, console: Console, *, verbose: bool = False) -> 
     _attempts(diagnosis, console)
     _cost(diagnosis, console)
     _history(diagnosis, console)
-    _recovery(diagnosis, console, width)
+    _recovery(diagnosis, console, width, done)
     _missing(diagnosis, console, width, 99 if verbose else 5)
     if diagnosis.incident is not None:
         _row(console, "INCIDENT", f"{diagnosis.incident}   rerail show {diagnosis.incident}")
@@ -192,13 +196,16 @@ def _history(diagnosis: Diagnosis, console: Console) -> None:
         _row(console, "HISTORY" if index == 0 else "", f"{node.says}: {past}")
 
 
-def _recovery(diagnosis: Diagnosis, console: Console, width: int) -> None:
+def _recovery(diagnosis: Diagnosis, console: Console, width: int, done: Sequence[str] = ()) -> None:
     console.print()
     action = str(diagnosis.recovery.action)
     target = ", ".join(diagnosis.recovery.targets.nodes)
     text = f"{_ACTIONS.get(action, action)}{f' ({target})' if target else ''}   [{action}]"
     _row(console, "DO", text, width)
-    _row(console, "", "nothing has been done", style="dim")
+    for index, line in enumerate(done):
+        _row(console, "DONE" if index == 0 else "", line, width)
+    if not done:
+        _row(console, "", "nothing has been done", style="dim")
 
 
 def _missing(diagnosis: Diagnosis, console: Console, width: int, most: int) -> None:

@@ -70,3 +70,15 @@ def _entry(row: Any, plan: str, digest: str, step: str, what: str | None) -> Tim
         actor=str(row.actor),
         data={"audit": row.number, "plan": plan, "digest": digest},
     )
+
+
+def what_was_done(file: IncidentFile) -> list[str]:
+    """Return where each step of recovery that changes something stands, in the order of the steps."""
+    latest: dict[str, str] = {}
+    for entry in file.timeline:
+        step, _, rest = entry.text.partition(", ")
+        if entry.kind.startswith("action_") and "audit" in entry.data:
+            latest.pop(step, None)
+            if not rest.startswith(("notify", "ticket")):
+                latest[step] = rest
+    return [f"{rest}   [{step}]" for step, rest in latest.items()]

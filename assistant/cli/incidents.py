@@ -13,6 +13,7 @@ from rich.text import Text
 
 from rerail.assistant.regression_case import write_case
 from rerail.assistant.render import render
+from rerail.assistant.response import what_was_done
 from rerail.assistant.stored import load_incident, opened_store, who
 from rerail.domain.incident import Confirmation, SignOff, SnapshotLine
 from rerail.errors import UsageError
@@ -110,7 +111,7 @@ def show_command(name: str, *, evidence: str | None, json_output: bool, verbose:
         head += f"   job {file.incident.job.job} attempt {file.incident.job.attempt}"
     head += f"   recorded {file.row.recorded_at[:19].replace('T', ' ')} UTC"
     out.print(Text(head, style="bold"))
-    render(file.diagnosis, out, verbose=verbose)
+    render(file.diagnosis, out, verbose=verbose, done=what_was_done(file))
     for entry in file.timeline:
         if entry.kind in ("confirmed", "signed_off", "note"):
             out.print(

@@ -263,6 +263,11 @@ def approve_and_undo(bench: Bench) -> Result:
         result.check(done.returncode == 0, done.stdout + done.stderr)
     result.check(bench.drained() == [node], f"drained: {bench.drained()}")
     result.check(bench.done(job) == [f"drain {node}"], f"did {bench.done(job)}")
+    # The job asks for the node by name: without it Slurm would let it wait for ever.
+    again = [one["step"] for one in plan["actions"] if one["kind"] == "requeue_excluding"]
+    done = bench.site.rerail("approve", plan["id"], "--step", str(again[0]), "--target", job)
+    result.check("by name" in done.stdout, f"requeued without {node}: {done.stdout}")
+    result.check(len(bench.attempts(job)) == 1, "the job was requeued")
     undo = bench.site.rerail("undo", plan["id"], "--step", "1")
     back = undo.stdout.split(":")[0]
     done = bench.site.rerail("approve", back, "--step", "1", "--target", node)

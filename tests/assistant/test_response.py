@@ -7,7 +7,7 @@ from rerail.assistant.postmortem.draft import draft
 from rerail.assistant.postmortem.merge import render
 from rerail.assistant.postmortem.rule_words import rule_words
 from rerail.assistant.record import make_incident
-from rerail.assistant.response import load_whole
+from rerail.assistant.response import load_whole, what_was_done
 from rerail.domain.job import JobRef
 from rerail.knowledge_base.store.engine import open_store, reading, writing
 from rerail.knowledge_base.store.incidents import record
@@ -47,6 +47,7 @@ def test_who_approved_what_is_told_once(store, job):
     told = [e.text for e in file.timeline if str(e.source) == "recovery"]
     assert len(told) == 3 and told[0].startswith(f"plan {plan.id} by rule default")
     assert "approved" in told[1] and "verified (it runs)" in told[2]
+    assert what_was_done(file) == [f"requeue 7: verified (it runs)   [step 1 of {plan.id}]"]
     text = render(draft(file, rule_words(file)))
     response = text.split("## Response")[1].split("rerail:end")[0]
     assert "ann: step 1 of" in response and "Nothing was approved" not in response
