@@ -25,9 +25,10 @@ _STATUS = re.compile(
 )
 _IN_GROUP = re.compile(r"\[Rank (?P<rank>\d+)\]")
 _GLOO = re.compile(r"Timed out waiting (?P<timeout>\d+)ms for (?:recv|send) operation")
-_LAGGING = re.compile(r"lagging/dead/mismatched ranks")
+_LAGGING = re.compile(r"lagging/dead/mismatched ranks|tasks are unhealthy \(stopped sending")
 _NAMED_RANK = re.compile(
     r"- \[(?P<ranks>\d+(?:, ?\d+)*)\] (?:joined but didn't finish|finished|did not join|never joined)"
+    r"|/job:jax_worker/replica:\d+/task:(?P<task>\d+)\s*$"
 )
 _MONITORED = re.compile(r"Ranks? (?P<ranks>\d+(?:, ?\d+)*) failed to pass monitoredBarrier")
 
@@ -183,7 +184,7 @@ def _named(case: Case, observation: Observation, result: Collectives) -> None:
             found = _NAMED_RANK.search(view.text(number) or "")
             if found:
                 result.named = sorted(
-                    {int(r) for r in found["ranks"].split(",")} | set(result.named)
+                    {int(r) for r in (found["ranks"] or found["task"]).split(",")} | set(result.named)
                 )
                 result.named_by = result.named_by or observation.line
 
