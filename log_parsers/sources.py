@@ -179,8 +179,8 @@ _NCCL_FILE = re.compile(
     r"(?:^|/)nccl[\w-]*?[._](?P<node>[A-Za-z][\w-]*?)[._](?P<pid>\d+)(?:\.|$)", re.I
 )
 _KERNEL_FILE = re.compile(
-    r"(?:^|/)(?:(?:dmesg|kern|kernel|syslog|journal(?:ctl)?|messages)(?:[-_.](?P<after>[A-Za-z][\w-]*?\d[\w-]*))?"
-    r"|(?P<before>[A-Za-z][\w-]*?\d[\w-]*)[-_.](?:dmesg|kern|kernel|syslog|journal))(?:\.|$)",
+    r"(?:^|/)(?:(?:dmesg|kern|kernel|syslog|journal(?:ctl)?|messages)(?:[-_.](?P<after>[A-Za-z][A-Za-z0-9-]*?\d[A-Za-z0-9-]*))?"
+    r"|(?P<before>[A-Za-z][A-Za-z0-9-]*?\d[A-Za-z0-9-]*)[-_.](?:dmesg|kern|kernel|syslog|journal)|[^/]*[-_.]dmesg)(?:\.|$)",
     re.I,
 )
 _SCHEDULER_FILE = re.compile(r"(?:^|/)(?:slurmctld|slurmd|slurm_logs|sacct|scontrol)", re.I)
@@ -192,7 +192,7 @@ _NODE_FILE = re.compile(
     r"(?i)(?:^|[/._-])(?P<node>(?:[a-z0-9]+-)*?(?:node|host|compute|[dh]gx|nid)-?\d{1,6})(?:[._][^/]*)?$"
 )
 _NO_HOST = re.compile(
-    r"(?i)(?:attempt|retry|restart|try|rank|worker|task|run|job|step|epoch|iter|log|part|shard|exp|trial|test"
+    r"(?i)(?:attempt|retry|restart|try|rank|worker|task|run|job|step|epoch|iter|log|part|shard|exp|trial|test|inc|ticket"
     r"|case|v|ver|version|seed|config|cfg|model|ckpt|checkpoint|phase|stage|day|week|user|team|proj|tmp|out|dir)[a-z]*-?\d"
 )
 
@@ -205,7 +205,8 @@ def origin_of(name: str) -> Origin:
     kernel = _KERNEL_FILE.search(name)
     if kernel:
         node = kernel["after"] or kernel["before"]
-        node = node if node and node not in ("log", "txt") else _node_of(name)
+        if not node or node in ("log", "txt") or _NO_HOST.match(node):
+            node = _node_of(name)
         return Origin(node=node, stream=Stream.KERNEL)
     nccl = _NCCL_FILE.search(name)
     if nccl:
@@ -247,7 +248,7 @@ def _with_nodes(sources: list[Source]) -> list[Source]:
             for match in _NODE_DIR.finditer(source.name):
                 stem = match["node"].rstrip("0123456789")
                 company = len(groups[source.name[: match.start("node")], stem]) > 1
-                beside = source.name[: match.end("node")] in around
+                beside = "-" in match["node"] and source.name[: match.end("node")] in around
                 if (company or beside) and not _NO_HOST.match(match["node"]):
                     source = replace(source, origin=replace(origin, node=match["node"]))
         result.append(source)

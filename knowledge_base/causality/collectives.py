@@ -184,7 +184,8 @@ def _named(case: Case, observation: Observation, result: Collectives) -> None:
             found = _NAMED_RANK.search(view.text(number) or "")
             if found:
                 result.named = sorted(
-                    {int(r) for r in (found["ranks"] or found["task"]).split(",")} | set(result.named)
+                    {int(r) for r in (found["ranks"] or found["task"]).split(",")}
+                    | set(result.named)
                 )
                 result.named_by = result.named_by or observation.line
 

@@ -19,6 +19,8 @@ _GPUS_PER_NODE = 8
 EVERYWHERE = 3
 """A fault of one kind on this many ranks is nobody's in particular."""
 
+_STICKY = frozenset({"cuda_device_assert", "cuda_illegal_memory_access"})
+
 
 @dataclass(slots=True)
 class Place:
@@ -95,6 +97,11 @@ def _rank(
         return line.rank
     if winner.tier in (Tier.HARDWARE, Tier.HOST) or line.stream is Stream.KERNEL:
         return _felt_by(case, selection, winner)
+    if winner.leaf in _STICKY:
+        # The kernel's message has no label; the rank whose context is poisoned by it reports it.
+        said = {o.line.rank for o in case.with_role(Role.CASCADE) if o.leaf == winner.leaf} - {None}
+        if len(said) == 1:
+            return said.pop()
     return _died(exits)
 
 

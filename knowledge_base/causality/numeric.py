@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import TYPE_CHECKING
 
 from rerail.domain.evidence import LogLine
@@ -27,6 +28,8 @@ averaged over a block of steps counts the pauses between them (evaluation, check
 STARTING = 2
 """Step lines at the start of a file: the first batches always wait for the loader."""
 DATA_SHARE = 0.5
+_AROUND = 50
+"""Steps before and behind a change whose waiting times are compared."""
 DATA_WAIT_S = 0.3
 SAME_EVALS = 3
 """Identical evaluation results in a row that no learning model gives."""
@@ -129,7 +132,24 @@ def _slow(view: LogView, one: LogSeries, report: SeriesReport) -> list[NumericFi
         what = f"throughput falls by {1 - onset.before / onset.after:.0%} at step {onset.step}"
         return [NumericFinding("fail_slow_unexplained", line, what)]
     what = f"step time rises from {onset.before:.4g} s to {onset.after:.4g} s ({onset.change:+.1%}) at step {onset.step}"
+    was, now = _median_wait(one, onset.index, -1), _median_wait(one, onset.index, 1)
+    if (
+        was is not None
+        and now is not None
+        and now - was >= DATA_SHARE * (onset.after - onset.before)
+    ):
+        what += f"; waiting for data rises from {was:.4g} s to {now:.4g} s"
+        return [NumericFinding("slow_dataloading_storage", line, what, lost_s=report.lost_s)]
     return [NumericFinding("fail_slow_unexplained", line, what, lost_s=report.lost_s)]
+
+
+def _median_wait(one: LogSeries, index: int, side: int) -> float | None:
+    """Return the median time that steps wait for data, before or behind a point of the series."""
+    rows = (
+        one.rows[index : index + _AROUND] if side > 0 else one.rows[max(0, index - _AROUND) : index]
+    )
+    waits = [row.data_time for row in rows if row.data_time is not None]
+    return median(waits) if len(waits) >= MIN_ROWS else None
 
 
 def _data_wait(view: LogView, one: LogSeries) -> list[NumericFinding]:

@@ -226,3 +226,43 @@ def test_the_block_of_mpirun_names_the_rank(diagnose: Run) -> None:
         "  Exit code:    1\n"
     )
     assert (found.failure_type, found.suspects.ranks) == ("process_exit_unexplained", [5])
+
+
+def test_a_kernel_assertion_is_of_the_rank_that_reports_it(diagnose: Run) -> None:
+    assertion = (
+        "../aten/src/ATen/native/cuda/Indexing.cu:1289: indexSelectLargeIndex: block: [110,0,0],"
+        " thread: [64,0,0] Assertion `srcIndex < srcSelectDimSize` failed.\n"
+    )
+    said = "[rank%d]: torch.AcceleratorError: CUDA error: device-side assert triggered\n"
+    assert diagnose(steps() + assertion + said % 5).suspects.ranks == [5]
+    assert diagnose(steps() + assertion + said % 5 + said % 6).suspects.ranks == []
+
+
+def test_a_task_that_jax_misses_is_named(diagnose: Run) -> None:
+    found = diagnose(
+        "I0601 03:10:02.000000 12 train.py:88] completed step: 100, loss: 3.221\n"
+        "F0601 03:11:02.000000 1200 client.h:77] Terminating process because the JAX distributed service"
+        " detected fatal errors. absl::Status: UNAVAILABLE: The following tasks are unhealthy (stopped sending heartbeats):\n"
+        "/job:jax_worker/replica:0/task:17\n"
+        "The tasks have crashed. Check the task logs for an earlier error.\n"
+    )
+    assert found.suspects.ranks == [17]
+    assert found.status is not Status.ESTABLISHED
+
+
+def test_an_xid_13_comes_before_the_time_out_that_follows_it(diagnose: Run) -> None:
+    found = diagnose(
+        "[100.1] NVRM: Xid (PCI:0000:cb:00): 13, pid=17, name=python3, Graphics SM Warp Exception on"
+        " (GPC 7, TPC 7, SM 0): Illegal Instruction Parameter\n"
+        "[105.2] NVRM: Xid (PCI:0000:cb:00): 109, pid=17, name=python3, Ch 00000008, errorString CTX SWITCH TIMEOUT\n"
+    )
+    assert found.failure_type == "cuda_illegal_memory_access"
+
+
+def test_steps_that_wait_for_data_are_slow_for_their_data(diagnose: Run) -> None:
+    line = "step %d loss 2.0 step_time %.3fs data_time %.3fs\n"
+    quick = "".join(line % (at, 1.0, 0.01) for at in range(150))
+    waiting = "".join(line % (at, 2.6, 1.6) for at in range(150, 300))
+    computing = "".join(line % (at, 2.6, 0.01) for at in range(150, 300))
+    assert diagnose(quick + waiting).failure_type == "slow_dataloading_storage"
+    assert diagnose(quick + computing).failure_type == "fail_slow_unexplained"
