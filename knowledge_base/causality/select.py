@@ -84,10 +84,12 @@ def beats(case: Case, rules: dict[str, Rule], a: Observation, b: Observation) ->
     if _one_chain(a, b):
         # One chain of exceptions of one rank: the link that a rule knows tells more.
         return b.tier is Tier.GENERIC
-    if abs(level_a - level_b) < 1.0:
-        heavier = _heavier(rules, a, b)
-        if heavier is not None and _close(case, a, b):
+    heavier = _heavier(rules, a, b)
+    if heavier is not None and _close(case, a, b):
+        # Across layers only what also came first: a time-out behind an exception is its echo.
+        if abs(level_a - level_b) < 1.0 or case.before(*((a, b) if heavier else (b, a))):
             return heavier
+    if abs(level_a - level_b) < 1.0:
         if a.leaf == b.leaf and (a.line.time is None or b.line.time is None):
             # The same fault told twice without a clock: the line that says more stands for it.
             says_more = rules[a.rule_id].priority - rules[b.rule_id].priority
