@@ -28,6 +28,7 @@ from rerail.knowledge_base.store.clock import to_iso
 from rerail.knowledge_base.store.engine import reading, writing
 from rerail.recovery import spool
 from rerail.recovery.executor import is_gone, worker_name
+from rerail.recovery.mitigation.orders import Measured
 from rerail.recovery.store import audit, control, queue
 from rerail.recovery.store.queue import SLOW, STALLED
 from rerail.tools.clusters.kubernetes_read import KubernetesReader
@@ -218,7 +219,9 @@ class Daemon:
             step = step_of_live_logs(logs)
             attempt = reader.attempts(one.job)[-1].attempt
             key = f"{one.job}/{attempt}"
-            self._note_speeds(self._ref(one.job, attempt), now)
+            measured = self.site.speeds(self._ref(one.job, attempt), files, one.uid)
+            if measured is not None:
+                self._note_speeds(self._ref(one.job, attempt), measured, now)
             known, since = self._steps.get(key, (None, now))
             if step is None or step != known:
                 self._steps[key] = (step, now)
@@ -236,12 +239,9 @@ class Daemon:
                 if self._put(connection, event):
                     self.say(f"job {one.job}: no progress since step {step}, {now - since:.0f} s")
 
-    def _note_speeds(self, job: JobRef, now: float) -> None:
+    def _note_speeds(self, job: JobRef, measured: Measured, now: float) -> None:
         """Notice a running job whose slowest group holds up the others for too long."""
         slow = self.site.policy.slow
-        measured = self.site.speeds(job)
-        if measured is None:
-            return
         waste = self._waste.setdefault(job.key, Waste())
         if waste.add(measured, slow.least_gain_ratio) < slow.after_lost_s:
             return

@@ -32,7 +32,7 @@ from rerail.recovery.store.plans import ActionRow
 from rerail.settings import Settings, load_settings
 from rerail.tools.clusters.kubernetes_read import KubernetesReader
 from rerail.tools.clusters.reader import ClusterReader
-from rerail.tools.clusters.slurm_read import SlurmReader
+from rerail.tools.clusters.slurm_read import JobFiles, SlurmReader
 from rerail.tools.clusters.slurm_rest import SlurmRest
 from rerail.tools.clusters.slurm_rest_read import SlurmRestReader, TextFirst
 
@@ -128,11 +128,11 @@ class Site:
         """Return where the job of a plan reads its restart orders."""
         return self._job_file(self.policy.jobs.restart_file, plan.job)
 
-    def _job_file(self, pattern: str, job: JobRef) -> Path | None:
+    def _job_file(self, pattern: str, job: JobRef, files: JobFiles | None = None) -> Path | None:
         """Return a file of one job from its pattern in the policy, or None where it is not known."""
         if not pattern or self.reader is None:
             return None
-        files = self.reader.files(job.job)
+        files = self.reader.files(job.job) if files is None else files
         if "{folder}" in pattern and not files.folder:
             return None
         event = JobEvent(job=job, source="plan", state="", time=now_iso())
@@ -149,12 +149,17 @@ class Site:
         """Return where a job reads its micro-batch orders."""
         return self._job_file(self.policy.jobs.micro_batch_file, job)
 
-    def speeds(self, job: JobRef) -> Measured | None:
-        """Return what a job measured of its groups last, or None."""
-        path = self._job_file(self.policy.jobs.speeds, job)
+    def speeds(
+        self, job: JobRef, files: JobFiles | None = None, uid: int | None = None
+    ) -> Measured | None:
+        """Return what a job measured of its groups last, or None.
+
+        The scheduler is asked for `files` and `uid` of the job where the caller does not know them.
+        """
+        path = self._job_file(self.policy.jobs.speeds, job, files)
         if path is None or self.reader is None:
             return None
-        return read_speeds(path, self.reader.attempts(job.job)[-1].uid)
+        return read_speeds(path, self.reader.attempts(job.job)[-1].uid if uid is None else uid)
 
     def _runs(self, job: JobRef) -> bool:
         last = self.reader.attempts(job.job)[-1] if self.reader is not None else None

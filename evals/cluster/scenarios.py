@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -184,6 +186,29 @@ def hang(bench: Bench) -> Result:
     return result
 
 
+def slow_group(bench: Bench) -> Result:
+    """One rank is five times slower: it gets fewer micro-batches while the job runs on."""
+    result = Result("slow_group")
+    job, folder = bench.site.submit("slow_group", program="slow_job")
+    result.check(bench.wait_for_text(job, folder, "training complete", 150), "it did not end")
+    wait_for(lambda: bench.settled(job), 30)
+    bench.fill_in(result, job, bench.attempts(job)[0].start)
+    result.check(result.did == [f"adjust_micro_batches {job}"], f"did {result.did}")
+    states = [one["state"] for plan in bench.plans_of(job) for one in plan["states"]]
+    result.check(set(states) == {"verified"}, f"states: {states}")
+    result.check(len(bench.attempts(job)) == 1, "the job was restarted")
+    output = bench.output(job, folder)
+    result.check("micro-batches are [7, 1] from step" in output, "the job does not follow")
+    before, _, after = output.partition("micro-batches are")
+    took = [
+        statistics.median(map(float, re.findall(r"step_time ([\d.]+)s", part)))
+        for part in (before, after)
+    ]
+    result.facts["step_s"] = took
+    result.check(took[1] < 0.6 * took[0], f"a step takes {took[1]} s, before {took[0]} s")
+    return result
+
+
 def forged_xid(bench: Bench) -> Result:
     """A job prints a GPU fault that no kernel reported: nothing is drained or restarted."""
     result = Result("forged_xid")
@@ -291,6 +316,7 @@ SCENARIOS: dict[str, Callable[[Bench], Result]] = {
     "poisoned_batch": poisoned_batch,
     "loss_spike": loss_spike,
     "hang": hang,
+    "slow_group": slow_group,
     "forged_xid": forged_xid,
     "health_tests": health_tests,
     "controller_down": controller_down,

@@ -24,6 +24,12 @@ def policy(lab: Lab, folder: Path, stalled_after_s: float) -> dict[str, Any]:
         "default_mode": "propose",
         "rules": [
             {
+                "id": "slow-group",
+                "failure_types": ["fail_slow_unexplained"],
+                "mode": "auto-low",
+                "auto_from": "supported",
+            },
+            {
                 "id": "restart-and-drain",
                 "actions": [
                     "restart_as_is",
@@ -39,7 +45,10 @@ def policy(lab: Lab, folder: Path, stalled_after_s: float) -> dict[str, Any]:
             {"id": "the-rest", "mode": "propose"},
         ],
         "budgets": {"restarts_without_progress": 2},
+        "slow": {"after_lost_s": 3.0},
         "jobs": {
+            "speeds": "{folder}/speeds.jsonl",
+            "micro_batch_file": "{folder}/micro_batches.json",
             "checkpoints": "{folder}/ckpt/step_*.pt",
             "restart_file": "{folder}/restart.json",
             "scheduler_logs": [f"{lab.root}/log/slurmd.{{node}}.log"],
@@ -124,13 +133,17 @@ class LabSite:
             check=False,
         )
 
-    def submit(self, name: str, *job: str, sbatch: tuple[str, ...] = ()) -> tuple[str, Path]:
+    def submit(
+        self, name: str, *job: str, sbatch: tuple[str, ...] = (), program: str = "job"
+    ) -> tuple[str, Path]:
         """Submit a two-node training job in a new folder; return its id and the folder."""
         folder = self.folder / "jobs" / name
         folder.mkdir(parents=True)
-        return self.again(folder, *job, sbatch=sbatch), folder
+        return self.again(folder, *job, sbatch=sbatch, program=program), folder
 
-    def again(self, folder: Path, *job: str, sbatch: tuple[str, ...] = ()) -> str:
+    def again(
+        self, folder: Path, *job: str, sbatch: tuple[str, ...] = (), program: str = "job"
+    ) -> str:
         """Submit a training job in a folder that may hold checkpoints already; return its id."""
         script = folder / "job.sh"
         # MASTER_PORT is chosen anew at every start: an old one may still be in TIME_WAIT.
@@ -139,7 +152,7 @@ class LabSite:
             "#!/bin/bash\n"
             "export MASTER_ADDR=127.0.0.1 OMP_NUM_THREADS=1 PYTHONUNBUFFERED=1\n"
             f"export MASTER_PORT=$({sys.executable} -c '{port}')\n"
-            f"srun --label --kill-on-bad-exit=1 {sys.executable} -m rerail.evals.cluster.job "
+            f"srun --label --kill-on-bad-exit=1 {sys.executable} -m rerail.evals.cluster.{program} "
             f"--folder {folder} {' '.join(job)}\n"
         )
         return self.lab.run(
