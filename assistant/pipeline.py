@@ -19,7 +19,7 @@ from rerail.knowledge_base.causality.case import Case
 from rerail.knowledge_base.causality.verdict import Verdict, judge
 from rerail.knowledge_base.causality.words import to_diagnosis
 from rerail.knowledge_base.matcher import RuleSet, match, rule_set
-from rerail.knowledge_base.rules import load_rules
+from rerail.knowledge_base.rules import usable_rules
 from rerail.log_parsers.collect import Collection, ScanPlan, collect
 from rerail.log_parsers.flight_recorder.verdict import Verdict as DumpVerdict
 from rerail.log_parsers.sources import Problem
@@ -64,7 +64,7 @@ def _judge_dumps(collection: Collection) -> DumpVerdict | None:
 @lru_cache(maxsize=1)
 def rules() -> RuleSet:
     """Return the rules of this installation, laid out for scanning."""
-    return rule_set(load_rules())
+    return rule_set(usable_rules()[0])
 
 
 def scan_plan(*, mine: bool = False) -> ScanPlan:
@@ -99,6 +99,10 @@ def diagnose_collection(
     begun = time.perf_counter() if started is None else started
     found = narrow.apply(collection.views, match(collection.views, rules()))
     dumps = _judge_dumps(collection)
+    collection.problems += [
+        Problem("rules of this site", f"left out: {error}", error.hint or "rerail kb lint")
+        for error in usable_rules()[1]
+    ]
     case = Case(collection.views, found.observations, found.counts, collection.problems)
     verdict = judge(case, {rule.id: rule for rule in rules().rules})
     if dumps is not None:

@@ -42,12 +42,13 @@ def load_cached(path: Path) -> Any:
         pass
     value = parse_yaml(path)
     try:
+        text = json.dumps(value)
         cached.parent.mkdir(parents=True, exist_ok=True)
         temporary = cached.with_name(f"{cached.name}.{os.getpid()}")
-        temporary.write_text(json.dumps(value), encoding="utf-8")
+        temporary.write_text(text, encoding="utf-8")
         temporary.replace(cached)
-    except OSError:
-        pass  # a read-only home costs time, not the diagnosis
+    except (OSError, TypeError):
+        pass  # a read-only home, or keys that JSON has not: it costs time, not the diagnosis
     return value
 
 

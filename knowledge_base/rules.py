@@ -79,29 +79,65 @@ def load_rules() -> tuple[Rule, ...]:
     Raises:
         RuleError: for a rule that is not valid, naming file, rule and key.
     """
-    folders = [FOLDER]
-    site = load_settings().rules_dir
-    if site is not None:
-        folders.append(site.expanduser())
-    folders.append(
-        load_settings().data_dir.expanduser() / "rules"
-    )  # accepted by people, see learning/
+    rules, broken = usable_rules()
+    if broken:
+        raise broken[0]
+    return rules
+
+
+@lru_cache(maxsize=1)
+def usable_rules() -> tuple[tuple[Rule, ...], tuple[RuleError, ...]]:
+    """Return the rules to work with, and what is wrong with files of the site that are left out.
+
+    A diagnosis at night does not wait until somebody has mended a rule file of yesterday.
+
+    Raises:
+        RuleError: for a rule of the package itself.
+    """
     rules: list[Rule] = []
-    for folder in folders:
-        for path in sorted(folder.glob("*.yaml")):
-            found = parse_rules(load_cached(path), path.name)
-            rules += found if folder == FOLDER else [replace(rule, added=True) for rule in found]
-    rules += [make_rule(raw, name) for name, raw in catalogues.rule_sources()]
-    seen: dict[str, str] = {}
-    for rule in rules:
-        if rule.id in seen:
+    broken: list[RuleError] = []
+    owner: dict[str, str] = {}
+    for path in sorted(FOLDER.glob("*.yaml")):
+        _add(rules, owner, parse_rules(load_cached(path), path.name))
+    _add(rules, owner, [make_rule(raw, name) for name, raw in catalogues.rule_sources()])
+    settings = load_settings()
+    # Rules that people accepted lie in the data folder, see learning/.
+    for folder in (settings.rules_dir, settings.data_dir / "rules"):
+        for path in sorted(folder.expanduser().glob("*.yaml")) if folder is not None else ():
+            try:
+                found = parse_rules(load_cached(path), path.name)
+                _check_patterns(found)
+                _add(rules, owner, [replace(rule, added=True) for rule in found])
+            except RuleError as error:
+                broken.append(error)
+    return tuple(rules), tuple(broken)
+
+
+def _add(rules: list[Rule], owner: dict[str, str], found: Sequence[Rule]) -> None:
+    names = dict(owner)
+    for rule in found:
+        if rule.id in names:
             raise RuleError(
-                f"{rule.file}: rule id {rule.id!r} is also used in {seen[rule.id]}",
+                f"{rule.file}: rule id {rule.id!r} is also used in {names[rule.id]}",
                 subject=rule.id,
                 hint="rename one of them",
             )
-        seen[rule.id] = rule.file
-    return tuple(rules)
+        names[rule.id] = rule.file
+    owner.update(names)
+    rules += found
+
+
+def _check_patterns(rules: Sequence[Rule]) -> None:
+    for rule in rules:
+        for key in _REGEX_KEYS:
+            try:
+                re.compile(getattr(rule, key) or "")
+            except re.error as error:
+                raise RuleError(
+                    f"{rule.file}: rule {rule.id!r}: {key}: {error}",
+                    subject=rule.id,
+                    hint="rerail kb lint",
+                ) from None
 
 
 def parse_rules(content: Any, file: str) -> list[Rule]:
@@ -117,6 +153,10 @@ def parse_rules(content: Any, file: str) -> list[Rule]:
             f"{file}: schema_version must be 1", subject=file, hint="see rules/README.md"
         )
     defaults = content.get("defaults") or {}
+    if not isinstance(defaults, dict) or not all(isinstance(raw, dict) for raw in content["rules"]):
+        raise RuleError(
+            f"{file}: a rule is no mapping of keys", subject=file, hint="see rules/README.md"
+        )
     return [make_rule({**defaults, **raw}, file) for raw in content["rules"]]
 
 

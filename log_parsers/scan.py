@@ -301,7 +301,13 @@ def _compile(
         if places:
             part = [replace(signatures[numbers[p]], pattern=wanted[numbers[p]]) for p in places]
             whole = None if chosen is None else places
-            layers.append((numbers, _Hyperscan(part, cache, whole)))
+            try:
+                layers.append((numbers, _Hyperscan(part, cache, whole)))
+            except RuleError:
+                if not added:
+                    raise
+                # A site's pattern that hyperscan cannot take costs time, not the diagnosis.
+                layers.append((numbers, _PlainRe([one.pattern for one in part], whole)))
     if not layers:
         return _PlainRe(())
     return layers[0][1] if not both else _Layers(signatures, cache, layers)
