@@ -37,6 +37,7 @@ _ACT = re.compile(
     r"resume|scancel|approve|undrain|exclude|reset|delete|run|execute|stop)\b",
     re.IGNORECASE,
 )
+_MOST_LOOSE = 4  # sentences of one answer that are printed though no line shows them
 _REMEMBERED = 12  # messages of the conversation that a model sees again
 HELP = (
     "why / what else / which ranks / what changed / seen before / what to do: answered from the record",
@@ -333,16 +334,23 @@ class ChatSession:
         )
         arrived = start(turn, self._numbered)
         marks: list[Line] = []
-        count = 0
+        held = loose = 0
         for sentence in sentences(arriving(arrived, budget, marks)):
             yield from marks
             marks.clear()
-            count += 1
-            yield checked(sentence, self.shown, {n: r for n, (_, r) in self.results.items()})
+            line = checked(sentence, self.shown, {n: r for n, (_, r) in self.results.items()})
+            held, loose = held + (not line.style), loose + bool(line.style)
+            if not line.style or loose <= _MOST_LOOSE:
+                yield line
         yield from marks
         self._spent(budget)
-        if not count:
+        if loose > _MOST_LOOSE:
+            yield Line(f"({loose - _MOST_LOOSE} more unverified sentences are left out)", "dim")
+        if not held and not loose:
             raise ModelError("the model gave no answer", subject="answer", hint="ask again")
+        if not held:
+            yield Line("No line shows any of this; from the record:", "bold")
+            yield from self._canned(text) if find_question(text) else why(self.file, self._alike())
 
     def _spent(self, budget: Budget) -> None:
         self.tokens += budget.tokens
@@ -353,7 +361,9 @@ def _turns(messages: list[Message]) -> list[tuple[str, str]]:
     turns = []
     for message in messages:
         if message.role in roles:
-            turns.append((roles[message.role], message.text[:1500]))
+            # What did not hold is not repeated to the model, or it would build on it.
+            rows = [r for r in message.text.splitlines() if not r.startswith("unverified: ")]
+            turns.append((roles[message.role], "\n".join(rows)[:1500] or "(nothing that holds)"))
         elif message.role == "note":
             turns.append(
                 ("user", f"Note of the engineer (guidance, no evidence): {message.text[:500]}")

@@ -152,6 +152,17 @@ def test_a_failing_model_is_a_line_and_the_record_answers(chat, behaviour):
     assert session.messages[-1].role == "assistant"
 
 
+def test_an_answer_that_nothing_shows_is_cut_short_and_the_record_answers(chat):
+    with FakeModelServer(lambda _: Reply("It was the network. " * 30)) as server:
+        session = chat(server.url)
+        said = texts(session, "is it the weather?")
+        assert said.count("unverified:") == 4 and "26 more" in said
+        assert "from the record" in said and "Missing:" in said
+        texts(session, "sure?")
+        sent = play.all_text(server.requests[-1])
+        assert "It was the network" not in sent and "is it the weather" in sent
+
+
 def test_stopping_an_answer_keeps_the_session(chat):
     with FakeModelServer(play.chatty) as server:
         session = chat(server.url)
