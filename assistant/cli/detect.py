@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rerail.assistant.cli.plot_file import check_plot_name, write_plot
 from rerail.errors import EvidenceError, UsageError
 
 if TYPE_CHECKING:
@@ -42,17 +43,14 @@ def detect_command(
     reads the steps of a file that is no table. `plot` takes an SVG file name.
 
     Raises:
-        UsageError: no path was given, or the plot is not an SVG file.
+        UsageError: no path was given, or the plot can be written neither as SVG nor as PNG.
         EvidenceError: a file cannot be read.
     """
     from rerail.tools.detectors.detect import detect
 
     if not paths:
         raise UsageError("no file was given", hint="rerail detect steps.csv")
-    if plot is not None and plot.suffix.lower() != ".svg":
-        raise UsageError(
-            f"{plot} is not an SVG file name", subject=str(plot), hint="--plot steps.svg"
-        )
+    check_plot_name(plot)
     series = [item for path in paths for item in _read(path, read_log)]
     pairs = [(item, detect(item, seen_until=seen_until)) for item in series]
     if plot is not None:
@@ -93,12 +91,7 @@ def _read(path: Path, read_log: LogReader | None) -> list[StepSeries]:
 def _write_plot(plot: Path, pairs: list[tuple[StepSeries, SeriesReport]]) -> None:
     from rerail.tools.detectors.svg_plot import render
 
-    try:
-        plot.write_text(render(_worst_first(pairs)[:20]), encoding="utf-8")
-    except OSError as error:
-        raise EvidenceError(
-            f"{plot} cannot be written: {error.strerror}", subject=str(plot)
-        ) from error
+    write_plot(plot, render(_worst_first(pairs)[:20]))
 
 
 def _worst_first(

@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rerail.errors import EvidenceError, UsageError
+from rerail.assistant.cli.plot_file import check_plot_name, write_plot
+from rerail.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,7 +28,7 @@ def localize_command(paths: list[Path], json_output: bool = False, plot: Path | 
     0: something was localised; 3: healthy; 10: no reference or unexplained.
 
     Raises:
-        UsageError: no path was given, or the plot is not an SVG file.
+        UsageError: no path was given, or the plot can be written neither as SVG nor as PNG.
         EvidenceError: an input cannot be read or judged.
     """
     from rerail.assistant.straggler_logs import read_straggler_log
@@ -35,10 +36,7 @@ def localize_command(paths: list[Path], json_output: bool = False, plot: Path | 
 
     if not paths:
         raise UsageError("no file was given", hint="rerail localize trace.parquet")
-    if plot is not None and plot.suffix.lower() != ".svg":
-        raise UsageError(
-            f"{plot} is not an SVG file name", subject=str(plot), hint="--plot ranks.svg"
-        )
+    check_plot_name(plot)
     judged = localize_paths(paths, read_straggler_log)
     judged.sort(key=lambda one: _WORST_FIRST.index(str(one.localization.outcome)))
     if plot is not None:
@@ -71,12 +69,7 @@ def _write_plot(plot: Path, judged: list[Judged]) -> None:
             "nothing to plot: the inputs hold no compute time per rank and step",
             subject=str(plot), hint="leave out --plot",
         )  # fmt: skip
-    try:
-        plot.write_text(render_heatmap(maps), encoding="utf-8")
-    except OSError as error:
-        raise EvidenceError(
-            f"{plot} cannot be written: {error.strerror}", subject=str(plot)
-        ) from error
+    write_plot(plot, render_heatmap(maps))
 
 
 def _print(judged: list[Judged], plot: Path | None) -> None:

@@ -171,7 +171,7 @@ def detect(
         bool, typer.Option("--json", help="One JSON object on standard output.")
     ] = False,
     plot: Annotated[
-        Path | None, typer.Option(help="Write the series with its episodes as SVG.")
+        Path | None, typer.Option(help="Write the series with its episodes as SVG or PNG.")
     ] = None,
 ) -> None:
     """Judge step series: slow phases, loss spikes, NaN, hangs."""
@@ -193,7 +193,9 @@ def localize(
     json_output: Annotated[
         bool, typer.Option("--json", help="One JSON object on standard output.")
     ] = False,
-    plot: Annotated[Path | None, typer.Option(help="Write a rank-by-step heat map as SVG.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Write a rank-by-step heat map as SVG or PNG.")
+    ] = None,
 ) -> None:
     """Name the slow rank, node, link or stage, and price it."""
     from rerail.assistant.cli.localize import localize_command

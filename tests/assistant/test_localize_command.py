@@ -41,6 +41,17 @@ def test_tables_and_plot(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> 
     assert len(tree.findall(".//{http://www.w3.org/2000/svg}rect")) > 16 * 44
 
 
+def test_a_plot_can_be_a_png(tmp_path: Path) -> None:
+    pytest.importorskip("resvg_py")
+    plot = tmp_path / "ranks.png"
+    assert localize_command([TRACE], plot=plot) == 0
+    data = plot.read_bytes()
+    assert data.startswith(b"\x89PNG")
+    width, height = int.from_bytes(data[16:20]), int.from_bytes(data[20:24])
+    assert width > 800
+    assert height > 200
+
+
 def test_logs_with_straggler_reports(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     log = tmp_path / "train.log"
     log.write_text("step 1\nGPU relative performance:\n  Rank=17 Node=n05 Score=0.61\n")
@@ -55,7 +66,7 @@ def test_bad_input_is_one_clear_error(tmp_path: Path) -> None:
     broken.write_bytes(b"not parquet at all")
     with pytest.raises(EvidenceError, match="not a readable Parquet"):
         localize_command([broken])
-    with pytest.raises(UsageError, match="not an SVG"):
-        localize_command([TRACE], plot=tmp_path / "x.png")
+    with pytest.raises(UsageError, match="neither an SVG nor a PNG"):
+        localize_command([TRACE], plot=tmp_path / "x.pdf")
     with pytest.raises(UsageError, match="no file"):
         localize_command([])

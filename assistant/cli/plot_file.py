@@ -1,0 +1,66 @@
+"""Where `--plot` writes to: an SVG, or a PNG that is drawn from it."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+from rerail.errors import EvidenceError, UsageError
+
+_ZOOM = 2.0  # pixels per SVG unit: a plot in a chat is looked at on dense screens
+
+
+def check_plot_name(plot: Path | None) -> None:
+    """Refuse a file name that no plot can be written to, before anything is computed.
+
+    Raises:
+        UsageError: the name ends neither in .svg nor in .png, or PNG cannot be written here.
+    """
+    if plot is None or plot.suffix.lower() == ".svg":
+        return
+    if plot.suffix.lower() != ".png":
+        raise UsageError(
+            f"{plot} is neither an SVG nor a PNG file name",
+            subject=str(plot),
+            hint="--plot plot.svg",
+        )
+    if find_spec("resvg_py") is None or find_spec("font_roboto") is None:
+        raise UsageError(
+            "PNG files need resvg-py and font-roboto, which are not installed",
+            subject=str(plot),
+            hint=f"pip install 'rerail[png]', or --plot {plot.with_suffix('.svg')}",
+        )
+
+
+def write_plot(plot: Path, svg: str) -> None:
+    """Write the drawing `svg` to a file whose name `check_plot_name` let pass.
+
+    Raises:
+        EvidenceError: the file cannot be written.
+    """
+    try:
+        if plot.suffix.lower() == ".png":
+            plot.write_bytes(_png(svg))
+        else:
+            plot.write_text(svg, encoding="utf-8")
+    except OSError as error:
+        raise EvidenceError(
+            f"{plot} cannot be written: {error.strerror}", subject=str(plot)
+        ) from error
+
+
+def _png(svg: str) -> bytes:
+    import resvg_py
+    from font_roboto import Roboto
+
+    # The font comes along: a server often has none, and a plot without words says little.
+    return bytes(
+        resvg_py.svg_to_bytes(
+            svg_string=svg,
+            background="#ffffff",
+            zoom=_ZOOM,
+            sans_serif_family="Roboto",
+            font_files=[str(Roboto)],
+            skip_system_fonts=True,
+        )
+    )
