@@ -47,6 +47,10 @@ def run_command(command: list[str], log_dir: Path | None, restarts: int) -> int:
     return code if code > 0 else 128 - code
 
 
+def _is_torchrun(command: list[str]) -> bool:
+    return Path(command[0]).name == "torchrun" or "torch.distributed.run" in command[:4]
+
+
 def _with_logs(command: list[str], logs: Path) -> list[str]:
     """Let torchrun keep each rank's output and error file, unless the user said where."""
     if Path(command[0]).name != "torchrun" or any(one.startswith("--log") for one in command):
@@ -55,12 +59,14 @@ def _with_logs(command: list[str], logs: Path) -> list[str]:
 
 
 def _supervise(command: list[str], logs: Path) -> int:
+    # torchrun gives each rank an error file; its own would repeat one of them without the rank.
+    own = {} if _is_torchrun(command) else {"TORCHELASTIC_ERROR_FILE": str(logs / "error.json")}
     try:
         process = subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env={**os.environ, "TORCHELASTIC_ERROR_FILE": str(logs / "error.json")},
+            env={**os.environ, **own},
         )
     except OSError as error:
         raise UsageError(
