@@ -16,6 +16,8 @@ from rerail.settings import Settings
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
 
+    from rerail.assistant.agent.names import Names
+
 T = TypeVar("T")
 _MOST_ANSWER_TOKENS, _SMALL_ANSWER_TOKENS = (
     4_000,
@@ -150,6 +152,7 @@ def invoke(
     *,
     temperature: float,
     seconds: float,
+    names: Names | None = None,
 ) -> str:
     """Send one prompt for a JSON object, without tools, and return the answer's text.
 
@@ -160,6 +163,7 @@ def invoke(
         turns: gives the prompt; its argument says whether it must be small.
         temperature: left out where the server refuses it.
         seconds: how long all of it may take.
+        names: hides names from the endpoint and restores them in the answer.
 
     Raises:
         ModelError: when the time is over or the context is too small.
@@ -175,13 +179,16 @@ def invoke(
             json=manner.json,
         )
         messages = turns(manner.small)
+        if names is not None:
+            messages = [(role, names.hide(text)) for role, text in messages]
 
         def work(model: BaseChatModel = model, messages: Any = messages) -> str:
             answer = with_one_retry(lambda: model.invoke(messages), ends - time.monotonic())
             return str(answer.text)
 
         try:
-            return within(ends - time.monotonic(), work, limit_s=seconds)
+            text = within(ends - time.monotonic(), work, limit_s=seconds)
+            return text if names is None else names.restore(text)
         except Exception as error:
             if isinstance(error, ModelError) or not manner.yields_to(error):
                 raise

@@ -16,6 +16,7 @@ from rerail.assistant.agent.answer import Answer
 from rerail.assistant.agent.budget import Budget, BudgetSpentError, budget_from
 from rerail.assistant.agent.endpoint import Manner, in_words, open_model, within
 from rerail.assistant.agent.grounding import Grounded, capped_status, ground
+from rerail.assistant.agent.names import names_for
 from rerail.assistant.agent.prompt import LAST_WORD, prompt_id, system_prompt
 from rerail.assistant.agent.view import first_view
 from rerail.assistant.agent.vote import elect, settled
@@ -168,7 +169,8 @@ def _sample(
         tools = Toolbox(facts, shown).tools() if manner.tools else []
         # The first answer is the model's best guess; the others must be able to differ.
         temperature = (0.0 if sample.number == 0 else 0.7) if manner.temperature else None
-        guard = Guard(budget, frozenset(t.name for t in tools), on_tool=on_tool)
+        names = names_for(settings, facts)
+        guard = Guard(budget, frozenset(t.name for t in tools), on_tool=on_tool, names=names)
 
         def work(
             tools: list[Tool] = tools,
@@ -184,6 +186,8 @@ def _sample(
 
         try:
             answer = within(budget.left_s, work, limit_s=budget.max_s)
+            if names is not None:
+                answer = Answer.model_validate(names.restore_all(answer.model_dump()))
             return ground(answer, shown), sizes
         except (
             Exception

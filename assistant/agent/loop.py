@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from langchain.agents import create_agent
@@ -22,6 +22,7 @@ from pydantic import create_model
 from rerail.assistant.agent.answer import Answer, read_answer
 from rerail.assistant.agent.budget import Budget
 from rerail.assistant.agent.endpoint import with_one_retry
+from rerail.assistant.agent.names import Names
 from rerail.assistant.agent_tools.tools import MOST_BYTES, Tool
 from rerail.errors import ModelError
 
@@ -54,6 +55,7 @@ class Guard(AgentMiddleware[Any, Any, Any]):
         on_tool: OnTool | None = None,
         most_calls: int = MOST_CALLS_PER_SAMPLE,
         last_word: str = _LAST,
+        names: Names | None = None,
     ) -> None:
         super().__init__()
         self.budget = budget
@@ -62,6 +64,7 @@ class Guard(AgentMiddleware[Any, Any, Any]):
         self._on_tool = on_tool
         self._most_calls = most_calls
         self._last_word = last_word
+        self._names = names
 
     def wrap_model_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
         """Send one request if the budget allows it."""
@@ -84,8 +87,18 @@ class Guard(AgentMiddleware[Any, Any, Any]):
         if last:
             changes["tools"] = []
             changes["messages"] = [*request.messages, HumanMessage(self._last_word)]
+        if self._names is not None:
+            messages = changes.get("messages", request.messages)
+            for message in messages:
+                self._names.hide_all(message.content)  # a later message may tell what a name is
+            changes["messages"] = [_with_names(m, self._names.hide_all) for m in messages]
         asked = request.override(**changes)
         response = with_one_retry(lambda: handler(asked), self.budget.left_s)
+        if self._names is not None:
+            response = replace(
+                response,
+                result=[_with_names(m, self._names.restore_all) for m in response.result],
+            )
         for message in response.result:
             self._count(message, request)
         return response
@@ -117,6 +130,16 @@ class Guard(AgentMiddleware[Any, Any, Any]):
                 )
             )
         return result
+
+
+def _with_names(message: Any, change: Callable[[Any], Any]) -> Any:
+    """Return a message with the names in its text and in the arguments of its calls changed."""
+    update: dict[str, Any] = {"content": change(message.content)}
+    if getattr(message, "tool_calls", None):
+        update["tool_calls"] = [
+            {**call, "args": change(call["args"])} for call in message.tool_calls
+        ]
+    return message.model_copy(update=update)
 
 
 def as_langchain(tools: list[Tool]) -> list[BaseTool]:

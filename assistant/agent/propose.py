@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from rerail.assistant.agent.budget import budget_from
 from rerail.assistant.agent.endpoint import in_words, invoke
+from rerail.assistant.agent.names import names_in
 from rerail.assistant.agent_tools.shown import Shown
 from rerail.domain.incident import SnapshotLine
 from rerail.errors import ModelError, RerailError
@@ -45,6 +46,7 @@ def proposed_patterns(
                 lambda small, turns=turns: turns,  # type: ignore[misc]
                 temperature=temperature,
                 seconds=budget.left_s,
+                names=names_in(settings, lines),
             )
             found.append(_read(text))
         except (

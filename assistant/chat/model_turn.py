@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from rerail.assistant.agent.budget import Budget
 from rerail.assistant.agent.endpoint import Manner, open_model
+from rerail.assistant.agent.names import Names
 from rerail.assistant.agent.prompt import CHAT_TASK
 from rerail.assistant.agent.view import first_view
 from rerail.assistant.agent_tools.facts import JobFacts
@@ -34,6 +35,7 @@ class Turn:
     budget: Budget
     question: str
     earlier: list[tuple[str, str]]
+    names: Names | None = None
 
 
 def start(turn: Turn, tools: Callable[[Callable[[Line], None]], list[Tool]]) -> Arrived:
@@ -100,7 +102,13 @@ def _attempt(turn: Turn, tools: list[Tool]) -> Iterator[str]:
     manner = turn.manner
     opening = first_view(turn.facts, turn.shown, small=manner.small)
     earlier = turn.earlier[-_SMALL_TURNS:] if manner.small else turn.earlier
-    guard = Guard(turn.budget, frozenset(t.name for t in tools), most_calls=6, last_word=_LAST)
+    guard = Guard(
+        turn.budget,
+        frozenset(t.name for t in tools),
+        most_calls=6,
+        last_word=_LAST,
+        names=turn.names,
+    )
     model = open_model(
         turn.settings,
         temperature=0.0 if manner.temperature else None,

@@ -17,6 +17,7 @@ from sqlalchemy import Engine
 
 from rerail.assistant.agent.budget import Budget, budget_from
 from rerail.assistant.agent.endpoint import Manner, configured, in_words
+from rerail.assistant.agent.names import names_for
 from rerail.assistant.agent_tools.facts import JobFacts
 from rerail.assistant.agent_tools.shown import Shown
 from rerail.assistant.agent_tools.tools import Tool, Toolbox
@@ -329,8 +330,9 @@ class ChatSession:
 
     def _stream(self, text: str, earlier: list[Message]) -> Iterator[Line]:
         budget = budget_from(self.settings)
+        names = names_for(self.settings, self.facts)
         turn = Turn(
-            self.facts, self.shown, self.settings, self.manner, budget, text, _turns(earlier)
+            self.facts, self.shown, self.settings, self.manner, budget, text, _turns(earlier), names
         )
         arrived = start(turn, self._numbered)
         marks: list[Line] = []
@@ -338,6 +340,8 @@ class ChatSession:
         for sentence in sentences(arriving(arrived, budget, marks)):
             yield from marks
             marks.clear()
+            if names is not None:
+                sentence = names.restore(sentence)
             line = checked(sentence, self.shown, {n: r for n, (_, r) in self.results.items()})
             held, loose = held + (not line.style), loose + bool(line.style)
             if not line.style or loose <= _MOST_LOOSE:

@@ -15,6 +15,7 @@ from rerail.assistant.agent.answer import MOST_CLAIMS
 from rerail.assistant.agent.budget import budget_from
 from rerail.assistant.agent.endpoint import in_words, invoke
 from rerail.assistant.agent.grounding import unsupported
+from rerail.assistant.agent.names import names_for
 from rerail.assistant.agent.plain import plain_line
 from rerail.assistant.agent.prompt import LAST_WORD
 from rerail.assistant.agent.view import first_view
@@ -49,7 +50,14 @@ def model_words(facts: JobFacts, settings: Settings, fallback: Words) -> Words:
 
     try:
         budget.check()
-        raw = _read(invoke(settings, turns, temperature=0.0, seconds=budget.left_s))
+        text = invoke(
+            settings,
+            turns,
+            temperature=0.0,
+            seconds=budget.left_s,
+            names=names_for(settings, facts),
+        )
+        raw = _read(text)
     except Exception as error:  # every client has errors of its own; none may reach the user raw
         problem = error if isinstance(error, RerailError) else in_words(error)
         return replace(

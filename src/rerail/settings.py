@@ -57,6 +57,10 @@ class Settings(BaseSettings):
     """Tokens, read and written, that one incident may cost."""
     model_max_calls: int = 24
     """Requests to the model for one incident."""
+    model_hide_names: bool = False
+    """Send stand-ins (HOST_1, USER_2, PATH_3) for hosts, users, folders and addresses; restored in the answer."""
+    model_hide_pattern: str = ""
+    """A regular expression of further names to hide: how this site calls its hosts, projects or people."""
     embedding_url: str = ""
     """Base URL of an OpenAI-compatible endpoint for embeddings; empty means a local one or none."""
     embedding_model: str = ""

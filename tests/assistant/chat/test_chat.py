@@ -163,6 +163,20 @@ def test_an_answer_that_nothing_shows_is_cut_short_and_the_record_answers(chat):
         assert "It was the network" not in sent and "is it the weather" in sent
 
 
+def test_hidden_names_are_real_again_on_the_screen(chat, job):
+    def answers(body):
+        sent = play.all_text(body)
+        assert "ice-041" not in sent and "HOST_" in sent
+        return Reply("The driver is on HOST_1 [L1].")
+
+    with FakeModelServer(answers) as server:
+        session = chat(server.url, model_hide_names=True)
+        texts(session, "/note it runs on ice-041")
+        said = texts(session, "which one?")
+    # The name stands in no cited line, and that is told with the real name.
+    assert "ice-041" in said and "HOST_" not in said
+
+
 def test_stopping_an_answer_keeps_the_session(chat):
     with FakeModelServer(play.chatty) as server:
         session = chat(server.url)
