@@ -36,6 +36,7 @@ RETURN = 6  # rows in a row at the healthy level that end a phase whatever its j
 RAMP = 30  # rows after an event in which a further move the same way belongs to it
 CLIP = 1.5
 ALLOWANCE = 0.5
+_TOGETHER = 8  # rows from which taking them at once is quicker
 
 
 class StepPoint(NamedTuple):
@@ -99,22 +100,19 @@ class SlowStepDetector:
         logs = np.log(step_time_s[good])
         numbers = np.asarray(steps)[good]
         found: list[Event] = []
-        at, n = 0, len(logs)
+        at, n, single = 0, len(logs), 0
         while at < n:
-            if self._whole_chunk_possible(n - at):
-                chunk = logs[at : at + CHUNK]
-                raised = self._quiet_chunk(chunk, numbers[at : at + CHUNK])
-                if raised is not None:
-                    found += raised
-                    at += CHUNK
-                    continue
-                stop = at + CHUNK
-            else:
-                stop = min(n, at + max(1, CHUNK - (self.rows - self.chunk_from)))
-            # Within a troubled chunk events move its start, so single rows until it is through.
-            while at < stop:
+            together = min(n - at, CHUNK - (self.rows - self.chunk_from))
+            if single or together < _TOGETHER or not self._settled:
                 found += self._one(int(numbers[at]), float(logs[at]))
                 at += 1
+                single = max(0, single - 1)
+                continue
+            taken, raised = self._quiet_rows(logs[at : at + together], numbers[at : at + together])
+            found += raised
+            at += taken
+            # The row that needs a closer look is seldom alone.
+            single = _TOGETHER // 2 if taken < together else 0
         return found
 
     def restart(self) -> None:
@@ -219,43 +217,61 @@ class SlowStepDetector:
 
     # ---- many quiet rows
 
-    def _whole_chunk_possible(self, left: int) -> bool:
-        fresh = self.rows == self.chunk_from
-        return self.tracking and fresh and left >= CHUNK and not self._pending
+    @property
+    def _settled(self) -> bool:
+        return self.tracking and not self._pending and self.outlier_run <= 1
 
-    def _quiet_chunk(self, chunk: FloatArray, numbers: IntArray) -> list[Event] | None:
-        """Take a whole chunk at once; None (and nothing changed) when it needs a closer look."""
+    def _quiet_rows(self, chunk: FloatArray, numbers: IntArray) -> tuple[int, list[Event]]:
+        """Take rows up to the first that needs a closer look; return how many, and the events."""
         level = self.level
         error = chunk - level.m
         far = np.abs(error) > level.limit
-        if self.outlier_run > 1 or (level.open and bool((chunk < level.return_limit).any())):
-            return None
-        if far.any() and ((self.outlier_run and far[0]) or bool((far[1:] & far[:-1]).any())):
-            return None
-        score = np.rint(np.clip(error / level.delta, -CLIP, CLIP) * QUANTUM) / QUANTUM
-        rise = self.up + np.cumsum(score - ALLOWANCE)
+        # Plain ufuncs in place: the wrappers around them cost more than 64 rows do.
+        score = error / level.delta
+        np.maximum(score, -CLIP, out=score)
+        np.minimum(score, CLIP, out=score)
+        score *= QUANTUM
+        np.rint(score, out=score)
+        score /= QUANTUM
+        rise = np.add.accumulate(score - ALLOWANCE)
+        rise += self.up
         rise -= np.minimum(np.minimum.accumulate(rise), 0.0)
-        fall = self.down - np.cumsum(score + ALLOWANCE)
+        score += ALLOWANCE
+        fall = self.down - np.add.accumulate(score)
         fall -= np.minimum(np.minimum.accumulate(fall), 0.0)
-        if rise.max() >= level.h or fall.max() >= level.h:
-            return None
+        n = len(chunk)
+        if np.maximum.reduce(rise) >= level.h or np.maximum.reduce(fall) >= level.h:
+            n = int(((rise >= level.h) | (fall >= level.h)).argmax())
+        if level.open and np.minimum.reduce(chunk) < level.return_limit:
+            n = min(n, int((chunk < level.return_limit).argmax()))
+        if np.count_nonzero(far):
+            if self.outlier_run and far[0]:
+                return 0, []
+            pairs = far[1:] & far[:-1]
+            if np.count_nonzero(pairs):
+                n = min(n, int(pairs.argmax()) + 1)
+        if not n:
+            return 0, []
         rows = self.rows
-        self._values += chunk.tolist()
-        self._steps += numbers.tolist()
-        del self._values[:-RING], self._steps[:-RING]
-        self.rows += CHUNK
-        self.age += CHUNK
-        zeros = np.flatnonzero(rise == 0)
+        self._values += chunk[:n].tolist()
+        self._steps += numbers[:n].tolist()
+        if len(self._values) > 2 * RING:
+            del self._values[:-RING], self._steps[:-RING]
+        self.rows += n
+        self.age += n
+        zeros = (rise[:n] == 0).nonzero()[0]
         if len(zeros):
             self.up_from = rows + int(zeros[-1]) + 1
-        zeros = np.flatnonzero(fall == 0)
+        zeros = (fall[:n] == 0).nonzero()[0]
         if len(zeros):
             self.down_from = rows + int(zeros[-1]) + 1
-        self.up, self.down = float(rise[-1]), float(fall[-1])
+        self.up, self.down = float(rise[n - 1]), float(fall[n - 1])
         self.returned = 0
-        self.outlier_run = int(far[-1])
-        self.outlier_sign = int(np.sign(error[-1])) if far[-1] else 0
-        return self._chunk_end(chunk)
+        self.outlier_run = int(far[n - 1])
+        self.outlier_sign = int(np.sign(error[n - 1])) if far[n - 1] else 0
+        if self.rows - self.chunk_from >= CHUNK:
+            return n, self._chunk_end(chunk if n == CHUNK else np.array(self._values[-CHUNK:]))
+        return n, []
 
     def _chunk_end(self, chunk: FloatArray) -> list[Event]:
         self.chunk_from = self.rows

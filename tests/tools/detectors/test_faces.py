@@ -140,4 +140,4 @@ def test_command_exit_codes(tmp_path):
     with pytest.raises(UsageError):
         detect_command([])
     with pytest.raises(UsageError):
-        detect_command([tmp_path / "a.csv"], plot=tmp_path / "a.png")
+        detect_command([tmp_path / "a.csv"], plot=tmp_path / "a.pdf")
