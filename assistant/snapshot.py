@@ -242,7 +242,7 @@ def _ranks(outcome: Outcome) -> list[RankFact]:
             rank = row.rank if row.rank is not None else view.origin.rank
             if rank is not None and row.step is not None:
                 last[rank] = max(last.get(rank, row.step), row.step)
-    gpu = {i.rank: i.gpu for i in joins.by_pid.values() if i.rank is not None and i.gpu is not None}
+    gpu = {i.rank: i.gpu for i in joins.by_pid if i.rank is not None and i.gpu is not None}
     everyone = sorted(
         suspects | hurt | told | set(joins.ranks_seen) | set(joins.node_of_rank) | set(last)
     )

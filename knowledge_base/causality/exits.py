@@ -129,7 +129,7 @@ def _single(line: LogLine, joins: Joins, many_tasks: bool) -> ExitFact | None:
     text = line.text
     if m := _AGENT.search(text):
         pid = int(m["pid"])
-        identity = joins.by_pid.get(pid)
+        identity = joins.by_pid.get(pid, line.node)
         return ExitFact(
             int(m["code"]),
             line,

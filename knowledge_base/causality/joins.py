@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from rerail.domain.evidence import LogLine, Stream
 from rerail.knowledge_base.causality.case import Case
+from rerail.knowledge_base.causality.processes import Identity, Processes
 from rerail.log_parsers.view import LogView
 
 _AGENT_PID = re.compile(r"local_rank: (?P<local>\d+) \(pid: (?P<pid>\d+)\)")
@@ -39,21 +40,10 @@ _CLOCK = re.compile(
 
 
 @dataclass(slots=True)
-class Identity:
-    """One process of the job, as far as it is known."""
-
-    rank: int | None = None
-    local_rank: int | None = None
-    node: str | None = None
-    gpu: int | None = None
-    pid: int | None = None
-
-
-@dataclass(slots=True)
 class Joins:
     """Look-ups from what one program knows to what another does."""
 
-    by_pid: dict[int, Identity] = field(default_factory=dict)
+    by_pid: Processes = field(default_factory=Processes)
     by_pci: dict[str, Identity] = field(default_factory=dict)
     node_of_rank: dict[int, str] = field(default_factory=dict)
     world_size: int | None = None
@@ -118,7 +108,7 @@ def _read_text(text: str, view: LogView, number: int, joins: Joins, reading: _Re
     if "nranks" in text:
         _nccl(text, view.line(number), joins)
     if "pid=" in text and (match := _WORKER.search(text)):
-        _merge(joins, int(match["pid"]), rank=int(match["rank"]))
+        joins.by_pid.learn(int(match["pid"]), rank=int(match["rank"]))
     if "Xid" in text and (match := _XID_PID.search(text)):
         line = view.line(number)
         reading.on_gpu.append((line.node if line else None, match["pci"], int(match["pid"])))
@@ -140,7 +130,7 @@ def _read_label(line: LogLine, joins: Joins, reading: _Reading) -> None:
     if line.node and line.stream is not Stream.TOOL:
         joins.nodes_seen.add(line.node)
     if line.pid is not None and line.rank is not None:
-        _merge(joins, line.pid, rank=line.rank, node=line.node)
+        joins.by_pid.learn(line.pid, rank=line.rank, node=line.node)
 
 
 def _conclude(joins: Joins, reading: _Reading) -> None:
@@ -150,10 +140,9 @@ def _conclude(joins: Joins, reading: _Reading) -> None:
         joins.world_size = reading.per_node * (reading.nodes or 1)
     for node, pci, pid in reading.on_gpu:
         # The kernel names the process on a GPU in one line and not in another of the same address.
-        identity = joins.by_pid.setdefault(pid, Identity(pid=pid))
-        identity.node = identity.node or node
+        identity = joins.by_pid.learn(pid, node=node)
         joins.by_pci.setdefault(f"{node or ''}|{pci_key(pci)}", identity)
-    for identity in joins.by_pid.values():
+    for identity in joins.by_pid:
         if identity.rank is not None and identity.node:
             joins.node_of_rank.setdefault(identity.rank, identity.node)
 
@@ -161,7 +150,7 @@ def _conclude(joins: Joins, reading: _Reading) -> None:
 def _elastic(text: str, block: Identity | None, joins: Joins) -> Identity | None:
     match = _AGENT_PID.search(text)
     if match:
-        _merge(joins, int(match["pid"]), local_rank=int(match["local"]))
+        joins.by_pid.learn(int(match["pid"]), local_rank=int(match["local"]))
         return block
     match = _BLOCK_HOST.search(text)
     if match and ":" in text:
@@ -173,8 +162,8 @@ def _elastic(text: str, block: Identity | None, joins: Joins) -> Identity | None
         return block
     match = _BLOCK_PID.search(text)
     if match and block is not None and block.rank is not None:
-        _merge(
-            joins, int(match["pid"]), rank=block.rank, local_rank=block.local_rank, node=block.node
+        joins.by_pid.learn(
+            int(match["pid"]), rank=block.rank, local_rank=block.local_rank, node=block.node
         )
         return None
     return block
@@ -195,23 +184,7 @@ def _nccl(text: str, line: object, joins: Joins) -> None:
     if node:
         joins.node_of_rank.setdefault(rank, node)
     if pid is not None:
-        _merge(joins, pid, rank=rank, node=node, gpu=gpu)
-
-
-def _merge(
-    joins: Joins,
-    pid: int,
-    *,
-    rank: int | None = None,
-    local_rank: int | None = None,
-    node: str | None = None,
-    gpu: int | None = None,
-) -> None:
-    identity = joins.by_pid.setdefault(pid, Identity(pid=pid))
-    identity.rank = rank if identity.rank is None else identity.rank
-    identity.local_rank = local_rank if identity.local_rank is None else identity.local_rank
-    identity.node = node if identity.node is None else identity.node
-    identity.gpu = gpu if identity.gpu is None else identity.gpu
+        joins.by_pid.learn(pid, rank=rank, node=node, gpu=gpu)
 
 
 def find_pci(joins: Joins, address: str, node: str | None) -> Identity | None:

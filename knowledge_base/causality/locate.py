@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from rerail.domain.evidence import Observation, Role, Stream, Tier
 from rerail.knowledge_base.causality.case import Case
 from rerail.knowledge_base.causality.exits import ExitFact
-from rerail.knowledge_base.causality.joins import Identity, Joins, find_pci
+from rerail.knowledge_base.causality.joins import Joins, find_pci
+from rerail.knowledge_base.causality.processes import Identity
 from rerail.knowledge_base.causality.select import Selection
 
 NO_NODE = frozenset({"localhost", "127.0.0.1", "0.0.0.0", "::1"})  # noqa: S104 - names, not a bind
@@ -57,13 +58,14 @@ def locate(
 
 
 def _identity(joins: Joins, winner: Observation) -> Identity | None:
-    identity = None
     pid, pci = winner.fields.get("pid"), winner.fields.get("pci")
-    if pid and pid.isdigit():
-        identity = joins.by_pid.get(int(pid))
-    if pci and (identity is None or identity.rank is None):
-        identity = find_pci(joins, pci, winner.line.node) or identity
-    return identity
+    # An address belongs to one process of a node; the ids inside a container are others than the
+    # kernel's, and repeat.
+    by_pci = find_pci(joins, pci, winner.line.node) if pci else None
+    if by_pci is not None and by_pci.rank is not None:
+        return by_pci
+    by_pid = joins.by_pid.get(int(pid), winner.line.node) if pid and pid.isdigit() else None
+    return by_pid or by_pci
 
 
 def _rank(

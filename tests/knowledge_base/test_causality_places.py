@@ -266,3 +266,23 @@ def test_steps_that_wait_for_data_are_slow_for_their_data(diagnose: Run) -> None
     computing = "".join(line % (at, 2.6, 0.01) for at in range(150, 300))
     assert diagnose(quick + waiting).failure_type == "slow_dataloading_storage"
     assert diagnose(quick + computing).failure_type == "fail_slow_unexplained"
+
+
+def test_a_process_id_that_repeats_between_nodes_names_nobody_elsewhere(diagnose: Run) -> None:
+    ranks = "".join(
+        f"hx-{n:02d}:{1000 + g}:{2000 + g} [{g}] NCCL INFO comm 0x1 rank {2 * n + g} nranks 4 cudaDev {g} nvmlDev {g}"
+        f" busId {bus} - Init COMPLETE\n"
+        for n in range(2)
+        for g, bus in enumerate(BUSES[:2])
+    )
+    address = f"0000:{BUSES[1][:-3]}:00"
+    xid = f"Mar  1 12:00:30 hx-01 kernel: NVRM: Xid (PCI:{address}): 79, pid=%s, name=python3, GPU has fallen off the bus.\n"
+    for pid in ("1001", "1000", "77"):
+        found = diagnose(ranks + steps() + xid % pid)
+        assert (found.suspects.ranks, found.suspects.nodes) == ([3], ["hx-01"])
+    # Without an address that NCCL told, the id on that node decides; on another node it does not.
+    unknown = xid.replace(address, "0000:ee:00")
+    assert diagnose(ranks + steps() + unknown % "1000").suspects.ranks == [2]
+    assert (
+        diagnose(ranks + steps() + unknown.replace("hx-01", "hx-07") % "1000").suspects.ranks == []
+    )
