@@ -48,7 +48,6 @@ eval: $(VENV)/.dev  ## Score the recorded fault lab; CASES=folder scores labelle
 	$(BIN)/rerail eval faultlab --recorded tests/data/slurm
 	$(BIN)/rerail eval retrieval --recorded tests/data/faultlab
 	$(BIN)/rerail eval agent --recorded tests/data/faultlab --replay tests/data/agent/fake-keywords.jsonl
-	$(BIN)/rerail eval agent --recorded tests/data/faultlab --replay tests/data/agent/smollm2-135m-instruct.jsonl
 	$(BIN)/rerail eval learning
 	$(BIN)/rerail eval attacks
 	$(if $(CASES),$(BIN)/rerail eval cases $(CASES)/dev.jsonl --failures)

@@ -56,7 +56,7 @@ def test_a_failing_vector_store_is_a_banner(kept):
 
 @pytest.mark.filterwarnings("default")
 def test_the_local_vectors_serve_unasked_where_they_are_installed(kept):
-    pytest.importorskip("wordllama")
+    pytest.importorskip("wordllama", reason="wordllama (extra embeddings) is not installed")
     pytest.importorskip("chromadb")
     engine, settings, keep = kept
     first = keep(OOM.format(r=1, n=2))

@@ -204,7 +204,7 @@ def test_a_model_name_never_becomes_a_download(tmp_path):
 
 
 def test_the_local_package_needs_no_network_and_leaves_the_log_alone(monkeypatch):
-    pytest.importorskip("wordllama")
+    pytest.importorskip("wordllama", reason="wordllama (extra embeddings) is not installed")
 
     def refused(*_, **__):
         raise OSError("the network is refused")
