@@ -10,6 +10,7 @@ from rerail.knowledge_base.causality.case import Case
 from rerail.knowledge_base.causality.verdict import Verdict
 from rerail.knowledge_base.taxonomy import leaves
 
+_LIBRARIES = {"NCCL": (b"NCCL",), "gloo": (b"gloo", b"Gloo"), "JAX": (b"jax", b"xla/")}
 _HARDWARE = frozenset({"hardware_gpu", "gpu_memory_ecc", "nvlink_nvswitch"})
 
 
@@ -37,12 +38,7 @@ def missing(case: Case, verdict: Verdict) -> list[Lack]:
     elif verdict.collectives is not None and verdict.status is not Status.ESTABLISHED:
         ranks = verdict.ranks or verdict.collectives.absent
         who = f"of rank {ranks[0]}" if ranks else "of every rank"
-        found.append(
-            Lack(
-                "NCCL flight-recorder dumps",
-                "set TORCH_NCCL_TRACE_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1, then pass the dump folder",
-            )
-        )
+        found += _calls_of_each_rank(case)
         found.append(
             Lack(f"the stack {who} while it hangs", "py-spy dump --native --pid PID on its node")
         )
@@ -77,6 +73,24 @@ def missing(case: Case, verdict: Verdict) -> list[Lack]:
     if verdict.outcome is Outcome.INCONCLUSIVE:
         found += _inconclusive(case, verdict)
     return found
+
+
+def _calls_of_each_rank(case: Case) -> list[Lack]:
+    """Say how the next run tells which rank is missing where; it depends on the library."""
+    libraries = {
+        library
+        for view in case.views
+        for raw in view.survey.kept.values()
+        for library, names in _LIBRARIES.items()
+        if any(name in raw for name in names)
+    }
+    if "gloo" in libraries and "NCCL" not in libraries:
+        how = "call torch.distributed.monitored_barrier() before it in the next run"
+        return [Lack("which rank does not reach the collective", how)]
+    if "JAX" in libraries and "NCCL" not in libraries:
+        return [Lack("the logs of all tasks", "name the folder with the output of every process")]
+    how = "set TORCH_NCCL_TRACE_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1, then pass the dump folder"
+    return [Lack("NCCL flight-recorder dumps", how)]
 
 
 def _inconclusive(case: Case, verdict: Verdict) -> list[Lack]:
