@@ -85,7 +85,7 @@ def _calls_of_each_rank(case: Case) -> list[Lack]:
         if any(name in raw for name in names)
     }
     if "gloo" in libraries and "NCCL" not in libraries:
-        how = "call torch.distributed.monitored_barrier() before it in the next run"
+        how = "call torch.distributed.monitored_barrier() in front of it in the next run"
         return [Lack("which rank does not reach the collective", how)]
     if "JAX" in libraries and "NCCL" not in libraries:
         return [Lack("the logs of all tasks", "name the folder with the output of every process")]
