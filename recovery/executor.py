@@ -16,7 +16,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine
 
-from rerail.domain.plan import ActionKind, ActionState, Mode, PlannedAction, RecoveryPlan
+from rerail.domain.plan import ActionKind, ActionState, Mode, PlannedAction, RecoveryPlan, Risk
 from rerail.errors import ClusterError, RecoveryError, RerailError
 from rerail.knowledge_base.store.engine import reading, writing
 from rerail.recovery import approvals
@@ -62,7 +62,8 @@ class Executor:
     `writer_for` gives the cluster adapter of a plan, or None where the plan's cluster has none.
     `restart_path` gives where a job reads its restart orders, or None. `on_change` is told of every
     state that an action reaches. `live_step` gives how far a running job's log shows it, or None.
-    `job_writer` carries out what goes to a running job and not to the cluster.
+    `job_writer` carries out what goes to a running job and not to the cluster. Plans of another
+    cluster than `cluster` are left alone: job numbers are the same there.
     """
 
     engine: Engine
@@ -74,6 +75,7 @@ class Executor:
     on_change: Callable[[ActionRow, ActionState, str], None] = lambda row, state, note: None
     live_step: Callable[[RecoveryPlan], int | None] = lambda plan: None
     job_writer: ClusterWriter | None = None
+    cluster: str | None = None
     worker: str = field(default_factory=worker_name)
     hold_s: float = 120.0
     _first_step: dict[str, tuple[int | None, float]] = field(default_factory=dict)
@@ -87,7 +89,17 @@ class Executor:
                 *(ActionState.PROPOSED, ActionState.APPROVED, ActionState.EXECUTING),
                 *(ActionState.UNKNOWN, ActionState.VERIFYING),
             )
-        return sum(self._advance_plan(name) for name in names if only in (None, name))
+        changes, wrong = 0, None
+        for name in names:
+            if only not in (None, name):
+                continue
+            try:
+                changes += self._advance_plan(name)
+            except RerailError as error:  # a damaged plan must not hold up those behind it
+                wrong = wrong or error
+        if wrong is not None:
+            raise wrong
+        return changes
 
     def _advance_plan(self, name: str) -> int:
         changes = 0
@@ -95,6 +107,8 @@ class Executor:
             with reading(self.engine) as connection:
                 plan = plans.load(connection, name)
                 rows = plans.states(connection, plan)
+            if self.cluster not in (None, plan.job.cluster):
+                return changes
             moved = False
             for row in rows:
                 moved = self._advance_step(row)
@@ -135,8 +149,11 @@ class Executor:
             return False
         if self.policy.dry_run and row.action.kind not in TELLING:
             return False
-        if row.action.kind not in TELLING and row.plan.mode is not Mode.AUTO_LOW:
-            return False
+        if row.action.kind not in TELLING:
+            if row.plan.mode is not Mode.AUTO_LOW:
+                return False
+            if now >= row.plan.expires_at:
+                return self._move(row, ActionState.EXPIRED, now, "not begun in time")
         return self._execute(row, now)
 
     def _move(
@@ -175,6 +192,8 @@ class Executor:
             needed = approvals.persons_needed(action, self.policy)
             if len(approvals.approvers(connection, self.key, plan, action, now)) < needed:
                 return "there is no valid approval: unsigned, expired, or of another plan"
+        elif why := self._not_by_itself(row):
+            return why
         if action.kind is ActionKind.DRAIN and not action.needs_approval:
             drained = plans.carried_out_since(
                 connection, now - 3600.0, kind=ActionKind.DRAIN, cluster=plan.job.cluster
@@ -190,6 +209,19 @@ class Executor:
             why = f"{len(recent)} actions within {window.window_s:g} s"
             control.trip(connection, why)
             return f"the breaker opened: {why}"
+        return ""
+
+    def _not_by_itself(self, row: ActionRow) -> str:
+        """Return why the policy of now does not let a step run without an approval.
+
+        The plan says that it may, but a plan in the store is as old, and as true, as its writer.
+        """
+        modes = {one.id: one.mode for one in self.policy.rules}
+        mode = modes.get(row.plan.rule, self.policy.default_mode)
+        if mode is not Mode.AUTO_LOW:
+            return f"rule {row.plan.rule!r} does not act by itself (any more): its mode is {mode}"
+        if row.action.risk is not Risk.LOW or not row.action.reversible:
+            return f"{row.action.kind} is never done without an approval"
         return ""
 
     def _fresh(self, row: ActionRow) -> ActionRow:

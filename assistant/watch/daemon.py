@@ -120,9 +120,11 @@ class Daemon:
                     event = JobEvent.model_validate(json.loads(path.read_bytes()))
                 except FileNotFoundError:
                     continue
-                except (ValueError, ValidationError):
-                    spool.set_aside(path)
-                    audit.note(connection, "rerail", "event_refused", path.name, why="no JobEvent")
+                except (ValueError, ValidationError, RecursionError):
+                    self._refuse(connection, path, "no JobEvent")
+                    continue
+                if why := self._not_ours(event):
+                    self._refuse(connection, path, why)
                     continue
                 self._put(connection, event)
                 taken.append(path)
@@ -130,6 +132,22 @@ class Daemon:
         for path in taken:
             path.unlink(missing_ok=True)
         return len(taken)
+
+    def _refuse(self, connection: Connection, path: Path, why: str) -> None:
+        spool.set_aside(path)
+        audit.note(connection, "rerail", "event_refused", path.name, why=why)
+        self.say(f"event refused: {why}; kept as {path.parent / spool.REJECTED / path.name}")
+
+    def _not_ours(self, event: JobEvent) -> str:
+        """Return why an event from outside must not lead to anything here, or an empty string."""
+        if event.state in (STALLED, SLOW):
+            # Such a verdict ends a job that runs: only what this daemon measured itself may do that.
+            return f"{event.state} is measured by rerail watch and never taken from outside"
+        cluster = self.site.settings.cluster
+        if self.site.reader is not None and event.job.cluster != cluster:
+            # The same job number exists on each cluster.
+            return f"cluster {event.job.cluster!r} is not the one watched here ({cluster!r}, RERAIL_CLUSTER)"
+        return ""
 
     def _put(self, connection: Connection, event: JobEvent) -> bool:
         wait = self.site.policy.jobs.group_wait_s
@@ -267,7 +285,11 @@ class Daemon:
         """Claim due events and turn each into an incident and a plan; return how many were done."""
         with writing(self.engine) as connection:
             items = queue.claim(
-                connection, self.name, now=self.clock(), most=BATCH, is_gone=is_gone
+                *(connection, self.name),
+                now=self.clock(),
+                most=BATCH,
+                is_gone=is_gone,
+                cluster=self.site.own_cluster,
             )
         done = 0
         for item in items:
@@ -277,6 +299,12 @@ class Daemon:
                 with writing(self.engine) as connection:
                     queue.give_back(connection, item, error.message, now=self.clock())
                 self.say(f"{item.event.key}: {explain(error)}")
+                continue
+            except Exception as error:  # one odd event must not keep all others from being heard
+                why = f"a bug in rerail: {type(error).__name__}: {error}"
+                with writing(self.engine) as connection:
+                    queue.give_back(connection, item, why, now=self.clock())
+                self.say(f"{item.event.key}: {why}; tried again later")
                 continue
             done += 1
             if plan is not None:

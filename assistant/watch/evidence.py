@@ -167,13 +167,16 @@ def _scheduler_logs(
             }
         ):
             kept = []
-            with open(name, errors="replace") as lines:
-                for line in lines:
-                    if wanted.search(line) and _in_attempt(line, attempt):
-                        kept.append(line)
-                        died = _DIED.match(line)
-                        if died and int(died["n"]) in FATAL_SIGNALS:
-                            found.died_by_signal = True
+            try:
+                with open(name, errors="replace") as lines:
+                    for line in lines:
+                        if wanted.search(line) and _in_attempt(line, attempt):
+                            kept.append(line)
+                            died = _DIED.match(line)
+                            if died and int(died["n"]) in FATAL_SIGNALS:
+                                found.died_by_signal = True
+            except OSError as error:
+                found.problems.append(f"{name}: {error.strerror}")
             if kept:
                 target = folder / "system" / Path(name).name
                 target.write_text("".join(kept[-MOST_KEPT_LINES:]))

@@ -100,6 +100,8 @@ def _read(path: Path | None) -> JobEvent:
         content = json.loads(raw)
         content.setdefault("time", now_iso())
         content.setdefault("source", "hook")
+        if isinstance(content.get("job"), dict):
+            content["job"].setdefault("cluster", load_settings().cluster)
         return JobEvent.model_validate(content)
     except (ValueError, AttributeError) as error:
         first = str(error).splitlines()[0]

@@ -24,8 +24,8 @@ MOST_EVENTS = 1000
 JOB_LABELS = ("slurm_job_id", "job_id", "jobid")
 
 
-def events_of(content: Any) -> list[JobEvent]:
-    """Return the events of a generic webhook.
+def events_of(content: Any, cluster: str) -> list[JobEvent]:
+    """Return the events of a generic webhook; `cluster` is that of jobs which name none.
 
     Raises:
         RecoveryError: It is not a job event, or more than a thousand.
@@ -34,6 +34,9 @@ def events_of(content: Any) -> list[JobEvent]:
     if len(items) > MOST_EVENTS:
         raise RecoveryError(f"more than {MOST_EVENTS} events in one message", subject="webhook")
     try:
+        for item in items:
+            if isinstance(item, dict) and isinstance(item.get("job"), dict):
+                item["job"].setdefault("cluster", cluster)
         return [JobEvent.model_validate({"source": "webhook", **item}) for item in items]
     except (ValidationError, TypeError) as error:
         raise RecoveryError(
@@ -143,7 +146,7 @@ def _handler(
             if self.path != "/events":
                 raise RecoveryError("no such address", subject=self.path)
             webhook.check(headers, body, key, data / webhook.SEEN_FOLDER)
-            return events_of(_json(body))
+            return events_of(_json(body), cluster)
 
         def _answer(self, code: int, text: str) -> None:
             content = json.dumps({"result": text}).encode()
@@ -162,5 +165,5 @@ def _handler(
 def _json(body: bytes) -> Any:
     try:
         return json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise RecoveryError("the body is no JSON", subject="webhook") from None

@@ -13,9 +13,10 @@ from sqlalchemy import Connection
 from rerail.assistant.watch.note_plan import note_plan
 from rerail.assistant.watch.site import Site
 from rerail.domain.job import JobRef
-from rerail.domain.plan import RecoveryPlan
+from rerail.domain.plan import Mode, RecoveryPlan
 from rerail.knowledge_base.store.incidents import load
 from rerail.recovery.policy import decide
+from rerail.recovery.site_policy import SitePolicy
 from rerail.recovery.situation import Situation
 from rerail.recovery.store import plans
 
@@ -39,8 +40,21 @@ def plan_incident(connection: Connection, site: Site, name: str) -> RecoveryPlan
             diagnosis=incident.diagnosis,
             now=time.time(),
         ),
-        site.policy,
+        _asking(site.policy),
     )
     plans.save(connection, plan)
     note_plan(connection, plan, " (asked for; no scheduler event)")
     return plan
+
+
+def _asking(policy: SitePolicy) -> SitePolicy:
+    """Return a policy that asks where the site's would act: whoever looks at a plan starts nothing.
+
+    The job's number itself may come from the text of a log.
+    """
+    rules = (
+        one.model_copy(update={"mode": Mode.PROPOSE}) if one.mode is Mode.AUTO_LOW else one
+        for one in policy.rules
+    )
+    default = Mode.PROPOSE if policy.default_mode is Mode.AUTO_LOW else policy.default_mode
+    return policy.model_copy(update={"rules": tuple(rules), "default_mode": default})

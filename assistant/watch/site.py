@@ -46,6 +46,11 @@ class Site:
     data: Path
     reader: ClusterReader | None
 
+    @property
+    def own_cluster(self) -> str | None:
+        """The cluster whose scheduler is asked here, or None without a scheduler."""
+        return None if self.reader is None else self.settings.cluster
+
     def writer(self) -> ClusterWriter | None:
         """Return the cluster adapter with the writer's identity, or None without a cluster."""
         if isinstance(self.reader, KubernetesReader):
@@ -91,6 +96,7 @@ class Site:
             live_step=self.live_step,
             job_writer=self.job_writer(),
             on_change=lambda row, state, note: self._changed(engine, row, state, note),
+            cluster=self.own_cluster,
         )
 
     def _changed(self, engine: Engine, row: ActionRow, state: ActionState, note: str) -> None:

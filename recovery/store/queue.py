@@ -81,13 +81,19 @@ def claim(
     most: int = 1,
     hold_s: float = 300.0,
     is_gone: Callable[[str], bool] = lambda holder: False,
+    cluster: str | None = None,
 ) -> list[Claimed]:
-    """Take due events; a claim that ran out, or whose worker `is_gone`, is due again."""
+    """Take due events; a claim that ran out, or whose worker `is_gone`, is due again.
+
+    `cluster` leaves the events of other clusters to those who can ask their schedulers.
+    """
     _release_the_dead(connection, now, is_gone)
     due = or_(
         (QUEUE.c.state == "waiting") & (QUEUE.c.not_before <= now),
         (QUEUE.c.state == "claimed") & (QUEUE.c.claimed_until < now),
     )
+    if cluster is not None:
+        due &= QUEUE.c.key.startswith(f"{cluster}/", autoescape=True)
     query = select(QUEUE).where(due).order_by(QUEUE.c.not_before, QUEUE.c.id).limit(most)
     if connection.dialect.name == "postgresql":
         query = query.with_for_update(skip_locked=True)

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -15,12 +16,13 @@ from rerail.assistant.watch.hook import from_slurm
 from rerail.assistant.watch.site import Site
 from rerail.domain.job import Allocation, JobEvent, JobRef, NodeShare
 from rerail.errors import RecoveryError
-from rerail.knowledge_base.store.engine import open_store, reading
+from rerail.knowledge_base.store.engine import open_store, reading, writing
 from rerail.knowledge_base.store.incidents import list_incidents, timeline
 from rerail.recovery import spool
-from rerail.recovery.site_policy import JobLayout, Notify, SitePolicy
+from rerail.recovery.site_policy import JobLayout, Notify, PolicyRule, SitePolicy
 from rerail.recovery.store import audit, plans, queue
 from rerail.settings import Settings
+from rerail.tools.clusters.slurm_read import SlurmReader
 
 KILLED = "srun: error: gpu-7: task 1: Killed\n"
 STALE = "[rank0]: OSError: [Errno 116] Stale file handle: '/lustre/ckpt/step_20.pt'\n"
@@ -91,6 +93,70 @@ def test_what_is_no_event_is_set_aside(daemon):
     spool.leave(folder, b'{"job": 1}')
     daemon.drain(10)
     assert spool.waiting(folder) == [] and len(list((folder / spool.REJECTED).iterdir())) == 2
+
+
+@pytest.mark.parametrize("state", ["STALLED", "SLOW"])
+def test_nobody_outside_can_say_that_a_running_job_stands_still(daemon, tmp_path, state):
+    """The word would end the job: a label of a metric, which a job can write, must not give it."""
+    event = leave(daemon, tmp_path, "1", KILLED)
+    [path] = spool.waiting(daemon.site.data / spool.FOLDER)
+    path.write_text(event.model_copy(update={"state": state}).model_dump_json())
+    daemon.drain(10)
+    with reading(daemon.engine) as connection:
+        assert queue.counts(connection) == {} and list_incidents(connection) == []
+        [entry] = audit.entries(connection)
+    assert entry.what == "event_refused" and state in entry.body["why"]
+
+
+def test_an_event_of_another_cluster_reaches_no_scheduler_of_this_one(daemon, tmp_path):
+    leave(daemon, tmp_path, "1", KILLED)
+    daemon.site = replace(daemon.site, reader=SlurmReader())
+    daemon.take_spool()
+    with reading(daemon.engine) as connection:
+        [entry] = audit.entries(connection)
+        assert queue.counts(connection) == {}
+    assert "'c' is not the one watched here" in entry.body["why"]
+
+
+def test_of_a_shared_store_a_daemon_takes_its_own_clusters_events_alone(daemon, tmp_path):
+    leave(daemon, tmp_path, "1", KILLED)
+    daemon.take_spool()
+    daemon.site = replace(daemon.site, reader=SlurmReader())
+    assert daemon.work_off() == 0
+    with reading(daemon.engine) as connection:
+        assert queue.counts(connection) == {"waiting": 1}
+
+
+def test_an_event_that_breaks_the_worker_does_not_stop_the_daemon(daemon, tmp_path, monkeypatch):
+    leave(daemon, tmp_path, "1", KILLED)
+    leave(daemon, tmp_path, "2", KILLED)
+    whole = daemon.worker.work
+
+    def broken(item):
+        if item.event.job.job == "1":
+            raise IsADirectoryError("slurmd.log")
+        return whole(item)
+
+    monkeypatch.setattr(daemon.worker, "work", broken)
+    daemon.round()
+    with reading(daemon.engine) as connection:
+        assert queue.counts(connection) == {"waiting": 1, "done": 1}
+
+
+def test_looking_at_a_plan_starts_nothing(daemon, tmp_path):
+    """Nobody but a log named the job: where the site's rules would act, this plan asks."""
+    from rerail.assistant.watch.on_request import plan_incident
+
+    leave(daemon, tmp_path, "1", KILLED)
+    daemon.drain(30)
+    rules = (PolicyRule(id="r", mode="auto-low", auto_from="hypothesis"),)
+    acting = replace(daemon.site, policy=SitePolicy(rules=rules, default_mode="auto-low"))
+    with writing(daemon.engine) as connection:
+        [incident] = list_incidents(connection)
+        plan = plan_incident(connection, acting, incident.id)
+    orders = [one for one in plan.actions if one.kind not in ("notify", "ticket")]
+    assert plan.mode == "propose" and orders
+    assert all(one.needs_approval for one in orders)
 
 
 def test_slurms_environment_is_an_event_and_a_good_end_is_none(monkeypatch):

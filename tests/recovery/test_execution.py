@@ -96,7 +96,11 @@ def executor(engine, clock, cluster, tmp_path):
     def make(worker="here:1", **policy):
         return Executor(
             engine,
-            SitePolicy(dry_run=policy.pop("dry_run", False), **policy),
+            SitePolicy(
+                dry_run=policy.pop("dry_run", False),
+                default_mode=policy.pop("mode", Mode.AUTO_LOW),
+                **policy,
+            ),
             KEY,
             clock,
             writer_for=lambda plan: cluster,
@@ -331,3 +335,57 @@ def test_a_plan_changed_in_the_database_is_not_executed(
     with pytest.raises(RecoveryError, match="was changed"):
         executor().advance()
     assert cluster.done == []
+
+
+def test_a_damaged_plan_does_not_hold_up_those_behind_it(
+    engine, clock, cluster, make_plan, executor
+):
+    from rerail.recovery.store.tables import PLANS
+
+    make_plan(step(1, approval=False), mode=Mode.AUTO_LOW)
+    clock.now += 1
+    make_plan(step(1, target="n3", approval=False), mode=Mode.AUTO_LOW, name="P-2")
+    with writing(engine) as connection:
+        connection.execute(PLANS.update().where(PLANS.c.id == "P-1").values(digest="0"))
+    with pytest.raises(RecoveryError, match="P-1 was changed"):
+        executor().advance()
+    assert cluster.done == [("drain", "n3")]
+
+
+@pytest.mark.parametrize("mode", [Mode.OBSERVE, Mode.PROPOSE])
+def test_what_the_policy_of_now_does_not_allow_is_not_done_by_itself(
+    engine, clock, cluster, make_plan, executor, mode
+):
+    """A plan of yesterday's policy, or one that was put into the database by somebody else."""
+    plan = make_plan(step(1, approval=False), mode=Mode.AUTO_LOW)
+    executor(mode=mode).advance()
+    assert (state(engine, plan), cluster.done) == (ActionState.FAILED, [])
+
+
+@pytest.mark.parametrize("change", [{"risk": Risk.MEDIUM}, {"reversible": False}])
+def test_what_is_risky_or_final_is_never_done_by_itself(
+    engine, clock, cluster, make_plan, executor, change
+):
+    action = step(1, approval=False).model_copy(update=change)
+    plan = make_plan(action, mode=Mode.AUTO_LOW)
+    executor().advance()
+    assert (state(engine, plan), cluster.done) == (ActionState.FAILED, [])
+
+
+def test_an_automatic_step_that_comes_too_late_is_not_done(
+    engine, clock, cluster, make_plan, executor
+):
+    """The daemon was away for longer than the plan holds."""
+    plan = make_plan(step(1, approval=False), mode=Mode.AUTO_LOW)
+    clock.now = plan.expires_at
+    executor().advance()
+    assert (state(engine, plan), cluster.done) == (ActionState.EXPIRED, [])
+
+
+def test_a_plan_of_another_cluster_is_left_alone(engine, clock, cluster, make_plan, executor):
+    """The same job number exists there too."""
+    plan = make_plan(step(1, approval=False), mode=Mode.AUTO_LOW)
+    here = executor()
+    here.cluster = "elsewhere"
+    assert here.advance() == 0
+    assert (state(engine, plan), cluster.done) == (ActionState.PROPOSED, [])

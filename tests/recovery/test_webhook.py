@@ -87,6 +87,8 @@ def test_events_and_alerts_reach_the_spool_and_nothing_else_does(listener, tmp_p
     assert post(listener, "/events", body, {}) == 400
     assert post(listener, "/events", b"{}", signed(b"{}", "m2")) == 400
     assert post(listener, "/other", body, signed(body, "m3")) == 400
+    deep = b"[" * 100_000
+    assert post(listener, "/events", deep, signed(deep, "m4")) == 400
     alerts = {
         "alerts": [
             {"status": "firing", "labels": {"slurm_job_id": "8", "alertname": "JobFailed"}},
@@ -97,5 +99,5 @@ def test_events_and_alerts_reach_the_spool_and_nothing_else_does(listener, tmp_p
     text = json.dumps(alerts).encode()
     assert post(listener, "/alertmanager", text, {"Authorization": "Bearer x"}) == 401
     assert post(listener, "/alertmanager", text, {"Authorization": f"Bearer {SECRET}"}) == 202
-    jobs = [json.loads(p.read_text())["job"]["job"] for p in spool.waiting(tmp_path / "data/spool")]
-    assert sorted(jobs) == ["7", "8"]
+    jobs = [json.loads(p.read_text())["job"] for p in spool.waiting(tmp_path / "data/spool")]
+    assert sorted((one["cluster"], one["job"]) for one in jobs) == [("lab", "7"), ("lab", "8")]
