@@ -31,12 +31,15 @@ _PASS_THROUGH = {"ignore_unknown_options": True, "allow_interspersed_args": Fals
 
 def plan(
     name: Annotated[str, typer.Argument(help="An incident, a plan, or 'last'.")] = "last",
+    again: Annotated[
+        bool, typer.Option("--again", help="Make a new one from what is true now.")
+    ] = False,
     json_output: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
     """Show a recovery plan: what would be done, exactly, why, and how to undo it."""
     from rerail.assistant.cli.plan import plan_command
 
-    raise typer.Exit(plan_command(name, json_output=json_output))
+    raise typer.Exit(plan_command(name, again=again, json_output=json_output))
 
 
 def approve(

@@ -20,17 +20,27 @@ from rerail.recovery import approvals
 from rerail.recovery.clusters.slurm_rest_write import SlurmRestWriter
 from rerail.recovery.executor import TELLING
 from rerail.recovery.policy import undo_plan
-from rerail.recovery.store import control, plans
+from rerail.recovery.store import control, plans, queue
 from rerail.recovery.store.plans import ActionRow
 
 UNFINISHED = (ActionState.APPROVED, ActionState.EXECUTING, ActionState.UNKNOWN)
+UNDER_WAY = (*UNFINISHED, ActionState.VERIFYING)
+NOT_DONE = (ActionState.EXPIRED, ActionState.REJECTED, ActionState.FAILED)
 
 
-def plan_command(name: str, *, json_output: bool) -> int:
-    """Print a plan, making one for an incident that has none; exit code 0."""
+def plan_command(name: str, *, again: bool, json_output: bool) -> int:
+    """Print a plan, making one for an incident that has none; exit code 0.
+
+    `again` makes a new one in any case, from what scheduler and files say now.
+
+    Raises:
+        RecoveryError: No event told of the job, or steps of the present plan are under way.
+    """
     site = load_site()
     with opened_store() as engine:
-        if name.upper().startswith("INC-"):
+        if again:
+            name = _make_anew(engine, site, name)
+        elif name.upper().startswith("INC-"):
             _make_if_none(engine, site, name)
         plan, rows = _load(engine, name)
         commands = {row.action.step: _commands(site, row) for row in rows}
@@ -47,6 +57,38 @@ def _make_if_none(engine: Engine, site: Site, name: str) -> None:
             plans.find_id(connection, name)
         except RecoveryError:
             plan_incident(connection, site, name)
+
+
+def _make_anew(engine: Engine, site: Site, name: str) -> str:
+    """Return the id of a new plan for the job of a plan; what still waits in the old one is closed."""
+    plan, rows = _load(engine, name)
+    busy = [row for row in rows if row.state in UNDER_WAY and row.action.kind not in TELLING]
+    if busy:
+        raise RecoveryError(
+            f"step {busy[0].action.step} of {plan.id} is {busy[0].state}: a new plan could do it twice",
+            subject=plan.id,
+            hint=f"rerail plan {plan.id}",
+        )
+    with reading(engine) as connection:
+        keys = (plan.job.key, f"{plan.job.key}/stalled")
+        events = [found for key in keys if (found := queue.event_of(connection, key))]
+    if not events:
+        raise RecoveryError(
+            f"no scheduler event told of job {plan.job.job}: there is nothing to decide on anew",
+            subject=plan.job.job,
+            hint="rerail hook EVENT.json, and rerail watch",
+        )
+    made = site.worker(engine).plan_again(events[0])
+    with writing(engine) as connection:
+        for row in rows:
+            if row.state is ActionState.PROPOSED and row.action.kind not in TELLING:
+                plans.move(
+                    *(connection, row, ActionState.EXPIRED),
+                    actor=who(None),
+                    now=time.time(),
+                    note="a new plan was asked for",
+                )
+    return made.id
 
 
 def _load(engine: Engine, name: str) -> tuple[RecoveryPlan, list[ActionRow]]:
@@ -74,6 +116,19 @@ def _commands(site: Site, row: ActionRow) -> list[str]:
         shlex.join(command if plain and command[0] in ("curl", "write") else [*prefix, *command])
         for command in found
     ]
+
+
+def _checked(site: Site, row: ActionRow) -> str:
+    """Return what the preconditions say now; they are read once more when the step begins."""
+    to_the_job = row.action.kind is ActionKind.MICRO_BATCHES
+    writer = site.job_writer() if to_the_job else site.writer()
+    if writer is None:
+        return "no scheduler is configured here"
+    try:
+        why = writer.preconditions(row.action, row.plan.job)
+    except RerailError as error:
+        return f"not possible now: {error.message}"
+    return f"it would not be done now: {why}" if why else "the preconditions hold now"
 
 
 def _as_dict(
@@ -189,13 +244,18 @@ def _approve_one(
     action, plan = row.action, row.plan
     if row.state is not ActionState.PROPOSED:
         print(f"step {action.step} is {row.state} already; nothing was done")
-        return True
+        if row.state is ActionState.EXPIRED:
+            print(f"next: rerail plan {plan.incident} --again")
+        return row.state not in NOT_DONE
     wanted = action.target or plan.id
     print(f"STEP {action.step}  {action.kind} {action.target}   plan hash {plan.digest[:12]}")
     for command in _commands(site, row):
         print(f"  exactly   {command}")
     print(f"  because   {action.because}")
-    print(f"  undo      {action.undo or 'nothing to undo'}")
+    print(f"  evidence  {', '.join(action.evidence) or 'none cited'}; rerail show {plan.incident}")
+    print(f"  risk      {action.risk}; undo: {action.undo or 'nothing to undo'}")
+    print(f"  policy    rule {plan.rule}; expires {_clock(plan.expires_at)}")
+    print(f"  checked   {_checked(site, row)}")
     typed = target
     if typed is None:
         if not sys.stdin.isatty():
@@ -213,7 +273,7 @@ def _approve_one(
         told = {
             "already": "was decided already; nothing was done",
             "waiting": "approved; a second person has to approve it too",
-            "expired": "has expired; a new plan is needed",
+            "expired": f"has expired; next: rerail plan {plan.incident} --again",
         }
         print(f"  step {action.step} {told[result]}")
         return result != "expired"

@@ -1,0 +1,69 @@
+"""Deciding on a plan from the terminal: what is asked, what the exit code says, what comes after expiry."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from rerail.assistant.cli.main import app
+from rerail.errors import RecoveryError
+from rerail.settings import load_settings
+
+POLICY = "default_mode: propose\napprovals: {expires_s: %s}\njobs: {group_wait_s: 0}\n"
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch):
+    """A site without a scheduler that heard of one killed job."""
+    (tmp_path / "train.log").write_text("srun: error: gpu-7: task 1: Killed\n")
+    monkeypatch.setenv("RERAIL_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("RERAIL_POLICY_FILE", str(tmp_path / "policy.yaml"))
+    event = {"job": {"job": "7"}, "state": "FAILED", "logs": [str(tmp_path / "train.log")]}
+
+    def heard(expires_s):
+        (tmp_path / "policy.yaml").write_text(POLICY % expires_s)
+        run("hook", "-", typed=json.dumps(event))
+        run("watch", "--once")
+        return json.loads(run("plan", "--json").stdout)
+
+    load_settings.cache_clear()
+    yield heard
+    load_settings.cache_clear()
+
+
+def run(*arguments, typed=""):
+    return CliRunner().invoke(app, list(arguments), input=typed)
+
+
+def test_after_expiry_the_next_command_makes_a_new_plan(site):
+    old = site(0.001)
+    late = run("approve", old["id"], "--step", "1", "--target", "7")
+    assert late.exit_code == 1
+    assert f"rerail plan {old['incident']} --again" in late.stdout
+    made = json.loads(run("plan", old["incident"], "--again", "--json").stdout)
+    assert made["id"] != old["id"] and made["incident"] == old["incident"]
+    assert made["actions"][0]["kind"] == old["actions"][0]["kind"]
+
+
+def test_what_was_rejected_is_no_success_for_a_script(site):
+    plan = site(600)
+    assert run("reject", plan["id"]).exit_code == 0
+    assert run("approve", plan["id"], "--step", "1", "--target", "7").exit_code == 1
+
+
+def test_the_card_says_how_long_it_holds_and_what_is_true_now(site):
+    plan = site(600)
+    shown = run("approve", plan["id"], "--step", "1").stdout
+    for word in ("expires", "risk      low", "checked   no scheduler", "rule default"):
+        assert word in shown
+
+
+def test_a_new_plan_closes_the_old_one_and_waits_for_what_is_under_way(site):
+    old = site(600)
+    run("plan", old["id"], "--again")
+    states = json.loads(run("plan", old["id"], "--json").stdout)["states"]
+    assert states[0]["state"] == "expired"
+    new = json.loads(run("plan", "--json").stdout)
+    run("approve", new["id"], "--step", "1", "--target", "7")  # dry run: approved, not begun
+    refused = run("plan", new["id"], "--again")
+    assert isinstance(refused.exception, RecoveryError) and "approved" in str(refused.exception)
