@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 
 from rerail.errors import EvidenceError
+from rerail.log_parsers.file_origins import content_origins
 from rerail.log_parsers.metrics import MAX_ROWS
-from rerail.log_parsers.prefixes import Origin
 from rerail.log_parsers.scan import Scanner, Signature, make_scanner
 from rerail.log_parsers.sources import STDIN, Discovery, Problem, Source, discover
 from rerail.log_parsers.survey import FileSurvey, survey
@@ -90,7 +90,7 @@ def assemble(surveys: Sequence[FileSurvey], problems: Sequence[Problem] = ()) ->
         elif one.kept:
             texts.append(one)
     collection.year = _year(texts)
-    origins = _rank_origins(texts)
+    origins = content_origins(texts)
     for index, one in enumerate(texts):
         collection.views.append(
             LogView(one, index, year=collection.year, origin=origins.get(one.source.name))
@@ -227,19 +227,3 @@ def _year(surveys: Sequence[FileSurvey]) -> int:
         s.source.path.stat().st_mtime for s in surveys if s.source.path and s.source.path.exists()
     ]
     return time.gmtime(max(stamps) if stamps else None).tm_year
-
-
-def _rank_origins(surveys: Sequence[FileSurvey]) -> dict[str, Origin]:
-    """In a single-node torchrun tree the local rank is the rank."""
-    trees = {
-        one.source.name.rsplit("/attempt_", 1)[0]
-        for one in surveys
-        if one.source.origin.local_rank is not None and "/attempt_" in "/" + one.source.name
-    }
-    if len(trees) != 1:
-        return {}
-    return {
-        one.source.name: replace(one.source.origin, rank=one.source.origin.local_rank)
-        for one in surveys
-        if one.source.origin.local_rank is not None
-    }

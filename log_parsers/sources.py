@@ -179,8 +179,10 @@ _NCCL_FILE = re.compile(
     r"(?:^|/)nccl[\w-]*?[._](?P<node>[A-Za-z][\w-]*?)[._](?P<pid>\d+)(?:\.|$)", re.I
 )
 _KERNEL_FILE = re.compile(
-    r"(?:^|/)(?:(?:dmesg|kern|kernel|syslog|journal(?:ctl)?|messages)(?:[-_.](?P<after>[A-Za-z][A-Za-z0-9-]*?\d[A-Za-z0-9-]*))?"
-    r"|(?P<before>[A-Za-z][A-Za-z0-9-]*?\d[A-Za-z0-9-]*)[-_.](?:dmesg|kern|kernel|syslog|journal)|[^/]*[-_.]dmesg)(?:\.|$)",
+    r"(?:^|/)(?:(?:dmesg|kern|kernel|syslog|journal(?:ctl)?|messages|(?:net|serial[-_]?)?console)(?:[-_.](?P<after>[A-Za-z][A-Za-z0-9-]*?\d[A-Za-z0-9-]*))?"
+    r"|(?P<before>[A-Za-z][A-Za-z0-9-]*?\d[A-Za-z0-9-]*)[-_.](?:dmesg|kern|kernel|syslog|journal|console)|[^/]*[-_.]dmesg)(?:\.|$)"
+    # A folder of kernel logs, one file a node: dmesg/gpu-a019.log
+    r"|(?:^|/)(?:dmesg|kern|kernel|syslog|journal|console)s?/(?P<inside>[A-Za-z][A-Za-z0-9-]*?\d[A-Za-z0-9-]*)(?:\.[^/]*)?$",
     re.I,
 )
 _SCHEDULER_FILE = re.compile(r"(?:^|/)(?:slurmctld|slurmd|slurm_logs|sacct|scontrol)", re.I)
@@ -204,7 +206,7 @@ def origin_of(name: str) -> Origin:
         return Origin(local_rank=int(match["local"]), attempt=int(match["attempt"]))
     kernel = _KERNEL_FILE.search(name)
     if kernel:
-        node = kernel["after"] or kernel["before"]
+        node = kernel["after"] or kernel["before"] or kernel["inside"]
         if not node or node in ("log", "txt") or _NO_HOST.match(node):
             node = _node_of(name)
         return Origin(node=node, stream=Stream.KERNEL)

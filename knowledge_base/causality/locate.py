@@ -135,7 +135,10 @@ def _felt_by(case: Case, selection: Selection, winner: Observation) -> int | Non
         and any(word in o.line.text for word in ("CUDA", "uncorrectable", "Cuda failure"))
     } - {None}
     felt = device or {c.line.rank for c in selection.candidates} - {None}
-    felt = felt or {o.line.rank for o in case.with_role(Role.CASCADE)} - {None}
+    # Who tells of a lost peer sat at the other end.
+    felt = felt or {
+        o.line.rank for o in case.with_role(Role.CASCADE) if "peer" not in o.line.text
+    } - {None}
     return felt.pop() if len(felt) == 1 else None
 
 

@@ -1,0 +1,73 @@
+"""What the content of a file, or of the files beside it, tells about where its lines come from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from rerail.domain.evidence import Stream
+from rerail.log_parsers.prefixes import Origin
+from rerail.log_parsers.survey import FileSurvey
+
+_SAMPLE = 400
+_RANK_LABEL = re.compile(rb"^.{0,60}?\[(?:rank|default)(?P<rank>\d{1,6})\]:", re.MULTILINE)
+_NCCL_HOST = re.compile(rb"(?:^|[\s\]:])(?P<host>[A-Za-z][\w.-]{1,80}):\d+:\d+ \[\d+\] ")
+_DESCRIBED = re.compile(rb"^Node: {2,}(?P<node>[A-Za-z0-9][\w.-]*)(?:/[\da-fA-F.:]+)?\s*$")
+_PART = re.compile(r"[/_]|\.(?!\d)")
+
+
+def content_origins(surveys: Sequence[FileSurvey]) -> dict[str, Origin]:
+    """Return by file name the origins that differ from what the path alone tells.
+
+    - In a single-node torchrun tree the local rank is the rank.
+    - `worker-3.log` is rank 3 unless its lines carry labels of other ranks: then it is a pod.
+    - `kubectl describe pod` names the node of its pod at its top.
+    - A file without a node whose name holds a host that the other lines name is that host's.
+    """
+    found = _single_tree(surveys)
+    hosts: set[str] = set()
+    for one in surveys:
+        hosts |= {m["host"].decode("utf-8", "replace") for m in _in(one, b" NCCL ", _NCCL_HOST)}
+    short = {host.split(".")[0] for host in hosts if re.search(r"\d", host)}
+    for one in surveys:
+        name, origin = one.source.name, found.get(one.source.name, one.source.origin)
+        changed = origin
+        if origin.rank is not None and origin.local_rank is None:
+            labels = {int(m["rank"]) for m in _in(one, b"]:", _RANK_LABEL)} - {origin.rank}
+            if labels:
+                changed = replace(changed, rank=None)
+        if changed.node is None and origin.stream is not Stream.SCHEDULER:
+            described = {m["node"].decode() for m in _in(one, b"Node: ", _DESCRIBED)}
+            named = short & set(_PART.split(name))
+            node = described or named
+            if len(node) == 1:
+                changed = replace(changed, node=node.pop())
+        if changed is not origin:
+            found[name] = changed
+    return found
+
+
+def _in(one: FileSurvey, word: bytes, pattern: re.Pattern[bytes]) -> list[re.Match[bytes]]:
+    """Return the matches on a sample of a file's kept lines: its first and its last."""
+    numbers = sorted(one.kept)
+    if len(numbers) > 2 * _SAMPLE:
+        numbers = numbers[:_SAMPLE] + numbers[-_SAMPLE:]
+    heads = (one.kept[n][:400] for n in numbers)
+    # A look for the word first: hundreds of rank files take no noticeable time.
+    return [m for head in heads if word in head and (m := pattern.search(head)) is not None]
+
+
+def _single_tree(surveys: Sequence[FileSurvey]) -> dict[str, Origin]:
+    trees = {
+        one.source.name.rsplit("/attempt_", 1)[0]
+        for one in surveys
+        if one.source.origin.local_rank is not None and "/attempt_" in "/" + one.source.name
+    }
+    if len(trees) != 1:
+        return {}
+    return {
+        one.source.name: replace(one.source.origin, rank=one.source.origin.local_rank)
+        for one in surveys
+        if one.source.origin.local_rank is not None
+    }
