@@ -326,3 +326,15 @@ def test_infrastructure_is_called_by_its_name(
     assert found.first_fault.line > (20 if training else 0)
     if nodes is not None:
         assert found.suspects.nodes == nodes
+
+
+def test_the_reason_in_the_enroot_log_beats_the_headline_above_it(diagnose: Run) -> None:
+    found = diagnose(
+        "slurmstepd: error: pyxis: container start failed with error code: 1\n"
+        "slurmstepd: error: pyxis: printing enroot log file:\n"
+        "slurmstepd: error: pyxis:     nvidia-container-cli: initialization error: nvml error: "
+        "driver/library version mismatch\n"
+        "slurmstepd: error: pyxis: couldn't start container\n"
+        "srun: error: dgx-b07: task 3: Exited with exit code 1\n"
+    )
+    assert (found.failure_type, found.suspects.nodes) == ("nvml_driver_mismatch", ["dgx-b07"])
