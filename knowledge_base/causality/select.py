@@ -7,6 +7,7 @@ run is teardown.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from rerail.domain.evidence import Observation, Role, Tier
@@ -126,8 +127,11 @@ def _close(case: Case, a: Observation, b: Observation) -> bool:
     return gap is None or abs(gap) < 30.0
 
 
-def select(case: Case, rules: dict[str, Rule]) -> Selection:
-    """Return the first fault of the last attempt, or a selection without a winner."""
+def select(case: Case, rules: dict[str, Rule], beside: Collection[int] = frozenset()) -> Selection:
+    """Return the first fault of the last attempt, or a selection without a winner.
+
+    `beside` holds the identities (`id`) of the observations on nodes that are not the job's.
+    """
     result = Selection()
     starts = [o for o in case.observations if o.rule_id in _ATTEMPT_STARTS]
     result.attempt_starts = [o for o in starts if _goes_on(case, o)]
@@ -135,6 +139,9 @@ def select(case: Case, rules: dict[str, Rule]) -> Selection:
     result.success = _final_success(case, in_last)
     for observation in in_last:
         if observation.role is not Role.INITIATING:
+            continue
+        if id(observation) in beside:
+            result.rejected.append(Rejected(observation, "its node is not one of the job's"))
             continue
         if observation.leaf == "loss_nan" and ends_non_finite(case):
             # A run that reports its completion with a loss of NaN has completed nothing.

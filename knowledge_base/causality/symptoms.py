@@ -8,6 +8,7 @@ unexplained.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rerail.domain.diagnosis import Status
@@ -76,6 +77,22 @@ def from_collectives(case: Case, joins: Joins, found: Collectives) -> Conclusion
         found.describe(),
         suspects,
     )
+
+
+def from_side_thread(found: Collectives, lived_with: Sequence[Observation]) -> Conclusion | None:
+    """Conclude from a side thread that died on the only rank that came to no further collective.
+
+    A rank goes on for as many steps as its prefetched batches last, then waits for that thread.
+    """
+    if len(found.suspects) != 1 or found.divergent:
+        return None
+    for observation in lived_with:
+        thread = observation.fields.get("thread")
+        if thread and observation.leaf and observation.line.rank == found.suspects[0]:
+            why = f"its thread {thread} died of this, and the rank came to no further collective"
+            rank = (observation.line.rank,)
+            return Conclusion(observation.leaf, observation.line, Status.SUPPORTED, why, rank)
+    return None
 
 
 def last_activity(case: Case, found: Collectives) -> Observation | None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from rerail.domain.diagnosis import Outcome, Status
 from rerail.domain.evidence import LogLine, Observation, Role, Tier
 from rerail.knowledge_base.causality import collectives, exits, joins, numeric, select, symptoms
+from rerail.knowledge_base.causality.allocation import foreign
 from rerail.knowledge_base.causality.case import Case
 from rerail.knowledge_base.causality.locate import NO_NODE, locate
 from rerail.knowledge_base.causality.progress import LastStep, last_step, survived
@@ -57,7 +58,7 @@ class Verdict:
 def judge(case: Case, rules: dict[str, Rule]) -> Verdict:
     """Return the verdict on a case; pure, and never raises on any evidence."""
     identities = joins.build(case)
-    selection = select.select(case, rules)
+    selection = select.select(case, rules, foreign(case, identities))
     facts = _last_attempt_exits(case, selection, exits.collect(case, identities))
     verdict = Verdict(
         Outcome.INCONCLUSIVE,
@@ -221,7 +222,14 @@ def _timeouts(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
         # A process that died of a signal is why the others waited.
         conclusion = symptoms.from_exit(case, odd)
     else:
-        conclusion = symptoms.from_collectives(case, verdict.joins, found)
+        rejected = verdict.selection.rejected
+        conclusion = symptoms.from_side_thread(found, [r.observation for r in rejected])
+        if conclusion is None:
+            conclusion = symptoms.from_collectives(case, verdict.joins, found)
+        else:
+            verdict.selection.rejected = [
+                r for r in rejected if r.observation.line != conclusion.line
+            ]
     return _take(verdict, conclusion, Outcome.FAILURE)
 
 

@@ -286,3 +286,88 @@ def test_a_process_id_that_repeats_between_nodes_names_nobody_elsewhere(diagnose
     assert (
         diagnose(ranks + steps() + unknown.replace("hx-01", "hx-07") % "1000").suspects.ranks == []
     )
+
+
+def sixteen_less(rank: int) -> str:
+    """A job on gpu-a01 and gpu-a03 whose ranks all time out but one."""
+    waiting = "".join(watchdog(r) for r in range(16) if r != rank)
+    return init("gpu-a01") + init("gpu-a03", 8) + steps() + waiting
+
+
+FELL = "[2026-03-01 02:{at}] NVRM: Xid (PCI:0000:bb:00): 79, pid=7, name=python, GPU has fallen off the bus.\n"
+
+
+@pytest.mark.parametrize("name", ["dmesg/gpu-a03.log", "console-gpu-a03.log", "xid_gpu-a03.txt"])
+def test_a_kernel_log_is_of_the_node_its_file_is_called_after(diagnose: Run, name: str) -> None:
+    found = diagnose({"job.out": sixteen_less(13), name: FELL.format(at="29:58")})
+    assert (found.failure_type, found.status) == ("gpu_fallen_off_bus", Status.ESTABLISHED)
+    assert (found.suspects.ranks, found.suspects.nodes) == ([13], ["gpu-a03"])
+
+
+def test_a_fault_of_a_node_beside_the_job_is_not_the_cause(diagnose: Run) -> None:
+    found = diagnose({"job.out": sixteen_less(13), "dmesg/gpu-a02.log": FELL.format(at="29:58")})
+    assert found.failure_type == "nccl_timeout_unexplained"
+    assert (found.suspects.ranks, found.suspects.nodes) == ([13], ["gpu-a03"])
+    assert any("not one of the job's" in r.because for r in found.ruled_out)
+
+
+def test_a_machine_is_not_beside_the_job_because_its_pods_have_other_names(diagnose: Run) -> None:
+    job = sixteen_less(13).replace("gpu-a0", "trainer-worker-")
+    found = diagnose({"job.out": job, "dmesg/gke-n7.log": FELL.format(at="29:58")})
+    assert (found.failure_type, found.suspects.nodes) == ("gpu_fallen_off_bus", ["gke-n7"])
+
+
+def test_who_tells_of_a_lost_peer_is_not_where_the_kernel_panicked(diagnose: Run) -> None:
+    found = diagnose(
+        {
+            "job.out": steps()
+            + "3: n041:801:900 [3] NCCL INFO misc/socket.cc:58 -> 6\n"
+            + "3: [rank3]: socketProgress: Connection closed by remote peer n044<49012>\n",
+            "console-n044.log": "[88211.9] Kernel panic - not syncing: Fatal exception in interrupt\n",
+        }
+    )
+    assert (found.failure_type, found.suspects.ranks) == ("node_crash", [])
+    assert found.suspects.nodes == ["n044"]
+
+
+def test_a_described_pod_is_on_the_node_that_it_names_and_a_worker_file_is_a_pod(
+    diagnose: Run,
+) -> None:
+    worker = "".join(
+        f"[rank{r}]: ncclRemoteError: A call failed possibly due to a network error or a remote "
+        "process exiting prematurely.\n"
+        for r in range(8)
+    )
+    described = (
+        "Name:             t-worker-5\nNamespace:        nlp\n"
+        "Node:             ip-10-4-7-118.ec2.internal/10.4.7.118\n"
+        "    State:          Terminated\n      Reason:       OOMKilled\n      Exit Code:    137\n"
+    )
+    warned = "t-worker-0:71:900 [3] NCCL WARN NET/IB : Got completion from peer 10.4.7.118<5> with status=12\n"
+    found = diagnose(
+        {"worker-0.log": steps() + warned + worker, "describe-worker-5.txt": described}
+    )
+    assert (found.failure_type, found.suspects.ranks) == ("cgroup_oom_kill", [])
+    assert found.suspects.nodes == ["ip-10-4-7-118.ec2.internal"]
+
+
+def test_a_side_thread_that_died_on_the_missing_rank_is_why_the_others_waited(
+    diagnose: Run,
+) -> None:
+    died = "".join(
+        f"[rank3]: {line}\n"
+        for line in (
+            "Exception in thread Prefetch-1:",
+            "Traceback (most recent call last):",
+            '  File "/a/prefetch.py", line 88, in _worker',
+            "    batch = self._collate(rows)",
+            "KeyError: 'input_ids'",
+        )
+    )
+    later = steps(16).splitlines(keepends=True)[12:]
+    waiting = "".join(watchdog(r) for r in range(8) if r != 3)
+    found = diagnose(steps() + died + "".join(later) + waiting)
+    assert found.failure_type == "python_exception"
+    assert (found.suspects.ranks, found.status) == ([3], Status.SUPPORTED)
+    assert found.first_fault is not None
+    assert "KeyError" in found.first_fault.text
