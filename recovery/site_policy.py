@@ -100,7 +100,7 @@ class JobLayout(_Part):
     micro_batch_file: str = ""
     heartbeat: str = ""
     stalled_after_s: Annotated[float, Field(gt=0)] = 900.0
-    dump_signal: str = "USR1"
+    dump_signal: Literal["USR1", "USR2", "QUIT"] = "USR1"
     health_command: tuple[str, ...] = ("rerail",)
     health_output: str = "/var/log/rerail/health-%j.json"
     health_owners: tuple[str, ...] = ()
@@ -179,12 +179,17 @@ def load_policy(path: Path | None) -> SitePolicy:
             hint="set RERAIL_POLICY_FILE",
         ) from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"policy file {path}: {error}", subject=str(path)) from None
+        what = " ".join(str(error).split())
+        raise ConfigError(
+            f"policy file {path} is no YAML: {what}",
+            subject=str(path),
+            hint="docs/recovery.md shows a whole file",
+        ) from None
     try:
         return SitePolicy.model_validate(content or {})
     except ValidationError as error:
         first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
+        key = ".".join(str(part) for part in first["loc"]) or "the file"
         raise ConfigError(
             f"policy file {path}: {key}: {first['msg']}",
             subject=key,

@@ -89,6 +89,11 @@ def check_token(headers: Mapping[str, str], body: bytes, key: bytes) -> None:
         raise RecoveryError("the token does not fit", subject="webhook")
 
 
+def forget(message_id: str, seen: Path) -> None:
+    """Let a message come again that was genuine but could not be kept."""
+    (seen / hashlib.sha256(message_id.encode()).hexdigest()).unlink(missing_ok=True)
+
+
 def _first_time(seen: Path, message_id: str, now: float) -> bool:
     """Note an id; the file system makes sure that only one of several receivers is first."""
     seen.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -130,12 +130,16 @@ def _handler(
             body = self.rfile.read(int(length))
             try:
                 events = self._events(dict(self.headers.items()), body)
-                for event in events:
-                    spool.leave(data / spool.FOLDER, event.model_dump_json().encode())
             except RecoveryError as error:
                 refused = "sign" in error.message or "token" in error.message
                 say(f"webhook refused from {self.client_address[0]}: {error.message}")
                 self._answer(401 if refused else 400, error.message)
+                return
+            except OSError as error:
+                self._not_kept(f"{error.filename or data}: {error.strerror}")
+                return
+            if why := _keep(events, self.headers.get("webhook-id", ""), data):
+                self._not_kept(why)
                 return
             self._answer(202, f"{len(events)} taken")
 
@@ -147,6 +151,10 @@ def _handler(
                 raise RecoveryError("no such address", subject=self.path)
             webhook.check(headers, body, key, data / webhook.SEEN_FOLDER)
             return events_of(_json(body), cluster)
+
+        def _not_kept(self, why: str) -> None:
+            say(f"webhook not kept: {why}")
+            self._answer(503, "it could not be kept; send it again")
 
         def _answer(self, code: int, text: str) -> None:
             content = json.dumps({"result": text}).encode()
@@ -160,6 +168,18 @@ def _handler(
             """Say nothing: who asks decides what would be logged."""
 
     return Handler
+
+
+def _keep(events: list[JobEvent], message_id: str, data: Path) -> str:
+    """Leave events in the spool; return why that was not possible, or an empty string."""
+    try:
+        for event in events:
+            spool.leave(data / spool.FOLDER, event.model_dump_json().encode())
+    except RecoveryError as error:
+        # The sender tries again under the same id, which must not be taken for a replay.
+        webhook.forget(message_id, data / webhook.SEEN_FOLDER)
+        return error.message
+    return ""
 
 
 def _json(body: bytes) -> Any:

@@ -1,6 +1,7 @@
 """The policy as a function: whatever comes in, what comes out stays within the rules."""
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import given
 
 from rerail.domain.diagnosis import (
@@ -14,8 +15,9 @@ from rerail.domain.diagnosis import (
 )
 from rerail.domain.job import JobRef
 from rerail.domain.plan import ActionKind, Mode, Risk
+from rerail.errors import ConfigError
 from rerail.recovery.policy import NOTHING_TO_DO, OWNER_MUST_ACT, decide, undo_plan
-from rerail.recovery.site_policy import Budgets, PolicyRule, SitePolicy
+from rerail.recovery.site_policy import Budgets, PolicyRule, SitePolicy, load_policy
 from rerail.recovery.situation import Attested, CheckpointFact, GroupSpeeds, History, Situation
 
 NODES = st.sampled_from(["n1", "n2", "n3", "n9", "-oProxy", ""])
@@ -365,3 +367,23 @@ def test_micro_batches_are_not_moved_for_a_slow_network_or_a_gain_that_is_noise(
     ):
         assert [one.kind for one in plan.actions] == [ActionKind.NOTIFY]
         assert any("micro-batches are left as they are" in why for why in plan.refusals)
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("budgetz: {}", "budgetz"),
+        ("rules: [{id: a, actions: [reboot]}]", r"rules\.0\.actions\.0"),
+        ("rules: [{id: a, mode: always}]", r"rules\.0\.mode"),
+        ("budgets: {nodes_per_hour: many}", r"budgets\.nodes_per_hour"),
+        ("jobs: {dump_signal: KILL}", r"jobs\.dump_signal"),
+        ("- 1", "the file"),
+        ("a: [", "no YAML"),
+    ],
+)
+def test_a_wrong_policy_file_is_refused_by_the_name_of_its_key(tmp_path, text, key):
+    path = tmp_path / "policy.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=key) as caught:
+        load_policy(path)
+    assert caught.value.hint and "\n" not in caught.value.message

@@ -101,3 +101,13 @@ def test_events_and_alerts_reach_the_spool_and_nothing_else_does(listener, tmp_p
     assert post(listener, "/alertmanager", text, {"Authorization": f"Bearer {SECRET}"}) == 202
     jobs = [json.loads(p.read_text())["job"] for p in spool.waiting(tmp_path / "data/spool")]
     assert sorted((one["cluster"], one["job"]) for one in jobs) == [("lab", "7"), ("lab", "8")]
+
+
+def test_what_could_not_be_kept_may_come_again(listener, tmp_path):
+    body = b'{"job": {"job": "7"}, "state": "FAILED", "time": "2026-01-01T00:00:00Z"}'
+    folder = tmp_path / "data" / spool.FOLDER
+    folder.parent.mkdir()
+    folder.write_text("a file where the folder should be")
+    assert post(listener, "/events", body, signed(body)) == 503
+    folder.unlink()
+    assert post(listener, "/events", body, signed(body)) == 202
