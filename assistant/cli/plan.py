@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import pwd
 import shlex
 import sys
 import time
 from datetime import UTC, datetime
+from pathlib import Path
 
 from sqlalchemy import Engine
 
@@ -23,6 +26,8 @@ from rerail.recovery.policy import undo_plan
 from rerail.recovery.store import control, plans, queue
 from rerail.recovery.store.plans import ActionRow
 
+NO_LOGIN = 2**32 - 1
+"""What the kernel says where nobody logged in (proc(5), loginuid)."""
 UNFINISHED = (ActionState.APPROVED, ActionState.EXECUTING, ActionState.UNKNOWN)
 UNDER_WAY = (*UNFINISHED, ActionState.VERIFYING)
 NOT_DONE = (ActionState.EXPIRED, ActionState.REJECTED, ActionState.FAILED)
@@ -212,11 +217,19 @@ def approve_command(name: str, *, step: int | None, target: str | None, by: str 
         RecoveryError: The plan or step does not exist, or may not be approved.
     """
     site = load_site()
-    person = who(by)
+    person = by or login()
     key = approvals.signing_key(site.data)
     with opened_store() as engine:
         plan, rows = _load(engine, name)
         asked = [row for row in rows if _is_asked(row, step)]
+        strict = any(approvals.persons_needed(row.action, site.policy) > 1 for row in asked)
+        if person != login() and (strict or site.policy.approvals.approvers):
+            raise RecoveryError(
+                f"--by {person}: this is the login of {login()}; where approvers are named or two "
+                "persons are needed, only the login counts",
+                subject=person,
+                hint=f"approve from a login of {person}",
+            )
         if step is not None and not asked:
             raise RecoveryError(
                 f"plan {plan.id} has no step {step} to approve",
@@ -230,6 +243,20 @@ def approve_command(name: str, *, step: int | None, target: str | None, by: str 
         for row in asked:
             yes = _approve_one(site, engine, key, row, person, target) and yes
     return 0 if yes else 1
+
+
+def login() -> str:
+    """Return the account that logged in, whatever became of it since: no variable can change it."""
+    try:
+        number = int(Path("/proc/self/loginuid").read_text())
+    except (OSError, ValueError):
+        number = NO_LOGIN
+    if number == NO_LOGIN:
+        number = os.getuid()
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:  # a container without a user database
+        return f"uid {number}"
 
 
 def _is_asked(row: ActionRow, step: int | None) -> bool:

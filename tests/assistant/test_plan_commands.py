@@ -67,3 +67,16 @@ def test_a_new_plan_closes_the_old_one_and_waits_for_what_is_under_way(site):
     run("approve", new["id"], "--step", "1", "--target", "7")  # dry run: approved, not begun
     refused = run("plan", new["id"], "--again")
     assert isinstance(refused.exception, RecoveryError) and "approved" in str(refused.exception)
+
+
+def test_nobody_approves_under_the_name_of_another(site, tmp_path, monkeypatch):
+    plan = site(600)
+    (tmp_path / "policy.yaml").write_text(
+        (POLICY % 600).replace("{expires_s", "{approvers: [ann], expires_s")
+    )
+    monkeypatch.setenv("USER", "ann")
+    monkeypatch.setenv("LOGNAME", "ann")
+    asked = ("approve", plan["id"], "--step", "1", "--target", "7")
+    for more in ((), ("--by", "ann")):
+        assert isinstance(run(*asked, *more).exception, RecoveryError)
+    assert json.loads(run("plan", "--json").stdout)["states"][0]["state"] == "proposed"
