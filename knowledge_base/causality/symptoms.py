@@ -26,6 +26,9 @@ _PEER = re.compile(
 )
 
 
+_GPUS_PER_NODE = 8
+
+
 @dataclass(frozen=True, slots=True)
 class Conclusion:
     """A cause concluded from symptoms."""
@@ -86,12 +89,15 @@ def from_side_thread(found: Collectives, lived_with: Sequence[Observation]) -> C
     """
     if len(found.suspects) != 1 or found.divergent:
         return None
+    missing = found.suspects[0]
+    small = max([missing, *found.victims]) < _GPUS_PER_NODE
     for observation in lived_with:
-        thread = observation.fields.get("thread")
-        if thread and observation.leaf and observation.line.rank == found.suspects[0]:
+        thread, line = observation.fields.get("thread"), observation.line
+        # On one node a launcher's label of the local rank is the rank's.
+        rank = line.local_rank if line.rank is None and small else line.rank
+        if thread and observation.leaf and rank == missing:
             why = f"its thread {thread} died of this, and the rank came to no further collective"
-            rank = (observation.line.rank,)
-            return Conclusion(observation.leaf, observation.line, Status.SUPPORTED, why, rank)
+            return Conclusion(observation.leaf, line, Status.SUPPORTED, why, (missing,))
     return None
 
 
