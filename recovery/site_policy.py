@@ -5,14 +5,16 @@ Everything defaults to the careful side: without a file every rule observes and 
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from rerail.domain.diagnosis import Action, Status
 from rerail.domain.plan import Mode
 from rerail.errors import ConfigError
+from rerail.knowledge_base.taxonomy import leaves
 
 
 class _Part(BaseModel):
@@ -32,6 +34,17 @@ class PolicyRule(_Part):
     states: tuple[str, ...] = ()
     mode: Mode = Mode.OBSERVE
     auto_from: Status = Status.ESTABLISHED
+
+    @field_validator("failure_types")
+    @classmethod
+    def _known_types(cls, wanted: tuple[str, ...]) -> tuple[str, ...]:
+        # A rule that a typing error keeps from matching leaves its case to the rules below it.
+        for name in wanted:
+            if name not in leaves():
+                near = get_close_matches(name, leaves(), 1)
+                said = f"; {near[0]}?" if near else ""
+                raise ValueError(f"no failure type is called {name!r}{said}")
+        return wanted
 
 
 class Budgets(_Part):

@@ -59,6 +59,7 @@ class Collectives:
 
     `absent` are ranks that the job has and that printed no time-out; `behind` have the smallest
     last enqueued work; `divergent` ran another operation or size than the majority.
+    `silent` tells that those who are named sent no more heartbeats: their processes ended.
     """
 
     timeouts: list[Timeout] = field(default_factory=list)
@@ -68,6 +69,7 @@ class Collectives:
     divergent: list[int] = field(default_factory=list)
     named: list[int] = field(default_factory=list)
     named_by: LogLine | None = None
+    silent: bool = False
     elsewhere: bool = False
     first: Timeout | None = None
     started: float | None = None
@@ -85,6 +87,8 @@ class Collectives:
         """Say in one clause why the suspects are suspects."""
         who = _ranks(self.suspects)
         are = "is" if len(self.suspects) == 1 else "are"
+        if self.named and self.silent:
+            return f"{who} stopped sending heartbeats to the coordinator"
         if self.named:
             return f"{who} {are} named by the other ranks as missing from the collective"
         if self.divergent and self.elsewhere:
@@ -179,6 +183,7 @@ def _named(case: Case, observation: Observation, result: Collectives) -> None:
         result.named = sorted({int(r) for r in match["ranks"].split(",")} | set(result.named))
         result.named_by = result.named_by or observation.line
     if _LAGGING.search(text):
+        result.silent = result.silent or "stopped sending" in text
         view = case.view(observation.line)
         for number in view.between(observation.line.number, observation.line.number + 8):
             found = _NAMED_RANK.search(view.text(number) or "")

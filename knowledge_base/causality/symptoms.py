@@ -74,7 +74,7 @@ def from_collectives(case: Case, joins: Joins, found: Collectives) -> Conclusion
     if line is None:
         return None
     return Conclusion(
-        "nccl_timeout_unexplained",
+        "process_exit_unexplained" if found.silent else "nccl_timeout_unexplained",
         line,
         Status.SUPPORTED if suspects else Status.HYPOTHESIS,
         found.describe(),

@@ -246,7 +246,7 @@ def test_a_task_that_jax_misses_is_named(diagnose: Run) -> None:
         "/job:jax_worker/replica:0/task:17\n"
         "The tasks have crashed. Check the task logs for an earlier error.\n"
     )
-    assert found.suspects.ranks == [17]
+    assert (found.failure_type, found.suspects.ranks) == ("process_exit_unexplained", [17])
     assert found.status is not Status.ESTABLISHED
 
 

@@ -375,6 +375,7 @@ def test_micro_batches_are_not_moved_for_a_slow_network_or_a_gain_that_is_noise(
         ("budgetz: {}", "budgetz"),
         ("rules: [{id: a, actions: [reboot]}]", r"rules\.0\.actions\.0"),
         ("rules: [{id: a, mode: always}]", r"rules\.0\.mode"),
+        ("rules: [{id: a, failure_types: [cuda_oomm]}]", r"failure_types.*cuda_oom\?"),
         ("budgets: {nodes_per_hour: many}", r"budgets\.nodes_per_hour"),
         ("jobs: {dump_signal: KILL}", r"jobs\.dump_signal"),
         ("- 1", "the file"),
