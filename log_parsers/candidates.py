@@ -29,13 +29,13 @@ class Candidates:
             settled: signatures that are not looked for.
         """
         miner = self._miner
-        sieve = None
+        sieve, arrow = None, arrow_pays(len(view))
         # One skeleton says nothing of a piece that ends inside a line.
-        if arrow_pays(len(view)) and view.endswith(b"\n") and (not miner or miner.between_lines):
+        if arrow and view.endswith(b"\n") and (miner is None or miner.between_lines):
             sieve = sieve_of(self._scanner)
         if sieve is None:
             if miner is not None:
-                miner.feed(view, first_line)
+                miner.feed(view, first_line, arrow=arrow)
             return self._directly(view, settled)
         started = thread_time()
         if miner is not None:

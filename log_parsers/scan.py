@@ -98,7 +98,7 @@ def sieve_of(scanner: Scanner) -> Sieve | None:
     Returns:
         None where there is nothing to gain: with another engine than hyperscan, without pyarrow.
     """
-    return scanner.sieve() if isinstance(scanner, _Hyperscan | _Layers) else None
+    return scanner.sieve() if isinstance(scanner, _Compiled) else None
 
 
 def compile_complaint(pattern: str) -> str | None:
@@ -148,7 +148,25 @@ def _once(signature: Signature) -> bool:
     return signature.presence and relaxed(signature.pattern) == signature.pattern
 
 
-class _Hyperscan:
+class _Compiled:
+    """What compiled scanners share: the signatures that they stand for, and a sieve before them."""
+
+    def __init__(self, signatures: Sequence[Signature], cache: Path | None) -> None:
+        self._signatures = signatures
+        self._cache = cache
+        self._sieve: Sieve | Literal[False] | None = None
+
+    def candidates(self, chunk: bytes, skip: Container[int] = ()) -> list[tuple[int, int]]:
+        raise NotImplementedError
+
+    def sieve(self) -> Sieve | None:
+        """Return the sieve, built when first asked for."""
+        if self._sieve is None:
+            self._sieve = _make_sieve(self._signatures, self, self._cache) or False
+        return self._sieve or None
+
+
+class _Hyperscan(_Compiled):
     """A compiled set; `numbers` are reported for the patterns instead of their places."""
 
     def __init__(
@@ -159,10 +177,8 @@ class _Hyperscan:
     ) -> None:
         import hyperscan
 
+        super().__init__(signatures, cache)
         self._hs = hyperscan
-        self._signatures = signatures
-        self._cache = cache
-        self._sieve: Sieve | Literal[False] | None = None
         self._numbers = list(range(len(signatures)) if numbers is None else numbers)
         patterns = [s.pattern for s in signatures]
         database = self._load(signatures, cache)
@@ -244,14 +260,8 @@ class _Hyperscan:
             return self._fallback.candidates(chunk, skip)
         return found
 
-    def sieve(self) -> Sieve | None:
-        """Return the sieve before this set, built when first asked for."""
-        if self._sieve is None:
-            self._sieve = _make_sieve(self._signatures, self, self._cache) or False
-        return self._sieve or None
 
-
-class _Layers:
+class _Layers(_Compiled):
     """The shipped signatures and those of the site, each compiled as a set of its own."""
 
     def __init__(
@@ -260,10 +270,8 @@ class _Layers:
         cache: Path | None,
         layers: Sequence[tuple[Sequence[int], Scanner]],
     ) -> None:
-        self._signatures = signatures
-        self._cache = cache
+        super().__init__(signatures, cache)
         self._layers = layers
-        self._sieve: Sieve | Literal[False] | None = None
 
     def candidates(self, chunk: bytes, skip: Container[int] = ()) -> list[tuple[int, int]]:
         found: list[tuple[int, int]] = []
@@ -271,12 +279,6 @@ class _Layers:
             left_out = frozenset(at for at, number in enumerate(numbers) if number in skip)
             found += [(end, numbers[at]) for end, at in scanner.candidates(chunk, left_out)]
         return found
-
-    def sieve(self) -> Sieve | None:
-        """Return the sieve before these sets, built when first asked for."""
-        if self._sieve is None:
-            self._sieve = _make_sieve(self._signatures, self, self._cache) or False
-        return self._sieve or None
 
 
 def _compile(

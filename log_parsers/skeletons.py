@@ -102,10 +102,11 @@ class SkeletonMiner:
         self._add(tally)
         self._limit()
 
-    def feed(self, chunk: bytes, first_line: int) -> None:
+    def feed(self, chunk: bytes, first_line: int, *, arrow: bool | None = None) -> None:
         """Count the frames of `chunk`, whose first byte stands on line `first_line` (from 1).
 
-        A chunk that ends inside a line is continued by the next one.
+        A chunk that ends inside a line is continued by the next one. `arrow` is the answer of
+        `arrow_pays` where the caller has asked already: it counts what the process reads.
         """
         if self._open is not None:
             end = _first_end(chunk)
@@ -127,7 +128,7 @@ class SkeletonMiner:
         if chunk:
             self._add(
                 tally_arrow(chunk, first_line)
-                if self._use_arrow(len(chunk))
+                if self._use_arrow(len(chunk), arrow)
                 else tally_plain(chunk, first_line)
             )
         self._limit()
@@ -155,10 +156,10 @@ class SkeletonMiner:
         for key, at in order:
             yield Entry(key, self._counts[at], self._firsts[at], self._lasts[at], self._samples[at])
 
-    def _use_arrow(self, size: int) -> bool:
+    def _use_arrow(self, size: int, pays: bool | None) -> bool:
         if self._arrow is not None:
             return self._arrow and arrow_at_hand()
-        return arrow_pays(size)
+        return arrow_pays(size) if pays is None else pays
 
     def _close(self) -> None:
         if self._open is None:

@@ -235,9 +235,8 @@ def _with_nodes(sources: list[Source]) -> list[Source]:
     """
     groups: dict[tuple[str, str], set[str]] = defaultdict(set)
     for source in sources:
-        for match in _NODE_DIR.finditer(source.name):
-            stem = match["node"].rstrip("0123456789")
-            groups[source.name[: match.start("node")], stem].add(match["node"])
+        for group, node, _ in _folders(source.name):
+            groups[group].add(node)
     around = {
         source.name.rpartition("/")[0]
         for source in sources
@@ -247,14 +246,19 @@ def _with_nodes(sources: list[Source]) -> list[Source]:
     for source in sources:
         origin = source.origin
         if origin.node is None and origin.stream is not Stream.SCHEDULER:
-            for match in _NODE_DIR.finditer(source.name):
-                stem = match["node"].rstrip("0123456789")
-                company = len(groups[source.name[: match.start("node")], stem]) > 1
-                beside = "-" in match["node"] and source.name[: match.end("node")] in around
-                if (company or beside) and not _NO_HOST.match(match["node"]):
-                    source = replace(source, origin=replace(origin, node=match["node"]))
+            for group, node, folder in _folders(source.name):
+                beside = "-" in node and folder in around
+                if (len(groups[group]) > 1 or beside) and not _NO_HOST.match(node):
+                    source = replace(source, origin=replace(origin, node=node))
         result.append(source)
     return result
+
+
+def _folders(name: str) -> Iterator[tuple[tuple[str, str], str, str]]:
+    """Yield the numbered folders of a path: place and name without number, name, whole path."""
+    for match in _NODE_DIR.finditer(name):
+        stem = match["node"].rstrip("0123456789")
+        yield (name[: match.start("node")], stem), match["node"], name[: match.end("node")]
 
 
 def open_source(source: Source) -> IO[bytes]:
