@@ -7,11 +7,11 @@ checkpoints is the only thing that both sides can see. The job reads it with `re
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from rerail.errors import RecoveryError
+from rerail.recovery.job_file import write_job_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +70,9 @@ def order(path: Path, restart: Restart) -> None:
             "plan": restart.plan,
         }
     )
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("w", encoding="utf-8") as out:
-            out.write(body + "\n")
-            out.flush()
-            os.fsync(out.fileno())
-        temporary.chmod(0o644)
-        temporary.replace(path)
+        write_job_file(path, body)
     except OSError as error:
         raise RecoveryError(
             f"restart file {path}: {error.strerror}", subject=str(path), hint="jobs.restart_file"

@@ -27,6 +27,7 @@ from rerail.errors import ClusterError, EvidenceError
 from rerail.knowledge_base.store.clock import now_iso
 from rerail.knowledge_base.store.engine import writing
 from rerail.knowledge_base.store.incidents import append, record
+from rerail.knowledge_base.taxonomy import leaves
 from rerail.recovery.checkpoints import find_checkpoints
 from rerail.recovery.policy import decide, tell_of_parent
 from rerail.recovery.site_policy import SitePolicy
@@ -253,21 +254,16 @@ def slowed(diagnosis: Diagnosis, event: JobEvent) -> Diagnosis:
     times = speeds.unit_time_s
     worst = max(range(len(times)), key=times.__getitem__)
     typical = sorted(times)[(len(times) - 1) // 2]
-    return diagnosis.model_copy(
-        update={
-            "outcome": Result.FAILURE,
-            "status": Status.SUPPORTED,
-            "failure_type": "fail_slow_unexplained",
-            "category": "fail_slow",
-            "layer": Layer.INFRASTRUCTURE,
-            "summary": f"Group {worst} of {len(times)} takes {times[worst] / typical:.2f} times as long for "
-            f"a micro-batch as a typical one ({times[worst]:.4g} s, {typical:.4g} s); "
-            f"the others have waited {event.extra.get('lost_s')} s for it.",
-            "recovery": Recovery(
-                action=Action.HEALTH_TESTS,
-                reason="slow for a reason that no log names: give it less work, test its node later",
-            ),
-        }
+    return _measured(
+        diagnosis,
+        "fail_slow_unexplained",
+        f"Group {worst} of {len(times)} takes {times[worst] / typical:.2f} times as long for "
+        f"a micro-batch as a typical one ({times[worst]:.4g} s, {typical:.4g} s); "
+        f"the others have waited {event.extra.get('lost_s')} s for it.",
+        Recovery(
+            action=Action.HEALTH_TESTS,
+            reason="slow for a reason that no log names: give it less work, test its node later",
+        ),
     )
 
 
@@ -279,19 +275,29 @@ def stalled(diagnosis: Diagnosis, event: JobEvent) -> Diagnosis:
     if diagnosis.outcome is Result.FAILURE:
         return diagnosis
     silent, step = event.extra.get("silent_s"), event.extra.get("last_step")
+    return _measured(
+        diagnosis,
+        "nccl_timeout_unexplained",
+        f"The job runs but has made no progress for {silent} s, since step {step}; "
+        "no log names a cause.",
+        Recovery(
+            action=Action.RESTART_AS_IS,
+            reason="a hang without a known cause: collect stacks, restart",
+        ),
+    )
+
+
+def _measured(diagnosis: Diagnosis, leaf: str, summary: str, recovery: Recovery) -> Diagnosis:
+    """Return a verdict that rests on what the watcher measured, not on any line."""
     return diagnosis.model_copy(
         update={
             "outcome": Result.FAILURE,
             "status": Status.SUPPORTED,
-            "failure_type": "nccl_timeout_unexplained",
-            "category": "nccl_communication",
+            "failure_type": leaf,
+            "category": leaves()[leaf].category,
             "layer": Layer.INFRASTRUCTURE,
-            "summary": f"The job runs but has made no progress for {silent} s, since step {step}; "
-            "no log names a cause.",
-            "recovery": Recovery(
-                action=Action.RESTART_AS_IS,
-                reason="a hang without a known cause: collect stacks, restart",
-            ),
+            "summary": summary,
+            "recovery": recovery,
         }
     )
 

@@ -20,6 +20,7 @@ from rerail.domain.job import JobRef
 from rerail.domain.plan import PlannedAction
 from rerail.errors import RecoveryError
 from rerail.recovery.clusters.writer import Check
+from rerail.recovery.job_file import write_job_file
 from rerail.recovery.situation import GroupSpeeds
 
 TAIL_BYTES = 256 << 10
@@ -102,14 +103,8 @@ def write_order(path: Path, micro_batches: list[int], plan: str) -> None:
         return
     number = 1 if before is None else before.number + 1
     body = {"schema_version": 1, "number": number, "micro_batches": micro_batches, "plan": plan}
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with temporary.open("w", encoding="utf-8") as out:
-            out.write(json.dumps(body) + "\n")
-            out.flush()
-            os.fsync(out.fileno())
-        temporary.chmod(0o644)
-        temporary.replace(path)
+        write_job_file(path, json.dumps(body))
     except OSError as error:
         raise RecoveryError(
             f"micro-batch order {path}: {error.strerror}",

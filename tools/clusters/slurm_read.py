@@ -48,6 +48,17 @@ def checked_job(job: str) -> str:
     return job
 
 
+def check_node_names(names: Sequence[str]) -> None:
+    """Refuse names that are no node's before they reach a command line or an address.
+
+    Raises:
+        ClusterError: One is not a node name.
+    """
+    for name in names:
+        if not is_node_name(name):
+            raise ClusterError(f"{name!r} is no node name", subject=name)
+
+
 class SlurmReader:
     """The read-only face of one Slurm cluster.
 
@@ -175,9 +186,7 @@ class SlurmReader:
         Raises:
             ClusterError: Slurm does not answer or a name is not a node name.
         """
-        for name in names:
-            if not is_node_name(name):
-                raise ClusterError(f"{name!r} is no node name", subject=name)
+        check_node_names(names)
         chosen = ("-n", ",".join(names)) if names else ()
         return read_sinfo(self._run("sinfo", "-h", "-N", *chosen, "-o", SINFO_FORMAT))
 

@@ -14,9 +14,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rerail.errors import ClusterError
-from rerail.tools.clusters.host_list import expand, is_node_name
+from rerail.tools.clusters.host_list import expand
 from rerail.tools.clusters.slurm_json import epoch_of, read_job_records, state_of
-from rerail.tools.clusters.slurm_read import JobFiles, SlurmReader, checked_job, merge_current
+from rerail.tools.clusters.slurm_read import (
+    JobFiles,
+    SlurmReader,
+    check_node_names,
+    checked_job,
+    merge_current,
+)
 from rerail.tools.clusters.slurm_records import ENDED_BADLY, AttemptRecord, NodeRecord
 from rerail.tools.clusters.slurm_rest import SlurmRest
 
@@ -92,9 +98,7 @@ class SlurmRestReader:
         Raises:
             ClusterError: Slurm does not answer or a name is not a node name.
         """
-        for name in names:
-            if not is_node_name(name):
-                raise ClusterError(f"{name!r} is no node name", subject=name)
+        check_node_names(names)
         listed = self.rest.call("GET", self.rest.controller("nodes")).get("nodes") or []
         return [_node(one) for one in listed if not names or one.get("name") in names]
 
