@@ -11,18 +11,17 @@ import argparse
 import os
 import time
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
 from rerail.evals.cluster.job import say
+from rerail.evals.mitigation.split_step import gather, train_step
 from rerail.recovery.mitigation.loop import MicroBatchPlan
 
 TOTAL = 8
 UNIT_S = 0.03
-SAMPLES = 2
 
 
 def main() -> None:
@@ -39,11 +38,6 @@ def main() -> None:
     dist.init_process_group("gloo")
     say(rank, f"host {os.environ.get('SLURMD_NODENAME')} world_size {world}")
 
-    def gather(value: float) -> list[float]:
-        found: list[Any] = [None] * world
-        dist.all_gather_object(found, value)
-        return found
-
     folder = options.folder
     plan = MicroBatchPlan(
         *(rank, world, TOTAL, gather, 2),
@@ -55,25 +49,10 @@ def main() -> None:
     unit_s = UNIT_S * (options.slower if rank == 1 else 1.0)
     for step in range(1, options.steps + 1):
         began = time.monotonic()
-        optimizer.zero_grad()
-        total = torch.zeros(1, dtype=torch.float64)
-        for number in plan.mine:
-            unit_began = time.monotonic()
-            draw = torch.Generator().manual_seed(step * TOTAL + number)
-            inputs = torch.randn((SAMPLES, 16), generator=draw, dtype=torch.float64)
-            loss = nn.functional.mse_loss(model(inputs), inputs.sum(1, keepdim=True))
-            loss.backward()
-            total += loss.detach()
-            time.sleep(max(0.0, unit_s - (time.monotonic() - unit_began)))
-            plan.ran(time.monotonic() - unit_began)
-        for parameter in model.parameters():
-            dist.all_reduce(parameter.grad)
-            parameter.grad.div_(plan.gradient_divisor)  # type: ignore[union-attr]
-        dist.all_reduce(total)
-        optimizer.step()
+        loss = train_step(plan, model, optimizer, step * TOTAL, TOTAL, unit_s)
         if rank == 0:
             took = time.monotonic() - began
-            say(0, f"step {step} loss {float(total) / TOTAL:.4f} step_time {took:.4f}s")
+            say(0, f"step {step} loss {loss:.4f} step_time {took:.4f}s")
         if plan.after_step() and rank == 0:
             say(0, f"micro-batches are {plan.counts} from step {step + 1}")
     if rank == 0:

@@ -22,7 +22,6 @@ from rerail.evals.faultlab.machine import free_port
 
 RANKS, TOTAL, STEPS, WARM = 4, 32, 24, 8
 WORK_S, SLOWER_S = 0.012, 0.024
-SAMPLES = 2
 
 
 @dataclass(frozen=True)
@@ -94,6 +93,7 @@ def main(out: Path) -> None:
     import torch.distributed as dist
     from torch import nn
 
+    from rerail.evals.mitigation.split_step import gather, train_step
     from rerail.recovery.mitigation.loop import MicroBatchPlan
 
     rank = int(os.environ["RANK"])
@@ -104,33 +104,13 @@ def main(out: Path) -> None:
     model = nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 1)).double()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 
-    def gather(value: float) -> list[float]:
-        found: list[Any] = [None] * RANKS
-        dist.all_gather_object(found, value)
-        return found
-
     plan = MicroBatchPlan(rank, RANKS, TOTAL, gather, every=4)
     losses, step_s = [], []
     for step in range(STEPS):
         began = time.perf_counter()
-        optimizer.zero_grad()
-        total = torch.zeros(1, dtype=torch.float64)
-        for number in plan.mine:
-            batch_began = time.perf_counter()
-            draw = torch.Generator().manual_seed(step * TOTAL + number)
-            inputs = torch.randn((SAMPLES, 16), generator=draw, dtype=torch.float64)
-            loss = nn.functional.mse_loss(model(inputs), inputs.sum(1, keepdim=True))
-            loss.backward()
-            total += loss.detach()
-            rest = WORK_S + (SLOWER_S if slow and rank == 2 else 0.0)
-            time.sleep(max(0.0, rest - (time.perf_counter() - batch_began)))
-            plan.ran(time.perf_counter() - batch_began)
-        for parameter in model.parameters():
-            dist.all_reduce(parameter.grad)
-            parameter.grad.div_(plan.gradient_divisor)  # type: ignore[union-attr]
-        dist.all_reduce(total)
-        optimizer.step()
-        losses.append(float(total) / TOTAL)
+        unit_s = WORK_S + (SLOWER_S if slow and rank == 2 else 0.0)
+        loss = train_step(plan, model, optimizer, step * TOTAL, TOTAL, unit_s)
+        losses.append(loss)
         step_s.append(time.perf_counter() - began)
         if mitigate:
             plan.after_step()
