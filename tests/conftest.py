@@ -7,6 +7,7 @@ they start, so that no test reads or writes the user's own, and only the first r
 from __future__ import annotations
 
 import atexit
+import itertools
 import os
 import shutil
 import subprocess
@@ -18,6 +19,7 @@ import pytest
 from hypothesis import settings
 
 from rerail.domain.diagnosis import Diagnosis
+from rerail.domain.plan import ActionKind, PlannedAction, Risk
 
 for _name in [name for name in os.environ if name.startswith("RERAIL_")]:
     if _name != "RERAIL_UPDATE_SNAPSHOTS":
@@ -33,6 +35,8 @@ os.environ["RERAIL_DATA_DIR"] = tempfile.mkdtemp(prefix="rerail-test-data-")
 os.environ["RERAIL_EMBEDDING_MODEL"] = "none"
 atexit.register(shutil.rmtree, os.environ["RERAIL_DATA_DIR"], ignore_errors=True)
 
+
+_schemas = itertools.count()
 
 Texts = str | bytes | dict[str, str | bytes]
 
@@ -113,3 +117,41 @@ def postgres_url() -> Iterator[str]:
     finally:
         run(str(tools / "pg_ctl"), "-D", data, "-m", "immediate", "stop")
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def action() -> Callable[..., PlannedAction]:
+    """Make a planned step: kind, target and parameters may be chosen."""
+
+    def make(kind: ActionKind, target: str = "", **parameters: object) -> PlannedAction:
+        return PlannedAction(
+            step=1,
+            kind=kind,
+            target=target,
+            parameters=parameters,
+            risk=Risk.LOW,
+            reversible=True,
+            because="b",
+            needs_approval=False,
+        )
+
+    return make
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def empty_store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Return the address of an empty store: nothing for SQLite, a schema of its own in PostgreSQL."""
+    if request.param == "sqlite":
+        return ""
+    from sqlalchemy import text
+
+    from rerail.knowledge_base.store.engine import open_store
+    from rerail.settings import Settings
+
+    base = request.getfixturevalue("postgres_url")
+    schema = f"case_{next(_schemas)}"
+    engine = open_store(Settings(store_url=base, data_dir=tmp_path), migrate=False)
+    with engine.begin() as connection:
+        connection.execute(text(f"CREATE SCHEMA {schema}"))
+    engine.dispose()
+    return f"{base}&options=-csearch_path%3D{schema}"

@@ -12,7 +12,7 @@ import time
 import pytest
 
 from rerail.domain.job import JobRef
-from rerail.domain.plan import ActionKind, PlannedAction, Risk
+from rerail.domain.plan import ActionKind
 from rerail.errors import ClusterError
 from rerail.evals.kubernetes.control_plane import ControlPlane, cannot_run
 from rerail.recovery.clusters.kubernetes_write import KubernetesWriter
@@ -247,19 +247,6 @@ def failed_job(cluster):
     return reader, KubernetesWriter(reader, cluster.api), JobRef(job="ml/Job/llm")
 
 
-def action(kind, target="", **parameters):
-    return PlannedAction(
-        step=1,
-        kind=kind,
-        target=target,
-        parameters=parameters,
-        risk=Risk.LOW,
-        reversible=True,
-        because="b",
-        needs_approval=False,
-    )
-
-
 def test_a_failed_job_is_read_with_its_nodes_and_the_reason_of_its_kubelet(failed_job):
     reader, _, _ = failed_job
     [one] = reader.ended_badly(since=0)
@@ -293,7 +280,7 @@ def test_other_kinds_of_training_jobs(cluster, group, version, plural, kind, lab
     assert (one.job, one.nodes) == (f"ml/{kind}/llm", ("g7",))
 
 
-def test_a_restart_is_a_clean_copy_elsewhere_made_once(failed_job):
+def test_a_restart_is_a_clean_copy_elsewhere_made_once(failed_job, action):
     reader, writer, ref = failed_job
     again = action(ActionKind.REQUEUE_EXCLUDING, ref.job, exclude=["g2"])
     assert writer.preconditions(again, ref) == ""
@@ -322,7 +309,7 @@ def test_a_restart_is_a_clean_copy_elsewhere_made_once(failed_job):
     assert "exists already" in writer.preconditions(again, ref)
 
 
-def test_cordon_and_uncordon_a_node_of_the_job_only(failed_job):
+def test_cordon_and_uncordon_a_node_of_the_job_only(failed_job, action):
     reader, writer, ref = failed_job
     assert "never the job's" in writer.preconditions(action(ActionKind.DRAIN, "g3"), ref)
     drain = action(ActionKind.DRAIN, "g2", reason="gpu")
@@ -335,7 +322,7 @@ def test_cordon_and_uncordon_a_node_of_the_job_only(failed_job):
     assert writer.effect(back, ref) is Check.DONE
 
 
-def test_a_running_job_is_only_ended_when_it_stalls(cluster):
+def test_a_running_job_is_only_ended_when_it_stalls(cluster, action):
     cluster.put("batch", "v1", "jobs", job(status={"active": 1}))
     reader = KubernetesReader(cluster.api)
     writer, ref = KubernetesWriter(reader, cluster.api), JobRef(job="ml/Job/llm")

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from rerail.domain.job import JobRef
-from rerail.domain.plan import ActionKind, PlannedAction, Risk
+from rerail.domain.plan import ActionKind
 from rerail.errors import ClusterError
 from rerail.evals.kubernetes.control_plane import ControlPlane, cannot_run
 from rerail.recovery.clusters.kubernetes_write import KubernetesWriter, may_do
@@ -106,19 +106,6 @@ def end_pod(api, pod, code, reason):
     )
 
 
-def action(kind, target="", **parameters):
-    return PlannedAction(
-        step=1,
-        kind=kind,
-        target=target,
-        parameters=parameters,
-        risk=Risk.LOW,
-        reversible=True,
-        because="b",
-        needs_approval=False,
-    )
-
-
 def allowed(api, verb, group, resource, subresource=None):
     """SelfSubjectAccessReview: what `kubectl auth can-i --as` asks."""
     attributes = {"verb": verb, "group": group, "resource": resource, "namespace": "ml"}
@@ -172,7 +159,7 @@ def test_the_example_deployment_is_valid(api):
     assert made.spec.template.spec.service_account_name == "rerail-writer"
 
 
-def test_a_job_killed_for_memory_goes_on_elsewhere_under_the_two_identities(plane, api):
+def test_a_job_killed_for_memory_goes_on_elsewhere_under_the_two_identities(plane, api, action):
     start_job(api, "llm")
     pod = run_pod(api, "llm", "g1")
     end_pod(api, pod, 137, "OOMKilled")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 
 from rerail.domain.diagnosis import Diagnosis
 from rerail.domain.incident import Incident
@@ -15,22 +14,11 @@ from rerail.knowledge_base.fingerprint import fingerprint, incident_id
 from rerail.knowledge_base.store.engine import open_store
 from rerail.settings import Settings
 
-_numbers = itertools.count()
 
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
+@pytest.fixture
+def settings(empty_store_url: str, tmp_path: Path) -> Settings:
     """Settings of an empty store."""
-    url = ""
-    if request.param == "postgresql":
-        base = request.getfixturevalue("postgres_url")
-        schema = f"case_{next(_numbers)}"
-        engine = open_store(Settings(store_url=base, data_dir=tmp_path), migrate=False)
-        with engine.begin() as connection:
-            connection.execute(text(f"CREATE SCHEMA {schema}"))
-        engine.dispose()
-        url = f"{base}&options=-csearch_path%3D{schema}"
-    return Settings(store_url=url, data_dir=tmp_path / "data")
+    return Settings(store_url=empty_store_url, data_dir=tmp_path / "data")
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rerail.domain.job import JobRef
-from rerail.domain.plan import ActionKind, PlannedAction, Risk
+from rerail.domain.plan import ActionKind
 from rerail.errors import ClusterError
 from rerail.recovery.clusters.slurm_rest_write import SlurmRestWriter
 from rerail.tools.clusters.slurm_read import SlurmReader
@@ -212,20 +212,7 @@ def test_slurmrestd_answers_only_where_the_commands_do_not(fake):
         TextFirst(nowhere, gone).attempts("1")
 
 
-def action(kind, target="", **parameters):
-    return PlannedAction(
-        step=1,
-        kind=kind,
-        target=target,
-        parameters=parameters,
-        risk=Risk.LOW,
-        reversible=True,
-        because="b",
-        needs_approval=False,
-    )
-
-
-def test_the_writer_sends_what_the_server_offers_and_runs_commands_for_the_rest(fake):
+def test_the_writer_sends_what_the_server_offers_and_runs_commands_for_the_rest(fake, action):
     job = JobRef(job="1")
     drain = action(ActionKind.DRAIN, "n2", reason="gpu; rm -rf /")
     done = {"/slurm/v0.0.42/node/n2": {"errors": []}, "/slurm/v0.0.42/job/1": {"errors": []}}
@@ -245,7 +232,7 @@ def test_the_writer_sends_what_the_server_offers_and_runs_commands_for_the_rest(
     assert dumps[0] == "scancel"
 
 
-def test_22_05_offers_no_update_of_nodes(fake):
+def test_22_05_offers_no_update_of_nodes(fake, action):
     writer = SlurmRestWriter(SlurmReader(), SlurmRest(fake(older()).path))
     [drain] = writer.commands(action(ActionKind.DRAIN, "n2"), JobRef(job="1"), "INC-1")
     assert drain[0] == "scontrol"
