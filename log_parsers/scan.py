@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -148,7 +149,7 @@ def _once(signature: Signature) -> bool:
     return signature.presence and relaxed(signature.pattern) == signature.pattern
 
 
-class _Compiled:
+class _Compiled(ABC):
     """What compiled scanners share: the signatures that they stand for, and a sieve before them."""
 
     def __init__(self, signatures: Sequence[Signature], cache: Path | None) -> None:
@@ -156,8 +157,8 @@ class _Compiled:
         self._cache = cache
         self._sieve: Sieve | Literal[False] | None = None
 
-    def candidates(self, chunk: bytes, skip: Container[int] = ()) -> list[tuple[int, int]]:
-        raise NotImplementedError
+    @abstractmethod
+    def candidates(self, chunk: bytes, skip: Container[int] = ()) -> list[tuple[int, int]]: ...
 
     def sieve(self) -> Sieve | None:
         """Return the sieve, built when first asked for."""
