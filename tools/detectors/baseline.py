@@ -22,7 +22,10 @@ GATE = 0.9  # share of delta that a measured change must reach to be an event
 LEAST_NOISE, MOST_NOISE = 0.0005, 0.15
 LOG_ALARM = 16.0  # ln(1 / false alarm rate per step), detectors.md 1.5
 MOST_THRESHOLD = 40.0
+CLIP = 1.5  # units of change that one row counts at most
+ALLOWANCE = 0.5  # units of change by which the sums fall with each row
 QUANTUM = 1024.0  # scores are multiples of 1/1024, so sums are exact in any order
+LIKE_SIGMA = 1.4826  # median absolute deviations of normal noise in one standard deviation
 
 
 @dataclass(slots=True)
@@ -83,11 +86,14 @@ class Level:
     def learn(self, chunk: FloatArray) -> None:
         """Follow one quiet chunk [CHUNK] of log step times: level, noise, outliers, correlation."""
         median = middle(chunk)
-        around = np.abs(chunk - median)
-        spread = 1.4826 * middle(around)
+        spread = LIKE_SIGMA * middle(np.abs(chunk - median))
         error = chunk - self.m
+        self.follow(median, spread, error, int(np.count_nonzero(np.abs(error) > self.limit)))
+
+    def follow(self, median: float, spread: float, error: FloatArray, far: int) -> None:
+        """Follow one quiet chunk known by its median, scatter, errors [CHUNK] and outliers."""
         residual = np.minimum(np.maximum(error, -3 * self.s), 3 * self.s)
-        outliers = np.count_nonzero(np.abs(error) > self.limit) / CHUNK
+        outliers = far / CHUNK
         square = float(np.dot(residual, residual))
         lag = float(np.dot(residual[1:], residual[:-1])) / square if square > 0 else 0.0
         gain = CHUNK / (min(self.n, 300) + CHUNK)
@@ -118,6 +124,15 @@ def middle(values: FloatArray) -> float:
     return float((ordered[half - 1] + ordered[half]) / 2)
 
 
+def middle_of_rows(values: FloatArray) -> FloatArray:
+    """Return the medians [n] of rows [n, m], each the same as `middle` of the row."""
+    half = values.shape[1] // 2
+    ordered = np.sort(values, axis=1)
+    if values.shape[1] % 2:
+        return np.asarray(ordered[:, half])
+    return np.asarray((ordered[:, half - 1] + ordered[:, half]) / 2)
+
+
 def first_level(values: FloatArray) -> tuple[float, float]:
     """Return level and noise (log) of the first rows [n >= 4] of a series.
 
@@ -127,7 +142,7 @@ def first_level(values: FloatArray) -> tuple[float, float]:
     median = middle(values)
     quartile = float(np.quantile(values, 0.25))
     level = quartile if median - quartile > 0.05 else median
-    noise = 1.4826 * middle(np.abs(values - level))
+    noise = LIKE_SIGMA * middle(np.abs(values - level))
     return level, min(MOST_NOISE, max(LEAST_NOISE, noise))
 
 
@@ -158,7 +173,7 @@ def best_split(values: FloatArray, least: int) -> Split | None:
     assert best is not None
     _, at, before, after = best
     residual = np.abs(np.concatenate([values[:at] - before, values[at:] - after]))
-    noise = 1.4826 * middle(residual) * n / (n - 2)
+    noise = LIKE_SIGMA * middle(residual) * n / (n - 2)
     return Split(at, before, after, max(LEAST_NOISE, noise))
 
 
@@ -187,7 +202,7 @@ def _first_departure(values: FloatArray, split: Split) -> Split:
     """Move a split back over rows that had already left the old level, three at most."""
     at = split.at
     before = values[: at - 3] if at > 6 else values[: max(3, at - 1)]
-    noise = max(LEAST_NOISE, 1.4826 * middle(np.abs(before - split.before)))
+    noise = max(LEAST_NOISE, LIKE_SIGMA * middle(np.abs(before - split.before)))
     while split.at - at < 3 and at > 3 and values[at - 1] - split.before > 8 * noise:
         at -= 1
     return Split(at, split.before, split.after, split.noise)

@@ -16,10 +16,13 @@ import numpy as np
 
 from rerail.domain.series import FloatArray, IntArray
 from rerail.tools.detectors.baseline import (
+    ALLOWANCE,
     BOOT,
     CHUNK,
+    CLIP,
     FULL_DELTA,
     GATE,
+    LIKE_SIGMA,
     MOST_NOISE,
     QUANTUM,
     Level,
@@ -28,15 +31,13 @@ from rerail.tools.detectors.baseline import (
     middle,
 )
 from rerail.tools.detectors.events import Event, EventKind, Stage
+from rerail.tools.detectors.quiet_chunks import Ahead, quiet_sums
 
 CONFIRM = 10  # rows of a phase that make it confirmed
 WARM_UP = 300  # rows in which a fall is settling, not a relief
 RING = 128  # rows remembered
 RETURN = 6  # rows in a row at the healthy level that end a phase whatever its jitter
 RAMP = 30  # rows after an event in which a further move the same way belongs to it
-CLIP = 1.5
-ALLOWANCE = 0.5
-_TOGETHER = 8  # rows from which taking them at once is quicker
 
 
 class StepPoint(NamedTuple):
@@ -100,19 +101,19 @@ class SlowStepDetector:
         logs = np.log(step_time_s[good])
         numbers = np.asarray(steps)[good]
         found: list[Event] = []
-        at, n, single = 0, len(logs), 0
+        ahead = Ahead(logs)
+        at, n = 0, len(logs)
         while at < n:
-            together = min(n - at, CHUNK - (self.rows - self.chunk_from))
-            if single or together < _TOGETHER or not self._settled:
-                found += self._one(int(numbers[at]), float(logs[at]))
-                at += 1
-                single = max(0, single - 1)
-                continue
-            taken, raised = self._quiet_rows(logs[at : at + together], numbers[at : at + together])
-            found += raised
-            at += taken
-            # The row that needs a closer look is seldom alone.
-            single = _TOGETHER // 2 if taken < together else 0
+            if self.rows == self.chunk_from and self.tracking and not self._pending:
+                taken, raised = self._quiet_chunks(ahead, at, logs, numbers)
+                found += raised
+                at += taken
+            # The row that needs a closer look is seldom alone: the rest of the chunk gets one.
+            for row in range(at, min(n, at + CHUNK)):
+                found += self._one(int(numbers[row]), float(logs[row]))
+                at = row + 1
+                if self.rows == self.chunk_from:
+                    break
         return found
 
     def restart(self) -> None:
@@ -217,61 +218,45 @@ class SlowStepDetector:
 
     # ---- many quiet rows
 
-    @property
-    def _settled(self) -> bool:
-        return self.tracking and not self._pending and self.outlier_run <= 1
+    def _quiet_chunks(
+        self, ahead: Ahead, at: int, logs: FloatArray, numbers: IntArray
+    ) -> tuple[int, list[Event]]:
+        """Take whole chunks up to the first with a row that needs a closer look."""
+        level, start, begin = self.level, at, at
+        found: list[Event] = []
+        while not found and (chunk := ahead.chunk(at)) is not None:
+            if level.open and np.minimum.reduce(chunk.rows) < level.return_limit:
+                break
+            error = chunk.rows - level.m
+            sums = quiet_sums(error, level, self.up, self.down, self.outlier_run, self.outlier_sign)
+            if sums is None:
+                break
+            self.up, self.down = sums.up, sums.down
+            if sums.up_from is not None:
+                self.up_from = self.rows + sums.up_from
+            if sums.down_from is not None:
+                self.down_from = self.rows + sums.down_from
+            self.outlier_run, self.outlier_sign = sums.run, sums.run_sign
+            self.returned = 0
+            self.rows += CHUNK
+            self.age += CHUNK
+            self.chunk_from = self.rows
+            at += CHUNK
+            if max(self.up, self.down) >= level.h / 2:
+                continue
+            level.follow(chunk.median, chunk.spread, error, sums.far)
+            if self._moved:
+                self._keep(logs[begin:at], numbers[begin:at])
+                begin = at
+                found += self._drift()
+        self._keep(logs[begin:at], numbers[begin:at])
+        return at - start, found
 
-    def _quiet_rows(self, chunk: FloatArray, numbers: IntArray) -> tuple[int, list[Event]]:
-        """Take rows up to the first that needs a closer look; return how many, and the events."""
-        level = self.level
-        error = chunk - level.m
-        far = np.abs(error) > level.limit
-        # Plain ufuncs in place: the wrappers around them cost more than 64 rows do.
-        score = error / level.delta
-        np.maximum(score, -CLIP, out=score)
-        np.minimum(score, CLIP, out=score)
-        score *= QUANTUM
-        np.rint(score, out=score)
-        score /= QUANTUM
-        rise = np.add.accumulate(score - ALLOWANCE)
-        rise += self.up
-        rise -= np.minimum(np.minimum.accumulate(rise), 0.0)
-        score += ALLOWANCE
-        fall = self.down - np.add.accumulate(score)
-        fall -= np.minimum(np.minimum.accumulate(fall), 0.0)
-        n = len(chunk)
-        if np.maximum.reduce(rise) >= level.h or np.maximum.reduce(fall) >= level.h:
-            n = int(((rise >= level.h) | (fall >= level.h)).argmax())
-        if level.open and np.minimum.reduce(chunk) < level.return_limit:
-            n = min(n, int((chunk < level.return_limit).argmax()))
-        if np.count_nonzero(far):
-            if self.outlier_run and far[0]:
-                return 0, []
-            pairs = far[1:] & far[:-1]
-            if np.count_nonzero(pairs):
-                n = min(n, int(pairs.argmax()) + 1)
-        if not n:
-            return 0, []
-        rows = self.rows
-        self._values += chunk[:n].tolist()
-        self._steps += numbers[:n].tolist()
+    def _keep(self, logs: FloatArray, numbers: IntArray) -> None:
+        self._values += logs[-RING:].tolist()
+        self._steps += numbers[-RING:].tolist()
         if len(self._values) > 2 * RING:
             del self._values[:-RING], self._steps[:-RING]
-        self.rows += n
-        self.age += n
-        zeros = (rise[:n] == 0).nonzero()[0]
-        if len(zeros):
-            self.up_from = rows + int(zeros[-1]) + 1
-        zeros = (fall[:n] == 0).nonzero()[0]
-        if len(zeros):
-            self.down_from = rows + int(zeros[-1]) + 1
-        self.up, self.down = float(rise[n - 1]), float(fall[n - 1])
-        self.returned = 0
-        self.outlier_run = int(far[n - 1])
-        self.outlier_sign = int(np.sign(error[n - 1])) if far[n - 1] else 0
-        if self.rows - self.chunk_from >= CHUNK:
-            return n, self._chunk_end(chunk if n == CHUNK else np.array(self._values[-CHUNK:]))
-        return n, []
 
     def _chunk_end(self, chunk: FloatArray) -> list[Event]:
         self.chunk_from = self.rows
@@ -279,11 +264,21 @@ class SlowStepDetector:
         if max(self.up, self.down) >= level.h / 2:
             return []
         level.learn(chunk)
-        if self._back_at_base(level.m):
+        return self._drift() if self._moved else []
+
+    @property
+    def _moved(self) -> bool:
+        """Whether the level that was just learned is back at the base, or has crept away."""
+        level = self.level
+        if level.open:
+            return self._back_at_base(level.m)
+        return level.m - level.best >= FULL_DELTA
+
+    def _drift(self) -> list[Event]:
+        level = self.level
+        if level.open:
             # The phase faded out in moves too small to be events of their own.
             return self._raise_relief(-CHUNK, level.m, CHUNK)
-        if level.open or level.m - level.best < FULL_DELTA:
-            return []
         # A level that crept away without any jump: compare with the best level ever held.
         before, level.base, level.base_s = level.best, level.best, level.s
         level.open.append(level.m)
@@ -503,7 +498,7 @@ class SlowStepDetector:
         if not closed and abs(change - level.gate) < level.standard_error(seen) and seen < CHUNK:
             return []
         self._pending.remove(number)
-        spread = 1.4826 * middle(np.abs(rows - new))
+        spread = LIKE_SIGMA * middle(np.abs(rows - new))
         level.s = max(level.s, min(spread, 1.5 * level.s, MOST_NOISE))
         if not closed and change < level.gate:
             return self._withdraw(number, new, seen)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from rerail.domain.series import FloatArray, IntArray
-from rerail.tools.detectors.baseline import CHUNK, QUANTUM
+from rerail.tools.detectors.baseline import ALLOWANCE, CHUNK, CLIP, QUANTUM
 from rerail.tools.detectors.events import Event
-from rerail.tools.detectors.slow_steps import ALLOWANCE, CLIP, SlowStepDetector
+from rerail.tools.detectors.slow_steps import SlowStepDetector
 
 
 class SlowStepBank:
