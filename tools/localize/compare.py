@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from rerail.domain.series import BoolArray, FloatArray, IntArray
+from rerail.domain.series import FloatArray, IntArray
 
 _MAD = 1.4826
 _LEAST_SPREAD = 0.003
@@ -23,14 +24,17 @@ _FEW = 4
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """For each value: its reference, its distance in deviations, and whether it stands out.
+    """Which values stand out, and from what.
 
-    `split` names the roles in which so many are slow that none is a reference.
+    `slow` holds their indices; `reference` and `z` (distance in deviations) are known for all
+    values of a role that has a slow one and NaN elsewhere. `roles` counts the roles, `split`
+    names those in which so many are slow that none is a reference.
     """
 
     reference: FloatArray
     z: FloatArray
-    slow: BoolArray
+    slow: IntArray
+    roles: int
     split: tuple[int, ...]
 
 
@@ -48,61 +52,106 @@ def compare(
     `own_spread`, and cannot be judged without; of two, the faster is the reference. A role that
     falls into two clusters with 40 % or more in the slow one is `split`.
     """
-    reference = np.empty_like(values)
-    spread = np.empty_like(values)
-    split: list[int] = []
-    limit = z_limit(len(values))
-    order = np.argsort(role, kind="stable")
-    starts = np.flatnonzero(np.diff(role[order], prepend=role[order[0]] - 1))
-    parts = np.split(order, starts[1:])
-    relative: list[float] = []
-    for part in parts:
-        mine = values[part]
-        middle, width, divided = _centre(mine, effect)
-        if divided:
-            split.append(int(role[part[0]]))
-        reference[part], spread[part] = middle, width
-        if len(part) >= _FEW and middle > 0:
-            relative.append(width / middle)
-    usual = float(np.median(relative)) if relative else math.nan
-    for part in parts:
-        if len(part) < _FEW:
-            # Two or three of a kind cannot show their own spread.
-            relative_spread = usual if math.isfinite(usual) else own_spread
-            spread[part] = reference[part] * (
-                math.inf if relative_spread is None else relative_spread
-            )
+    order, starts = _by_role(role)
+    mine = values[order]
+    parts = list(zip(starts, [*starts[1:], len(mine)], strict=True))
+    seen = [_centre(mine[start:end], effect) for start, end in parts]
+    relative = [
+        one.width / one.middle
+        for one, (start, end) in zip(seen, parts, strict=True)
+        if end - start >= _FEW and one.middle > 0
+    ]
+    usual = float(np.median(relative)) if relative else own_spread
     # Medians over few noisy steps differ by chance, however alike the ranks seem to be.
-    floor = max(_LEAST_SPREAD, own_spread or 0.0)
-    spread = np.maximum(spread, floor * np.maximum(reference, 1e-12))
-    z = (values - reference) / np.maximum(spread, 1e-12)
-    slow = (z >= limit) & (values >= reference * (1 + effect)) & ~np.isin(role, split)
-    return Comparison(reference, z, slow, tuple(split))
+    least = max(_LEAST_SPREAD, own_spread or 0.0)
+    limit = z_limit(len(values))
+    reference, z = np.full_like(values, np.nan), np.full_like(values, np.nan)
+    slow: list[IntArray] = []
+    split: list[int] = []
+    for one, (start, end) in zip(seen, parts, strict=True):
+        if one.split:
+            split.append(int(role[order[start]]))
+            continue
+        width = one.width
+        if end - start < _FEW:
+            # Two or three of a kind cannot show their own spread.
+            width = one.middle * (math.inf if usual is None else usual)
+        width = max(width, least * max(one.middle, 1e-12), 1e-12)
+        if one.top < one.middle * (1 + effect) or (one.top - one.middle) / width < limit:
+            continue
+        part = order[start:end]
+        reference[part], z[part] = one.middle, (values[part] - one.middle) / width
+        slow.append(part[(z[part] >= limit) & (values[part] >= one.middle * (1 + effect))])
+    who = np.sort(np.concatenate(slow)) if slow else np.zeros(0, dtype=np.int64)
+    return Comparison(reference, z, who, len(parts), tuple(split))
 
 
-def _centre(values: FloatArray, effect: float) -> tuple[float, float, bool]:
-    """Return (reference, spread, split) of one role."""
+def _by_role(role: IntArray) -> tuple[IntArray, list[int]]:
+    """Return the order that puts equal roles (n,) side by side, and where each of them begins."""
+    if 0 <= role.min() and role.max() < 1 << 16:
+        role = role.astype(np.uint16)  # of two bytes the stable sort is linear
+    order = np.argsort(role, kind="stable")
+    ordered = role[order]
+    return order, [0, *(np.flatnonzero(ordered[1:] != ordered[:-1]) + 1).tolist()]
+
+
+class _Role(NamedTuple):
+    """The reference, spread and largest value of a role, and whether it falls into two halves."""
+
+    middle: float
+    width: float
+    top: float
+    split: bool = False
+
+
+def _centre(values: FloatArray, effect: float) -> _Role:
     ordered = np.sort(values)
+    if math.isnan(ordered[-1]):  # a group whose transfers were not seen says nothing of others
+        ordered = ordered[: int(np.searchsorted(ordered, np.nan))]
+        if not len(ordered):
+            return _Role(0.0, 0.0, 0.0)
     n = len(ordered)
+    top = float(ordered[-1])
     if n < _FEW:
-        return float(ordered[(n - 1) // 2]), 0.0, False
-    middle = float(np.median(ordered))
-    width = robust_spread(ordered)
+        return _Role(float(ordered[(n - 1) // 2]), 0.0, top)
+    middle, width = _middle(ordered), _spread(ordered)
     low, high = max(1, int(n * _SPLIT_FROM)), max(2, math.ceil(n * (1 - _SPLIT_FROM)))
     gaps = ordered[low : high + 1] - ordered[low - 1 : high]
     if len(gaps):
-        at = low + int(np.argmax(gaps))
+        at = low + int(gaps.argmax())
         below, above = ordered[:at], ordered[at:]
-        inner = max(robust_spread(below), robust_spread(above))
-        gap = float(np.median(above) - np.median(below))
-        apart = ordered[at] - ordered[at - 1]
-        if gap >= max(_SPLIT_GAP, effect) * max(middle, 1e-12) and apart >= 3 * inner:
-            if len(above) / n >= _TOO_MANY:
-                return middle, width, True
-            return float(np.median(below)), robust_spread(below), False
-    return middle, width, False
+        if _middle(above) - _middle(below) >= max(_SPLIT_GAP, effect) * max(middle, 1e-12):
+            apart = float(ordered[at] - ordered[at - 1])
+            if apart >= 3 * max(_spread(below), _spread(above)):
+                if len(above) / n >= _TOO_MANY:
+                    return _Role(middle, width, top, split=True)
+                return _Role(_middle(below), _spread(below), top)
+    return _Role(middle, width, top)
 
 
 def robust_spread(values: FloatArray) -> float:
     """Return the standard deviation that normal values of this median deviation have."""
-    return _MAD * float(np.median(np.abs(values - np.median(values))))
+    return _spread(np.sort(values, axis=None))
+
+
+def _middle(ordered: FloatArray) -> float:
+    """Return the median of sorted values."""
+    half = len(ordered) // 2
+    upper = float(ordered[half])
+    return upper if len(ordered) % 2 else (float(ordered[half - 1]) + upper) / 2
+
+
+def _spread(ordered: FloatArray) -> float:
+    """Return the robust spread of sorted values.
+
+    The k values nearest to the median lie side by side, so the k-th smallest deviation is the
+    least reach of any k neighbours; nothing is sorted again.
+    """
+    middle, n = _middle(ordered), len(ordered)
+
+    def kth(k: int) -> float:
+        reach = np.maximum(middle - ordered[: n - k + 1], ordered[k - 1 :] - middle)
+        return float(reach.min())
+
+    half = n // 2
+    return _MAD * (kth(half + 1) if n % 2 else (kth(half) + kth(half + 1)) / 2)

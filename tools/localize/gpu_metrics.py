@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,10 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from rerail.errors import EvidenceError
+from rerail.tools.dcgm.exposition import looks_like_exposition, read_exposition
 from rerail.tools.localize.findings import Finding
 
-_SAMPLE = re.compile(r"^(?P<name>[A-Za-z_:][\w:]*)\{(?P<labels>[^}]*)\}\s+(?P<value>\S+)")
-_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _REASONS = {
     0x8: "hardware slowdown", 0x20: "software thermal slowdown", 0x40: "hardware thermal slowdown",
     0x80: "hardware power brake", 0x4: "software power cap",
@@ -74,15 +72,11 @@ def read_gpu_metrics(path: Path) -> GpuMetrics:
     """
     text = path.read_text(encoding="utf-8", errors="replace")
     metrics = GpuMetrics()
-    if _SAMPLE.search(text) or "# HELP" in text:
-        for line in text.splitlines():
-            found = _SAMPLE.match(line)
-            if found:
-                labels = dict(_LABEL.findall(found["labels"]))
-                node = (
-                    labels.get("Hostname") or labels.get("hostname") or labels.get("instance", "")
-                )
-                metrics.add(found["name"], (node, labels.get("gpu", "?")), _value(found["value"]))
+    if looks_like_exposition(text):
+        for sample in read_exposition(text):
+            labels = sample.labels
+            node = labels.get("Hostname") or labels.get("hostname") or labels.get("instance", "")
+            metrics.add(sample.name, (node, labels.get("gpu", "?")), sample.value)
     else:
         _read_csv(text, metrics)
     if not metrics.samples:

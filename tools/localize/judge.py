@@ -40,20 +40,21 @@ def localize(job: JobTimes, *, slower_than_before: bool = False) -> Localization
     split = False
     hot: IntArray = np.zeros(0, dtype=np.int64)
     if job.self_s is not None:
-        typical = np.median(job.self_s, axis=0)
+        typical = _over_steps(job.self_s)
         if len(job.ranks) == 2 and not job.role_known:
             missing.append("two ranks of unknown roles: either may be the slow one")
-            split = True
-        elif len(set(job.role.tolist())) == len(job.ranks) > 1:
-            missing.append("each rank does different work: there is none to compare it with")
             split = True
         else:
             # A process's own time holds whatever else ran on its host; small differences mean little.
             effect = COMPUTE_EFFECT if job.device_times else PROCESS_EFFECT
             seen = compare(typical, job.role, effect, _spread_of_steps(job.self_s))
-            hot = np.flatnonzero(seen.slow)
-            findings += _ranks(job, typical, seen, hot)
-            split |= _report_split(seen, "compute time", missing, job.role_known)
+            if seen.roles == len(job.ranks) > 1:
+                missing.append("each rank does different work: there is none to compare it with")
+                split = True
+            else:
+                hot = seen.slow
+                findings += _ranks(job, typical, seen, hot)
+                split |= _report_split(seen, "compute time", missing, job.role_known)
     else:
         found, hot = _late(job)
         findings += found
@@ -74,6 +75,16 @@ def localize(job: JobTimes, *, slower_than_before: bool = False) -> Localization
     else:
         outcome = LocalizeOutcome.UNEXPLAINED if slower_than_before else LocalizeOutcome.HEALTHY
     return Localization(job.name, outcome, findings, missing)
+
+
+def _over_steps(values: FloatArray) -> FloatArray:
+    """Return the medians [n] of values [steps, n], leaving out what was not seen (NaN)."""
+    if len(values) == 1:
+        return np.asarray(values[0])
+    typical = np.full(values.shape[1], np.nan)
+    seen = ~np.isnan(values).all(axis=0)
+    typical[seen] = np.nanmedian(values[:, seen], axis=0)
+    return typical
 
 
 def _spread_of_steps(self_s: FloatArray) -> float | None:
@@ -118,6 +129,8 @@ def _ranks(job: JobTimes, typical: FloatArray, seen: Comparison, hot: IntArray) 
 
 def _hot_sets(job: JobTimes, hot: IntArray) -> list[IntArray]:
     """Return the slow members of nodes, or else of tensor-parallel groups, that are mostly slow."""
+    if not len(hot):
+        return []
     flag = np.zeros(len(job.ranks), dtype=bool)
     flag[hot] = True
     node = job.node_index()
@@ -198,16 +211,15 @@ def _links(
     job: JobTimes, group: GroupTimes, hot: IntArray, missing: list[str]
 ) -> tuple[list[Finding], bool]:
     """Name the groups of one kind whose transfer is slow, but for echoes of slow members."""
-    typical = np.nanmedian(group.transfer_s, axis=0)
+    typical = _over_steps(group.transfer_s)
     if len(typical) < 2:
         return [], False
     role = group.role if group.role is not None else np.zeros(len(typical), dtype=np.int64)
     seen = compare(typical, role, LINK_EFFECT)
-    inner = group.kind in ("tp", "cp", "ep")
-    echo = np.asarray(np.isin(group.members, hot).any(axis=1)) & inner
     out = []
-    for g in np.flatnonzero(seen.slow):
-        if echo[g]:
+    inner = group.kind in ("tp", "cp", "ep")
+    for g in seen.slow:
+        if inner and np.isin(group.members[g], hot).any():
             continue
         ranks = tuple(int(r) for r in job.ranks[group.members[g]])
         extra = float(typical[g] - seen.reference[g])

@@ -50,6 +50,20 @@ def test_one_fault_is_the_only_finding(fault: Fault) -> None:
     assert verdict.outcome is LocalizeOutcome.LOCALIZED
 
 
+def test_groups_whose_transfers_were_not_seen_hide_no_slow_link() -> None:
+    fault = Fault("tp_link", 1.5, 2, 1)
+    job = observe(JOB.with_faults(fault, seed=7))
+    group = next(one for one in job.groups if one.kind == "tp")
+    (slow,) = np.flatnonzero(np.isin(group.members, list(ranks_of(JOB, fault))).all(axis=1))
+    seen = group.transfer_s.copy()
+    seen[:, np.arange(seen.shape[1]) % 3 != slow % 3] = np.nan
+    blind = replace(job, groups=(replace(group, transfer_s=seen),))
+
+    (finding,) = localize(blind).findings
+
+    assert set(finding.workers) == ranks_of(JOB, fault)
+
+
 @pytest.mark.parametrize("inner", ["cp", "ep"])
 def test_context_and_expert_groups_are_judged_alike(inner: str) -> None:
     job = replace(JOB, inner=inner)
