@@ -5,11 +5,20 @@ Everything defaults to the careful side: without a file every rule observes and 
 
 from __future__ import annotations
 
+import re
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from rerail.domain.diagnosis import Action, Status
 from rerail.domain.plan import Mode
@@ -19,6 +28,27 @@ from rerail.knowledge_base.taxonomy import leaves
 
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+FIELDS = ("folder", "job", "user", "node")
+"""What a pattern of the policy may hold in braces."""
+PRIVILEGED_PORTS = 1024
+"""Below this number only root can listen on a machine."""
+
+
+def _check_fields(pattern: str, *, beyond_the_job: bool = False) -> str:
+    """Return a pattern; refuse unknown fields, and those that lead to where jobs write.
+
+    `beyond_the_job` is for evidence that must not come from the job.
+    """
+    known = [one for one in FIELDS if not beyond_the_job or one in ("job", "node")]
+    for name in re.findall(r"\{(\w*)\}", pattern):
+        if beyond_the_job and name in FIELDS and name not in known:
+            raise ValueError(f"{{{name}}} in {pattern!r} is a place where the job can write")
+        if name not in known:
+            shown = ", ".join(f"{{{one}}}" for one in known)
+            raise ValueError(f"unknown field {{{name}}} in {pattern!r}; known: {shown}")
+    return pattern
 
 
 class PolicyRule(_Part):
@@ -122,6 +152,96 @@ class JobLayout(_Part):
     verify_within_s: Annotated[float, Field(gt=0)] = 1800.0
     keep_evidence_days: Annotated[float, Field(gt=0)] = 30.0
 
+    @field_validator(
+        *("checkpoints", "restart_file", "speeds", "micro_batch_file", "heartbeat", "health_output")
+    )
+    @classmethod
+    def _known_fields(cls, pattern: str) -> str:
+        return _check_fields(pattern)
+
+    @field_validator("logs")
+    @classmethod
+    def _fields_of_logs(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(map(_check_fields, patterns))
+
+    @field_validator("kernel_logs", "scheduler_logs")
+    @classmethod
+    def _not_the_job_s(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(_check_fields(one, beyond_the_job=True) for one in patterns)
+
+
+class Dcgm(_Part):
+    """Where DCGM's word on the nodes is read: evidence that no job can have written.
+
+    `files` are exposition text or outputs of dcgmi that root, rerail's account or one of `owners`
+    wrote, {node} in their path. `exporters` are URLs with {node}; on a node of the job, a job can
+    listen on any port from 1024 on, so an exporter needs a certificate (https), a lower port, or
+    the site's word that `jobs_cannot_listen` there. `commands` print an output of dcgmi for {node}
+    and run as `identities.reader`. `prometheus` is a server's URL; `selector` has to single out the
+    site's own exporters by labels that Prometheus sets itself, since a pod may serve any metric.
+    """
+
+    files: tuple[str, ...] = ()
+    owners: tuple[str, ...] = ()
+    exporters: tuple[str, ...] = ()
+    jobs_cannot_listen: bool = False
+    commands: tuple[tuple[str, ...], ...] = ()
+    prometheus: str = ""
+    selector: str = ""
+    node_label: Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")] = "Hostname"
+    ca_file: str = ""
+    token_file: str = ""
+    look_back_s: Annotated[float, Field(gt=0, le=86_400)] = 3600.0
+    limit_s: Annotated[float, Field(gt=0, le=60)] = 5.0
+
+    @property
+    def configured(self) -> bool:
+        """Whether any source is named."""
+        return bool(self.files or self.exporters or self.commands or self.prometheus)
+
+    @field_validator("files")
+    @classmethod
+    def _files_of_nodes(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
+        for one in patterns:
+            _check_fields(one, beyond_the_job=True)
+            if "{node}" not in one:
+                raise ValueError(f"{one!r} has to hold {{node}}: of which node does it tell?")
+        return patterns
+
+    @field_validator("commands")
+    @classmethod
+    def _commands_of_nodes(cls, found: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
+        for one in found:
+            for word in one:
+                _check_fields(word, beyond_the_job=True)
+            if not any("{node}" in word for word in one):
+                raise ValueError(f"{' '.join(one)!r} has to hold {{node}}")
+        return found
+
+    @model_validator(mode="after")
+    def _cannot_be_forged(self) -> Dcgm:
+        for url in (*self.exporters, self.prometheus):
+            parts = urlsplit(url.replace("{node}", "node"))
+            if url and (parts.scheme not in ("http", "https") or not parts.hostname):
+                raise ValueError(f"{url!r} is no http:// or https:// address")
+        for url in self.exporters:
+            _check_fields(url, beyond_the_job=True)
+            if "{node}" not in url:
+                raise ValueError(f"{url!r} has to hold {{node}}")
+            parts = urlsplit(url.replace("{node}", "node"))
+            safe = parts.scheme == "https" or (parts.port or 80) < PRIVILEGED_PORTS
+            if not safe and not self.jobs_cannot_listen:
+                raise ValueError(
+                    f"{url!r}: a job can listen on port {parts.port} of its node and answer for DCGM; "
+                    "use https, a port below 1024, or say jobs_cannot_listen: true"
+                )
+        if self.prometheus and not re.search(r'\w+\s*=~?\s*".+"', self.selector):
+            raise ValueError(
+                "prometheus needs a selector, 'job=\"dcgm-exporter\"' for example: "
+                "without one any pod that serves metrics could answer for DCGM"
+            )
+        return self
+
 
 class Identities(_Part):
     """What is put before scheduler commands, so that reading and writing are two identities.
@@ -155,6 +275,7 @@ class SitePolicy(_Part):
     slow: Slow = Slow()
     approvals: Approvals = Approvals()
     jobs: JobLayout = JobLayout()
+    dcgm: Dcgm = Dcgm()
     identities: Identities = Identities()
     notify: Notify = Notify()
     roots: dict[str, tuple[str, ...]] = {}

@@ -18,13 +18,16 @@ class Attested(_Fact):
     """One observation from a source that the job cannot write.
 
     `enough` is false for one that justifies a drain only where the node failed repeatedly: a fault
-    that the kernel saw and that by itself asks for a restart.
+    that the kernel saw and that by itself asks for a restart. `gpu` is DCGM's index, `at` seconds
+    since the epoch; both only where the source tells them.
     """
 
     source: Literal["kernel", "scheduler", "dcgm", "healthcheck"]
     node: str
     what: str
     enough: bool = True
+    gpu: str | None = None
+    at: float | None = None
 
 
 class CheckpointFact(_Fact):

@@ -11,19 +11,21 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
 from rerail.assistant.narrow import Narrow
 from rerail.assistant.pipeline import diagnose_paths
+from rerail.assistant.watch.dcgm_witness import dcgm_facts
 from rerail.assistant.watch.health_reports import read_health_report
+from rerail.assistant.watch.trusted_file import job_may_write
 from rerail.domain.diagnosis import Action, Layer, Outcome
 from rerail.domain.job import JobEvent
 from rerail.errors import EvidenceError, RerailError
 from rerail.log_parsers.text import clean
-from rerail.recovery.site_policy import JobLayout
+from rerail.recovery.site_policy import Dcgm, JobLayout
 from rerail.recovery.situation import Attested
 from rerail.tools.clusters.reader import ClusterReader
 from rerail.tools.clusters.slurm_read import JobFiles
@@ -62,9 +64,19 @@ def fill(pattern: str, event: JobEvent, files: JobFiles, node: str = "") -> str:
 
 
 def collect_evidence(
-    event: JobEvent, attempt: AttemptRecord, reader: ClusterReader, layout: JobLayout, folder: Path
+    event: JobEvent,
+    attempt: AttemptRecord,
+    reader: ClusterReader,
+    layout: JobLayout,
+    folder: Path,
+    *,
+    dcgm: Dcgm | None = None,
+    as_reader: Sequence[str] = (),
 ) -> Evidence:
-    """Copy the evidence of an attempt into `folder`; what cannot be read becomes a problem."""
+    """Copy the evidence of an attempt into `folder`; what cannot be read becomes a problem.
+
+    `dcgm` names where DCGM is asked, `as_reader` is put before commands that ask it.
+    """
     found = Evidence(files=reader.files(event.job.job))
     (folder / "job").mkdir(parents=True, exist_ok=True)
     (folder / "system").mkdir(exist_ok=True)
@@ -77,6 +89,8 @@ def collect_evidence(
     _scheduler_logs(event, attempt, layout, found, folder)
     _kernel_logs(event, attempt, layout, found, folder)
     _health_reports(event, attempt, layout, found)
+    if dcgm is not None:
+        _dcgm(attempt, dcgm, as_reader, found, folder)
     found.paths.insert(0, folder)
     return found
 
@@ -204,6 +218,11 @@ def _kernel_logs(
                 target = folder / "system" / "kernel" / node / Path(name).name
                 target.parent.mkdir(parents=True, exist_ok=True)
                 try:
+                    if job_may_write(Path(name), attempt.uid):
+                        found.problems.append(
+                            f"{name} is no witness: the job's user may have written it"
+                        )
+                        continue
                     shutil.copyfile(name, target)
                 except OSError as error:
                     found.problems.append(f"{name}: {error.strerror}")
@@ -225,6 +244,19 @@ def _accused(kernel_log: Path, attempt: AttemptRecord, node: str) -> Attested | 
     if not hardware and alone.layer is not Layer.INFRASTRUCTURE:
         return None
     return Attested(source="kernel", node=node, what=alone.first_fault.text[:200], enough=hardware)
+
+
+def _dcgm(
+    attempt: AttemptRecord, dcgm: Dcgm, as_reader: Sequence[str], found: Evidence, folder: Path
+) -> None:
+    """Keep what DCGM attests, as evidence for the diagnosis as well."""
+    facts = dcgm_facts(attempt, dcgm, reader=as_reader, job_folder=found.files.folder)
+    found.attested += facts.attested
+    found.problems += facts.problems
+    for node, lines in facts.lines.items():
+        target = folder / "system" / "dcgm" / f"{node}.log"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text("\n".join(lines) + "\n")
 
 
 def _health_reports(

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import pwd
-import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rerail.errors import EvidenceError
+from rerail.assistant.watch.trusted_file import read_trusted
 
 MOST_BYTES = 16 << 20
 # What a report must say of a node to count against it. Slowness is left out: on a shared network a
@@ -43,19 +40,9 @@ def read_health_report(
     Raises:
         EvidenceError: The job's user may have written it, or it cannot be read.
     """
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
-    except OSError as error:
-        raise EvidenceError(f"{path}: {error.strerror}", subject=str(path)) from None
-    with os.fdopen(handle, "rb") as stream:
-        facts = os.fstat(stream.fileno())
-        if not stat.S_ISREG(facts.st_mode) or not _trusted(facts, path, job_uid, owners):
-            raise EvidenceError(
-                f"{path} is no witness: others than root, rerail and health_owners may write it",
-                subject=str(path),
-                hint="chmod go-w the report and its folder; jobs.health_owners in the policy file",
-            )
-        raw = stream.read(MOST_BYTES)
+    raw, _ = read_trusted(
+        path, job_uid, owners, setting="jobs.health_owners", most_bytes=MOST_BYTES
+    )
     try:
         content = json.loads(raw)
         tested = frozenset(_node(name) for name in content["nodes"])
@@ -70,17 +57,3 @@ def read_health_report(
 def _node(name: object) -> str:
     """Return the node of an agent's name: `n3`, or `n3:1` for its second local rank."""
     return str(name).partition(":")[0]
-
-
-def _trusted(facts: os.stat_result, path: Path, job_uid: int | None, owners: Sequence[str]) -> bool:
-    trusted = {0, os.geteuid()}
-    for name in owners:
-        try:
-            trusted.add(pwd.getpwnam(name).pw_uid)
-        except KeyError:
-            continue
-    folder = path.parent.stat()
-    writable = (facts.st_mode | folder.st_mode) & (stat.S_IWGRP | stat.S_IWOTH)
-    # A job of root can write whatever it likes, kernel logs too; there is no telling it apart.
-    own = job_uid is not None and job_uid != 0 and facts.st_uid == job_uid
-    return facts.st_uid in trusted and folder.st_uid in trusted and not writable and not own

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -24,10 +26,11 @@ from rerail.domain.incident import EntrySource, Incident, TimelineEntry
 from rerail.domain.job import Allocation, JobEvent, NodeShare
 from rerail.domain.plan import RecoveryPlan
 from rerail.errors import ClusterError, EvidenceError
-from rerail.knowledge_base.store.clock import now_iso
+from rerail.knowledge_base.store.clock import now_iso, to_iso
 from rerail.knowledge_base.store.engine import writing
 from rerail.knowledge_base.store.incidents import append, record
 from rerail.knowledge_base.taxonomy import leaves
+from rerail.log_parsers.text import clean
 from rerail.recovery.checkpoints import find_checkpoints
 from rerail.recovery.policy import decide, tell_of_parent
 from rerail.recovery.site_policy import SitePolicy
@@ -38,6 +41,7 @@ from rerail.tools.clusters.reader import ClusterReader
 from rerail.tools.clusters.slurm_records import AttemptRecord
 
 STILL_RUNNING = (STALLED, SLOW)
+MOST_PROBLEMS = 8
 
 
 @dataclass
@@ -83,7 +87,7 @@ class Worker:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True, mode=0o700)
         if self.reader is not None:
-            evidence = collect_evidence(event, attempt, self.reader, self.policy.jobs, folder)
+            evidence = self._collect(event, attempt, self.reader, folder)
         else:
             evidence = Evidence(paths=[Path(one) for one in event.logs])
         outcome = self._diagnose(evidence, folder, event)
@@ -95,6 +99,8 @@ class Worker:
         with writing(self.engine) as connection:
             record(connection, incident)
             append(connection, incident.id, _heard(event))
+            for entry in _of_evidence(event, evidence):
+                append(connection, incident.id, entry)
             steps = note_progress(connection, event.job, last_step(outcome))
             lost = [one.node for one in evidence.attested if one.source == "scheduler"]
             now = self.clock()
@@ -121,6 +127,15 @@ class Worker:
             )
             note_plan(connection, plan, folded)
         return plan, incident.id
+
+    def _collect(
+        self, event: JobEvent, attempt: AttemptRecord, reader: ClusterReader, folder: Path
+    ) -> Evidence:
+        return collect_evidence(
+            *(event, attempt, reader, self.policy.jobs, folder),
+            dcgm=self.policy.dcgm,
+            as_reader=self.policy.identities.reader,
+        )
 
     def _attempt(self, event: JobEvent) -> AttemptRecord:
         """Return the attempt as the scheduler knows it, not as the event claims it."""
@@ -214,7 +229,7 @@ class Worker:
         folder = self.data / "evidence" / _plain(event.job.cluster) / _plain(event.key + "-dumps")
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True, mode=0o700)
-        evidence = collect_evidence(event, attempt, self.reader, self.policy.jobs, folder)
+        evidence = self._collect(event, attempt, self.reader, folder)
         outcome = self._diagnose(evidence, folder, event)
         outcome = replace(outcome, diagnosis=stalled(outcome.diagnosis, event))
         incident = self._incident(outcome, evidence, event, attempt)
@@ -304,6 +319,34 @@ def _measured(diagnosis: Diagnosis, leaf: str, summary: str, recovery: Recovery)
 
 def _plain(text: str) -> str:
     return "".join(char if char.isalnum() or char in "._-" else "-" for char in text)[:120]
+
+
+def _of_evidence(event: JobEvent, evidence: Evidence) -> Iterator[TimelineEntry]:
+    """Yield what attests a fault of the machine, and what was to be read and could not be."""
+    for one in evidence.attested:
+        what = f"{one.source} attests of {one.node}: {one.what}"
+        yield TimelineEntry(
+            time=now_iso() if one.at is None else to_iso(datetime.fromtimestamp(one.at, UTC)),
+            source=EntrySource.RECOVERY,
+            kind="attested",
+            text=clean(what.encode()),
+            data=one.model_dump(mode="json", exclude_none=True),
+            key=_key("attested", event, what),
+        )
+    if evidence.problems:
+        shown = [clean(one.encode())[:300] for one in evidence.problems]
+        more = f" (and {len(shown) - MOST_PROBLEMS} more)" if len(shown) > MOST_PROBLEMS else ""
+        yield TimelineEntry(
+            time=now_iso(),
+            source=EntrySource.RECOVERY,
+            kind="not_read",
+            text="not used as evidence: " + "; ".join(shown[:MOST_PROBLEMS]) + more,
+            key=_key("not_read", event, "\n".join(shown)),
+        )
+
+
+def _key(kind: str, event: JobEvent, what: str) -> str:
+    return f"{kind}:{event.key}:{hashlib.sha256(what.encode()).hexdigest()[:12]}"
 
 
 def _heard(event: JobEvent) -> TimelineEntry:

@@ -76,7 +76,7 @@ def find_faults(
 ) -> list[GpuFault]:
     """Return what the samples of each node show between two times (seconds since the epoch).
 
-    Samples without a time are of now. What cannot be dated is returned too, marked so.
+    Samples without a time are left out. What cannot be dated is returned too, marked so.
     """
     found: list[GpuFault] = []
     for node, own in samples.items():
@@ -115,7 +115,9 @@ def _by_gpu(node: str, samples: Iterable[Sample]) -> list[_Gpu]:
     return list(gpus.values())
 
 
-def _within(values: list[tuple[float, float]], began_s: float) -> Iterator[tuple[float, float, float]]:
+def _within(
+    values: list[tuple[float, float]], began_s: float
+) -> Iterator[tuple[float, float, float]]:
     """Yield (time, value before, value) of neighbours whose change lies within the span."""
     for (before_s, before), (at, value) in zip(values, values[1:], strict=False):
         if before_s >= began_s - EARLY_S:

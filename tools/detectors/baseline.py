@@ -92,17 +92,21 @@ class Level:
 
     def follow(self, median: float, spread: float, error: FloatArray, far: int) -> None:
         """Follow one quiet chunk known by its median, scatter, errors [CHUNK] and outliers."""
-        residual = np.minimum(np.maximum(error, -3 * self.s), 3 * self.s)
+        residual = np.maximum(error, -3 * self.s)
+        np.minimum(residual, 3 * self.s, out=residual)
         outliers = far / CHUNK
         square = float(np.dot(residual, residual))
         lag = float(np.dot(residual[1:], residual[:-1])) / square if square > 0 else 0.0
+        s = self.s
         gain = CHUNK / (min(self.n, 300) + CHUNK)
-        self.m += gain * min(self.s, max(-self.s, median - self.m))
+        self.m += gain * min(s, max(-s, median - self.m))
         gain = CHUNK / (min(self.noise_n, 448) + CHUNK)
-        self.s += gain * (min(2 * self.s, max(0.5 * self.s, spread)) - self.s)
-        self.s = min(MOST_NOISE, max(LEAST_NOISE, self.s))
-        self.phi += 0.2 * (min(0.9, max(0.0, lag)) - self.phi)
-        self.p = min(0.5, max(1e-4, self.p + 0.06 * (outliers - self.p)))
+        s += gain * (min(2 * s, max(0.5 * s, spread)) - s)
+        self.s = min(MOST_NOISE, max(LEAST_NOISE, s))
+        lag = 0.0 if lag < 0 else min(lag, 0.9)
+        self.phi += 0.2 * (lag - self.phi)
+        p = self.p + 0.06 * (outliers - self.p)
+        self.p = 1e-4 if p < 1e-4 else min(p, 0.5)
         self.n += CHUNK
         self.noise_n += CHUNK
         self.longest_age += CHUNK

@@ -129,6 +129,8 @@ def _follow(
     Returns the sum behind the chunk and the row at which it left zero (None: before the chunk,
     CHUNK: it is zero), or None when it reaches the alarm.
     """
+    if not starts:
+        return 0.0, CHUNK
     row = 0
     since: int | None = None if total else CHUNK
     for start in starts:
@@ -138,8 +140,12 @@ def _follow(
         if not total:
             since = start
         while row < CHUNK:
-            score = min(CLIP, max(-CLIP, values[row] / delta))
-            total += sign * round(score * QUANTUM) / QUANTUM - ALLOWANCE
+            score = sign * values[row] / delta
+            if score > CLIP:
+                score = CLIP
+            elif score < -CLIP:
+                score = -CLIP
+            total += round(score * QUANTUM) / QUANTUM - ALLOWANCE
             row += 1
             if total <= 0:
                 total, since = 0.0, CHUNK

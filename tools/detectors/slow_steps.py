@@ -109,9 +109,10 @@ class SlowStepDetector:
                 found += raised
                 at += taken
             # The row that needs a closer look is seldom alone: the rest of the chunk gets one.
-            for row in range(at, min(n, at + CHUNK)):
-                found += self._one(int(numbers[row]), float(logs[row]))
-                at = row + 1
+            rows = slice(at, at + CHUNK)
+            for step, value in zip(numbers[rows].tolist(), logs[rows].tolist(), strict=True):
+                found += self._one(step, value)
+                at += 1
                 if self.rows == self.chunk_from:
                     break
         return found
@@ -138,29 +139,37 @@ class SlowStepDetector:
         self._steps.append(step)
         if not self.tracking:
             return self._boot()
+        rows = self.rows
         if len(self._values) > 2 * RING:
             del self._values[:-RING], self._steps[:-RING]
         level = self.level
         error = value - level.m
-        self._count_outliers(error)
-        score = round(min(CLIP, max(-CLIP, error / level.delta)) * QUANTUM) / QUANTUM
+        # An ordinary row ends no run of outliers and begins none.
+        if self.outlier_run or error > level.limit or error < -level.limit:
+            self._count_outliers(error)
+        score = error / level.delta
+        if score > CLIP:
+            score = CLIP
+        elif score < -CLIP:
+            score = -CLIP
+        score = round(score * QUANTUM) / QUANTUM
         self.up += score - ALLOWANCE
         if self.up <= 0:
-            self.up, self.up_from = 0.0, self.rows
+            self.up, self.up_from = 0.0, rows
         self.down -= score + ALLOWANCE
         if self.down <= 0:
-            self.down, self.down_from = 0.0, self.rows
+            self.down, self.down_from = 0.0, rows
         self.returned = self.returned + 1 if value < level.return_limit else 0
         found: list[Event] = []
-        if self.up >= level.h and self.rows >= self.retry_at:
+        if self.up >= level.h and rows >= self.retry_at:
             found += self._crossing(self.up_from, +1)
-        elif self.down >= level.h and self.rows >= self.retry_at:
+        elif self.down >= level.h and rows >= self.retry_at:
             found += self._crossing(self.down_from, -1)
         elif self.returned >= RETURN:
             found += self._return()
         if self._pending:
             found += self._confirm()
-        if self.rows - self.chunk_from >= CHUNK:
+        if rows - self.chunk_from >= CHUNK:
             found += self._chunk_end(np.array(self._values[-CHUNK:]))
         return found
 
