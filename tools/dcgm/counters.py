@@ -8,6 +8,7 @@ https://docs.nvidia.com/datacenter/dcgm/latest/dcgm-api/dcgm-api-field-ids.html
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -119,7 +120,7 @@ def _within(
     values: list[tuple[float, float]], began_s: float
 ) -> Iterator[tuple[float, float, float]]:
     """Yield (time, value before, value) of neighbours whose change lies within the span."""
-    for (before_s, before), (at, value) in zip(values, values[1:], strict=False):
+    for (before_s, before), (at, value) in itertools.pairwise(values):
         if before_s >= began_s - EARLY_S:
             yield at, before, value
 
@@ -204,7 +205,7 @@ def _vanished(gpus: list[_Gpu], began_s: float, ended_s: float) -> list[GpuFault
     every = sorted({at for own in times.values() for at in own if at <= ended_s})
     if len(gpus) < 2 or len(every) <= LEAST_GAP_SAMPLES:
         return []
-    spacing = median(later - sooner for sooner, later in zip(every, every[1:], strict=False))
+    spacing = median(later - sooner for sooner, later in itertools.pairwise(every))
     gap_s = max(LEAST_GAP_S, LEAST_GAP_SAMPLES * spacing)
     found = []
     for gpu in gpus:

@@ -45,6 +45,8 @@ def get(url: str, access: Access, *, form: Mapping[str, str] | None = None) -> b
     Raises:
         EvidenceError: Nobody answers in time, or not with 200, or with more than 64 MiB.
     """
+    if not url.startswith(("http://", "https://")):
+        raise EvidenceError(f"{url!r} is no http:// or https:// address", subject=url)
     try:
         context = ssl.create_default_context(cafile=access.ca_file or None)
         headers = {"Accept": "text/plain, application/json"}
@@ -57,7 +59,7 @@ def get(url: str, access: Access, *, form: Mapping[str, str] | None = None) -> b
             _NoRedirect(),
         )
         data = None if form is None else urllib.parse.urlencode(form).encode()
-        request = urllib.request.Request(url, data=data, headers=headers)
+        request = urllib.request.Request(url, data=data, headers=headers)  # noqa: S310
         deadline = time.monotonic() + access.limit_s
         parts, size = [], 0
         with opener.open(request, timeout=access.limit_s) as answer:

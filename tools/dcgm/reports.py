@@ -30,7 +30,7 @@ _BAD = {"failure": True, "fail": True, "warning": False, "warn": False}
 def looks_like_report(text: str) -> bool:
     """Tell whether a text is an output of dcgmi that this module reads."""
     head = text[:65_536]
-    return "Overall Health" in head or "DCGM" in head and "iagnostic" in head
+    return "Overall Health" in head or ("DCGM" in head and "iagnostic" in head)
 
 
 def read_report(text: str, node: str, time_s: float | None) -> list[GpuFault]:

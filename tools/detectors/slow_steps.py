@@ -161,10 +161,9 @@ class SlowStepDetector:
             self.down, self.down_from = 0.0, rows
         self.returned = self.returned + 1 if value < level.return_limit else 0
         found: list[Event] = []
-        if self.up >= level.h and rows >= self.retry_at:
-            found += self._crossing(self.up_from, +1)
-        elif self.down >= level.h and rows >= self.retry_at:
-            found += self._crossing(self.down_from, -1)
+        if (self.up >= level.h or self.down >= level.h) and rows >= self.retry_at:
+            rising = self.up >= level.h
+            found += self._crossing(self.up_from if rising else self.down_from, 1 if rising else -1)
         elif self.returned >= RETURN:
             found += self._return()
         if self._pending:
