@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable
 from functools import partial
 
+from rerail.assistant.cli.doctor_dcgm import dcgm_findings
 from rerail.assistant.watch.site import Site, load_site
 from rerail.errors import RerailError
 from rerail.recovery.clusters.kubernetes_write import may_do
@@ -34,6 +35,7 @@ def doctor_command(json_output: bool) -> int:
     found.append(_try("embeddings", _embeddings, site))
     found.append(_try("model", _model, site))
     found += _slurm(site)
+    found += dcgm_findings(site)
     return _show(found, json_output)
 
 

@@ -25,6 +25,7 @@ from rerail.domain.diagnosis import Action, Layer, Outcome
 from rerail.domain.job import JobEvent
 from rerail.errors import EvidenceError, RerailError
 from rerail.log_parsers.text import clean
+from rerail.recovery.policy import OWNER_MUST_ACT
 from rerail.recovery.site_policy import Dcgm, JobLayout
 from rerail.recovery.situation import Attested
 from rerail.tools.clusters.reader import ClusterReader
@@ -241,6 +242,8 @@ def _accused(kernel_log: Path, attempt: AttemptRecord, node: str) -> Attested | 
     if alone.outcome is not Outcome.FAILURE or alone.first_fault is None:
         return None
     hardware = alone.recovery.action in HARDWARE
+    if alone.recovery.action in OWNER_MUST_ACT:
+        return None  # the kernel saw what the user's own code did
     if not hardware and alone.layer is not Layer.INFRASTRUCTURE:
         return None
     return Attested(source="kernel", node=node, what=alone.first_fault.text[:200], enough=hardware)

@@ -89,3 +89,14 @@ def test_a_file_of_another_user_is_not_read(collect, tmp_path):
     found = collect("secret\n", uid=12345)
     assert not (tmp_path / "evidence/job/slurm-7.out").exists()
     assert any("does not belong" in one for one in found.problems)
+
+
+def test_a_kernel_log_does_not_attest_what_the_user_s_code_did_or_what_a_job_could_write(
+    collect, tmp_path
+):
+    bug = XID.replace("79", "13").replace("GPU has fallen off the bus", "Graphics Exception")
+    assert collect("step 1\n", kernel=bug).attested == []
+    assert [one.node for one in collect("step 1\n", kernel=XID).attested] == ["n2"]
+    (tmp_path / "n2.kern").chmod(0o666)
+    found = collect("step 1\n", kernel=XID)
+    assert found.attested == [] and any("no witness" in one for one in found.problems)
