@@ -237,7 +237,7 @@ class Executor:
                 send(message(row.plan, row.action), self.policy.notify)
                 self._move(row, ActionState.VERIFIED, now, carried_out_at=now)
                 return
-            writer = self._writer(row)
+            writer = self.writer_of(row)
             if why := writer.preconditions(row.action, row.plan.job):
                 self._move(row, ActionState.FAILED, now, f"not done: {why}")
                 return
@@ -263,7 +263,12 @@ class Executor:
         wait = min(60.0, 1.0 * 1.7**tries)
         self._move(row, ActionState.UNKNOWN, now, why, tries=tries, not_before=now + wait)
 
-    def _writer(self, row: ActionRow) -> ClusterWriter:
+    def writer_of(self, row: ActionRow) -> ClusterWriter:
+        """Return the adapter that carries a step out.
+
+        Raises:
+            RecoveryError: There is none for its cluster.
+        """
         plan = row.plan
         to_the_job = row.action.kind is ActionKind.MICRO_BATCHES
         writer = self.job_writer if to_the_job else self.writer_for(plan)
@@ -277,8 +282,18 @@ class Executor:
 
     def _order_restart(self, row: ActionRow) -> None:
         """Write the restart file of an action that chooses a checkpoint."""
+        path = self.check_restart(row)
+        if path is not None:
+            order(path, _restart(row.plan, row.action))
+
+    def check_restart(self, row: ActionRow) -> Path | None:
+        """Return where the restart file goes of a step that chooses a checkpoint; None for others.
+
+        Raises:
+            RecoveryError: The place is not known, or the checkpoint is damaged by now.
+        """
         if row.action.kind not in ORDERS_A_RESTART:
-            return
+            return None
         path = self.restart_path(row.plan)
         if path is None:
             raise RecoveryError(
@@ -289,7 +304,7 @@ class Executor:
         chosen = str(row.action.parameters["checkpoint"])
         if is_intact(Path(chosen)) is False:
             raise RecoveryError(f"checkpoint {chosen} is damaged by now", subject=chosen)
-        order(path, _restart(row.plan, row.action))
+        return path
 
     def _find_out(self, row: ActionRow, now: float) -> bool:
         """Ask the cluster whether an interrupted step happened; run it only if it did not."""
@@ -297,7 +312,7 @@ class Executor:
             # A message may be sent twice; a lost one is worse.
             return self._move(row, ActionState.PROPOSED, now, "told again")
         try:
-            effect = self._writer(row).effect(row.action, row.plan.job)
+            effect = self.writer_of(row).effect(row.action, row.plan.job)
         except ClusterError as error:
             if error.recoverable:
                 self._later(row, now, error.message)
@@ -313,7 +328,7 @@ class Executor:
         """Look whether the effect holds; give up after the time that the policy allows."""
         since = row.carried_out_at or row.changed_at
         try:
-            writer = self._writer(row)
+            writer = self.writer_of(row)
             effect = writer.effect(row.action, row.plan.job)
             if effect is Check.DONE and row.action.kind in RESTARTS:
                 effect = writer.running_elsewhere(row.action, row.plan.job)

@@ -118,11 +118,16 @@ class Slow(_Part):
 
 
 class Approvals(_Part):
-    """How long an approval is valid, and for which actions two persons are needed."""
+    """How long an approval is valid, and for which actions two persons are needed.
+
+    `agreed_before_auto` proposals in a row, agreed to and verified, carry a rule's `auto-low`
+    (`rerail policy readiness` counts them).
+    """
 
     expires_s: Annotated[float, Field(gt=0)] = 1800.0
     two_persons_above: Literal["low", "medium", "high"] = "medium"
     approvers: tuple[str, ...] = ()
+    agreed_before_auto: Annotated[int, Field(ge=1)] = 10
 
 
 class JobLayout(_Part):

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 audit = typer.Typer(help="The audit log of everything that recovery did.", no_args_is_help=True)
+policy = typer.Typer(help="The policy of this site.", no_args_is_help=True)
 breaker = typer.Typer(help="The breaker that stops all recovery.", no_args_is_help=True)
 
 
@@ -24,6 +25,7 @@ def register(app: typer.Typer) -> None:
     app.command("doctor")(doctor)
     app.add_typer(audit, name="audit")
     app.add_typer(breaker, name="breaker")
+    app.add_typer(policy, name="policy")
 
 
 _PASS_THROUGH = {"ignore_unknown_options": True, "allow_interspersed_args": False}
@@ -49,11 +51,14 @@ def approve(
         str | None, typer.Option(help="The step's target, instead of typing it when asked.")
     ] = None,
     by: Annotated[str | None, typer.Option(help="Your name; the login name by default.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Read and ask everything anew, do nothing.")
+    ] = False,
 ) -> None:
     """Approve steps of a plan and carry them out. Enter alone means no."""
     from rerail.assistant.cli.plan import approve_command
 
-    raise typer.Exit(approve_command(name, step=step, target=target, by=by))
+    raise typer.Exit(approve_command(name, step=step, target=target, by=by, dry_run=dry_run))
 
 
 def reject(
@@ -169,6 +174,14 @@ def audit_show(
     from rerail.assistant.cli.audit import show_command
 
     raise typer.Exit(show_command(subject, limit, json_output))
+
+
+@policy.command("readiness")
+def policy_readiness(json_output: Annotated[bool, typer.Option("--json")] = False) -> None:
+    """Count what people decided on each rule's proposals: is it ready to act alone?"""
+    from rerail.assistant.cli.policy import readiness_command
+
+    raise typer.Exit(readiness_command(json_output))
 
 
 @breaker.command("status")

@@ -5,22 +5,27 @@ from __future__ import annotations
 import json
 import os
 import pwd
-import shlex
 import sys
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 
 from sqlalchemy import Engine
 
+from rerail.assistant.cli.dry_run import dry_run_command
+from rerail.assistant.cli.step_card import (
+    StepCards,
+    checked_now,
+    clock_time,
+    exact_commands,
+    load_plan,
+)
 from rerail.assistant.stored import opened_store, who
 from rerail.assistant.watch.on_request import plan_incident
 from rerail.assistant.watch.site import Site, load_site
-from rerail.domain.plan import ActionKind, ActionState, Mode, RecoveryPlan, Risk
-from rerail.errors import RecoveryError, RerailError
+from rerail.domain.plan import ActionState, Mode, RecoveryPlan, Risk
+from rerail.errors import RecoveryError
 from rerail.knowledge_base.store.engine import reading, writing
 from rerail.recovery import approvals
-from rerail.recovery.clusters.slurm_rest_write import SlurmRestWriter
 from rerail.recovery.executor import TELLING
 from rerail.recovery.policy import undo_plan
 from rerail.recovery.store import control, plans, queue
@@ -47,8 +52,8 @@ def plan_command(name: str, *, again: bool, json_output: bool) -> int:
             name = _make_anew(engine, site, name)
         elif name.upper().startswith("INC-"):
             _make_if_none(engine, site, name)
-        plan, rows = _load(engine, name)
-        commands = {row.action.step: _commands(site, row) for row in rows}
+        plan, rows = load_plan(engine, name)
+        commands = {row.action.step: exact_commands(site, row) for row in rows}
         if json_output:
             print(json.dumps(_as_dict(plan, rows, commands), indent=1))
             return 0
@@ -66,7 +71,7 @@ def _make_if_none(engine: Engine, site: Site, name: str) -> None:
 
 def _make_anew(engine: Engine, site: Site, name: str) -> str:
     """Return the id of a new plan for the job of a plan; what still waits in the old one is closed."""
-    plan, rows = _load(engine, name)
+    plan, rows = load_plan(engine, name)
     busy = [row for row in rows if row.state in UNDER_WAY and row.action.kind not in TELLING]
     if busy:
         raise RecoveryError(
@@ -96,46 +101,6 @@ def _make_anew(engine: Engine, site: Site, name: str) -> str:
     return made.id
 
 
-def _load(engine: Engine, name: str) -> tuple[RecoveryPlan, list[ActionRow]]:
-    with reading(engine) as connection:
-        plan = plans.load(connection, plans.find_id(connection, name))
-        return plan, plans.states(connection, plan)
-
-
-def _commands(site: Site, row: ActionRow) -> list[str]:
-    """Return the exact commands of a step, or why they cannot be told now."""
-    if row.action.kind in TELLING:
-        return []
-    to_the_job = row.action.kind is ActionKind.MICRO_BATCHES
-    writer = site.job_writer() if to_the_job else site.writer()
-    if writer is None:
-        return ["(no scheduler is configured here)"]
-    try:
-        found = writer.commands(row.action, row.plan.job, row.plan.incident)
-    except RerailError as error:
-        return [f"({error.message})"]
-    # A request acts as slurmrestd's account, and a running job's files are rerail's own to write.
-    plain = to_the_job or isinstance(writer, SlurmRestWriter)
-    prefix = list(site.policy.identities.writer)
-    return [
-        shlex.join(command if plain and command[0] in ("curl", "write") else [*prefix, *command])
-        for command in found
-    ]
-
-
-def _checked(site: Site, row: ActionRow) -> str:
-    """Return what the preconditions say now; they are read once more when the step begins."""
-    to_the_job = row.action.kind is ActionKind.MICRO_BATCHES
-    writer = site.job_writer() if to_the_job else site.writer()
-    if writer is None:
-        return "no scheduler is configured here"
-    try:
-        why = writer.preconditions(row.action, row.plan.job)
-    except RerailError as error:
-        return f"not possible now: {error.message}"
-    return f"it would not be done now: {why}" if why else "the preconditions hold now"
-
-
 def _as_dict(
     plan: RecoveryPlan, rows: list[ActionRow], commands: dict[int, list[str]]
 ) -> dict[str, object]:
@@ -154,10 +119,6 @@ def _as_dict(
     }
 
 
-def _clock(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%H:%M:%S UTC")
-
-
 def _print_plan(
     site: Site,
     engine: Engine,
@@ -167,8 +128,8 @@ def _print_plan(
 ) -> None:
     print(
         f"PLAN {plan.id}  for {plan.incident}  job {plan.job.job} attempt {plan.job.attempt}\n"
-        f"  rule {plan.rule}, mode {plan.mode}; made {_clock(plan.made_at)}, "
-        f"expires {_clock(plan.expires_at)}; hash {plan.digest[:12]}"
+        f"  rule {plan.rule}, mode {plan.mode}; made {clock_time(plan.made_at)}, "
+        f"expires {clock_time(plan.expires_at)}; hash {plan.digest[:12]}"
     )
     with reading(engine) as connection:
         why = control.breaker_reason(connection)
@@ -176,8 +137,9 @@ def _print_plan(
         print(f"  BREAKER OPEN: {why}")
     if site.policy.dry_run:
         print("  DRY RUN: the policy file has dry_run: true, nothing is executed")
+    card = StepCards(site, engine)
     for row in rows:
-        _print_step(row, commands[row.action.step])
+        _print_step(row, commands[row.action.step], card)
     for refusal in plan.refusals:
         print(f"\n  REFUSED  {refusal}")
     waiting = [
@@ -189,7 +151,7 @@ def _print_plan(
         print(f"\nnext: rerail approve {plan.id} --step {waiting[0]}")
 
 
-def _print_step(row: ActionRow, commands: list[str]) -> None:
+def _print_step(row: ActionRow, commands: list[str], card: StepCards) -> None:
     action = row.action
     approval = "needs approval" if action.needs_approval else "automatic"
     print(f"\n  {action.step}  {action.kind} {action.target}".rstrip())
@@ -200,6 +162,9 @@ def _print_step(row: ActionRow, commands: list[str]) -> None:
     print(f"     because   {action.because}")
     for command in commands:
         print(f"     exactly   {command}")
+    if row.action.kind not in TELLING and row.state in (ActionState.PROPOSED, ActionState.APPROVED):
+        print(f"     touches   {card.touches(row)}")
+        print(f"     budget    {card.budget(row)}")
     if action.parameters.get("checkpoint"):
         print(f"     from      {action.parameters['checkpoint']}")
     if skip := action.parameters.get("skip_batches"):
@@ -210,17 +175,23 @@ def _print_step(row: ActionRow, commands: list[str]) -> None:
         print(f"     verified  when {action.verify}")
 
 
-def approve_command(name: str, *, step: int | None, target: str | None, by: str | None) -> int:
+def approve_command(
+    name: str, *, step: int | None, target: str | None, by: str | None, dry_run: bool = False
+) -> int:
     """Ask, sign, execute, verify. Exit code 0 if every asked step was approved, 1 if not.
+
+    `dry_run` tries the steps without effect; 0 if each would be done now.
 
     Raises:
         RecoveryError: The plan or step does not exist, or may not be approved.
     """
     site = load_site()
+    if dry_run:
+        return dry_run_command(site, name, step=step, by=login())
     person = by or login()
     key = approvals.signing_key(site.data)
     with opened_store() as engine:
-        plan, rows = _load(engine, name)
+        plan, rows = load_plan(engine, name)
         asked = [row for row in rows if _is_asked(row, step)]
         strict = any(approvals.persons_needed(row.action, site.policy) > 1 for row in asked)
         if person != login() and (strict or site.policy.approvals.approvers):
@@ -276,13 +247,8 @@ def _approve_one(
         return row.state not in NOT_DONE
     wanted = action.target or plan.id
     print(f"STEP {action.step}  {action.kind} {action.target}   plan hash {plan.digest[:12]}")
-    for command in _commands(site, row):
-        print(f"  exactly   {command}")
-    print(f"  because   {action.because}")
-    print(f"  evidence  {', '.join(action.evidence) or 'none cited'}; rerail show {plan.incident}")
-    print(f"  risk      {action.risk}; undo: {action.undo or 'nothing to undo'}")
-    print(f"  policy    rule {plan.rule}; expires {_clock(plan.expires_at)}")
-    print(f"  checked   {_checked(site, row)}")
+    StepCards(site, engine).show(row)
+    print(f"  checked   {checked_now(site, row)}")
     typed = target
     if typed is None:
         if not sys.stdin.isatty():
@@ -341,7 +307,7 @@ def reject_command(name: str, *, step: int | None, why: str, by: str | None) -> 
     site = load_site()
     key = approvals.signing_key(site.data)
     with opened_store() as engine:
-        plan, rows = _load(engine, name)
+        plan, rows = load_plan(engine, name)
         steps = [step] if step is not None else [r.action.step for r in rows if _is_asked(r, None)]
         for number in steps:
             with writing(engine) as connection:
@@ -360,7 +326,7 @@ def undo_command(name: str, step: int) -> int:
     """
     site = load_site()
     with opened_store() as engine:
-        plan, rows = _load(engine, name)
+        plan, rows = load_plan(engine, name)
         row = next((one for one in rows if one.action.step == step), None)
         back = undo_plan(plan, step, time.time(), site.policy.approvals.expires_s)
         if row is None or back is None:

@@ -281,6 +281,9 @@ def approve_and_undo(bench: Bench) -> Result:
     result.check(plan["actions"][0]["kind"] == "drain", f"proposed {plan['actions'][0]}")
     time.sleep(2)
     result.check(not bench.drained(), "it was drained without an approval")
+    tried = bench.site.rerail("approve", plan["id"], "--step", "1", "--dry-run")
+    result.check(tried.returncode == 0 and not bench.drained(), f"dry run: {tried.stdout}")
+    result.check(f"NodeName={node}" in tried.stdout, "the dry run shows no command")
     wrong = bench.site.rerail("approve", plan["id"], "--step", "1", "--target", "n9")
     result.check(wrong.returncode == 1 and not bench.drained(), "a wrong target was taken")
     for _ in range(2):

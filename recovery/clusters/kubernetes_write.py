@@ -135,6 +135,16 @@ class KubernetesWriter:
                 return f"the job {word}; only a stalled one may be ended to be restarted"
         return ""
 
+    def rehearse(self, action: PlannedAction, job: JobRef, incident: str) -> str:
+        """Send the same requests with `dryRun=All`: admission and rights are tried, nothing is kept.
+
+        Raises:
+            ClusterError: The server would refuse it, or does not answer.
+            RecoveryError: The action is not one of Kubernetes'.
+        """
+        self._send(action, job, incident, {"dry_run": "All"})
+        return "accepted by the API server (dryRun=All)"
+
     def carry_out(self, action: PlannedAction, job: JobRef, incident: str) -> None:
         """Perform the action.
 
@@ -142,6 +152,9 @@ class KubernetesWriter:
             ClusterError: It was refused, or the server does not answer (recoverable).
             RecoveryError: The action is not one of Kubernetes'.
         """
+        self._send(action, job, incident, {})
+
+    def _send(self, action: PlannedAction, job: JobRef, incident: str, how: dict[str, Any]) -> None:
         from kubernetes.client import CoreV1Api
 
         if action.kind in (ActionKind.DRAIN, ActionKind.UNDRAIN):
@@ -152,21 +165,21 @@ class KubernetesWriter:
                 "spec": {"unschedulable": drain},
             }
             try:
-                CoreV1Api(self.api).patch_node(action.target, body, _preload_content=False)
+                CoreV1Api(self.api).patch_node(action.target, body, _preload_content=False, **how)
             except Exception as error:
                 raise failed(error, f"cordon {action.target}") from None
             return
         if action.kind is ActionKind.CANCEL:
-            self._delete(job, self._last_name(job))
+            self._delete(job, self._last_name(job), how)
             return
         if action.kind not in REQUEUES:
             raise RecoveryError(f"{action.kind} is no action on Kubernetes", subject=action.kind)
         old = self._last_name(job)
-        self._create(job, self.next_attempt(action, job))
+        self._create(job, self.next_attempt(action, job), how)
         if action.parameters.get("running"):
-            self._delete(job, old)
+            self._delete(job, old, how)
 
-    def _create(self, job: JobRef, body: dict[str, Any]) -> None:
+    def _create(self, job: JobRef, body: dict[str, Any], how: dict[str, Any]) -> None:
         from kubernetes.client import CustomObjectsApi
         from kubernetes.client.exceptions import ApiException
 
@@ -174,7 +187,8 @@ class KubernetesWriter:
         one = KINDS[kind]
         try:
             CustomObjectsApi(self.api).create_namespaced_custom_object(
-                one.group, one.version, namespace, one.plural, json.loads(json.dumps(body))
+                *(one.group, one.version, namespace, one.plural, json.loads(json.dumps(body))),
+                **how,
             )
         except ApiException as error:
             if error.status != 409:  # it exists: made before a crash
@@ -182,7 +196,7 @@ class KubernetesWriter:
         except Exception as error:
             raise failed(error, f"create {body['metadata']['name']}") from None
 
-    def _delete(self, job: JobRef, name: str) -> None:
+    def _delete(self, job: JobRef, name: str, how: dict[str, Any]) -> None:
         from kubernetes.client import CustomObjectsApi
         from kubernetes.client.exceptions import ApiException
 
@@ -192,6 +206,7 @@ class KubernetesWriter:
             CustomObjectsApi(self.api).delete_namespaced_custom_object(
                 *(one.group, one.version, namespace, one.plural, name),
                 propagation_policy="Background",
+                **how,
             )
         except ApiException as error:
             if error.status != 404:

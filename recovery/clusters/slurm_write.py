@@ -164,6 +164,22 @@ class SlurmWriter:
             return ""
         return f"the job asks for {', '.join(both)} by name; its owner has to submit it anew"
 
+    def rehearse(self, action: PlannedAction, job: JobRef, incident: str) -> str:
+        """Build the commands and send none: Slurm has no dry run of an update, requeue or cancel.
+
+        Raises:
+            ClusterError: Slurm does not answer.
+            RecoveryError: The action is not one of Slurm's.
+        """
+        self.commands(action, job, incident)
+        if action.kind is not ActionKind.HEALTH_TESTS:
+            return "Slurm has no dry run: the preconditions were read, nothing was sent"
+        # sbatch can say when and where a job would start, and submits nothing then.
+        submit = self._health_job(action, job)
+        tried = [submit[0], "--test-only", *submit[1:]]
+        run_command((*self.prefix, *tried), environment=self.environment)
+        return "sbatch --test-only accepts it"
+
     def carry_out(self, action: PlannedAction, job: JobRef, incident: str) -> None:
         """Run the commands in their order; the first failure ends it.
 

@@ -26,6 +26,13 @@ class ClusterWriter(Protocol):
     def preconditions(self, action: PlannedAction, job: JobRef) -> str:
         """Read the preconditions again; return what does not hold, or an empty string."""
 
+    def rehearse(self, action: PlannedAction, job: JobRef, incident: str) -> str:
+        """Have the cluster try the action without effect, as far as it can; return how far that is.
+
+        Raises:
+            ClusterError: The cluster refuses the action, or does not answer.
+        """
+
     def carry_out(self, action: PlannedAction, job: JobRef, incident: str) -> None:
         """Perform the action; raises ClusterError, recoverable where a retry may help."""
 

@@ -151,6 +151,13 @@ class MicroBatchWriter:
             return f"the job follows another split by now: {list(now.speeds.micro_batches)}"
         return ""
 
+    def rehearse(self, action: PlannedAction, job: JobRef, incident: str) -> str:
+        """Look whether the order could be written; nothing is written."""
+        folder = self._path(job).parent
+        if not os.access(folder, os.W_OK):
+            raise RecoveryError(f"{folder} cannot be written", subject=str(folder))
+        return f"{folder} can be written, nothing was"
+
     def carry_out(self, action: PlannedAction, job: JobRef, incident: str) -> None:
         """Write the order.
 

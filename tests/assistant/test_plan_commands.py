@@ -80,3 +80,22 @@ def test_nobody_approves_under_the_name_of_another(site, tmp_path, monkeypatch):
     for more in ((), ("--by", "ann")):
         assert isinstance(run(*asked, *more).exception, RecoveryError)
     assert json.loads(run("plan", "--json").stdout)["states"][0]["state"] == "proposed"
+
+
+def test_a_dry_run_shows_the_whole_card_keeps_it_on_the_timeline_and_does_nothing(site):
+    plan = site(600)
+    shown = run("approve", plan["id"], "--step", "1", "--dry-run")
+    assert shown.exit_code == 1  # nobody could carry it out here
+    for word in (
+        "touches   not known",
+        "undo: cancel",
+        "budget    restart 1 of 20",
+        "nothing was done",
+    ):
+        assert word in shown.stdout
+    assert json.loads(run("plan", "--json").stdout)["states"][0]["state"] == "proposed"
+    entries = run("timeline", plan["incident"], "--json").stdout
+    assert '"dry_run"' in entries and "no cluster adapter" in entries
+    ready = json.loads(run("policy", "readiness", "--json").stdout)
+    (rule,) = ready["rules"]
+    assert (rule["rule"], rule["plans"], rule["open"], rule["ready"]) == ("default", 1, 1, False)

@@ -14,9 +14,12 @@ from rerail.knowledge_base.store.engine import reading, writing
 from rerail.recovery import approvals
 from rerail.recovery.clusters.writer import Check
 from rerail.recovery.executor import Executor
+from rerail.recovery.readiness import records
+from rerail.recovery.rehearsal import Rehearsal, budget_left, jobs_touched, rehearse
 from rerail.recovery.site_policy import Approvals, Breaker, SitePolicy
 from rerail.recovery.store import audit, control, plans
 from rerail.recovery.store.tables import APPROVALS
+from rerail.tools.clusters.slurm_records import AttemptRecord
 
 KEY = b"k" * 32
 
@@ -35,6 +38,11 @@ class FakeCluster:
 
     def preconditions(self, action, job):
         return self.refuses
+
+    def rehearse(self, action, job, incident):
+        if "rehearse" in self.script:
+            raise ClusterError("forbidden by admission")
+        return "tried"
 
     def carry_out(self, action, job, incident):
         fate = self.script.pop(0) if self.script else "works"
@@ -389,3 +397,86 @@ def test_a_plan_of_another_cluster_is_left_alone(engine, clock, cluster, make_pl
     here.cluster = "elsewhere"
     assert here.advance() == 0
     assert (state(engine, plan), cluster.done) == (ActionState.PROPOSED, [])
+
+
+def test_a_rehearsal_reads_everything_and_does_nothing(make_plan, executor, engine, cluster, clock):
+    def tried(plan, **policy):
+        with reading(engine) as connection:
+            row = plans.states(connection, plan)[0]
+        return rehearse(executor(**policy), row, clock())
+
+    plan = make_plan()
+    assert tried(plan) == Rehearsal("", "tried")
+    assert "dry_run: true" in tried(plan, dry_run=True).hindrance
+    cluster.refuses = "n2 is drained already"
+    assert tried(plan).hindrance == "n2 is drained already"
+    cluster.refuses, cluster.script = "", ["rehearse"]
+    assert tried(plan).hindrance == "forbidden by admission"
+    cluster.script = []
+    assert "only observes" in tried(make_plan(mode=Mode.OBSERVE, name="P-2")).hindrance
+    with writing(engine) as connection:
+        control.trip(connection, "a burst")
+    assert "a burst" in tried(plan).hindrance
+    clock.now += 3600
+    assert "expired" in tried(plan).hindrance
+    assert cluster.done == [] and tried(plan).said == ""
+
+
+def test_the_jobs_that_a_step_touches_are_those_on_its_nodes_or_the_job_itself():
+    running = [
+        AttemptRecord("7", 0, "RUNNING", ("n1", "n2")),
+        AttemptRecord("8", 0, "RUNNING", ("n2",)),
+        AttemptRecord("9", 0, "RUNNING", ("n3",)),
+    ]
+
+    def touched(kind, target="7", **parameters):
+        action = step(1, kind, target).model_copy(update={"parameters": parameters})
+        return jobs_touched(running, action, JobRef(job="7"))
+
+    assert touched(ActionKind.DRAIN, "n2") == ("7", "8")
+    assert touched(ActionKind.HEALTH_TESTS, nodes=["n3", "n4"]) == ("9",)
+    assert touched(ActionKind.CANCEL) == ("7",)
+    assert touched(ActionKind.REQUEUE) == ()
+    assert touched(ActionKind.REQUEUE, running=True) == ("7",)
+
+
+def test_a_budget_is_told_as_what_the_step_would_use_up(make_plan, executor, engine, clock):
+    policy = SitePolicy(dry_run=False)
+    first, second = (
+        make_plan(step(1, approval=False), mode=Mode.AUTO_LOW),
+        make_plan(step(1, target="n3"), name="P-2"),
+    )
+    executor().advance()
+    with reading(engine) as connection:
+        said = budget_left(
+            *(connection, policy, second, second.actions[0]), cluster_nodes=200, now=clock()
+        )
+    assert said.startswith("node 2 of 3 in an hour; 2 of 2 plans") and "1 of 20" in said
+    assert said.endswith("breaker closed") and first.id == "P-1"
+
+
+def test_a_rule_is_ready_when_people_agreed_often_enough_in_a_row(engine, make_plan):
+    policy = SitePolicy(default_mode=Mode.PROPOSE)
+
+    def decide(name, state, number=1):
+        plan = make_plan(name=name)
+        with writing(engine) as connection:
+            row = plans.states(connection, plan)[0]
+            plans.move(connection, row, state, actor="ann", now=row.changed_at + number)
+
+    def missing(needed):
+        with reading(engine) as connection:
+            (record,) = [one for one in records(connection, policy) if one.rule == "r"]
+        record.mode = Mode.PROPOSE
+        return record.missing(needed)
+
+    decide("P-1", ActionState.REJECTED)
+    assert "rejected" in missing(2)
+    decide("P-2", ActionState.VERIFIED)
+    decide("P-3", ActionState.EXPIRED)  # nobody decided
+    assert missing(1) == "" and "rejected" in missing(2)
+    decide("P-4", ActionState.VERIFIED)
+    assert missing(2) == ""
+    with reading(engine) as connection:
+        gone = [one for one in records(connection, policy) if one.rule == "r"]
+    assert "no such rule" in gone[0].missing(1)

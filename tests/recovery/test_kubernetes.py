@@ -237,6 +237,26 @@ def job(name="llm", status=None, **metadata):
 
 
 @pytest.fixture
+def sent(cluster, monkeypatch):
+    """Whether each request that would change something asked for a dry run.
+
+    kmock knows no dry run: for it the request is answered by what is there already.
+    """
+    dry, send = [], cluster.api.rest_client.request
+
+    def request(method, url, **named):
+        if method not in ("POST", "PATCH", "PUT", "DELETE"):
+            return send(method, url, **named)
+        dry.append("dryRun=All" in url)
+        if dry[-1] and not cluster.reports_apart:
+            return send("GET", url.partition("?")[0])
+        return send(method, url, **named)
+
+    monkeypatch.setattr(cluster.api.rest_client, "request", request)
+    return dry
+
+
+@pytest.fixture
 def failed_job(cluster):
     for name in ("g1", "g2", "g3"):
         cluster.node(name)
@@ -320,6 +340,19 @@ def test_cordon_and_uncordon_a_node_of_the_job_only(failed_job, action):
     back = action(ActionKind.UNDRAIN, "g2")
     writer.carry_out(back, ref, "INC-1")
     assert writer.effect(back, ref) is Check.DONE
+
+
+def test_a_dry_run_is_tried_by_the_server_and_leaves_nothing_behind(failed_job, action, sent):
+    reader, writer, ref = failed_job
+    requeue = action(ActionKind.REQUEUE_EXCLUDING, "ml/Job/llm", exclude=["g2"])
+    steps = (requeue, action(ActionKind.DRAIN, "g2"), action(ActionKind.CANCEL, "ml/Job/llm"))
+    for step in steps:
+        assert writer.rehearse(step, ref, "INC-1") == "accepted by the API server (dryRun=All)"
+        assert writer.effect(step, ref) is Check.ABSENT
+    assert sent and all(dry for dry in sent)
+    assert [one.attempt for one in reader.attempts(ref.job)] == [0]
+    with pytest.raises(ClusterError):  # what the server would refuse is refused
+        writer.rehearse(action(ActionKind.DRAIN, "nowhere"), ref, "INC-1")
 
 
 def test_a_running_job_is_only_ended_when_it_stalls(cluster, action):
