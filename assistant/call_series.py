@@ -14,8 +14,9 @@ from rerail.log_parsers.collective_calls import (
     nccl_call_logs,
     recorder_call_log,
 )
-from rerail.log_parsers.flight_recorder import load_dumps, looks_like_flight_recorder
+from rerail.log_parsers.flight_recorder.loader import load_dumps
 from rerail.log_parsers.flight_recorder.model import Dump
+from rerail.log_parsers.flight_recorder.recognise import looks_like_flight_recorder
 from rerail.tools.detectors.iterations import find_iterations
 
 _HEAD = 1 << 20

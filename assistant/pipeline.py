@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rerail.assistant.narrow import EVERYTHING, Narrow
 from rerail.domain.diagnosis import Diagnosis
@@ -21,9 +22,11 @@ from rerail.knowledge_base.causality.words import to_diagnosis
 from rerail.knowledge_base.matcher import RuleSet, match, rule_set
 from rerail.knowledge_base.rules import usable_rules
 from rerail.log_parsers.collect import Collection, ScanPlan, collect
-from rerail.log_parsers.flight_recorder.verdict import Verdict as DumpVerdict
 from rerail.log_parsers.sources import Problem
 from rerail.settings import load_settings
+
+if TYPE_CHECKING:
+    from rerail.log_parsers.flight_recorder.verdict import Verdict as DumpVerdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +41,7 @@ class Outcome:
 
 def _judge_dumps(collection: Collection) -> DumpVerdict | None:
     """Judge the flight-recorder dumps among the files; what is no dump is reported as unread."""
-    from rerail.log_parsers.flight_recorder import diagnose_dumps, looks_like_flight_recorder
+    from rerail.log_parsers.flight_recorder.recognise import looks_like_flight_recorder
 
     paths = []
     for one in collection.binaries:
@@ -51,6 +54,8 @@ def _judge_dumps(collection: Collection) -> DumpVerdict | None:
             )
     if not paths:
         return None
+    from rerail.log_parsers.flight_recorder.judge import diagnose_dumps
+
     verdict = diagnose_dumps(paths)
     names = {str(one.source.path): one.source.name for one in collection.binaries}
     return replace(

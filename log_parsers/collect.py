@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -126,11 +124,9 @@ def _survey_all(
         and total > PARALLEL_FROM
         and all(s.name != STDIN for s in sources)
     ):
-        try:
-            return _in_parallel(sources, plan, count, total, on_progress)
-        except (BrokenProcessPool, OSError):
-            # No more processes to be had (a limit, a dying machine): one process still answers.
-            pass
+        surveyed = _in_parallel(sources, plan, count, total, on_progress)
+        if surveyed is not None:
+            return surveyed
     done = 0
     surveys = []
     for source in sources:
@@ -195,17 +191,24 @@ def _in_parallel(
     count: int,
     total: int,
     on_progress: Callable[[int, int], None] | None,
-) -> list[FileSurvey]:
+) -> list[FileSurvey] | None:
+    """Survey in `count` processes; None when there are no more to be had (a limit, no memory)."""
+    from concurrent.futures import ProcessPoolExecutor
+    from concurrent.futures.process import BrokenProcessPool
+
     done = 0
     surveys: list[FileSurvey] = []
-    with ProcessPoolExecutor(count, initializer=partial(_start_worker, plan)) as pool:
-        for source, result in zip(
-            sources, pool.map(_survey_one, sources, chunksize=1), strict=True
-        ):
-            surveys.append(result)
-            done += source.size
-            if on_progress is not None:
-                on_progress(done, total)
+    try:
+        with ProcessPoolExecutor(count, initializer=partial(_start_worker, plan)) as pool:
+            for source, result in zip(
+                sources, pool.map(_survey_one, sources, chunksize=1), strict=True
+            ):
+                surveys.append(result)
+                done += source.size
+                if on_progress is not None:
+                    on_progress(done, total)
+    except (BrokenProcessPool, OSError):
+        return None
     return surveys
 
 

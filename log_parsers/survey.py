@@ -16,7 +16,7 @@ from itertools import chain
 from typing import IO
 
 from rerail.log_parsers.candidates import Candidates, line_starts
-from rerail.log_parsers.flight_recorder.loader import looks_like_flight_recorder
+from rerail.log_parsers.flight_recorder.recognise import looks_like_flight_recorder
 from rerail.log_parsers.metrics import MAX_ROWS, StepReader, StepRow
 from rerail.log_parsers.redaction import redact
 from rerail.log_parsers.scan import Scanner, Signature, searchable

@@ -85,11 +85,16 @@ def undo(
 
 def hook(
     event: Annotated[
-        Path | None, typer.Argument(help="A JobEvent as JSON; '-' reads standard input.")
+        Path | None,
+        typer.Argument(help="A JobEvent as JSON, '-' for standard input; strigger's argument."),
     ] = None,
     slurm: Annotated[
         bool, typer.Option("--slurm", help="Read Slurm's environment (EpilogSlurmctld, jobcomp).")
     ] = False,
+    strigger: Annotated[
+        str | None,
+        typer.Option(help="The trigger that fired: down, drained, fail, fini or time."),
+    ] = None,
     process: Annotated[
         bool, typer.Option("--process", help="Work it off in the background, without a daemon.")
     ] = False,
@@ -98,7 +103,9 @@ def hook(
     """Take a job event from a scheduler. Returns at once and always with exit code 0."""
     from rerail.assistant.watch.hook import hook_command
 
-    raise typer.Exit(hook_command(event, slurm=slurm, process=process, limit_s=limit_s))
+    raise typer.Exit(
+        hook_command(event, slurm=slurm, strigger=strigger, process=process, limit_s=limit_s)
+    )
 
 
 def watch(

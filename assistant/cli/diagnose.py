@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rerail.assistant.cli.lone_numpy import load_numpy
 from rerail.domain.diagnosis import Diagnosis, Outcome, Status
 from rerail.errors import UsageError
 
@@ -48,6 +49,7 @@ def diagnose_command(
     model: bool = True,
 ) -> int:
     """Diagnose the paths and print the verdict; return the exit code."""
+    load_numpy()
     if follow:
         from rerail.assistant.follow import follow_command
 

@@ -21,8 +21,9 @@ from sqlalchemy import Connection, Engine
 from rerail.assistant.watch.evidence import prune_evidence
 from rerail.assistant.watch.progress import step_of_live_logs
 from rerail.assistant.watch.site import Site, explain
+from rerail.assistant.watch.triggers import Triggers, attempts_hit
 from rerail.assistant.watch.waste import Waste
-from rerail.domain.job import JobEvent, JobRef
+from rerail.domain.job import JobEvent, JobRef, NodeEvent
 from rerail.errors import RerailError
 from rerail.knowledge_base.store.clock import to_iso
 from rerail.knowledge_base.store.engine import reading, writing
@@ -60,6 +61,7 @@ class Daemon:
         self.executor = self.site.executor(self.engine, self.clock)
         self.name = worker_name()
         self._began = self.clock()
+        self.triggers = Triggers()
         self.stream: KubernetesWatch | None = None
         if isinstance(self.site.reader, KubernetesReader):
             self.stream = KubernetesWatch(self.site.reader, self.say)
@@ -84,7 +86,7 @@ class Daemon:
     def round(self) -> bool:
         """Do everything that is due once; return whether there may be more at once."""
         self.tidy()
-        took = self.take_spool() + self.take_stream()
+        took = self.take_spool() + self.follow_triggers() + self.take_stream()
         self.poll()
         done = self.work_off()
         moved = self.advance()
@@ -98,7 +100,7 @@ class Daemon:
                 continue
             with reading(self.engine) as connection:
                 left = queue.counts(connection)
-            if not left.get("waiting") and not left.get("claimed"):
+            if not left.get("waiting") and not left.get("claimed") and not self.triggers.known:
                 return
             time.sleep(0.2)
 
@@ -113,11 +115,18 @@ class Daemon:
     def take_spool(self) -> int:
         """Move what hooks left into the queue; return how many files were taken."""
         files = spool.waiting(self.site.data / spool.FOLDER)
+        self.triggers.keep_only(files)
         taken: list[Path] = []
         with writing(self.engine) as connection:
             for path in files:
+                if path in self.triggers.known:
+                    continue
                 try:
-                    event = JobEvent.model_validate(json.loads(path.read_bytes()))
+                    content = json.loads(path.read_bytes())
+                    if isinstance(content, dict) and "what" in content:
+                        self._hear_trigger(connection, path, NodeEvent.model_validate(content))
+                        continue
+                    event = JobEvent.model_validate(content)
                 except FileNotFoundError:
                     continue
                 except (ValueError, ValidationError, RecursionError):
@@ -133,6 +142,49 @@ class Daemon:
             path.unlink(missing_ok=True)
         return len(taken)
 
+    def _hear_trigger(self, connection: Connection, path: Path, event: NodeEvent) -> None:
+        """Keep a trigger in the spool until it is old: its jobs may end only after it."""
+        if why := self._another_cluster(event.cluster):
+            self._refuse(connection, path, why)
+        elif self.site.reader is None:
+            why = "no scheduler is set (RERAIL_SCHEDULER) to say which jobs ran there"
+            self._refuse(connection, path, why)
+        else:
+            self.triggers.hear(path, event)
+            audit.note(connection, event.source, "trigger_received", event.key)
+            self.say(f"trigger {event.what}: {event.job or ', '.join(event.nodes)}")
+
+    def follow_triggers(self) -> int:
+        """Ask which attempts the triggers hit; return how many events were new."""
+        reader, now = self.site.reader, self.clock()
+        if reader is None:
+            return 0
+        new = 0
+        for path, event in self.triggers.due(now):
+            try:
+                found = attempts_hit(reader, event)
+            except RerailError as error:
+                self.say(f"trigger {event.key}: {explain(error)}; asked again")
+                continue
+            with writing(self.engine) as connection:
+                for one in found:
+                    told = JobEvent(
+                        job=self._ref(one.job, one.attempt),
+                        source=event.source,
+                        state=one.state,
+                        time=_iso(one.end or now),
+                        exit_code=one.exit_code,
+                        signal=one.signal,
+                        extra={"trigger": event.what, "nodes": list(event.nodes)},
+                    )
+                    if self._put(connection, told):
+                        new += 1
+                        self.say(f"job {one.job} attempt {one.attempt}: {one.state}")
+            if self.triggers.is_old(event, now):
+                self.triggers.forget(path)
+                path.unlink(missing_ok=True)
+        return new
+
     def _refuse(self, connection: Connection, path: Path, why: str) -> None:
         spool.set_aside(path)
         audit.note(connection, "rerail", "event_refused", path.name, why=why)
@@ -143,10 +195,13 @@ class Daemon:
         if event.state in (STALLED, SLOW):
             # Such a verdict ends a job that runs: only what this daemon measured itself may do that.
             return f"{event.state} is measured by rerail watch and never taken from outside"
+        return self._another_cluster(event.job.cluster)
+
+    def _another_cluster(self, name: str) -> str:
         cluster = self.site.settings.cluster
-        if self.site.reader is not None and event.job.cluster != cluster:
+        if self.site.reader is not None and name != cluster:
             # The same job number exists on each cluster.
-            return f"cluster {event.job.cluster!r} is not the one watched here ({cluster!r}, RERAIL_CLUSTER)"
+            return f"cluster {name!r} is not the one watched here ({cluster!r}, RERAIL_CLUSTER)"
         return ""
 
     def _put(self, connection: Connection, event: JobEvent) -> bool:

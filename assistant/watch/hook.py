@@ -13,23 +13,32 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rerail.domain.job import JobEvent, JobRef
-from rerail.errors import RecoveryError, RerailError
+from rerail.domain.job import JobEvent, JobRef, NodeEvent
+from rerail.errors import ClusterError, RecoveryError, RerailError
 from rerail.knowledge_base.store.clock import now_iso
 from rerail.recovery import spool
 from rerail.settings import load_settings
+from rerail.tools.clusters.host_list import expand
 
 BAD = frozenset(
     {"FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "BOOT_FAIL", "DEADLINE"}
 )
+NODE_TRIGGERS = ("down", "drained", "fail")
+JOB_TRIGGERS = ("fini", "time")
 MOST_INPUT_BYTES = 1 << 20
 LONGEST_WRITE_S = 3.0
 
 
-def hook_command(path: Path | None, *, slurm: bool, process: bool, limit_s: float) -> int:
+def hook_command(
+    path: Path | None, *, slurm: bool, process: bool, limit_s: float, strigger: str | None = None
+) -> int:
     """Keep the event and return 0 whatever happens; what went wrong goes to standard error."""
     try:
-        event = from_slurm(dict(os.environ)) if slurm else _read(path)
+        event: JobEvent | NodeEvent | None
+        if strigger is not None:
+            event = from_strigger(strigger, "" if path is None else str(path))
+        else:
+            event = from_slurm(dict(os.environ)) if slurm else _read(path)
         if event is None:
             return 0
         folder = load_settings().data_dir.expanduser()
@@ -88,7 +97,9 @@ def _leave_in_time(folder: Path, body: bytes) -> None:
 
 def _read(path: Path | None) -> JobEvent:
     if path is None:
-        raise RecoveryError("neither an event file nor --slurm was given", subject="hook")
+        raise RecoveryError(
+            "neither an event file nor --slurm nor --strigger was given", subject="hook"
+        )
     raw = (
         sys.stdin.buffer.read(MOST_INPUT_BYTES + 1)
         if str(path) == "-"
@@ -140,6 +151,41 @@ def from_slurm(environment: dict[str, str]) -> JobEvent | None:
         time=now_iso(),
         exit_code=code,
         signal=signal,
+    )
+
+
+def from_strigger(what: str, argument: str) -> NodeEvent:
+    """Return the event of a trigger: strigger gives a node list or a job's number as last argument.
+
+    Which attempts ran there is asked by the daemon: the trigger's program should end at once.
+
+    Raises:
+        RecoveryError: The trigger is of another kind, or its argument is missing or malformed.
+    """
+    word = what.lower()
+    if word not in (*NODE_TRIGGERS, *JOB_TRIGGERS):
+        known = ", ".join((*NODE_TRIGGERS, *JOB_TRIGGERS))
+        raise RecoveryError(f"--strigger {what!r} is none of {known}", subject="hook --strigger")
+    about_job = re.fullmatch(r"\d+", argument) is not None
+    if about_job != (word in JOB_TRIGGERS):
+        wanted = "a job's number" if word in JOB_TRIGGERS else "a node list"
+        raise RecoveryError(
+            f"--strigger {word} needs {wanted} as its argument, not {argument!r}",
+            subject="hook --strigger",
+        )
+    try:
+        nodes = () if about_job else expand(argument)
+    except ClusterError as error:
+        raise RecoveryError(error.message, subject="hook --strigger") from None
+    if not about_job and not nodes:
+        raise RecoveryError(f"--strigger {word}: no node is named", subject="hook --strigger")
+    return NodeEvent(
+        cluster=load_settings().cluster,
+        what=word,
+        nodes=nodes,
+        job=argument if about_job else "",
+        source="slurm-strigger",
+        time=now_iso(),
     )
 
 

@@ -102,6 +102,13 @@ class Bench:
             query = select(QUEUE.c.id).where(QUEUE.c.key.like(f"lab/{job}/%"))
             return connection.execute(query).first() is not None
 
+    def heard_from(self, job: str) -> str:
+        """Return who told rerail of the job first: the poll, a hook, a trigger."""
+        with reading(self.engine) as connection:
+            query = select(QUEUE.c.event).where(QUEUE.c.key.like(f"lab/{job}/%"))
+            event = connection.execute(query.order_by(QUEUE.c.id)).scalar()
+        return str(event["source"]) if event else ""
+
     def first_end(self, job: str) -> tuple[str, float | None]:
         """Return how and when the first attempt ended, as Slurm said before the job was requeued.
 

@@ -57,6 +57,34 @@ def node_lost(bench: Bench) -> Result:
     return result
 
 
+def node_lost_by_trigger(bench: Bench) -> Result:
+    """The same, and rerail asks Slurm nothing by itself: strigger tells it of the node."""
+    result = Result("node_lost_by_trigger")
+    program = bench.site.hook_program("strigger-down", "--strigger", "down")
+    bench.lab.run("strigger", "--set", "--node", "--down", "--flags=PERM", f"--program={program}")
+    bench.site.kill()
+    bench.site.poll_s = 3600.0
+    bench.site.start()
+    try:
+        job, folder = bench.site.submit("node_lost_by_trigger", f"--steps {STEPS}")
+        result.check(bench.wait_for_text(job, folder, "INFO step 15 ", 60), "it did not start")
+        node = bench.attempts(job)[-1].nodes[-1]
+        fault_at = time.time()
+        bench.lab.kill_node(node)
+        _recovered(bench, result, job, folder, fault_at)
+    finally:
+        bench.site.kill()
+        bench.site.poll_s = 1.0
+        bench.lab.run("strigger", "--clear", "--user=root", check=False)
+        bench.site.start()
+    result.check(bench.heard_from(job) == "slurm-strigger", f"heard from {bench.heard_from(job)}")
+    result.check(bench.drained() == [node], f"drained: {bench.drained()}, lost: {node}")
+    result.check(node not in bench.attempts(job)[-1].nodes, f"it runs on {node} again")
+    result.check(result.facts["batches"] == EVERY, "data was lost or repeated")
+    bench.repair(node)
+    return result
+
+
 def rank_killed(bench: Bench) -> Result:
     """One rank is killed once: the job is requeued as it is."""
     result = Result("rank_killed")
@@ -309,6 +337,7 @@ def approve_and_undo(bench: Bench) -> Result:
 
 SCENARIOS: dict[str, Callable[[Bench], Result]] = {
     "node_lost": node_lost,
+    "node_lost_by_trigger": node_lost_by_trigger,
     "rank_killed": rank_killed,
     "rank_killed_always": rank_killed_always,
     "user_bug": user_bug,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -74,6 +75,7 @@ class LabSite:
         self.policy_file = folder / "policy.yaml"
         self.policy_file.write_text(yaml.safe_dump(policy(lab, folder, stalled_after_s)))
         self.daemon: subprocess.Popen[bytes] | None = None
+        self.poll_s = 1.0
 
     @property
     def environment(self) -> dict[str, str]:
@@ -93,7 +95,7 @@ class LabSite:
         """Start `rerail watch`."""
         with (self.folder / "watch.log").open("ab") as log:
             self.daemon = subprocess.Popen(
-                [*RERAIL, "watch", "--interval", "0.3", "--poll", "1"],
+                [*RERAIL, "watch", "--interval", "0.3", "--poll", str(self.poll_s)],
                 env=self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -116,6 +118,16 @@ class LabSite:
             self.daemon.kill()
             self.daemon.wait()
             self.daemon = None
+
+    def hook_program(self, name: str, *arguments: str) -> Path:
+        """Write a program for Slurm to run that calls `rerail hook` as this site; return its path."""
+        program = self.folder / name
+        kept = ("RERAIL_DATA_DIR", "RERAIL_CLUSTER", "RERAIL_SCHEDULER")
+        exports = "".join(f"export {one}={self.environment[one]}\n" for one in kept)
+        command = shlex.join([*RERAIL, "hook", *arguments])
+        program.write_text(f'#!/bin/sh\n{exports}exec {command} "$@"\n')
+        program.chmod(0o755)
+        return program
 
     def rerail(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run one rerail command of this site."""

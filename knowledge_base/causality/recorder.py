@@ -6,11 +6,15 @@ and takes its ranks from the dumps where it had none; without one the dumps give
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rerail.domain.diagnosis import Outcome, Status
 from rerail.domain.evidence import LogLine, Stream
 from rerail.knowledge_base.causality.verdict import Verdict
 from rerail.knowledge_base.taxonomy import NO_FAILURE
-from rerail.log_parsers.flight_recorder.verdict import Verdict as DumpVerdict
+
+if TYPE_CHECKING:
+    from rerail.log_parsers.flight_recorder.verdict import Verdict as DumpVerdict
 
 _FROM_SYMPTOMS = frozenset(
     {"nccl_timeout_unexplained", "nccl_watchdog_heartbeat", None, NO_FAILURE}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from rerail.domain.diagnosis import Outcome, Status
 from rerail.domain.evidence import LogLine, Observation, Role, Tier
@@ -19,7 +20,9 @@ from rerail.knowledge_base.causality.locate import NO_NODE, locate
 from rerail.knowledge_base.causality.progress import LastStep, last_step, survived
 from rerail.knowledge_base.rules import Rule
 from rerail.knowledge_base.taxonomy import NO_FAILURE, Kind, leaves
-from rerail.log_parsers.flight_recorder.verdict import Verdict as DumpVerdict
+
+if TYPE_CHECKING:
+    from rerail.log_parsers.flight_recorder.verdict import Verdict as DumpVerdict
 
 CANCELLED = "slurm-step-cancelled"
 INTERRUPTED = "keyboard-interrupt"

@@ -5,14 +5,15 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 
 from rerail.assistant.watch.daemon import Daemon
 from rerail.assistant.watch.evidence import prune_evidence
 from rerail.assistant.watch.history import without_progress
-from rerail.assistant.watch.hook import from_slurm
+from rerail.assistant.watch.hook import from_slurm, from_strigger, hook_command
 from rerail.assistant.watch.site import Site
 from rerail.domain.job import Allocation, JobEvent, JobRef, NodeShare
 from rerail.errors import RecoveryError
@@ -23,6 +24,7 @@ from rerail.recovery.site_policy import JobLayout, Notify, PolicyRule, SitePolic
 from rerail.recovery.store import audit, plans, queue
 from rerail.settings import Settings
 from rerail.tools.clusters.slurm_read import SlurmReader
+from rerail.tools.clusters.slurm_records import AttemptRecord
 
 KILLED = "srun: error: gpu-7: task 1: Killed\n"
 STALE = "[rank0]: OSError: [Errno 116] Stale file handle: '/lustre/ckpt/step_20.pt'\n"
@@ -236,3 +238,97 @@ def test_old_evidence_goes_and_new_stays(tmp_path):
         os.utime(folder.parent, (1e9 - 86_400 * days,) * 2)
     assert prune_evidence(tmp_path, 30, now=1e9) == 1
     assert [one.name for one in (tmp_path / "cluster").iterdir()] == ["new"]
+
+
+@pytest.mark.parametrize(
+    ("what", "argument", "nodes", "job"),
+    [
+        ("down", "gpu-[07-09,12],login1", ("gpu-07", "gpu-08", "gpu-09", "gpu-12", "login1"), ""),
+        ("DRAINED", "n2", ("n2",), ""),
+        ("fini", "4711", (), "4711"),
+    ],
+)
+def test_strigger_gives_a_node_list_or_a_job(what, argument, nodes, job):
+    event = from_strigger(what, argument)
+    assert (event.what, event.nodes, event.job) == (what.lower(), nodes, job)
+
+
+@pytest.mark.parametrize(
+    ("what", "argument"),
+    [("down", ""), ("down", "n[1-"), ("down", "4711"), ("fini", "n1"), ("up", "n1"),
+     ("down", "n1;reboot"), ("down", "--all")],
+)  # fmt: skip
+def test_what_no_trigger_says_is_refused_and_the_hook_still_ends_well(tmp_path, what, argument):
+    with pytest.raises(RecoveryError):
+        from_strigger(what, argument)
+    assert hook_command(Path(argument), slurm=False, process=False, limit_s=1, strigger=what) == 0
+
+
+@dataclass
+class FakeClock:
+    now: float
+
+    def __call__(self):
+        return self.now
+
+
+class FakeSlurm:
+    """Answers as Slurm does while a node's jobs end one after the other."""
+
+    def __init__(self):
+        self.ended = []
+
+    def ended_badly(self, since):
+        return [one for one in self.ended if one.end >= since]
+
+    def attempts(self, job):
+        return [one for one in self.ended if one.job == job]
+
+
+def test_a_trigger_brings_the_jobs_that_ran_there_even_those_that_end_after_it(daemon):
+    now = daemon.clock = FakeClock(time.time())
+    daemon.site = replace(daemon.site, reader=FakeSlurm())
+    slurm, data = daemon.site.reader, daemon.site.data / spool.FOLDER
+
+    def trigger(what, argument):
+        event = from_strigger(what, argument)
+        spool.leave(data, event.model_dump_json().encode())
+
+    def heard():
+        daemon.take_spool()
+        new = daemon.follow_triggers()
+        now.now += 6
+        return new
+
+    slurm.ended = [AttemptRecord("1", 0, "NODE_FAIL", ("n2", "n3"), end=now())]
+    trigger("down", "n[1-2]")
+    assert heard() == 1 and len(spool.waiting(data)) == 1  # followed on: a crash loses nothing
+    slurm.ended += [
+        AttemptRecord("2", 1, "NODE_FAIL", ("n1",), end=now()),
+        AttemptRecord("3", 0, "FAILED", ("n9",), end=now()),  # on another node
+        AttemptRecord("4", 0, "FAILED", ("n1",), end=now() - 3600),  # long before
+    ]
+    again = Daemon(daemon.site, daemon.engine, say=lambda text: None, clock=now)
+    again.take_spool()
+    assert again.follow_triggers() == 1 and heard() == 0
+    now.now += 200
+    assert heard() == 0 and spool.waiting(data) == []
+    trigger("fini", "3")
+    assert heard() == 1
+    with reading(daemon.engine) as connection:
+        assert queue.counts(connection) == {"waiting": 3}
+        told = queue.event_of(connection, f"{daemon.site.settings.cluster}/2/1")
+    assert (told.source, told.state, told.extra["trigger"]) == (
+        "slurm-strigger",
+        "NODE_FAIL",
+        "down",
+    )
+
+
+def test_a_trigger_without_a_scheduler_to_ask_is_refused_aloud(daemon):
+    event = from_strigger("down", "n1")
+    spool.leave(daemon.site.data / spool.FOLDER, event.model_dump_json().encode())
+    daemon.drain(10)
+    with reading(daemon.engine) as connection:
+        [entry] = audit.entries(connection)
+    assert "which jobs ran there" in entry.body["why"]

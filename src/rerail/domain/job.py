@@ -110,3 +110,24 @@ class JobEvent(_Record):
     def key(self) -> str:
         """The idempotency key of the job attempt."""
         return self.job.key
+
+
+class NodeEvent(_Record):
+    """A scheduler says that something happened to nodes, or to a job, and not which attempts it hit.
+
+    `what` is the trigger's word (`down`, `drained`, `fail`; `fini`, `time` for a job). Exactly one
+    of `nodes` and `job` is given. `time` is ISO 8601 in UTC.
+    """
+
+    schema_version: Literal[1] = 1
+    cluster: str = DEFAULT_CLUSTER
+    what: str
+    nodes: tuple[str, ...] = ()
+    job: str = ""
+    source: str
+    time: str
+
+    @property
+    def key(self) -> str:
+        """What the event is about, for people to read."""
+        return f"{self.cluster}/{self.job or ','.join(self.nodes)}/{self.what}"

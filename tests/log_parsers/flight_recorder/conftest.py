@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from rerail.log_parsers.flight_recorder import Dump, DumpProblem, Verdict, judge
-from rerail.log_parsers.flight_recorder.model import dump_from_plain
+from rerail.log_parsers.flight_recorder.judge import judge
+from rerail.log_parsers.flight_recorder.model import Dump, DumpProblem, dump_from_plain
+from rerail.log_parsers.flight_recorder.verdict import Verdict
 from rerail.log_parsers.flight_recorder.worker import reduce_dump
 
 LIMITS = {"nodes": 10**6, "entries": 20_000}

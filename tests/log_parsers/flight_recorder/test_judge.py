@@ -7,7 +7,7 @@ from typing import Any, get_args
 import pytest
 
 from rerail.domain.diagnosis import Status
-from rerail.log_parsers.flight_recorder import judge
+from rerail.log_parsers.flight_recorder.judge import judge
 from rerail.log_parsers.flight_recorder.verdict import Firmness
 
 PIPELINE = {

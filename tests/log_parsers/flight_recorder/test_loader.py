@@ -20,17 +20,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rerail.log_parsers.flight_recorder import (
-    Dump,
-    DumpProblem,
-    Limits,
-    diagnose_dumps,
-    judge,
-    load_dumps,
-    looks_like_flight_recorder,
-    rank_in_name,
-)
-from rerail.log_parsers.flight_recorder.model import dump_from_plain
+from rerail.log_parsers.flight_recorder.judge import diagnose_dumps, judge
+from rerail.log_parsers.flight_recorder.loader import Limits, load_dumps
+from rerail.log_parsers.flight_recorder.model import Dump, DumpProblem, dump_from_plain
+from rerail.log_parsers.flight_recorder.recognise import looks_like_flight_recorder, rank_in_name
 from rerail.log_parsers.flight_recorder.worker import Refused, parse, read_one, reduce_dump
 
 DATA = Path(__file__).parents[2] / "data" / "flight_recorder"

@@ -8,14 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from rerail.log_parsers.flight_recorder import (
-    Dump,
-    DumpProblem,
-    diagnose_dumps,
-    judge,
-    load_dumps,
-    looks_like_flight_recorder,
-)
+from rerail.log_parsers.flight_recorder.judge import diagnose_dumps, judge
+from rerail.log_parsers.flight_recorder.loader import load_dumps
+from rerail.log_parsers.flight_recorder.model import Dump, DumpProblem
+from rerail.log_parsers.flight_recorder.recognise import looks_like_flight_recorder
 
 DATA = Path(__file__).parents[2] / "data" / "flight_recorder"
 MEGATRON = ("gpu_error_2nd", "lock_gil_1st")

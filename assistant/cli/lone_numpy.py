@@ -1,0 +1,23 @@
+"""Loads numpy for a command that lives for half a second."""
+
+from __future__ import annotations
+
+import os
+
+_POOL = "OPENBLAS_NUM_THREADS"
+
+
+def load_numpy() -> None:
+    """Load numpy without the threads that its linear algebra starts for every core.
+
+    Starting them costs more than all else that loading numpy does, and a diagnosis multiplies no
+    matrices. The variable is taken back, because what is started from here (a launcher, a health
+    test) decides for itself.
+    """
+    if _POOL in os.environ:
+        return
+    os.environ[_POOL] = "1"
+    try:
+        import numpy  # noqa: F401
+    finally:
+        del os.environ[_POOL]
