@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import uuid
 from pathlib import Path
 
@@ -33,7 +34,12 @@ def leave(folder: Path, body: bytes) -> Path:
     temporary = folder / f".{name}"
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # Where a scheduler's hook runs as another account than the daemon, the site shares the
+        # folder with a group (mode 2770), which then has to read what the other one wrote.
+        shared = bool(folder.stat().st_mode & stat.S_ISGID)
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        if shared:
+            os.fchmod(handle, 0o640)
         try:
             written = 0
             while written < len(body):  # a disk that fills up takes a part first

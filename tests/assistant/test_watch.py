@@ -97,6 +97,13 @@ def test_what_is_no_event_is_set_aside(daemon):
     assert spool.waiting(folder) == [] and len(list((folder / spool.REJECTED).iterdir())) == 2
 
 
+def test_a_shared_spool_lets_the_daemon_s_group_read_and_a_private_one_nobody(tmp_path):
+    assert spool.leave(tmp_path / "own", b"{}").stat().st_mode & 0o777 == 0o600
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared").chmod(0o2770)
+    assert spool.leave(tmp_path / "shared", b"{}").stat().st_mode & 0o777 == 0o640
+
+
 @pytest.mark.parametrize("state", ["STALLED", "SLOW"])
 def test_nobody_outside_can_say_that_a_running_job_stands_still(daemon, tmp_path, state):
     """The word would end the job: a label of a metric, which a job can write, must not give it."""
