@@ -51,6 +51,8 @@ _FORMS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("mllog", re.compile(r'"time_ms": ?(?P<ms>1\d{12})\b')),
     ("epoch", re.compile(r"(?:^|[\s\[=])(?P<epoch>1\.\d{6,}e\+09|1\d{9}\.\d{1,9})(?=[\s\],:]|$)")),
 )
+_WITHOUT_CLOCK = _FORMS[-3:]
+_CLOCK = re.compile(r"\d:[0-5]\d:[0-6]\d")
 _QUICK = re.compile(r"\d[:.]\d\d|time_ms|e\+09|\[\s*\d+\.\d{3,6}\]")
 
 
@@ -71,7 +73,7 @@ def find_stamp(text: str, *, year: int, limit: int = 400) -> Stamp | None:
     if not _QUICK.search(head):
         return None
     best: Stamp | None = None
-    for name, pattern in _FORMS:
+    for name, pattern in _FORMS if _CLOCK.search(head) else _WITHOUT_CLOCK:
         match = pattern.search(head)
         if match is None or (best is not None and match.start() >= best.start):
             continue

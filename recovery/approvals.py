@@ -95,6 +95,21 @@ def persons_needed(action: PlannedAction, policy: SitePolicy) -> int:
     return 2 if above else 1
 
 
+def check_approver(person: str, policy: SitePolicy) -> None:
+    """Refuse whoever may not decide; where the policy names nobody, everybody may.
+
+    Raises:
+        RecoveryError: The policy names approvers, and not this person.
+    """
+    allowed = policy.approvals.approvers
+    if allowed and person not in allowed:
+        raise RecoveryError(
+            f"{person} is none of the approvers: {', '.join(allowed)}",
+            subject=person,
+            hint="approvals.approvers in the policy file",
+        )
+
+
 def approve(
     connection: Connection,
     key: bytes,
@@ -122,11 +137,7 @@ def approve(
     if now >= plan.expires_at:
         plans.move(connection, row, ActionState.EXPIRED, actor="rerail", now=now)
         return "expired"
-    allowed = policy.approvals.approvers
-    if allowed and by not in allowed:
-        raise RecoveryError(
-            f"{by} may not approve", subject=by, hint="approvals.approvers in the policy file"
-        )
+    check_approver(by, policy)
     expires = min(plan.expires_at, now + policy.approvals.expires_s)
     _record(connection, key, plan, row.action, "approved", by, now, expires)
     names = approvers(connection, key, plan, row.action, now)
@@ -144,13 +155,15 @@ def reject(
     *,
     by: str,
     why: str,
+    policy: SitePolicy,
     now: float,
 ) -> str:
     """Record a person's no; return `rejected` or `already`.
 
     Raises:
-        RecoveryError: The plan has no such step.
+        RecoveryError: The plan has no such step, or the person may not decide.
     """
+    check_approver(by, policy)
     row = _open_step(connection, plan, step)
     if row.state not in (ActionState.PROPOSED, ActionState.APPROVED):
         return "already"

@@ -16,7 +16,7 @@ from rerail.domain.diagnosis import Action, Outcome, Status
 from rerail.domain.job import JobRef
 from rerail.domain.plan import ActionKind, Mode, PlannedAction, RecoveryPlan, Risk
 from rerail.recovery.site_policy import PolicyRule, SitePolicy
-from rerail.recovery.situation import Situation, accused_nodes
+from rerail.recovery.situation import UNKNOWN_JOB, Situation, accused_nodes
 
 STRENGTH = {Status.UNKNOWN: 0, Status.HYPOTHESIS: 1, Status.SUPPORTED: 2, Status.ESTABLISHED: 3}
 # States in which the scheduler itself says why the attempt ended.
@@ -209,6 +209,8 @@ def _is_quiet(situation: Situation, action: Action) -> bool:
 def _may_not_act(situation: Situation, policy: SitePolicy, action: Action) -> str:
     """Return why nothing but telling people may be done, or an empty string."""
     diagnosis, history = situation.diagnosis, situation.history
+    if situation.job.job == UNKNOWN_JOB:
+        return "no job is known for this incident: rerail diagnose PATH --job ID names one"
     if history.breaker_open:
         return "the breaker is open: nothing is done until a person closes it"
     if history.plans_for_incident >= policy.budgets.plans_per_incident:

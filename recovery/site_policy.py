@@ -19,6 +19,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic_core import ErrorDetails
 
 from rerail.domain.diagnosis import Action, Status
 from rerail.domain.plan import Mode
@@ -32,6 +33,14 @@ class _Part(BaseModel):
 
 FIELDS = ("folder", "job", "user", "node")
 """What a pattern of the policy may hold in braces."""
+STATES = (
+    *("FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "BOOT_FAIL", "DEADLINE"),
+    *("COMPLETED", "CANCELLED", "RUNNING", "UNKNOWN"),
+)
+"""The scheduler's words for an attempt, of Slurm and of Kubernetes' kinds in Slurm's words.
+
+RUNNING is a job that stands still or is slow; UNKNOWN one of which no scheduler told.
+"""
 PRIVILEGED_PORTS = 1024
 """Below this number only root can listen on a machine."""
 
@@ -64,6 +73,14 @@ class PolicyRule(_Part):
     states: tuple[str, ...] = ()
     mode: Mode = Mode.OBSERVE
     auto_from: Status = Status.ESTABLISHED
+
+    @field_validator("states")
+    @classmethod
+    def _known_states(cls, wanted: tuple[str, ...]) -> tuple[str, ...]:
+        for name in wanted:
+            if name not in STATES:
+                raise ValueError(f"no state is called {name!r}; accepted: {', '.join(STATES)}")
+        return wanted
 
     @field_validator("failure_types")
     @classmethod
@@ -286,6 +303,17 @@ class SitePolicy(_Part):
     roots: dict[str, tuple[str, ...]] = {}
     """Shared roots (a switch, a rack, a file system) and the nodes under each."""
 
+    @field_validator("rules")
+    @classmethod
+    def _told_apart(cls, rules: tuple[PolicyRule, ...]) -> tuple[PolicyRule, ...]:
+        # A step is held against the mode of the rule of its name.
+        seen = {"default", "undo", "shared-root"}
+        for rule in rules:
+            if rule.id in seen:
+                raise ValueError(f"the id {rule.id!r} is taken; each rule needs its own")
+            seen.add(rule.id)
+        return rules
+
     def rule_for(self, action: Action, failure_type: str | None, state: str) -> PolicyRule:
         """Return the first rule whose conditions hold, or the default rule."""
         for rule in self.rules:
@@ -330,7 +358,17 @@ def load_policy(path: Path | None) -> SitePolicy:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"]) or "the file"
         raise ConfigError(
-            f"policy file {path}: {key}: {first['msg']}",
+            f"policy file {path}: {key}: {_what_is_wrong(first)}",
             subject=key,
             hint="docs/recovery.md lists every key",
         ) from None
+
+
+def _what_is_wrong(error: ErrorDetails) -> str:
+    """Return a finding of the checker with the word that was given, and the accepted ones."""
+    said = error["msg"].removeprefix("Value error, ")
+    if error["type"] in ("enum", "literal_error"):
+        return f"{error['input']!r} is not accepted; {said[0].lower()}{said[1:]}"
+    if error["type"] == "extra_forbidden":
+        return "there is no such key"
+    return said

@@ -9,6 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from rerail.domain.diagnosis import Diagnosis
 from rerail.domain.job import JobRef
 
+UNKNOWN_JOB = "unknown"
+"""What stands for the job where no log and no scheduler named one."""
+
 
 class _Fact(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 
-from rerail.assistant.stored import opened_store, who
+from rerail.assistant.identity import acting_person
+from rerail.assistant.stored import opened_store
+from rerail.assistant.watch.site import load_site
 from rerail.knowledge_base.store.engine import reading, writing
+from rerail.recovery.approvals import check_approver
 from rerail.recovery.store import audit, control
 
 
@@ -50,8 +53,15 @@ def breaker_command() -> int:
 
 
 def close_command(reason: str, by: str | None) -> int:
-    """Close the breaker on a person's word."""
+    """Close the breaker on a person's word.
+
+    Raises:
+        RecoveryError: The person is not the one who logged in, or no approver.
+    """
+    policy = load_site().policy
+    person = acting_person(by, policy, strict=True)
+    check_approver(person, policy)
     with opened_store() as engine, writing(engine) as connection:
-        closed = control.close_breaker(connection, who(by), reason)
+        closed = control.close_breaker(connection, person, reason)
     print("closed" if closed else "it was not open")
     return 0

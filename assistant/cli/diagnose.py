@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rerail.assistant.cli.lone_numpy import load_numpy
+from rerail.assistant.cli.quick_start import load_numpy
 from rerail.domain.diagnosis import Diagnosis, Outcome, Status
 from rerail.errors import UsageError
 

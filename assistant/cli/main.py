@@ -412,8 +412,10 @@ register(app)
 
 def main() -> None:
     """Entry point: expected errors become one clear message and an exit code."""
+    from rerail.assistant.cli.quick_start import collect_seldom
     from rerail.errors import RerailError
 
+    collect_seldom()
     try:
         app()
     except RerailError as error:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import pwd
 import sys
 import time
-from pathlib import Path
 
 from sqlalchemy import Engine
 
@@ -19,7 +16,8 @@ from rerail.assistant.cli.step_card import (
     exact_commands,
     load_plan,
 )
-from rerail.assistant.stored import opened_store, who
+from rerail.assistant.identity import acting_person, login
+from rerail.assistant.stored import opened_store
 from rerail.assistant.watch.on_request import plan_incident
 from rerail.assistant.watch.site import Site, load_site
 from rerail.domain.plan import ActionState, Mode, RecoveryPlan, Risk
@@ -31,8 +29,6 @@ from rerail.recovery.policy import undo_plan
 from rerail.recovery.store import control, plans, queue
 from rerail.recovery.store.plans import ActionRow
 
-NO_LOGIN = 2**32 - 1
-"""What the kernel says where nobody logged in (proc(5), loginuid)."""
 UNFINISHED = (ActionState.APPROVED, ActionState.EXECUTING, ActionState.UNKNOWN)
 UNDER_WAY = (*UNFINISHED, ActionState.VERIFYING)
 NOT_DONE = (ActionState.EXPIRED, ActionState.REJECTED, ActionState.FAILED)
@@ -94,7 +90,7 @@ def _make_anew(engine: Engine, site: Site, name: str) -> str:
             if row.state is ActionState.PROPOSED and row.action.kind not in TELLING:
                 plans.move(
                     *(connection, row, ActionState.EXPIRED),
-                    actor=who(None),
+                    actor=login(),
                     now=time.time(),
                     note="a new plan was asked for",
                 )
@@ -188,19 +184,12 @@ def approve_command(
     site = load_site()
     if dry_run:
         return dry_run_command(site, name, step=step, by=login())
-    person = by or login()
     key = approvals.signing_key(site.data)
     with opened_store() as engine:
         plan, rows = load_plan(engine, name)
         asked = [row for row in rows if _is_asked(row, step)]
         strict = any(approvals.persons_needed(row.action, site.policy) > 1 for row in asked)
-        if person != login() and (strict or site.policy.approvals.approvers):
-            raise RecoveryError(
-                f"--by {person}: this is the login of {login()}; where approvers are named or two "
-                "persons are needed, only the login counts",
-                subject=person,
-                hint=f"approve from a login of {person}",
-            )
+        person = acting_person(by, site.policy, strict=strict)
         if step is not None and not asked:
             raise RecoveryError(
                 f"plan {plan.id} has no step {step} to approve",
@@ -214,20 +203,6 @@ def approve_command(
         for row in asked:
             yes = _approve_one(site, engine, key, row, person, target) and yes
     return 0 if yes else 1
-
-
-def login() -> str:
-    """Return the account that logged in, whatever became of it since: no variable can change it."""
-    try:
-        number = int(Path("/proc/self/loginuid").read_text())
-    except (OSError, ValueError):
-        number = NO_LOGIN
-    if number == NO_LOGIN:
-        number = os.getuid()
-    try:
-        return pwd.getpwuid(number).pw_name
-    except KeyError:  # a container without a user database
-        return f"uid {number}"
 
 
 def _is_asked(row: ActionRow, step: int | None) -> bool:
@@ -308,11 +283,18 @@ def reject_command(name: str, *, step: int | None, why: str, by: str | None) -> 
     key = approvals.signing_key(site.data)
     with opened_store() as engine:
         plan, rows = load_plan(engine, name)
-        steps = [step] if step is not None else [r.action.step for r in rows if _is_asked(r, None)]
+        asked = [row for row in rows if _is_asked(row, step)]
+        strict = any(approvals.persons_needed(row.action, site.policy) > 1 for row in asked)
+        person = acting_person(by, site.policy, strict=strict)
+        steps = [step] if step is not None else [row.action.step for row in asked]
         for number in steps:
             with writing(engine) as connection:
                 result = approvals.reject(
-                    connection, key, plan, number, by=who(by), why=why, now=time.time()
+                    *(connection, key, plan, number),
+                    by=person,
+                    why=why,
+                    policy=site.policy,
+                    now=time.time(),
                 )
             print(f"{plan.id} step {number}: {result}")
     return 0

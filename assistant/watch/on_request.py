@@ -17,11 +17,10 @@ from rerail.domain.plan import Mode, RecoveryPlan
 from rerail.knowledge_base.store.incidents import load
 from rerail.recovery.policy import decide
 from rerail.recovery.site_policy import SitePolicy
-from rerail.recovery.situation import Situation
+from rerail.recovery.situation import UNKNOWN_JOB, Situation
 from rerail.recovery.store import plans
 
 UNKNOWN_STATE = "UNKNOWN"
-UNKNOWN_JOB = "unknown"
 
 
 def plan_incident(connection: Connection, site: Site, name: str) -> RecoveryPlan:

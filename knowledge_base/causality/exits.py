@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from rerail.domain.evidence import LogLine
+from rerail.domain.evidence import LogLine, Observation, Role, Tier
 from rerail.knowledge_base.causality.case import Case
 from rerail.knowledge_base.causality.joins import Joins
 
@@ -29,9 +29,12 @@ _MPI = re.compile(
 _MPI_CODE = re.compile(
     r"process rank (?P<rank>\d+)[^.]* exit(?:ed|ing)[^.]*?(?:status|code)\D{0,10}(?P<code>\d+)"
 )
-# mpirun and prterun name the first process that failed in a block of two lines.
-_MPI_NAME = re.compile(r"^\s*Process name: \[\[\d+,\d+\],(?P<rank>\d+)\]")
-_MPI_EXIT = re.compile(r"^\s*Exit code:\s+(?P<code>\d+)\s*$")
+# mpirun, prterun and horovodrun name the first process that failed in a block of two lines.
+_MPI_NAME = re.compile(r"^\s*Process name: (?:\[\[\d+,\d+\],)?(?P<rank>\d+)\]?\s*$")
+_MPI_EXIT = re.compile(r"^\s*Exit code:\s+(?P<code>-?\d+)\s*$")
+# prterun breaks its sentence before the signal.
+_MPI_ON = re.compile(r"process rank (?P<rank>\d+) with PID \d+ on node (?P<node>\S+) exited on\s*$")
+_MPI_SIGNAL = re.compile(r"^\s*signal (?P<signal>\d+) \(")
 _DEEPSPEED = re.compile(r"exits with return code = (?P<code>-?\d+)")
 _BLOCK_CODE = re.compile(r"^\s*exitcode\s*: (?P<code>-?\d+) \(pid: (?P<pid>\d+)\)")
 _BLOCK_RANK = re.compile(r"^\s*rank\s*: (?P<rank>\d+) \(local_rank: (?P<local>\d+)\)")
@@ -41,6 +44,9 @@ _BASH = re.compile(
 )
 
 _TELLING = ("exit", "task", "rank ", "host ", "line ", "signal", "process name")
+_SIGNAL_NAMES = {"SIGHUP": 1, "SIGINT": 2, "SIGQUIT": 3, "SIGILL": 4, "SIGTRAP": 5, "SIGABRT": 6, "SIGBUS": 7,
+                 "SIGFPE": 8, "SIGKILL": 9, "SIGUSR1": 10, "SIGSEGV": 11, "SIGUSR2": 12, "SIGPIPE": 13,
+                 "SIGTERM": 15, "KILL": 9, "ABRT": 6, "SEGV": 11, "BUS": 7, "TERM": 15}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +89,12 @@ def collect(case: Case, joins: Joins) -> list[ExitFact]:
             if line is None:
                 continue
             message = line.message
-            if m := _MPI_NAME.search(message):
+            if m := _MPI_ON.search(message):
+                mpi_rank, host = int(m["rank"]), m["node"]
+            elif mpi_rank is not None and (m := _MPI_SIGNAL.search(message)):
+                facts.append(ExitFact(-int(m["signal"]), line, mpi_rank, node=host))
+                mpi_rank = host = None
+            elif m := _MPI_NAME.search(message):
                 mpi_rank = int(m["rank"])
             elif mpi_rank is not None and (m := _MPI_EXIT.search(message)):
                 facts.append(ExitFact(int(m["code"]), line, mpi_rank))
@@ -104,7 +115,46 @@ def collect(case: Case, joins: Joins) -> list[ExitFact]:
                 fact = _single(line, joins, many_tasks)
                 if fact is not None:
                     facts.append(fact)
-    return facts
+    return _with_rules(case, joins, facts)
+
+
+def _with_rules(case: Case, joins: Joins, facts: list[ExitFact]) -> list[ExitFact]:
+    """Add the exits that only the rules of launchers know, each in its place."""
+    known = {(f.line.file, f.line.number) for f in facts}
+    added = []
+    for observation in case.observations:
+        if observation.tier is not Tier.EXIT or observation.role not in (Role.CONTEXT, Role.TEARDOWN):
+            continue
+        line = observation.line
+        code = _code(observation)
+        if code is None or code == 0 or (line.file, line.number) in known:
+            continue
+        fields = observation.fields
+        pid = int(fields["pid"]) if fields.get("pid", "").isdigit() else None
+        identity = joins.by_pid.get(pid, line.node) if pid is not None else None
+        rank = int(fields["rank"]) if fields.get("rank", "").isdigit() else None
+        if rank is None:
+            rank = identity.rank if identity and identity.rank is not None else line.rank
+        added.append(ExitFact(code, line, rank, node=fields.get("node") or line.node, pid=pid))
+    if not added:
+        return facts
+    order = {view.name: i for i, view in enumerate(case.views)}
+    return sorted([*facts, *added], key=lambda f: (order.get(f.line.file, 0), f.line.number))
+
+
+def _code(observation: Observation) -> int | None:
+    """Return the exit code that a rule found on its line, negative for a signal."""
+    code = observation.fields.get("exitcode")
+    if code is not None and code.lstrip("-").isdigit():
+        number = int(code)
+        return -(number - 128) if number - 128 in (6, 7, 9, 11, 15) else number
+    signal = observation.fields.get("signal")
+    if signal is None:
+        return None
+    if signal.isdigit():
+        return -int(signal)
+    known = _SIGNAL_NAMES.get(signal.upper()) or SIGNALS.get(signal.strip().lower())
+    return -known if known else None
 
 
 def _launched_per_node(case: Case) -> bool:

@@ -229,7 +229,7 @@ def test_a_risky_step_needs_two_persons(engine, clock, cluster, make_plan, execu
 
 def test_who_may_not_approve_and_what_only_observes(engine, clock, make_plan):
     plan = make_plan()
-    with pytest.raises(RecoveryError, match="may not approve"):
+    with pytest.raises(RecoveryError, match="none of the approvers"):
         approve(engine, plan, clock(), by="eve", approvals=Approvals(approvers=("ann",)))
     with pytest.raises(RecoveryError, match="only observes"):
         approve(engine, make_plan(mode=Mode.OBSERVE, name="P-3"), clock())
