@@ -99,3 +99,22 @@ def test_a_dry_run_shows_the_whole_card_keeps_it_on_the_timeline_and_does_nothin
     ready = json.loads(run("policy", "readiness", "--json").stdout)
     (rule,) = ready["rules"]
     assert (rule["rule"], rule["plans"], rule["open"], rule["ready"]) == ("default", 1, 1, False)
+
+
+def test_nobody_rejects_or_closes_the_breaker_under_another_name(site, tmp_path, monkeypatch):
+    plan = site(600)
+    monkeypatch.setattr("rerail.assistant.identity.login", lambda: "bob")
+    close = ("breaker", "close", "looked at it")
+    # Closing the breaker lets everything act again: the login counts, whoever may approve.
+    refused = run(*close, "--by", "ann")
+    assert isinstance(refused.exception, RecoveryError) and "login of bob" in str(refused.exception)
+    (tmp_path / "policy.yaml").write_text(
+        (POLICY % 600).replace("{expires_s", "{approvers: [ann], expires_s")
+    )
+    for asked in (("reject", plan["id"], "--by", "ann"), ("reject", plan["id"]), close):
+        refused = run(*asked)
+        assert isinstance(refused.exception, RecoveryError), asked
+    assert json.loads(run("plan", "--json").stdout)["states"][0]["state"] == "proposed"
+    monkeypatch.setattr("rerail.assistant.identity.login", lambda: "ann")
+    assert run(*close).exit_code == 0 and run("reject", plan["id"]).exit_code == 0
+    assert json.loads(run("plan", "--json").stdout)["states"][0]["state"] == "rejected"

@@ -18,7 +18,14 @@ from rerail.domain.plan import ActionKind, Mode, Risk
 from rerail.errors import ConfigError
 from rerail.recovery.policy import NOTHING_TO_DO, OWNER_MUST_ACT, decide, undo_plan
 from rerail.recovery.site_policy import Budgets, PolicyRule, SitePolicy, load_policy
-from rerail.recovery.situation import Attested, CheckpointFact, GroupSpeeds, History, Situation
+from rerail.recovery.situation import (
+    UNKNOWN_JOB,
+    Attested,
+    CheckpointFact,
+    GroupSpeeds,
+    History,
+    Situation,
+)
 
 NODES = st.sampled_from(["n1", "n2", "n3", "n9", "-oProxy", ""])
 RESTARTS = {
@@ -376,6 +383,13 @@ def test_micro_batches_are_not_moved_for_a_slow_network_or_a_gain_that_is_noise(
         ("rules: [{id: a, actions: [reboot]}]", r"rules\.0\.actions\.0"),
         ("rules: [{id: a, mode: always}]", r"rules\.0\.mode"),
         ("rules: [{id: a, failure_types: [cuda_oomm]}]", r"failure_types.*cuda_oom\?"),
+        ("rules: [{id: a, states: [NODE_FAILED]}]", r"rules\.0\.states.*'NODE_FAILED'.*NODE_FAIL,"),
+        ("rules: [{id: a, states: [failed]}]", r"rules\.0\.states.*accepted: FAILED"),
+        ("rules: [{id: a, mode: Auto}]", r"rules\.0\.mode: 'Auto' is not accepted.*'auto-low'"),
+        ("rules: [{id: a}, {id: a}]", r"rules: the id 'a' is taken"),
+        ("rules: [{id: default}]", r"rules: the id 'default' is taken"),
+        ('jobs: {checkpoints: "{foldr}/*.pt"}', r"jobs\.checkpoints: unknown field \{foldr\}"),
+        ('jobs: {kernel_logs: ["{folder}/kern.log"]}', r"jobs\.kernel_logs.*the job can write"),
         ("budgets: {nodes_per_hour: many}", r"budgets\.nodes_per_hour"),
         ("jobs: {dump_signal: KILL}", r"jobs\.dump_signal"),
         ("- 1", "the file"),
@@ -388,3 +402,12 @@ def test_a_wrong_policy_file_is_refused_by_the_name_of_its_key(tmp_path, text, k
     with pytest.raises(ConfigError, match=key) as caught:
         load_policy(path)
     assert caught.value.hint and "\n" not in caught.value.message
+
+
+def test_where_no_job_is_known_nothing_but_telling_is_planned():
+    nobody = situation(diagnosis(Action.REQUEUE)).model_copy(
+        update={"job": JobRef(job=UNKNOWN_JOB), "state": "UNKNOWN"}
+    )
+    plan = decide(nobody, auto())
+    assert [one.kind for one in plan.actions] == [ActionKind.NOTIFY]
+    assert "--job ID" in plan.refusals[0]
