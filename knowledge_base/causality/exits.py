@@ -62,6 +62,50 @@ class ExitFact:
     root_block: bool = False
 
 
+@dataclass(slots=True)
+class _Block:
+    """What the lines of a block said so far: torchrun and mpirun spread one exit over several."""
+
+    in_root: bool = False
+    rank: int | None = None
+    local: int | None = None
+    host: str | None = None
+    mpi_rank: int | None = None
+
+    def takes(self, message: str) -> bool:
+        """Keep what a line says that opens or continues a block."""
+        if m := _MPI_ON.search(message):
+            self.mpi_rank, self.host = int(m["rank"]), m["node"]
+        elif m := _MPI_NAME.search(message):
+            self.mpi_rank = int(m["rank"])
+        elif m := _BLOCK_HOST.search(message):
+            self.host = m["host"]
+        elif m := _BLOCK_RANK.search(message):
+            self.rank, self.local = int(m["rank"]), int(m["local"])
+        else:
+            return False
+        return True
+
+    def closed_by(self, line: LogLine) -> ExitFact | None:
+        """Return the exit of the block if this line, with the code, ends it."""
+        message = line.message
+        if self.mpi_rank is not None and (m := _MPI_SIGNAL.search(message)):
+            fact = ExitFact(-int(m["signal"]), line, self.mpi_rank, node=self.host)
+            self.mpi_rank = self.host = None
+            return fact
+        if self.mpi_rank is not None and (m := _MPI_EXIT.search(message)):
+            fact = ExitFact(int(m["code"]), line, self.mpi_rank)
+            self.mpi_rank = None
+            return fact
+        if m := _BLOCK_CODE.search(message):
+            code, pid = int(m["code"]), int(m["pid"])
+            fact = ExitFact(code, line, self.rank, self.local, self.host, pid, self.in_root)
+            self.rank = self.local = self.host = None
+            self.in_root = False
+            return fact
+        return None
+
+
 def collect(case: Case, joins: Joins) -> list[ExitFact]:
     """Return the exits that the kept lines report, in evidence order."""
     facts: list[ExitFact] = []
@@ -73,61 +117,37 @@ def collect(case: Case, joins: Joins) -> list[ExitFact]:
     )
     many_tasks = many_tasks or not _launched_per_node(case)
     for view in case.views:
-        rank: int | None = None
-        local: int | None = None
-        host: str | None = None
-        in_root = False
-        mpi_rank: int | None = None
+        block = _Block()
         for number in view.numbers:
             text = view.text(number) or ""
             if "Root Cause (first observed failure)" in text:
-                in_root = True
+                block.in_root = True
             low = text.lower()
             if not any(w in low for w in _TELLING):
                 continue
             line = view.line(number)
             if line is None:
                 continue
-            message = line.message
-            if m := _MPI_ON.search(message):
-                mpi_rank, host = int(m["rank"]), m["node"]
-            elif mpi_rank is not None and (m := _MPI_SIGNAL.search(message)):
-                facts.append(ExitFact(-int(m["signal"]), line, mpi_rank, node=host))
-                mpi_rank = host = None
-            elif m := _MPI_NAME.search(message):
-                mpi_rank = int(m["rank"])
-            elif mpi_rank is not None and (m := _MPI_EXIT.search(message)):
-                facts.append(ExitFact(int(m["code"]), line, mpi_rank))
-                mpi_rank = None
-            elif m := _BLOCK_HOST.search(message):
-                host = m["host"]
-            elif m := _BLOCK_RANK.search(message):
-                rank, local = int(m["rank"]), int(m["local"])
-            elif m := _BLOCK_CODE.search(message):
-                facts.append(
-                    ExitFact(
-                        int(m["code"]), line, rank, local, host, int(m["pid"]), root_block=in_root
-                    )
-                )
-                rank = local = host = None
-                in_root = False
-            else:
-                fact = _single(line, joins, many_tasks)
-                if fact is not None:
-                    facts.append(fact)
-    return _with_rules(case, joins, facts)
+            fact = None if block.takes(line.message) else block.closed_by(line)
+            fact = fact or _single(line, joins, many_tasks)
+            if fact is not None:
+                facts.append(fact)
+    # Accounting and containers tell of whole jobs; who names a process knows better.
+    return facts or _from_rules(case, joins)
 
 
-def _with_rules(case: Case, joins: Joins, facts: list[ExitFact]) -> list[ExitFact]:
-    """Add the exits that only the rules of launchers know, each in its place."""
-    known = {(f.line.file, f.line.number) for f in facts}
-    added = []
+def _from_rules(case: Case, joins: Joins) -> list[ExitFact]:
+    """Return the exits that only the rules of launchers, containers and accounting know."""
+    facts = []
     for observation in case.observations:
-        if observation.tier is not Tier.EXIT or observation.role not in (Role.CONTEXT, Role.TEARDOWN):
+        if observation.tier is not Tier.EXIT or observation.role not in (
+            Role.CONTEXT,
+            Role.TEARDOWN,
+        ):
             continue
         line = observation.line
         code = _code(observation)
-        if code is None or code == 0 or (line.file, line.number) in known:
+        if not code:
             continue
         fields = observation.fields
         pid = int(fields["pid"]) if fields.get("pid", "").isdigit() else None
@@ -135,11 +155,8 @@ def _with_rules(case: Case, joins: Joins, facts: list[ExitFact]) -> list[ExitFac
         rank = int(fields["rank"]) if fields.get("rank", "").isdigit() else None
         if rank is None:
             rank = identity.rank if identity and identity.rank is not None else line.rank
-        added.append(ExitFact(code, line, rank, node=fields.get("node") or line.node, pid=pid))
-    if not added:
-        return facts
-    order = {view.name: i for i, view in enumerate(case.views)}
-    return sorted([*facts, *added], key=lambda f: (order.get(f.line.file, 0), f.line.number))
+        facts.append(ExitFact(code, line, rank, node=fields.get("node") or line.node, pid=pid))
+    return facts
 
 
 def _code(observation: Observation) -> int | None:

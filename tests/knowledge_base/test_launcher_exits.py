@@ -1,0 +1,63 @@
+"""A launcher that only tells of a signal tells of a failure, whichever launcher it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from rerail.domain.diagnosis import Diagnosis, Outcome
+
+Run = Callable[[str | dict[str, str]], Diagnosis]
+
+STEPS = "".join(f"step {i} loss 2.{9 - i}\n" for i in range(6))
+
+
+@pytest.mark.parametrize(
+    ("ending", "leaf", "ranks"),
+    [
+        ("ERROR:composer.cli.launcher:Rank 2 crashed with exit code -11.", "process_segfault", [2]),
+        ("ERROR:composer.cli.launcher:Rank 2 crashed with exit code -7.", "shm_exhausted", [2]),
+        (
+            "subprocess.CalledProcessError: Command '['python3', '-u', 'train.py']' died with <Signals.SIGKILL: 9>.",
+            "process_killed_unexplained",
+            [],
+        ),
+        (
+            "torch.multiprocessing.spawn.ProcessExitedException: process 2 terminated with signal SIGSEGV",
+            "process_segfault",
+            [],
+        ),
+        (
+            "ERROR:  One or more process (first noticed rank 3) terminated with signal 11 (core dumped)",
+            "process_segfault",
+            [3],
+        ),
+        ("Process 3 exit with status code -11.", "process_segfault", [3]),
+        (
+            "prterun noticed that process rank 14 with PID 2330856 on node lx27 exited on\nsignal 11 (Segmentation fault).",
+            "process_segfault",
+            [14],
+        ),
+    ],
+)
+def test_a_signal_is_a_failure(diagnose: Run, ending: str, leaf: str, ranks: list[int]) -> None:
+    found = diagnose(STEPS + ending + "\n")
+    assert (found.outcome, found.failure_type, found.suspects.ranks) == (
+        Outcome.FAILURE,
+        leaf,
+        ranks,
+    )
+
+
+def test_who_names_a_process_knows_better_than_the_accounting(diagnose: Run) -> None:
+    found = diagnose(
+        STEPS
+        + "4|FAILED|15:0|n[1-2]|2026-11-20T23:41:35|2026-11-20T23:41:44\n"
+        + "srun: error: n2: task 1: Segmentation fault (core dumped)\n"
+    )
+    assert (found.failure_type, found.suspects.ranks, found.suspects.nodes) == (
+        "process_segfault",
+        [1],
+        ["n2"],
+    )
