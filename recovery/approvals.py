@@ -1,76 +1,29 @@
 """Approvals: a person's yes to one step of one plan, signed so that no chat or page can forge one.
 
-An approval binds the plan's digest, the step, its target and an expiry. The key lies in the data
-folder, readable by the operators' account only; whoever can only write to the database, post to a
-page or talk in a chat cannot make a valid signature.
+An approval binds the plan's digest, the step, its target and an expiry (`rerail.recovery.signing`).
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-import json
-import os
-import secrets
-from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Row, insert, select
 
 from rerail.domain.plan import ActionState, Mode, PlannedAction, RecoveryPlan, Risk
 from rerail.errors import RecoveryError
+from rerail.recovery.signing import fits, sign
 from rerail.recovery.site_policy import SitePolicy
 from rerail.recovery.store import audit, plans
 from rerail.recovery.store.tables import APPROVALS
 
-KEY_FILE = "approval.key"
 ORDER = (Risk.NONE, Risk.LOW, Risk.MEDIUM, Risk.HIGH)
-
-
-def signing_key(folder: Path) -> bytes:
-    """Return the key, made on first use with access for its owner alone.
-
-    Raises:
-        RecoveryError: It cannot be read or made, or others can read it.
-    """
-    path = folder / KEY_FILE
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        try:
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError:
-            pass
-        else:
-            with os.fdopen(handle, "wb") as out:
-                out.write(secrets.token_bytes(32))
-        if path.stat().st_mode & 0o077:
-            raise RecoveryError(
-                f"{path} is readable by others, so an approval could be forged",
-                subject=str(path),
-                hint=f"chmod 600 {path}, and have the plans approved anew",
-            )
-        key = path.read_bytes()
-    except OSError as error:
-        raise RecoveryError(
-            f"{path}: {error.strerror}", subject=str(path), hint="approve as the operators' account"
-        ) from None
-    if len(key) < 32:
-        raise RecoveryError(f"{path} is damaged", subject=str(path), hint=f"remove {path}")
-    return key
-
-
-def _sign(key: bytes, *parts: object) -> str:
-    text = json.dumps(parts, separators=(",", ":"))
-    return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
 
 
 def valid(key: bytes, plan: RecoveryPlan, action: PlannedAction, row: Row[Any], now: float) -> bool:
     """Return whether a stored approval holds for this plan as it is, and now."""
-    wanted = _sign(
-        *(key, plan.id, row.digest, row.step, row.target, row.decision, row.by, row.expires_at)
-    )
+    bound = (plan.id, row.digest, row.step, row.target, row.decision, row.by, row.expires_at)
     return (
-        hmac.compare_digest(wanted, str(row.signature))
+        fits(str(row.signature), key, *bound)
         and row.decision == "approved"
         and row.digest == plan.digest
         and row.step == action.step
@@ -123,11 +76,13 @@ def approve(
     """Record a person's approval; return `approved`, `waiting` (a second is needed) or `already`.
 
     Raises:
-        RecoveryError: The plan expired, the step is not open, or the policy does not allow it.
+        RecoveryError: The plan is not signed, the step is not open, or the policy does not allow it.
     """
     row = _open_step(connection, plan, step)
     if row.state is not ActionState.PROPOSED:
         return "already"
+    if why := plans.why_untrusted(connection, plan, key):
+        raise RecoveryError(why, subject=plan.id, hint=f"rerail plan {plan.incident} --again")
     if plan.mode is Mode.OBSERVE and row.action.needs_approval:
         raise RecoveryError(
             f"rule {plan.rule!r} only observes: it cannot be approved",
@@ -191,7 +146,7 @@ def _record(
     now: float,
     expires: float,
 ) -> None:
-    signature = _sign(
+    signature = sign(
         *(key, plan.id, plan.digest, action.step, action.target, decision, by, expires)
     )
     connection.execute(

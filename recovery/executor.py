@@ -105,7 +105,7 @@ class Executor:
         changes = 0
         while True:
             with reading(self.engine) as connection:
-                plan = plans.load(connection, name)
+                plan = self._load(connection, name)
                 rows = plans.states(connection, plan)
             if self.cluster not in (None, plan.job.cluster):
                 return changes
@@ -117,6 +117,16 @@ class Executor:
                     break
             if not moved:
                 return changes
+
+    def _load(self, connection: Connection, name: str) -> RecoveryPlan:
+        """Return a plan; one whose content is not what was stored is closed, and said once."""
+        try:
+            return plans.load(connection, name)
+        except RecoveryError as error:
+            why = error.message
+        with writing(self.engine) as own:
+            plans.close_altered(own, name, why, self.clock())
+        raise RecoveryError(f"{why}; nothing of it is done", subject=name, hint="rerail audit show")
 
     def _blocks(self, row: ActionRow) -> bool:
         """Return whether later steps wait for this one: it is under way or will be retried."""
@@ -169,7 +179,9 @@ class Executor:
         """Take the step, then do it; whoever loses the race for the step does nothing."""
         telling = row.action.kind in TELLING
         with writing(self.engine) as connection:
-            reason = "" if telling else self._forbidden(connection, row, now)
+            reason = plans.why_untrusted(connection, row.plan, self.key)
+            if not reason and not telling:
+                reason = self._forbidden(connection, row, now)
             to = ActionState.FAILED if reason else ActionState.EXECUTING
             moved = plans.move(
                 *(connection, row, to), actor="rerail", now=now, note=reason, holder=self.worker

@@ -44,6 +44,8 @@ def rehearse(executor: Executor, row: ActionRow, now: float) -> Rehearsal:
     if now >= plan.expires_at:
         return Rehearsal("the plan has expired")
     with reading(executor.engine) as connection:
+        if why := plans.why_untrusted(connection, plan, executor.key):
+            return Rehearsal(why)
         if why := control.breaker_reason(connection):
             return Rehearsal(f"the breaker is open: {why}")
     try:

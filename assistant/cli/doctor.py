@@ -108,7 +108,7 @@ def _model(site: Site) -> tuple[str, str]:
 
 
 def _approvals(site: Site) -> tuple[str, str]:
-    from rerail.recovery.approvals import signing_key
+    from rerail.recovery.signing import signing_key
 
     signing_key(site.data)
     people = ", ".join(site.policy.approvals.approvers) or "whoever can read the key"

@@ -26,6 +26,7 @@ from rerail.knowledge_base.store.engine import reading, writing
 from rerail.recovery import approvals
 from rerail.recovery.executor import TELLING
 from rerail.recovery.policy import undo_plan
+from rerail.recovery.signing import signing_key
 from rerail.recovery.store import control, plans, queue
 from rerail.recovery.store.plans import ActionRow
 
@@ -129,6 +130,9 @@ def _print_plan(
     )
     with reading(engine) as connection:
         why = control.breaker_reason(connection)
+        untrusted = plans.why_untrusted(connection, plan, signing_key(site.data))
+    if untrusted:
+        print(f"  NOT EXECUTED: {untrusted}; next: rerail plan {plan.incident} --again")
     if why:
         print(f"  BREAKER OPEN: {why}")
     if site.policy.dry_run:
@@ -184,7 +188,7 @@ def approve_command(
     site = load_site()
     if dry_run:
         return dry_run_command(site, name, step=step, by=login())
-    key = approvals.signing_key(site.data)
+    key = signing_key(site.data)
     with opened_store() as engine:
         plan, rows = load_plan(engine, name)
         asked = [row for row in rows if _is_asked(row, step)]
@@ -280,7 +284,7 @@ def reject_command(name: str, *, step: int | None, why: str, by: str | None) -> 
         RecoveryError: The plan or step does not exist.
     """
     site = load_site()
-    key = approvals.signing_key(site.data)
+    key = signing_key(site.data)
     with opened_store() as engine:
         plan, rows = load_plan(engine, name)
         asked = [row for row in rows if _is_asked(row, step)]
@@ -317,6 +321,11 @@ def undo_command(name: str, step: int) -> int:
                 subject=plan.id,
                 hint=f"rerail plan {plan.id}",
             )
+        key = signing_key(site.data)
+        with reading(engine) as connection:
+            # Its undo would carry our signature, and with it what somebody else wrote.
+            if why := plans.why_untrusted(connection, plan, key):
+                raise RecoveryError(why, subject=plan.id, hint="rerail audit verify")
         if row.carried_out_at is None:
             raise RecoveryError(
                 f"step {step} of {plan.id} was never carried out: it is {row.state}",
@@ -324,7 +333,7 @@ def undo_command(name: str, step: int) -> int:
                 hint=f"rerail plan {plan.id}",
             )
         with writing(engine) as connection:
-            plans.save(connection, back)
+            plans.save(connection, back, key)
     print(f"{back.id}: {back.actions[0].kind} {back.actions[0].target}")
     print(f"next: rerail approve {back.id} --step 1")
     return 0

@@ -16,6 +16,7 @@ from rerail.domain.job import JobRef
 from rerail.domain.plan import Mode, RecoveryPlan
 from rerail.knowledge_base.store.incidents import load
 from rerail.recovery.policy import decide
+from rerail.recovery.signing import signing_key
 from rerail.recovery.site_policy import SitePolicy
 from rerail.recovery.situation import UNKNOWN_JOB, Situation
 from rerail.recovery.store import plans
@@ -41,7 +42,7 @@ def plan_incident(connection: Connection, site: Site, name: str) -> RecoveryPlan
         ),
         _asking(site.policy),
     )
-    plans.save(connection, plan)
+    plans.save(connection, plan, signing_key(site.data))
     note_plan(connection, plan, " (asked for; no scheduler event)")
     return plan
 

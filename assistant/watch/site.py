@@ -19,13 +19,13 @@ from rerail.errors import RerailError
 from rerail.knowledge_base.store.clock import now_iso
 from rerail.knowledge_base.store.engine import data_folder, reading, writing
 from rerail.knowledge_base.store.incidents import append
-from rerail.recovery.approvals import signing_key
 from rerail.recovery.clusters.kubernetes_write import KubernetesWriter
 from rerail.recovery.clusters.slurm_rest_write import SlurmRestWriter
 from rerail.recovery.clusters.slurm_write import SlurmWriter
 from rerail.recovery.clusters.writer import ClusterWriter
 from rerail.recovery.executor import Executor
 from rerail.recovery.mitigation.orders import Measured, MicroBatchWriter, read_speeds
+from rerail.recovery.signing import signing_key
 from rerail.recovery.site_policy import SitePolicy, load_policy
 from rerail.recovery.store import queue
 from rerail.recovery.store.plans import ActionRow

@@ -33,6 +33,7 @@ from rerail.knowledge_base.taxonomy import leaves
 from rerail.log_parsers.text import clean
 from rerail.recovery.checkpoints import find_checkpoints
 from rerail.recovery.policy import decide, tell_of_parent
+from rerail.recovery.signing import signing_key
 from rerail.recovery.site_policy import SitePolicy
 from rerail.recovery.situation import CheckpointFact, GroupSpeeds, Situation
 from rerail.recovery.store import control, plans, queue
@@ -119,9 +120,10 @@ class Worker:
                     f"within {self.policy.breaker.window_s:g} s",
                 )
             plan = decide(situation, self.policy)
-            plans.save(connection, plan)
+            key = signing_key(self.data)
+            plans.save(connection, plan, key)
             if parent is not None and new_parent:
-                plans.save(connection, tell_of_parent(parent, root, event.job, now))
+                plans.save(connection, tell_of_parent(parent, root, event.job, now), key)
             folded = (
                 f" (one of {members} that share {root}: {parent})" if parent is not None else ""
             )

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import ValidationError
 from sqlalchemy import Connection, Row, desc, func, insert, select, update
 
 from rerail.domain.plan import ActionKind, ActionState, PlannedAction, RecoveryPlan
 from rerail.errors import RecoveryError
+from rerail.recovery.signing import fits, sign
 from rerail.recovery.store import audit
 from rerail.recovery.store.tables import ACTIONS, PLANS
 
@@ -30,8 +32,11 @@ class ActionRow:
     note: str
 
 
-def save(connection: Connection, plan: RecoveryPlan) -> bool:
-    """Store a plan with its actions as proposed; return False where it is stored already."""
+def save(connection: Connection, plan: RecoveryPlan, key: bytes) -> bool:
+    """Store a plan with its actions as proposed; return False where it is stored already.
+
+    It is signed with the site's `key`: a plan that somebody else wrote is never executed.
+    """
     if connection.execute(select(PLANS.c.id).where(PLANS.c.id == plan.id)).first() is not None:
         return False
     connection.execute(
@@ -45,6 +50,7 @@ def save(connection: Connection, plan: RecoveryPlan) -> bool:
             made_at=plan.made_at,
             expires_at=plan.expires_at,
             body=plan.model_dump(mode="json"),
+            signature=sign(key, *_bound(plan)),
         )
     )
     for action in plan.actions:
@@ -107,14 +113,42 @@ def load(connection: Connection, name: str) -> RecoveryPlan:
     row = connection.execute(select(PLANS).where(PLANS.c.id == name)).first()
     if row is None:
         raise RecoveryError(f"no plan is called {name!r}", subject=name, hint="rerail incidents")
-    plan = RecoveryPlan.model_validate(row.body)
-    if plan.digest != row.digest:
+    try:
+        plan = RecoveryPlan.model_validate(row.body)
+    except ValidationError:
+        plan = None
+    if plan is None or plan.digest != row.digest or plan.id != name:
         raise RecoveryError(
             f"plan {name} was changed after it was made",
             subject=name,
             hint="rerail audit verify",
         )
     return plan
+
+
+def _bound(plan: RecoveryPlan) -> tuple[str, str, str]:
+    return ("plan", plan.id, plan.digest)
+
+
+def why_untrusted(connection: Connection, plan: RecoveryPlan, key: bytes) -> str:
+    """Return why a plan must not be executed here, or an empty string if it is signed by `key`."""
+    signature = connection.execute(select(PLANS.c.signature).where(PLANS.c.id == plan.id)).scalar()
+    if not signature:
+        return f"plan {plan.id} is not signed: made before plans were, or written past rerail"
+    if fits(str(signature), key, *_bound(plan)):
+        return ""
+    return f"plan {plan.id} was altered, or made with another key than this site's"
+
+
+def close_altered(connection: Connection, name: str, why: str, now: float) -> None:
+    """End the open steps of a plan that cannot be read as it was made; it is on the record."""
+    waiting = [str(one) for one in (*OPEN, ActionState.VERIFYING)]
+    connection.execute(
+        update(ACTIONS)
+        .where(ACTIONS.c.plan == name, ACTIONS.c.state.in_(waiting))
+        .values(state=str(ActionState.FAILED), changed_at=now, note=why[:500])
+    )
+    audit.note(connection, "rerail", "plan_refused", name, why=why)
 
 
 def of_incident(connection: Connection, incident: str) -> list[RecoveryPlan]:

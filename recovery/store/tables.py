@@ -1,4 +1,4 @@
-"""The tables of recovery as SQLAlchemy sees them; migration 0002 creates them.
+"""The tables of recovery as SQLAlchemy sees them; migration 0002 and 0003 create them.
 
 Times here are seconds since the epoch: they are compared and added to, never shown as they are.
 """
@@ -38,6 +38,7 @@ PLANS = Table(
     Column("made_at", Float),
     Column("expires_at", Float),
     Column("body", JSON),
+    Column("signature", String(64)),
 )
 ACTIONS = Table(
     "recovery_actions",

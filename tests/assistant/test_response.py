@@ -37,7 +37,7 @@ def test_who_approved_what_is_told_once(store, job):
     plan = decide(situation, SitePolicy())
     with writing(store) as connection:
         record(connection, incident)
-        plans.save(connection, plan)
+        plans.save(connection, plan, b"k" * 32)
         audit.note(connection, "ann", "step_approved", f"{plan.id}/1", digest=plan.digest)
         audit.note(connection, "rerail", "action_approved", f"{plan.id}/1")
         audit.note(connection, "rerail", "action_verified", f"{plan.id}/1", note="it runs")

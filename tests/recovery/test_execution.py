@@ -5,12 +5,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from sqlalchemy import insert, select
+from sqlalchemy import insert, select, text, update
 
 from rerail.domain.job import JobRef
 from rerail.domain.plan import ActionKind, ActionState, Mode, PlannedAction, RecoveryPlan, Risk
 from rerail.errors import ClusterError, RecoveryError
-from rerail.knowledge_base.store.engine import reading, writing
+from rerail.knowledge_base.store.engine import open_store, reading, writing
+from rerail.knowledge_base.store.migrate import upgrade
 from rerail.recovery import approvals
 from rerail.recovery.clusters.writer import Check
 from rerail.recovery.executor import Executor
@@ -18,7 +19,8 @@ from rerail.recovery.readiness import records
 from rerail.recovery.rehearsal import Rehearsal, budget_left, jobs_touched, rehearse
 from rerail.recovery.site_policy import Approvals, Breaker, SitePolicy
 from rerail.recovery.store import audit, control, plans
-from rerail.recovery.store.tables import APPROVALS
+from rerail.recovery.store.tables import APPROVALS, PLANS
+from rerail.settings import Settings
 from rerail.tools.clusters.slurm_records import AttemptRecord
 
 KEY = b"k" * 32
@@ -93,7 +95,7 @@ def make_plan(engine, clock):
             actions=actions or (step(1),),
         )
         with writing(engine) as connection:
-            plans.save(connection, plan)
+            plans.save(connection, plan, KEY)
         return plan
 
     return make
@@ -345,41 +347,6 @@ def test_a_plan_changed_in_the_database_is_not_executed(
     assert cluster.done == []
 
 
-def test_a_damaged_plan_does_not_hold_up_those_behind_it(
-    engine, clock, cluster, make_plan, executor
-):
-    from rerail.recovery.store.tables import PLANS
-
-    make_plan(step(1, approval=False), mode=Mode.AUTO_LOW)
-    clock.now += 1
-    make_plan(step(1, target="n3", approval=False), mode=Mode.AUTO_LOW, name="P-2")
-    with writing(engine) as connection:
-        connection.execute(PLANS.update().where(PLANS.c.id == "P-1").values(digest="0"))
-    with pytest.raises(RecoveryError, match="P-1 was changed"):
-        executor().advance()
-    assert cluster.done == [("drain", "n3")]
-
-
-@pytest.mark.parametrize("mode", [Mode.OBSERVE, Mode.PROPOSE])
-def test_what_the_policy_of_now_does_not_allow_is_not_done_by_itself(
-    engine, clock, cluster, make_plan, executor, mode
-):
-    """A plan of yesterday's policy, or one that was put into the database by somebody else."""
-    plan = make_plan(step(1, approval=False), mode=Mode.AUTO_LOW)
-    executor(mode=mode).advance()
-    assert (state(engine, plan), cluster.done) == (ActionState.FAILED, [])
-
-
-@pytest.mark.parametrize("change", [{"risk": Risk.MEDIUM}, {"reversible": False}])
-def test_what_is_risky_or_final_is_never_done_by_itself(
-    engine, clock, cluster, make_plan, executor, change
-):
-    action = step(1, approval=False).model_copy(update=change)
-    plan = make_plan(action, mode=Mode.AUTO_LOW)
-    executor().advance()
-    assert (state(engine, plan), cluster.done) == (ActionState.FAILED, [])
-
-
 def test_an_automatic_step_that_comes_too_late_is_not_done(
     engine, clock, cluster, make_plan, executor
 ):
@@ -480,3 +447,81 @@ def test_a_rule_is_ready_when_people_agreed_often_enough_in_a_row(engine, make_p
     with reading(engine) as connection:
         gone = [one for one in records(connection, policy) if one.rule == "r"]
     assert "no such rule" in gone[0].missing(1)
+
+
+def rewrite(engine, plan, *, digest=True, **changes):
+    """Change a stored plan as somebody would who can only write to the database."""
+    forged = plan.model_copy(update=changes)
+    values = {"body": forged.model_dump(mode="json")}
+    if digest:
+        values["digest"] = forged.digest
+    with writing(engine) as connection:
+        connection.execute(update(PLANS).where(PLANS.c.id == plan.id).values(**values))
+    return forged
+
+
+def test_a_plan_rewritten_in_the_database_is_refused_and_told(
+    engine, clock, make_plan, executor, cluster
+):
+    auto = make_plan(step(1, approval=False), mode=Mode.AUTO_LOW)
+    told = []
+    run = executor()
+    run.on_change = lambda row, state, note: told.append(note)
+    rewrite(engine, auto, actions=(step(1, target="innocent", approval=False),))
+    run.advance()
+    assert cluster.done == [] and state(engine, auto) is ActionState.FAILED
+    assert "altered" in told[-1]
+    # Nor can a person be led to approve one: its approval would bind what the other wrote.
+    asked = make_plan(name="P-2")
+    forged = rewrite(engine, asked, actions=(step(1, target="innocent"),))
+    with pytest.raises(RecoveryError, match="altered"):
+        approve(engine, forged, clock())
+    # A signature of another site's key, or taken from another plan, fits no better.
+    third = make_plan(name="P-3")
+    with writing(engine) as connection:
+        other = plans.why_untrusted(connection, third, b"x" * 32)
+        stolen = select(PLANS.c.signature).where(PLANS.c.id == "P-3").scalar_subquery()
+        connection.execute(update(PLANS).where(PLANS.c.id == "P-2").values(signature=stolen))
+        assert "altered" in other and "altered" in plans.why_untrusted(connection, forged, KEY)
+
+
+def test_a_plan_that_cannot_be_read_is_closed_once_and_holds_up_nobody(
+    engine, clock, make_plan, executor, cluster
+):
+    broken = make_plan(step(1, approval=False), mode=Mode.AUTO_LOW)
+    rewrite(engine, broken, digest=False, expires_at=clock() + 1e6)
+    make_plan(step(1, target="n3", approval=False), mode=Mode.AUTO_LOW, name="P-2")
+    with pytest.raises(RecoveryError, match="was changed after it was made"):
+        executor().advance()
+    assert executor().advance() >= 0 and cluster.done == [("drain", "n3")]
+    with reading(engine) as connection:
+        entries = [one.what for one in audit.entries(connection, "P-1")]
+        assert audit.verify(connection).broken_at is None
+    assert entries.count("plan_refused") == 1
+
+
+def test_a_plan_from_before_plans_were_signed_is_read_and_never_executed(
+    settings, clock, cluster, executor, engine, make_plan
+):
+    plan = make_plan(step(1, approval=False), mode=Mode.AUTO_LOW)
+    with writing(engine) as connection:  # what migration 0003 leaves of a plan of 0002
+        connection.execute(update(PLANS).values(signature=None))
+    with reading(engine) as connection:
+        assert plans.load(connection, plan.id) == plan
+    executor().advance()
+    assert cluster.done == []
+    with reading(engine) as connection:
+        [row] = plans.states(connection, plan)
+    assert row.state is ActionState.FAILED and "not signed" in row.note
+
+
+def test_a_store_of_the_revision_before_is_brought_up_with_its_plans(tmp_path):
+    older = open_store(Settings(data_dir=tmp_path), migrate=False)
+    upgrade(older, to="0002")
+    row = "'P-1', 'INC-1', 'c', '7', 0, 'd', 1.0, 2.0, '{}'"
+    with writing(older) as connection:
+        connection.execute(text(f"INSERT INTO recovery_plans VALUES ({row})"))
+    upgrade(older)
+    with reading(older) as connection:
+        assert connection.execute(select(PLANS.c.id, PLANS.c.signature)).all() == [("P-1", None)]
+    older.dispose()
