@@ -525,3 +525,23 @@ def test_a_store_of_the_revision_before_is_brought_up_with_its_plans(tmp_path):
     with reading(older) as connection:
         assert connection.execute(select(PLANS.c.id, PLANS.c.signature)).all() == [("P-1", None)]
     older.dispose()
+
+
+@pytest.mark.parametrize("mode", [Mode.OBSERVE, Mode.PROPOSE])
+def test_what_the_policy_of_now_does_not_allow_is_not_done_by_itself(
+    engine, clock, cluster, make_plan, executor, mode
+):
+    """A plan of yesterday's policy: its rule has been set back since."""
+    plan = make_plan(step(1, approval=False), mode=Mode.AUTO_LOW)
+    executor(mode=mode).advance()
+    assert (state(engine, plan), cluster.done) == (ActionState.FAILED, [])
+
+
+@pytest.mark.parametrize("change", [{"risk": Risk.MEDIUM}, {"reversible": False}])
+def test_what_is_risky_or_final_is_never_done_by_itself(
+    engine, clock, cluster, make_plan, executor, change
+):
+    action = step(1, approval=False).model_copy(update=change)
+    plan = make_plan(action, mode=Mode.AUTO_LOW)
+    executor().advance()
+    assert (state(engine, plan), cluster.done) == (ActionState.FAILED, [])
