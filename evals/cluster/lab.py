@@ -323,7 +323,7 @@ class Lab:
                 time.sleep(0.3)
         for name in sorted(self.processes, key=lambda one: not one.startswith("slurmd.")):
             self._kill(name, signal.SIGTERM)
-        machine.end_processes(str(self.root))
+        machine.end_processes(str(self.root), spare_callers=True)
         self._remove_cgroups()
         shutil.rmtree(self.root, ignore_errors=True)
 
@@ -348,9 +348,11 @@ def stop_from(root: Path) -> None:
         raise UsageError(
             f"no cluster in {str(root)!r}", subject=str(root), hint="rerail eval cluster up"
         )
-    for pid in json.loads(record.read_text()).values():
+    # A number in an old record may be another's process by now.
+    own = set(machine.processes_of(str(root))) - machine.callers()
+    for pid in own & set(json.loads(record.read_text()).values()):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
     time.sleep(1)
-    machine.end_processes(str(root))
+    machine.end_processes(str(root), spare_callers=True)
     shutil.rmtree(root, ignore_errors=True)

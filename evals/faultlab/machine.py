@@ -59,6 +59,31 @@ class Cgroup:
                 return
 
 
+def callers() -> set[int]:
+    """Return this process, those that started it, and all others of its terminal session.
+
+    Who exported a run's variables in the shell has them in `timeout`, `tee` and the shell as well.
+    """
+    found, process = {os.getpid()}, os.getpid()
+    while process > 1:
+        try:
+            # The name in brackets may hold anything, blanks too.
+            rest = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            break
+        process = int(rest[1])
+        found.add(process)
+    own = os.getsid(0)
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if os.getsid(int(entry.name)) == own:
+                    found.add(int(entry.name))
+            except OSError:
+                continue
+    return found
+
+
 def processes_of(token: str) -> list[int]:
     """Return the processes whose environment holds the token of a run."""
     found = []
@@ -73,11 +98,15 @@ def processes_of(token: str) -> list[int]:
     return found
 
 
-def end_processes(token: str) -> int:
-    """Kill what a run left behind, stopped processes too; return how many there were."""
+def end_processes(token: str, *, spare_callers: bool = False) -> int:
+    """Kill what a run left behind, stopped processes too; return how many there were.
+
+    `spare_callers` is for runs whose processes have sessions of their own.
+    """
     total = 0
     for _ in range(20):
-        left = processes_of(token)
+        spared = callers() if spare_callers else set()
+        left = [one for one in processes_of(token) if one not in spared]
         if not left:
             break
         total = max(total, len(left))
