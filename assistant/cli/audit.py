@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sqlalchemy import Engine
 
 from rerail.assistant.identity import acting_person
 from rerail.assistant.stored import opened_store
 from rerail.assistant.watch.site import load_site
-from rerail.knowledge_base.store.engine import reading, writing
+from rerail.knowledge_base.store.engine import open_read_only, reading, writing
 from rerail.recovery.approvals import check_approver
 from rerail.recovery.store import audit, control
 
 
-def verify_command() -> int:
-    """Walk the chain; 0 if it holds, 1 if it is broken."""
-    with opened_store() as engine, reading(engine) as connection:
+@contextmanager
+def _read_only(file: Path | None = None) -> Iterator[Engine]:
+    engine = open_read_only(file=file)
+    try:
+        yield engine
+    finally:
+        engine.dispose()
+
+
+def verify_command(file: Path | None = None) -> int:
+    """Walk the chain where it lies, without writing; 0 if it holds, 1 if it is broken.
+
+    Raises:
+        StoreError: There is no store, or it cannot be read.
+    """
+    with _read_only(file) as engine, reading(engine) as connection:
         report = audit.verify(connection)
     if report.broken_at is not None:
         print(f"BROKEN at entry {report.broken_at}: {report.why}")
@@ -27,7 +45,7 @@ def verify_command() -> int:
 
 def show_command(subject: str, limit: int, json_output: bool) -> int:
     """Print entries, the latest last."""
-    with opened_store() as engine, reading(engine) as connection:
+    with _read_only() as engine, reading(engine) as connection:
         rows = audit.entries(connection, subject or None, limit)
     for row in rows:
         if json_output:

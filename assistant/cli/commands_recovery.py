@@ -164,11 +164,15 @@ def doctor(json_output: Annotated[bool, typer.Option("--json")] = False) -> None
 
 
 @audit.command("verify")
-def audit_verify() -> None:
-    """Check the chain of the audit log; exit code 1 where it is broken."""
+def audit_verify(
+    file: Annotated[
+        Path | None, typer.Option(help="A store file to check in place of this site's, a backup.")
+    ] = None,
+) -> None:
+    """Check the chain of the audit log where it lies; exit code 1 where it is broken."""
     from rerail.assistant.cli.audit import verify_command
 
-    raise typer.Exit(verify_command())
+    raise typer.Exit(verify_command(file))
 
 
 @audit.command("show")

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.exc import ArgumentError as BadUrlError
@@ -63,6 +64,60 @@ def open_store(settings: Settings | None = None, *, migrate: bool = True) -> Eng
         except BaseException:
             engine.dispose()
             raise
+    return engine
+
+
+def open_read_only(settings: Settings | None = None, *, file: Path | None = None) -> Engine:
+    """Open a store to read it where it lies, on a read-only medium or from a backup as well.
+
+    Nothing is created, migrated or taken in. `file` is an SQLite store in place of the configured.
+
+    Raises:
+        StoreError: There is none, or its newest entries cannot be read there.
+        ConfigError: when the URL is not usable.
+    """
+    if file is None:
+        chosen = settings or load_settings()
+        url = chosen.store_url or ""
+        if url and not url.startswith("sqlite:///"):
+            return _by_url(url)
+        file = Path(url.removeprefix("sqlite:///")) if url else store_file(chosen)
+    path = file
+    if not path.is_file():
+        raise StoreError(
+            f"there is no store at {path}",
+            subject=str(path),
+            hint="nothing was recorded yet, or it was removed; RERAIL_DATA_DIR, RERAIL_STORE_URL",
+        )
+    engine = _sqlite_as_it_is(path, "mode=ro")
+    try:
+        with engine.connect() as connection:
+            connection.exec_driver_sql("SELECT count(*) FROM sqlite_master")
+        return engine
+    except DBAPIError:
+        engine.dispose()
+    # Where no index of the log can be made beside it, SQLite reads a file only as one that nobody
+    # changes, and passes over the log.
+    log = path.with_name(f"{path.name}-wal")
+    if log.is_file() and log.stat().st_size:
+        raise StoreError(
+            f"the newest entries of {path} lie in {log.name}, which cannot be read on a read-only medium",
+            subject=str(path),
+            hint=f"copy {path.name} and {log.name} into a folder that can be written",
+        )
+    return _sqlite_as_it_is(path, "mode=ro&immutable=1")
+
+
+def _sqlite_as_it_is(path: Path, how: str) -> Engine:
+    import sqlite3
+
+    place = f"file:{quote(str(path.absolute()))}?{how}"
+
+    def connect() -> sqlite3.Connection:
+        return sqlite3.connect(place, uri=True, isolation_level=None, check_same_thread=False)
+
+    engine = create_engine(f"sqlite:///{path}", creator=connect)
+    event.listen(engine, "begin", _begin_sqlite)
     return engine
 
 
