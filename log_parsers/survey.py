@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import IO
 
-from rerail.log_parsers.candidates import Candidates, line_starts
+from rerail.log_parsers.candidates import Candidates
 from rerail.log_parsers.flight_recorder.recognise import looks_like_flight_recorder
 from rerail.log_parsers.metrics import MAX_ROWS, StepReader, StepRow
 from rerail.log_parsers.redaction import redact
@@ -253,7 +253,7 @@ class _Pass:
                 continue
             raw = lines[hit.line - 1]
             self._keep(hit.line, raw, always=True)
-            wording = _wording(hit.signature, raw)
+            wording = hit.signature, _stem(raw)
             contexts[wording] += 1
             if contexts[wording] <= CONTEXTS_PER_WORDING:
                 self._keep_around(lines, 1, hit.line - 1)
@@ -262,28 +262,31 @@ class _Pass:
         self._end.add(start + 1, b"\n".join(lines[start:]) + b"\n", len(lines) - start)
 
     def _confirm(self, chunk: bytes, first: int, pairs: list[tuple[int, int]]) -> None:
-        lines = _Lines(chunk, line_starts(chunk))
-        texts: dict[int, str] = {}
+        lines = _Lines(chunk)
+        settled, counts = self._settled, self.result.counts
+        count, at, raw, stem = len(lines), -1, b"", b""
+        text: str | None = None
         for row, index in pairs:
-            if row >= len(lines):
+            if row >= count:
                 continue
-            raw = lines[row]
+            if row != at:
+                at, raw, text = row, lines[row], None
+                stem = _stem(raw)
             if self._signatures[index].presence:
-                if index not in self._settled and self._matches(index, redact(clean(raw))):
-                    self._settled.add(index)
-                    self.result.counts[index] = 1
+                if index not in settled and self._matches(index, redact(clean(raw))):
+                    settled.add(index)
+                    counts[index] = 1
                 continue
-            self.result.counts[index] = self.result.counts.get(index, 0) + 1
-            wording = _wording(index, raw)
+            counts[index] = counts.get(index, 0) + 1
+            wording = index, stem
             if not self._room(wording, raw):
                 self._last.setdefault(index, deque(maxlen=LAST_HITS)).append((first + row, raw))
                 continue
-            text = texts.get(row)
             if text is None:
-                text = texts[row] = clean(raw)
+                text = clean(raw)
             # Redaction is the dearer half; most candidates that fail do so without it.
             if not (self._matches(index, text) and self._matches(index, redact(text))):
-                self.result.counts[index] -= 1
+                counts[index] -= 1
                 continue
             self._kept_hits[index] = self._kept_hits.get(index, 0) + 1
             self.result.hits.append(Hit(first + row, index))
@@ -478,18 +481,20 @@ class _Above:
 class _Lines:
     """The lines of a chunk; cut out one by one, as few are looked at, or all at once."""
 
-    def __init__(self, chunk: bytes, starts: list[int]) -> None:
+    def __init__(self, chunk: bytes) -> None:
+        import numpy as np
+
         self._chunk = chunk
-        self._starts = starts
-        self._count = len(starts) - chunk.endswith(b"\n")
+        self._ends = np.flatnonzero(np.frombuffer(chunk, np.uint8) == 10)
+        self._count = len(self._ends) + (not chunk.endswith(b"\n"))
         self._all: list[bytes] | None = None
 
     def __len__(self) -> int:
         return self._count
 
     def __getitem__(self, row: int) -> bytes:
-        last = row + 1 == len(self._starts)
-        return self._chunk[self._starts[row] : None if last else self._starts[row + 1] - 1]
+        start = int(self._ends[row - 1]) + 1 if row else 0
+        return self._chunk[start : int(self._ends[row]) if row < len(self._ends) else None]
 
     def all(self) -> list[bytes]:
         if self._all is None:
@@ -497,8 +502,8 @@ class _Lines:
         return self._all
 
 
-def _wording(signature: int, raw: bytes) -> tuple[int, bytes]:
-    return signature, raw[:400].translate(None, _VARIES)
+def _stem(raw: bytes) -> bytes:
+    return raw[:400].translate(None, _VARIES)
 
 
 def _bounded(raw: bytes) -> bytes:

@@ -15,7 +15,7 @@ from typing import Any
 DELETED = b"0123456789abcdef\x00"
 """The bytes that a skeleton leaves out."""
 
-_LF = 10
+_LF, _CR = 10, 13
 _CR_TO_LF = bytes.maketrans(b"\r", b"\n")
 _NOT_ENDS = bytes(i for i in range(256) if i not in b"\r\n")
 _LF_TO_ONE = bytes.maketrans(b"\r\n", b"\x00\x01")
@@ -93,14 +93,19 @@ def tally_arrow(chunk: bytes, first_line: int) -> Tally:
     modules = _modules()
     assert modules is not None
     np, pa = modules
-    skeletons = chunk.translate(_CR_TO_LF, DELETED)
-    ends = np.flatnonzero(np.frombuffer(skeletons, np.uint8) == _LF)
+    skeletons = chunk.translate(None, DELETED)
+    letters = np.frombuffer(skeletons, np.uint8)
+    returns = np.flatnonzero(letters == _CR) if b"\r" in skeletons else None
+    if returns is not None:
+        letters = letters.copy()
+        letters[returns] = _LF
+    ends = np.flatnonzero(letters == _LF)
     total = len(ends)
     offsets = np.empty(total + 1, np.int32)
     offsets[0] = 0
     np.add(ends, 1, out=offsets[1:], casting="unsafe")  # each value ends with its line feed
     values = pa.Array.from_buffers(
-        pa.binary(), total, [None, pa.py_buffer(offsets), pa.py_buffer(skeletons)]
+        pa.binary(), total, [None, pa.py_buffer(offsets), pa.py_buffer(letters)]
     )
     codes = values.dictionary_encode().indices.to_numpy()
     # Codes are given in order of appearance: a code above all before it is a first occurrence.
@@ -111,9 +116,10 @@ def tally_arrow(chunk: bytes, first_line: int) -> Tally:
     last[codes] = np.arange(total)
     starts, stops = offsets[first].tolist(), ends[first].tolist()
     lines = None
-    if b"\r" in chunk:
-        steps = np.frombuffer(chunk.translate(_LF_TO_ONE, _NOT_ENDS), np.uint8)
-        lines = np.cumsum(steps, dtype=np.int64) - steps
+    if returns is not None:
+        steps = np.ones(total, np.int64)
+        steps[np.searchsorted(ends, returns)] = 0
+        lines = np.cumsum(steps) - steps
         first_lines, last_lines = lines[first], lines[last]
     else:
         first_lines, last_lines = first, last
@@ -123,15 +129,15 @@ def tally_arrow(chunk: bytes, first_line: int) -> Tally:
         if not ends_of_raw:
             whole = np.frombuffer(chunk, np.uint8)
             is_end = whole == _LF
-            if b"\r" in chunk:
-                is_end |= whole == 13
+            if returns is not None:
+                is_end |= whole == _CR
             ends_of_raw.append(np.flatnonzero(is_end))
         at = ends_of_raw[0]
         return chunk[at[frame - 1] + 1 if frame else 0 : at[frame]]
 
     return Tally(
         total,
-        [skeletons[a:b] for a, b in zip(starts, stops, strict=True)],
+        [letters[a:b].tobytes() for a, b in zip(starts, stops, strict=True)],
         counts.tolist(),
         (first_lines + first_line).tolist(),
         (last_lines + first_line).tolist(),
