@@ -10,7 +10,7 @@ from dataclasses import asdict
 
 from rerail.errors import UsageError
 from rerail.tools.health.agents import Coordinator, HealthReport, Limits, open_store, run_agent
-from rerail.tools.health.compute import devices, measure_compute, slow_devices
+from rerail.tools.health.compute import ComputeResult, compare_speeds, devices, measure_compute
 from rerail.tools.health.digests import by_majority
 
 FAULTY = 1
@@ -66,9 +66,12 @@ def _place() -> tuple[int, int, str, int] | None:
 
 
 def _this_host(limits: Limits, json_output: bool) -> int:
-    results = {name: measure_compute(name, size=limits.matrix_side) for name in devices()}
+    def measure() -> dict[str, ComputeResult]:
+        return {name: measure_compute(name, size=limits.matrix_side) for name in devices()}
+
+    results = measure()
     report = HealthReport(nodes=list(results))
-    report.slow_compute = slow_devices({n: one.flops_per_s for n, one in results.items()})
+    report.slow_compute, report.unsure = compare_speeds(results, measure)
     bits = by_majority({n: one.digests for n, one in results.items()})
     report.wrong_bits, report.unstable_bits = list(bits.wrong), list(bits.unstable)
     if not json_output:
@@ -92,6 +95,7 @@ def _show(report: HealthReport, json_output: bool) -> int:
         ("slow network", ", ".join(f"{n} ({r:.2f} of typical)" for n, r in report.slow.items())),
         ("slow link", ", ".join(f"{n} ({r:.2f})" for n, r in report.slow_links.items())),
         ("slow compute", ", ".join(f"{n} ({r:.2f})" for n, r in report.slow_compute.items())),
+        ("not sure", ", ".join(f"{n} ({r:.2f})" for n, r in report.unsure.items())),
         ("WRONG RESULTS", ", ".join(report.wrong_bits)),
         ("UNSTABLE RESULTS", ", ".join(report.unstable_bits)),
     ]

@@ -16,7 +16,8 @@ from datetime import timedelta
 from typing import Any
 
 from rerail.errors import ClusterError
-from rerail.tools.health.compute import ComputeResult, measure_compute, slow_devices
+from rerail.tools.health.agreement import confirm
+from rerail.tools.health.compute import ComputeResult, compare_speeds, measure_compute
 from rerail.tools.health.digests import Majority, by_majority
 from rerail.tools.health.find_faulty import FaultyNodes, find_faulty
 from rerail.tools.health.find_slow import ROUNDS, SlowParts, find_slow
@@ -40,7 +41,11 @@ class Limits:
 
 @dataclass
 class HealthReport:
-    """What was found. Nodes are given by the names under which they joined."""
+    """What was found. Nodes are given by the names under which they joined.
+
+    `unsure` holds what was slow in some measurements only, or while it waited for a core: no
+    finding, and no clean bill either.
+    """
 
     nodes: list[str] = field(default_factory=list)
     absent: list[str] = field(default_factory=list)
@@ -49,6 +54,7 @@ class HealthReport:
     slow: dict[str, float] = field(default_factory=dict)
     slow_links: dict[str, float] = field(default_factory=dict)
     slow_compute: dict[str, float] = field(default_factory=dict)
+    unsure: dict[str, float] = field(default_factory=dict)
     wrong_bits: list[str] = field(default_factory=list)
     unstable_bits: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -101,6 +107,9 @@ def run_agent(rank: int, name: str, address: str, port: int, device: str, limits
         if order == END:
             store.set(f"bye/{rank}", "1")
             return
+        if order.get("compute"):
+            compute = measure_compute(device, size=limits.matrix_side)
+            store.set(f"compute/{number}/{rank}", json.dumps(asdict(compute)))
         for pair in order["pairs"]:
             if rank in pair:
                 result = _test_pair(store, number, pair, rank, device, order["repeats"], limits)
@@ -192,12 +201,7 @@ class Coordinator:
             self._compare_compute(report, hello)
             found = find_faulty(len(self.alive), self._probe, repeats=self.limits.repeats)
             _take(report, found, names)
-            slow = self._measure(found)
-            report.slow = {names[node]: ratio for node, ratio in slow.nodes.items()}
-            report.slow_links = {
-                f"{names[a]} - {names[b]}": ratio for (a, b), ratio in slow.links.items()
-            }
-            report.notes += [note for note in (slow.abstained,) if note]
+            self._find_slow(report, found, names)
             report.notes += [
                 f"{names[a]} - {names[b]}: {why}" for (a, b), why in sorted(self.why.items())
             ]
@@ -229,20 +233,33 @@ class Coordinator:
         return known
 
     def _compare_compute(self, report: HealthReport, hello: dict[int, dict[str, Any]]) -> None:
-        results = {
-            one["name"]: ComputeResult(
-                **{**one["compute"], "digests": tuple(one["compute"]["digests"])}
-            )
-            for one in hello.values()
-        }
+        names = {rank: one["name"] for rank, one in hello.items()}
+        results = {one["name"]: _result_of(one["compute"]) for one in hello.values()}
+        slow, unsure = compare_speeds(results, lambda: self._compute_again(names))
+        report.slow_compute = slow
+        report.unsure |= {f"{name} computing": ratio for name, ratio in unsure.items()}
         for model in {one.model for one in results.values()}:
             same = {name: one for name, one in results.items() if one.model == model}
-            report.slow_compute |= slow_devices({n: one.flops_per_s for n, one in same.items()})
             bits: Majority = by_majority({n: one.digests for n, one in same.items()})
             report.wrong_bits += bits.wrong
             report.unstable_bits += bits.unstable
             if bits.abstained and len(same) > 1:
                 report.notes.append(f"bits of {model}: {bits.abstained}")
+
+    def _compute_again(self, names: dict[int, str]) -> dict[str, ComputeResult]:
+        """Let all nodes measure themselves once more, at the same time; who is silent is left out."""
+        self.store.set(f"order/{self.number}", json.dumps({"compute": True, "pairs": []}))
+        deadline = time.monotonic() + self.limits.pair_s + SLACK_S
+        waiting, found = set(self.alive), {}
+        while waiting and time.monotonic() < deadline:
+            for rank in sorted(waiting):
+                key = f"compute/{self.number}/{rank}"
+                if self.store.check([key]):
+                    found[names[rank]] = _result_of(json.loads(self.store.get(key)))
+                    waiting.discard(rank)
+            time.sleep(0.01)
+        self.number += 1
+        return found
 
     def _probe(self, pairs: Sequence[Pair], repeats: int) -> set[Pair]:
         """Let disjoint pairs test each other; a pair without two good results has failed."""
@@ -273,6 +290,26 @@ class Coordinator:
         found: dict[str, Any] = json.loads(self.store.get(key))
         return found
 
+    def _find_slow(self, report: HealthReport, found: FaultyNodes, names: list[str]) -> None:
+        """Measure the bandwidth, and again while the same nodes and links are slow."""
+        first = self._measure(found)
+
+        def parts(one: SlowParts) -> dict[tuple[int, ...], float]:
+            found: dict[tuple[int, ...], float] = {(n,): ratio for n, ratio in one.nodes.items()}
+            for pair, ratio in one.links.items():
+                found[pair] = ratio
+            return found
+
+        slow, unsure = confirm(parts(first), lambda: parts(self._measure(found)))
+        for who, ratio in slow.items():
+            name = " - ".join(names[node] for node in who)
+            (report.slow if len(who) == 1 else report.slow_links)[name] = ratio
+        report.unsure |= {
+            f"{' - '.join(names[node] for node in who)} sending": ratio
+            for who, ratio in unsure.items()
+        }
+        report.notes += [note for note in (first.abstained,) if note]
+
     def _measure(self, found: FaultyNodes) -> SlowParts:
         """Measure the bandwidth of good nodes over three rounds of different partners."""
         good = list(found.good)
@@ -283,6 +320,10 @@ class Coordinator:
             pairs = [(good[a], good[b]) for a, b in pairs_of_round(len(good), number)]
             self._probe(pairs, self.limits.repeats)
         return find_slow(self.bandwidth)
+
+
+def _result_of(sent: dict[str, Any]) -> ComputeResult:
+    return ComputeResult(**{**sent, "digests": tuple(sent["digests"])})
 
 
 def _take(report: HealthReport, found: FaultyNodes, names: list[str]) -> None:

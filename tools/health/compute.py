@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from rerail.errors import UsageError
+from rerail.tools.health.agreement import confirm
 
 SIZES = {"cpu": 512, "cuda": 8192}
 RUNS = 20
@@ -18,16 +20,22 @@ WARM_UPS = 3
 REPEATS = 4
 ROBUST_SIGMAS = 6.0
 LEAST_SLOWER = 0.03
+MOST_WAITED = 0.05
+"""Above this share of waiting for a core, a speed says more of the other work than of the device."""
 
 
 @dataclass(frozen=True, slots=True)
 class ComputeResult:
-    """Median speed in floating-point operations per second, and one digest per repeat."""
+    """Median speed in floating-point operations per second, and one digest per repeat.
+
+    `waited_ratio` is the share of its time for which this process could run and had no core.
+    """
 
     device: str
     model: str
     flops_per_s: float
     digests: tuple[str, ...]
+    waited_ratio: float = 0.0
 
 
 def devices() -> list[str]:
@@ -68,17 +76,36 @@ def measure_compute(device: str, *, size: int | None = None, runs: int = RUNS) -
         product = left @ right
     wait()
     times = []
+    before = _core_times_ns()
     for _ in range(runs):
         began = time.perf_counter()
         product = left @ right
         wait()
         times.append(time.perf_counter() - began)
+    ran, waited = (after - sooner for after, sooner in zip(_core_times_ns(), before, strict=True))
     digests = []
     for _ in range(REPEATS):
         product = left @ right
         digests.append(hashlib.sha256(product.cpu().numpy().tobytes()).hexdigest()[:32])
     model = torch.cuda.get_device_name(device) if kind == "cuda" else _cpu_model()
-    return ComputeResult(device, model, 2.0 * side**3 / float(np.median(times)), tuple(digests))
+    speed = 2.0 * side**3 / float(np.median(times))
+    share = round(waited / (ran + waited), 3) if waited > 0 and ran > 0 else 0.0
+    return ComputeResult(device, model, speed, tuple(digests), share)
+
+
+def _core_times_ns() -> tuple[int, int]:
+    """Return for how long this process's threads ran, and for how long they waited for a core.
+
+    Zeros where the kernel does not tell (proc(5), schedstat).
+    """
+    ran = waited = 0
+    for thread in Path("/proc/self/task").glob("*/schedstat"):
+        try:
+            words = thread.read_text().split()
+        except OSError:  # the thread has ended
+            continue
+        ran, waited = ran + int(words[0]), waited + int(words[1])
+    return ran, waited
 
 
 def _cpu_model() -> str:
@@ -105,3 +132,34 @@ def slow_devices(flops_per_s: Mapping[str, float]) -> dict[str, float]:
     spread = 1.4826 * float(np.median(np.abs(values - middle)))
     limit = middle - max(ROBUST_SIGMAS * spread, LEAST_SLOWER * middle)
     return {name: round(v / middle, 3) for name, v in flops_per_s.items() if v < limit}
+
+
+def slow_among_equals(results: Mapping[str, ComputeResult]) -> dict[str, float]:
+    """Return the slow devices, each compared with those of its own model."""
+    found: dict[str, float] = {}
+    for model in {one.model for one in results.values()}:
+        found |= slow_devices({n: r.flops_per_s for n, r in results.items() if r.model == model})
+    return found
+
+
+def compare_speeds(
+    first: Mapping[str, ComputeResult], again: Callable[[], Mapping[str, ComputeResult]]
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the slow devices and those of which it is not sure; `again` measures all once more.
+
+    Not sure is who was slow in some of three measurements only, or waited for a core meanwhile.
+    """
+    waited = {name: one.waited_ratio for name, one in first.items()}
+
+    def measured() -> dict[str, float]:
+        results = again()
+        for name, one in results.items():
+            waited[name] = max(waited.get(name, 0.0), one.waited_ratio)
+        return slow_among_equals(results)
+
+    slow, unsure = confirm(slow_among_equals(first), measured)
+    shared = {name for name in slow if waited.get(name, 0.0) > MOST_WAITED}
+    return (
+        {name: ratio for name, ratio in slow.items() if name not in shared},
+        unsure | {name: slow[name] for name in shared},
+    )
