@@ -49,6 +49,7 @@ class Joins:
     world_size: int | None = None
     ranks_seen: set[int] = field(default_factory=set)
     nodes_seen: set[str] = field(default_factory=set)
+    nodes_at_work: set[str] = field(default_factory=set)
 
 
 def pci_key(address: str) -> str:
@@ -129,6 +130,8 @@ def _read_label(line: LogLine, joins: Joins, reading: _Reading) -> None:
             reading.hosts[line.rank][line.node] += 1
     if line.node and line.stream is not Stream.TOOL:
         joins.nodes_seen.add(line.node)
+        if line.stream is not Stream.KERNEL:
+            joins.nodes_at_work.add(line.node)
     if line.pid is not None and line.rank is not None:
         joins.by_pid.learn(line.pid, rank=line.rank, node=line.node)
 

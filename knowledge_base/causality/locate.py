@@ -49,7 +49,9 @@ def locate(
     if place.node is None:
         place.node = _node_from_exits(exits, place.rank)
     if place.node is None and len(joins.nodes_seen) == 1:
-        place.node = next(iter(joins.nodes_seen))
+        # A node that only its kernel speaks of need not be where a program failed.
+        deep = winner.tier in (Tier.HARDWARE, Tier.HOST) or line.stream is Stream.KERNEL
+        place.node = next(iter(joins.nodes_seen if deep else joins.nodes_at_work), None)
     if place.node in NO_NODE:
         place.node = None
     if _everywhere(selection, winner, place):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from rerail.domain.evidence import Observation, Role, Tier
+from rerail.domain.evidence import LogLine, Observation, Role, Tier
 from rerail.knowledge_base.causality.case import Case
 from rerail.knowledge_base.causality.progress import ends_non_finite, step_rows, survived
 from rerail.knowledge_base.rules import Rule
@@ -42,6 +42,9 @@ _AFTER_SUCCESS = frozenset(
 )
 # Training goes on under these: going on does not clear them.
 _LIVED_WITH = frozenset({"fail_slow", "numerical"})
+# A scheduler's order to end: training goes on for the grace time that it gives.
+_ORDERED_END = frozenset({"job_time_limit", "job_preempted"})
+_GRACE_STEPS = 50
 _ATTEMPT_STARTS = frozenset({"attempt-restart", "slurm-requeue-cancel"})
 _TRAINED = 3  # step lines that make it known how a run goes on
 # Markers of the whole run; the others end a stage, and what fails behind a stage is a failure.
@@ -81,6 +84,10 @@ def level(observation: Observation) -> float:
 
 def beats(case: Case, rules: dict[str, Rule], a: Observation, b: Observation) -> bool:
     """Tell whether `a` is the better first fault than `b`."""
+    slow_a, slow_b = _slow(a), _slow(b)
+    if slow_a != slow_b:
+        # What only makes a run slow does not end it: whatever did is the fault.
+        return slow_b
     level_a, level_b = level(a), level(b)
     if _one_chain(a, b):
         # One chain of exceptions of one rank: the link that a rule knows tells more.
@@ -101,6 +108,10 @@ def beats(case: Case, rules: dict[str, Rule], a: Observation, b: Observation) ->
     gap = case.seconds_between(shallower, deeper)
     winner = shallower if gap is not None and gap > SLACK_S else deeper
     return winner is a
+
+
+def _slow(observation: Observation) -> bool:
+    return bool(observation.leaf) and leaves()[observation.leaf or ""].category == "fail_slow"
 
 
 def _one_chain(a: Observation, b: Observation) -> bool:
@@ -156,7 +167,7 @@ def select(case: Case, rules: dict[str, Rule], beside: Collection[int] = frozens
         elif result.success is not None and not _belies(case, observation, result.success):
             result.rejected.append(Rejected(observation, "the run completed after it"))
             continue
-        if leaves()[observation.leaf or ""].category not in _LIVED_WITH and survived(
+        if leaves()[observation.leaf or ""].category not in _LIVED_WITH and _outlived(
             case, observation
         ):
             result.rejected.append(Rejected(observation, "training went on after it"))
@@ -166,31 +177,63 @@ def select(case: Case, rules: dict[str, Rule], beside: Collection[int] = frozens
     return result
 
 
+def _outlived(case: Case, observation: Observation) -> bool:
+    """Tell whether training went on after an observation, and not only for a grace time."""
+    if not survived(case, observation):
+        return False
+    if observation.leaf not in _ORDERED_END:
+        return True
+    if survived(case, observation, steps=_GRACE_STEPS):
+        return True
+    view = case.view(observation.line)
+    rows = step_rows(view)
+    after = [row for row in rows if row.line > observation.line.number]
+    if not after:
+        return True  # another file goes on, behind this line by its clock
+    before = [row.step for row in rows if row.line <= observation.line.number and row.step]
+    first = next((row.step for row in after if row.step is not None), None)
+    if before and first is not None and first <= before[-1]:
+        return True  # it started again from a checkpoint
+    last, then = view.line(after[-1].line), case.near_time(observation.line)
+    now = case.near_time(last) if last is not None else None
+    return now is not None and then is not None and now - then > SLACK_S
+
+
 def _belies(case: Case, observation: Observation, success: Observation) -> bool:
     """A fault that ends a process, with no step behind it, gives the lie to a sentence of success.
 
     Anybody can print "training completed"; a run that recovered would have gone on training first.
     A launcher's or benchmark's own record of success is believed.
     """
-    if success.rule_id in _RUN_COMPLETE or "thread" in observation.fields:
+    if is_record(success) or "thread" in observation.fields:
         return False
     fatal = observation.tier is Tier.HARDWARE or (
         bool(observation.lines) and looks_like_exception(observation.line.message)
     )
     if not fatal or leaves()[observation.leaf or ""].kind is not Kind.ROOT:
         return False
-    when = case.near_time(observation.line)
+    return trained_until(case, observation.line)
+
+
+def is_record(success: Observation) -> bool:
+    """Tell whether a launcher, scheduler or benchmark vouches for this success."""
+    return success.rule_id in _RUN_COMPLETE
+
+
+def trained_until(case: Case, line: LogLine) -> bool:
+    """Tell whether the job printed steps, and none behind this line."""
+    when = case.near_time(line)
     trained = False
     for view in case.views:
         rows = step_rows(view)
         if not rows:
             continue
-        if view.name == observation.line.file:
-            if rows[-1].line > observation.line.number:
+        if view.name == line.file:
+            if rows[-1].line > line.number:
                 return False
         else:
-            line = view.line(rows[-1].line)
-            last = case.near_time(line) if line is not None else None
+            newest = view.line(rows[-1].line)
+            last = case.near_time(newest) if newest is not None else None
             if last is None or when is None or last > when:
                 return False
         trained = trained or len(rows) >= _TRAINED

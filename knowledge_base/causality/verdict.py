@@ -92,7 +92,7 @@ def _completed(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
     success = verdict.selection.success
     if success is None:
         return False
-    if verdict.selection.candidates:
+    if verdict.selection.candidates or _gave_up_before(case, verdict, success):
         return False
     if not case.before(success, _last_observation(case, success)):
         bad: list[LogLine] = []
@@ -118,6 +118,18 @@ def _completed(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
     verdict.why = "the run reports its completion"
     verdict.action = "none"
     return True
+
+
+def _gave_up_before(case: Case, verdict: Verdict, success: Observation) -> bool:
+    """A collective timed out and no step followed: a sentence of success behind it is not believed.
+
+    The watchdog ends the process of every rank that it reports.
+    """
+    found = verdict.collectives
+    if found is None or found.first is None or select.is_record(success):
+        return False
+    first = found.first.line
+    return _later(case, success.line, first) and select.trained_until(case, first)
 
 
 def _last_observation(case: Case, default: Observation) -> Observation:

@@ -371,3 +371,14 @@ def test_a_side_thread_that_died_on_the_missing_rank_is_why_the_others_waited(
     assert (found.suspects.ranks, found.status) == ([3], Status.SUPPORTED)
     assert found.first_fault is not None
     assert "KeyError" in found.first_fault.text
+
+
+def test_a_node_that_only_the_kernel_names_is_not_where_a_program_failed(diagnose: Run) -> None:
+    corrected = (
+        "[Sun Mar  1 02:03:05 2026] gpu-0042 kernel: NVRM: Xid (PCI:0000:1b:00): 94, pid=1, "
+        "name=python, Contained: CE User Channel (0x9). RST: No, D-RST: No\n"
+    )
+    disk = "[rank1]: OSError: [Errno 28] No space left on device: '/ckpt/step_30.pt'\n"
+    found = diagnose(steps(3) + corrected + steps(12) + disk)
+    assert (found.failure_type, found.suspects.ranks) == ("disk_full_or_quota", [1])
+    assert found.suspects.nodes == []

@@ -29,3 +29,17 @@ def test_a_sentence_behind_a_fatal_fault_is_not_believed(diagnose):
 )
 def test_what_training_went_on_after_or_the_benchmark_records_is_believed(diagnose, log):
     assert diagnose(log).outcome == "no_failure"
+
+
+TIMED_OUT = "".join(
+    f"[rank{r}]:[E301 03:10:31.{r}00 ProcessGroupNCCL.cpp:633] [Rank {r}] Watchdog caught collective operation "
+    "timeout: WorkNCCL(SeqNum=92, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600011 "
+    "milliseconds before timing out.\n"
+    for r in (0, 1, 3)
+)
+
+
+def test_a_sentence_behind_collectives_that_timed_out_is_not_believed(diagnose):
+    assert diagnose(STEPS + TIMED_OUT + "Training completed.\n").outcome == "failure"
+    assert diagnose(STEPS + TIMED_OUT + MORE + "Training completed.\n").outcome == "no_failure"
+    assert diagnose(STEPS + "Training completed.\n" + TIMED_OUT).outcome == "no_failure"
