@@ -183,6 +183,9 @@ def _scheduler_logs(
         ):
             kept = []
             try:
+                if job_may_write(Path(name), attempt.uid):
+                    found.problems.append(f"{name}: the job's user may have written it")
+                    continue
                 with open(name, errors="replace") as lines:
                     for line in lines:
                         if wanted.search(line) and _in_attempt(line, attempt):

@@ -47,6 +47,11 @@ def _xid_in_output(attempt: int) -> None:
     os._exit(1)
 
 
+def _xid_once(attempt: int) -> None:
+    if attempt == 0:
+        _xid_in_output(attempt)
+
+
 FAULTS: dict[str, tuple[int, Callable[[int], None]]] = {
     "killed": (1, _killed),
     "killed_always": (1, _killed_always),
@@ -54,6 +59,7 @@ FAULTS: dict[str, tuple[int, Callable[[int], None]]] = {
     "hoard": (1, _hoard),
     "stuck": (1, _stuck),
     "xid_in_output": (1, _xid_in_output),
+    "xid_once": (1, _xid_once),
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import statistics
 import time
 from collections.abc import Callable
@@ -246,6 +247,40 @@ def forged_xid(bench: Bench) -> Result:
     return result
 
 
+def dcgm_attests(bench: Bench) -> Result:
+    """The same Xid, and the site's scrapes of DCGM say it too: drained, and run elsewhere.
+
+    What the job left in its own folder of the other node accuses nobody. The scrapes are written by
+    the scenario: this machine has no GPU.
+    """
+    result = Result("dcgm_attests")
+    # Slowly, so that the scrapes lie there before the fault.
+    job, folder = bench.site.submit(
+        "dcgm_attests", f"--steps {STEPS} --step-time-s 0.3 --fault xid_once"
+    )
+    result.check(bench.wait_for_text(job, folder, "INFO step 3 ", 60), "the job did not start")
+    first, node = bench.attempts(job)[-1].nodes
+    metric = (
+        'DCGM_FI_DEV_XID_ERRORS{{gpu="3",UUID="GPU-3",Hostname="{}",pci_bus_id="0000:9b:00.0"}}'
+    )
+    scrapes = {bench.site.folder / "dcgm" / node: node, folder / "dcgm" / first: first}
+    for place, host in scrapes.items():
+        place.mkdir(parents=True)
+        for name, value, age_s in (("a", 0, 1.0), ("b", 79, 0.0)):
+            scrape = place / f"{name}.prom"
+            scrape.write_text(f"# HELP x\n{metric.format(host)} {value}\n")
+            at = time.time() - age_s
+            os.utime(scrape, (at, at))
+    _recovered(bench, result, job, folder)
+    shutil.rmtree(bench.site.folder / "dcgm")
+    result.check(bench.drained() == [node], f"drained: {bench.drained()}, accused: {node}")
+    result.check(f"drain {node}" in result.did, f"did {result.did}")
+    result.check(node not in bench.attempts(job)[-1].nodes, f"it runs on {node} again")
+    result.check(result.facts["batches"] == EVERY, "data was lost or repeated")
+    bench.repair(node)
+    return result
+
+
 def health_tests(bench: Bench) -> Result:
     """After such a forgery a person approves the health tests of the job's nodes; they run for real."""
     result = Result("health_tests")
@@ -350,6 +385,7 @@ SCENARIOS: dict[str, Callable[[Bench], Result]] = {
     "hang": hang,
     "slow_group": slow_group,
     "forged_xid": forged_xid,
+    "dcgm_attests": dcgm_attests,
     "health_tests": health_tests,
     "controller_down": controller_down,
 }

@@ -61,6 +61,7 @@ def policy(lab: Lab, folder: Path, stalled_after_s: float) -> dict[str, Any]:
             "group_wait_s": 1.0,
             "verify_within_s": 90.0,
         },
+        "dcgm": {"files": [f"{folder}/dcgm/{{node}}/*.prom"]},
         "notify": {"file": f"{folder}/messages.jsonl"},
     }
 
