@@ -36,20 +36,35 @@ _LABELS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("host", re.compile(r"\[(?:host|node|pod) (?P<node>" + _HOST + r")\]")),
     (
         "kernelhost",
-        re.compile(r"\[(?P<node>" + _HOST + r") (?:dmesg|kernel|syslog|journal|kmsg)\]"),
+        re.compile(
+            r"\[(?P<node>" + _HOST + r") (?:dmesg|kern(?:el)?|syslog|journal|kmsg|serial|console)\]"
+        ),
+    ),
+    (
+        "kernelhost",
+        re.compile(
+            r"\[(?:dmesg|kern(?:el)?|kmsg|serial|console)[ :](?P<node>(?=[^\]]*\d)[A-Za-z][\w.-]{1,80})\]"
+        ),
     ),
     (
         "toolhost",
         re.compile(
             r"\[(?P<node>"
             + _HOST
-            + r") (?:dcgm|nvidia-smi|ipmi|bmc|sel|slurmd|kubelet|ibdiag\w*)\]"
+            + r") (?:dcgm|nvidia-smi|ipmi|bmc|sel|slurmd|kubelet|ibdiag\w*|(?:pro|epi)log|nhc|health-?check)\]"
         ),
     ),
     (
         "host",
         re.compile(
-            r"\[(?P<node>[a-z][a-z0-9]*(?:-[a-z0-9]+)+-?\d+[a-z0-9-]*|[a-z]+\d+[a-z]?)\](?=\s)"
+            r"\[(?P<node>[a-z][a-z0-9]*(?:-[a-z0-9]+)+-?\d+[a-z0-9-]*|[a-z]+\d+[a-z]?)\](?=\s|\[[Rr]ank|\[default)"
+        ),
+    ),
+    ("bracket", re.compile(r"\[(?P<node>[a-z]+\d*-\d)\](?=\s|\[[Rr]ank)")),
+    (
+        "rank",
+        re.compile(
+            r"(?:INFO|WARNING|ERROR|CRITICAL|DEBUG)\s{1,8}\[[\w.]{1,60}:\d{1,6}, rank=(?P<rank>\d{1,6})\]"
         ),
     ),
     (
@@ -121,7 +136,7 @@ class Origin:
     attempt: int | None = None
 
 
-_COLLECTOR = frozenset({"pod", "host"})
+_COLLECTOR = frozenset({"pod", "host", "bracket"})
 NOWHERE = Origin()
 """The origin of lines of which only the text is known."""
 
@@ -198,8 +213,11 @@ def _peel(text: str, at: int, outermost: bool) -> tuple[str, re.Match[str]] | No
         return None
     for kind, pattern in _LABELS:
         match = pattern.match(text, at)
-        if match and (kind != "task" or outermost):
-            return kind, match
+        if not match or (kind == "task" and not outermost):
+            continue
+        if kind == "bracket" and _NOT_HOST.match(match["node"]):
+            continue
+        return kind, match
     for kind, pattern in (("nccl", _NCCL), ("nccl", _NCCL_NODEV)):
         match = pattern.match(text, at)
         if match:
