@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rerail.assistant.cli.quick_start import load_numpy
 from rerail.domain.diagnosis import Diagnosis, Outcome, Status
 from rerail.errors import UsageError
 
@@ -49,7 +48,6 @@ def diagnose_command(
     model: bool = True,
 ) -> int:
     """Diagnose the paths and print the verdict; return the exit code."""
-    load_numpy()
     if follow:
         from rerail.assistant.follow import follow_command
 

@@ -166,9 +166,10 @@ def diagnose(
     2 usage; 70 bug.
     """
     from rerail.assistant.cli.diagnose import diagnose_command
+    from rerail.assistant.cli.quick_start import no_thread_pool
 
-    raise typer.Exit(
-        diagnose_command(
+    with no_thread_pool():
+        code = diagnose_command(
             paths,
             json_output=json_output,
             quiet=quiet,
@@ -183,7 +184,7 @@ def diagnose(
             keep=keep,
             model=not no_model,
         )
-    )
+    raise typer.Exit(code)
 
 
 @app.command("detect")

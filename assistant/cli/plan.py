@@ -31,6 +31,7 @@ from rerail.recovery.store import control, plans, queue
 from rerail.recovery.store.plans import ActionRow
 
 UNFINISHED = (ActionState.APPROVED, ActionState.EXECUTING, ActionState.UNKNOWN)
+OPEN_TO_DECIDE = (ActionState.PROPOSED, ActionState.APPROVED)
 UNDER_WAY = (*UNFINISHED, ActionState.VERIFYING)
 NOT_DONE = (ActionState.EXPIRED, ActionState.REJECTED, ActionState.FAILED)
 
@@ -52,7 +53,8 @@ def plan_command(name: str, *, again: bool, json_output: bool) -> int:
         plan, rows = load_plan(engine, name)
         commands = {row.action.step: exact_commands(site, row) for row in rows}
         if json_output:
-            print(json.dumps(_as_dict(plan, rows, commands), indent=1))
+            cards = StepCards(site, engine)
+            print(json.dumps(_as_dict(plan, rows, commands, cards), indent=1))
             return 0
         _print_plan(site, engine, plan, rows, commands)
     return 0
@@ -99,8 +101,16 @@ def _make_anew(engine: Engine, site: Site, name: str) -> str:
 
 
 def _as_dict(
-    plan: RecoveryPlan, rows: list[ActionRow], commands: dict[int, list[str]]
+    plan: RecoveryPlan,
+    rows: list[ActionRow],
+    commands: dict[int, list[str]],
+    cards: StepCards,
 ) -> dict[str, object]:
+    def facts(row: ActionRow) -> dict[str, str]:
+        if row.action.kind in TELLING or row.state not in OPEN_TO_DECIDE:
+            return {}
+        return {"touches": cards.touches(row), "budget": cards.budget(row)}
+
     return {
         **plan.model_dump(mode="json"),
         "digest": plan.digest,
@@ -110,6 +120,7 @@ def _as_dict(
                 "state": str(row.state),
                 "note": row.note,
                 "commands": commands[row.action.step],
+                **facts(row),
             }
             for row in rows
         ],
@@ -162,7 +173,7 @@ def _print_step(row: ActionRow, commands: list[str], card: StepCards) -> None:
     print(f"     because   {action.because}")
     for command in commands:
         print(f"     exactly   {command}")
-    if row.action.kind not in TELLING and row.state in (ActionState.PROPOSED, ActionState.APPROVED):
+    if row.action.kind not in TELLING and row.state in OPEN_TO_DECIDE:
         print(f"     touches   {card.touches(row)}")
         print(f"     budget    {card.budget(row)}")
     if action.parameters.get("checkpoint"):

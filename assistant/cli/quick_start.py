@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 _POOL = "OPENBLAS_NUM_THREADS"
 
@@ -17,17 +19,18 @@ def collect_seldom() -> None:
     gc.set_threshold(50_000, 20, 20)
 
 
-def load_numpy() -> None:
-    """Load numpy without the threads that its linear algebra starts for every core.
+@contextmanager
+def no_thread_pool() -> Iterator[None]:
+    """Let numpy, where it is needed, load without the threads of its linear algebra.
 
-    Starting them costs more than all else that loading numpy does, and a diagnosis multiplies no
-    matrices. The variable is taken back, because what is started from here (a launcher, a health
-    test) decides for itself.
+    Starting one for every core costs more than all else that loading numpy does, and a diagnosis
+    multiplies no matrices. The variable is taken back: whatever is started later decides for itself.
     """
     if _POOL in os.environ:
+        yield
         return
     os.environ[_POOL] = "1"
     try:
-        import numpy  # noqa: F401
+        yield
     finally:
-        del os.environ[_POOL]
+        os.environ.pop(_POOL, None)

@@ -84,6 +84,8 @@ def test_nobody_approves_under_the_name_of_another(site, tmp_path, monkeypatch):
 
 def test_a_dry_run_shows_the_whole_card_keeps_it_on_the_timeline_and_does_nothing(site):
     plan = site(600)
+    (asked, *_) = plan["states"]
+    assert asked["touches"].startswith("not known") and asked["budget"].endswith("breaker closed")
     shown = run("approve", plan["id"], "--step", "1", "--dry-run")
     assert shown.exit_code == 1  # nobody could carry it out here
     for word in (
