@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left
 from collections.abc import Container
 from time import thread_time
 
@@ -56,23 +56,19 @@ class Candidates:
         found = self._scanner.candidates(view, settled)
         if not found:
             return []
-        starts = line_starts(view)
-        return sorted(
-            {(bisect_right(starts, end - 1) - 1, index) for end, index in found if end > 0}
-        )
+        ends = line_ends(view)
+        return sorted({(bisect_left(ends, end - 1), index) for end, index in found if end > 0})
 
 
-def line_starts(view: bytes) -> list[int]:
-    """Return the offset of every line of `view`, and behind a last newline its end."""
+def line_ends(view: bytes) -> list[int]:
+    """Return the offset of every newline of `view`."""
     if len(view) > 65536:
         import numpy as np
 
-        ends = np.flatnonzero(np.frombuffer(view, dtype=np.uint8) == 10)
-        starts: list[int] = [0, *(ends + 1).tolist()]
-        return starts
-    starts = [0]
-    at = view.find(b"\n")
+        ends: list[int] = np.flatnonzero(np.frombuffer(view, dtype=np.uint8) == 10).tolist()
+        return ends
+    found, at = [], view.find(b"\n")
     while at >= 0:
-        starts.append(at + 1)
+        found.append(at)
         at = view.find(b"\n", at + 1)
-    return starts
+    return found

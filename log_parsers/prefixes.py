@@ -75,7 +75,8 @@ _LABELS: tuple[tuple[str, re.Pattern[str]], ...] = (
         ),
     ),
     ("slurm", re.compile(r"slurm(?:stepd|d|ctld)-(?P<node>" + _HOST + r"): ")),
-    ("task", re.compile(r"(?P<rank>\d{1,6}): ?")),
+    # Not the hours of a bare clock.
+    ("task", re.compile(r"(?P<rank>\d{1,6}):(?!\d\d:\d\d) ?")),
 )
 _NCCL = re.compile(
     r"(?P<node>" + _HOST + r"):(?P<pid>\d{1,8}):(?P<tid>\d{1,8}) \[(?P<dev>-?\d{1,3})\] "

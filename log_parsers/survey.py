@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import IO
 
-from rerail.log_parsers.candidates import Candidates
+from rerail.log_parsers.candidates import Candidates, line_ends
 from rerail.log_parsers.flight_recorder.recognise import looks_like_flight_recorder
 from rerail.log_parsers.metrics import MAX_ROWS, StepReader, StepRow
 from rerail.log_parsers.redaction import redact
@@ -482,10 +482,8 @@ class _Lines:
     """The lines of a chunk; cut out one by one, as few are looked at, or all at once."""
 
     def __init__(self, chunk: bytes) -> None:
-        import numpy as np
-
         self._chunk = chunk
-        self._ends = np.flatnonzero(np.frombuffer(chunk, np.uint8) == 10)
+        self._ends = line_ends(chunk)
         self._count = len(self._ends) + (not chunk.endswith(b"\n"))
         self._all: list[bytes] | None = None
 
@@ -493,8 +491,8 @@ class _Lines:
         return self._count
 
     def __getitem__(self, row: int) -> bytes:
-        start = int(self._ends[row - 1]) + 1 if row else 0
-        return self._chunk[start : int(self._ends[row]) if row < len(self._ends) else None]
+        start = self._ends[row - 1] + 1 if row else 0
+        return self._chunk[start : self._ends[row] if row < len(self._ends) else None]
 
     def all(self) -> list[bytes]:
         if self._all is None:

@@ -10,7 +10,7 @@ from rerail.evals.bench.baselines import grep_count, ripgrep_count
 from rerail.evals.bench.generate import Dataset
 from rerail.evals.bench.signatures import bench_signatures
 from rerail.evals.bench.timing import Cost, best_interleaved, cost_of_call
-from rerail.log_parsers.candidates import Candidates, line_starts
+from rerail.log_parsers.candidates import Candidates, line_ends
 from rerail.log_parsers.scan import Scanner, Signature, make_scanner, searchable
 from rerail.log_parsers.sources import Source, iter_chunks, open_source
 from rerail.log_parsers.survey import CHUNK
@@ -31,13 +31,14 @@ def lines_hit(
         for chunk in iter_chunks(stream, chunk_size):
             view = searchable(chunk)
             pairs = candidates.of(view, number)
-            starts = line_starts(view) if pairs else []
+            ends = line_ends(view) if pairs else []
             for row, index in pairs:
-                stop = starts[row + 1] if row + 1 < len(starts) else len(view)
+                start = ends[row - 1] + 1 if row else 0
+                stop = ends[row] if row < len(ends) else len(view)
                 pattern = compiled.get(index)
                 if pattern is None:
                     pattern = compiled[index] = re.compile(signatures[index].pattern)
-                if pattern.search(clean(view[starts[row] : stop])):
+                if pattern.search(clean(view[start:stop])):
                     hits.add((number + row, index))
             number += chunk.count(b"\n")
     return hits

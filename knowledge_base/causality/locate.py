@@ -14,13 +14,21 @@ from rerail.knowledge_base.causality.exits import ExitFact
 from rerail.knowledge_base.causality.joins import Joins, find_pci
 from rerail.knowledge_base.causality.processes import Identity
 from rerail.knowledge_base.causality.select import Selection
+from rerail.knowledge_base.causality.witnesses import (
+    ended_before_order,
+    node_in_words,
+    rank_lost_by_jax,
+    rank_that_ended,
+    rank_told_again,
+)
+from rerail.knowledge_base.taxonomy import leaves
 
 NO_NODE = frozenset({"localhost", "127.0.0.1", "0.0.0.0", "::1"})  # noqa: S104 - names, not a bind
 _GPUS_PER_NODE = 8
 EVERYWHERE = 3
 """A fault of one kind on this many ranks is nobody's in particular."""
-
-_STICKY = frozenset({"cuda_device_assert", "cuda_illegal_memory_access"})
+# Of these the process that tells is the one at the other end, as often as not.
+_TOLD_BY_PEERS = frozenset({"network", "nccl_communication", "distributed_init"})
 
 
 @dataclass(slots=True)
@@ -41,13 +49,18 @@ def locate(
     identity = _identity(joins, winner)
     place = Place(gpu=_number(fields.get("gpu")), pci=fields.get("pci"))
     place.rank = _rank(case, selection, joins, exits, winner, identity)
-    place.node = fields.get("node") or line.node or (identity.node if identity else None)
+    place.node = (
+        fields.get("node")
+        or line.node
+        or (identity.node if identity else None)
+        or node_in_words(selection, winner)
+    )
     if place.gpu is None and identity is not None:
         place.gpu = identity.gpu if identity.gpu is not None else identity.local_rank
     if place.node is None and place.rank is not None:
         place.node = joins.node_of_rank.get(place.rank)
     if place.node is None:
-        place.node = _node_from_exits(exits, place.rank)
+        place.node = _node_from_exits(ended_before_order(case, exits), place.rank)
     if place.node is None and len(joins.nodes_seen) == 1:
         # A node that only its kernel speaks of need not be where a program failed.
         deep = winner.tier in (Tier.HARDWARE, Tier.HOST) or line.stream is Stream.KERNEL
@@ -67,7 +80,14 @@ def _identity(joins: Joins, winner: Observation) -> Identity | None:
     if by_pci is not None and by_pci.rank is not None:
         return by_pci
     by_pid = joins.by_pid.get(int(pid), winner.line.node) if pid and pid.isdigit() else None
+    own = winner.line.pid
+    if by_pid is None and own is not None and winner.leaf and not _peers_tell(winner.leaf):
+        by_pid = joins.by_pid.get(own, winner.line.node)
     return by_pid or by_pci
+
+
+def _peers_tell(leaf: str) -> bool:
+    return leaves()[leaf].category in _TOLD_BY_PEERS
 
 
 def _rank(
@@ -100,13 +120,14 @@ def _rank(
     if line.rank is not None:
         return line.rank
     if winner.tier in (Tier.HARDWARE, Tier.HOST) or line.stream is Stream.KERNEL:
-        return _felt_by(case, selection, winner)
-    if winner.leaf in _STICKY:
-        # The kernel's message has no label; the rank whose context is poisoned by it reports it.
-        said = {o.line.rank for o in case.with_role(Role.CASCADE) if o.leaf == winner.leaf} - {None}
-        if len(said) == 1:
-            return said.pop()
-    return _died(exits)
+        felt = _felt_by(case, selection, winner)
+        if felt is None:
+            felt = rank_that_ended(case, selection, exits, winner)
+        return felt if felt is not None else rank_lost_by_jax(case)
+    told = rank_told_again(case, winner)
+    if told is None:
+        told = _died(exits)
+    return told if told is not None else rank_that_ended(case, selection, exits, winner)
 
 
 def _one_small_node(joins: Joins) -> bool:
@@ -138,9 +159,10 @@ def _felt_by(case: Case, selection: Selection, winner: Observation) -> int | Non
     } - {None}
     felt = device or {c.line.rank for c in selection.candidates} - {None}
     # Who tells of a lost peer sat at the other end.
-    felt = felt or {
-        o.line.rank for o in case.with_role(Role.CASCADE) if "peer" not in o.line.text
-    } - {None}
+    told = [o.line for o in case.with_role(Role.CASCADE) if "peer" not in o.line.text]
+    # A rank of another node only lost this one.
+    here = [line for line in told if line.node and line.node == winner.line.node]
+    felt = felt or {line.rank for line in here or told} - {None}
     return felt.pop() if len(felt) == 1 else None
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from rerail.domain.diagnosis import Outcome, Status
 from rerail.domain.evidence import Role, Stream
 from rerail.knowledge_base.causality.case import Case
+from rerail.knowledge_base.causality.last_moves import stop
+from rerail.knowledge_base.causality.progress import LastStep
 from rerail.knowledge_base.causality.verdict import Verdict
 from rerail.knowledge_base.taxonomy import leaves
 
@@ -25,6 +27,8 @@ class Lack:
 def missing(case: Case, verdict: Verdict) -> list[Lack]:
     """Return what is missing for a firmer verdict, most useful first."""
     found = [Lack(f"{p.subject}: {p.why}", p.hint or "copy the file again") for p in case.problems]
+    if verdict.moving and verdict.last is not None:
+        return [*found, *_what_became(verdict.last, verdict.late)]
     if verdict.outcome is Outcome.NO_FAILURE:
         return found
     leaf = leaves().get(verdict.leaf or "")
@@ -73,6 +77,18 @@ def missing(case: Case, verdict: Verdict) -> list[Lack]:
     if verdict.outcome is Outcome.INCONCLUSIVE:
         found += _inconclusive(case, verdict)
     return found
+
+
+def _what_became(last: LastStep, late: dict[int, int]) -> list[Lack]:
+    """Say how to tell a run that goes on from one that hangs."""
+    who = f"rank {min(late)} first" if late else "every rank"
+    return [
+        Lack(
+            f"whether the run went on after {stop(last)}",
+            "sacct -j JOB if it has ended, rerail diagnose --follow while it runs; if it hangs: "
+            f"py-spy dump --native --pid PID of {who}, and the kernel logs",
+        )
+    ]
 
 
 def _calls_of_each_rank(case: Case) -> list[Lack]:

@@ -16,6 +16,7 @@ from rerail.domain.evidence import LogLine, Observation, Role, Tier
 from rerail.knowledge_base.causality import collectives, exits, joins, numeric, select, symptoms
 from rerail.knowledge_base.causality.allocation import foreign
 from rerail.knowledge_base.causality.case import Case
+from rerail.knowledge_base.causality.last_moves import behind
 from rerail.knowledge_base.causality.locate import NO_NODE, locate
 from rerail.knowledge_base.causality.progress import LastStep, last_step, survived
 from rerail.knowledge_base.rules import Rule
@@ -55,6 +56,10 @@ class Verdict:
     numeric: list[numeric.NumericFinding] = field(default_factory=list)
     joins: joins.Joins = field(default_factory=joins.Joins)
     last: LastStep | None = None
+    moving: bool = False
+    """Nothing but steps: the run goes on, hangs, or its log was cut; the log cannot tell."""
+    late: dict[int, int] = field(default_factory=dict)
+    """Ranks of such a log that were last seen steps behind the others, with their last steps."""
     dumps: DumpVerdict | None = None
 
 
@@ -364,7 +369,8 @@ def _nothing(case: Case, verdict: Verdict) -> None:
             Status.SUPPORTED,
             NO_FAILURE,
         )
-        verdict.why = "training moves on to the last line and nothing failed"
+        verdict.moving, verdict.late = True, behind(case)
+        verdict.why = "nothing failed up to the last line"
         verdict.action = "none"
         return
     verdict.why = "no error, no exit and no training step was found"

@@ -23,6 +23,7 @@ from rerail.domain.diagnosis import (
 )  # fmt: skip
 from rerail.domain.evidence import LogLine, Observation, Role
 from rerail.knowledge_base.causality.case import Case
+from rerail.knowledge_base.causality.last_moves import laggards, stop
 from rerail.knowledge_base.causality.missing import missing
 from rerail.knowledge_base.causality.verdict import Verdict
 from rerail.knowledge_base.taxonomy import NO_FAILURE, leaves
@@ -115,6 +116,9 @@ def _summary(case: Case, verdict: Verdict) -> str:
     if verdict.outcome is Outcome.NO_FAILURE:
         if leaf is not None:
             return f"No failure of the run: it completed, then its teardown failed. {_last(verdict)}".strip()
+        if verdict.moving and verdict.last is not None:
+            where = f"The log ends at {stop(verdict.last)}"
+            return f"No failure found: {verdict.why}. {where}. {laggards(verdict.late)}".strip()
         return f"No failure found: {verdict.why}. {_last(verdict)}".strip()
     if leaf is None:
         return f"No verdict: {verdict.why}. {_last(verdict)}".strip()

@@ -1,0 +1,74 @@
+"""Where a log that just stops was: at which of how many steps, since when, and who was behind.
+
+Nothing in such a log tells a run that goes on from one that hangs or one whose log was cut; these
+are what an engineer needs to find out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from datetime import UTC, datetime
+
+from rerail.knowledge_base.causality.case import Case
+from rerail.knowledge_base.causality.progress import LastStep, step_rows
+
+_LEAST_RANKS = 3
+_LAST_ROWS = 2_000
+_MOST_BEHIND = 0.25
+_LEAST_STEPS_BEHIND = 2
+
+
+def planned_steps(last: LastStep) -> int | None:
+    """Return the number of steps that the run was to make, where its last step line says so."""
+    if last.step is None:
+        return None
+    match = re.search(rf"(?<![\d.]){last.step} ?/ *(\d[\d,]*)(?![\d.])", last.line.text)
+    total = int(match[1].replace(",", "")) if match else 0
+    return total if total > last.step else None
+
+
+def stop(last: LastStep) -> str:
+    """Return where the log stops: "step 399 of 5000, 2026-03-01 02:07:18"."""
+    if last.step is None:
+        return f"line {last.line.number} of {last.line.file}"
+    total = planned_steps(last)
+    place = f"step {last.step}" + (f" of {total}" if total is not None else "")
+    if last.time is None or not 946_684_800 <= last.time < 4e9:  # a clock since boot is no date
+        return place
+    return f"{place}, {datetime.fromtimestamp(last.time, UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def behind(case: Case) -> dict[int, int]:
+    """Return the last step of each rank that was seen `_LEAST_STEPS_BEHIND` steps behind the others.
+
+    Ranks that wait for each other cannot be so far apart, so few that are behind did not come
+    along. Nobody is when the ranks differ among themselves, as those do whose output is buffered.
+    """
+    furthest: dict[int, int] = {}
+    for view in case.views:
+        for row in step_rows(view)[-_LAST_ROWS:]:
+            line = view.line(row.line)
+            rank = row.rank if line is None or line.rank is None else line.rank
+            if rank is not None and row.step is not None:
+                furthest[rank] = max(row.step, furthest.get(rank, row.step))
+    if len(furthest) < _LEAST_RANKS:
+        return {}
+    front, count = Counter(furthest.values()).most_common(1)[0]
+    late = {r: step for r, step in furthest.items() if step <= front - _LEAST_STEPS_BEHIND}
+    together = count + len(late) == len(furthest) and len(late) <= _MOST_BEHIND * len(furthest)
+    return late if together else {}
+
+
+def laggards(late: dict[int, int]) -> str:
+    """Return who was last seen `behind` the others, as a sentence, or nothing."""
+    if not late:
+        return ""
+    ranks = sorted(late)
+    named = ", ".join(map(str, ranks[:8])) + (", ..." if len(ranks) > 8 else "")
+    steps = sorted(set(late.values()))
+    at = f"step {steps[0]}" if len(steps) == 1 else f"steps {steps[0]} to {steps[-1]}"
+    return (
+        f"{'Rank' if len(ranks) == 1 else 'Ranks'} {named} "
+        f"{'was' if len(ranks) == 1 else 'were'} last seen at {at}, behind all others."
+    )
