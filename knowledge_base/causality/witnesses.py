@@ -1,0 +1,123 @@
+"""Who else tells where a fault was, when its own line has no label.
+
+A traceback without a label is often told again by a line that has one; schedulers and kubelets name
+the node in words; a launcher names the one process that ended by itself.
+"""
+
+from __future__ import annotations
+
+import re
+
+from rerail.domain.evidence import Observation, Role, Tier
+from rerail.knowledge_base.causality.case import Case
+from rerail.knowledge_base.causality.exits import ExitFact
+from rerail.knowledge_base.causality.select import Selection
+from rerail.knowledge_base.taxonomy import leaves
+
+_HOST = r"[A-Za-z][A-Za-z0-9_.-]{0,80}[A-Za-z0-9]"
+_SAID = re.compile(rf"(?:launch|prolog)\b.{{0,80}} (?:failed|failure) on node (?P<node>{_HOST})\b")
+# A word behind "node" is a host only if it looks like one.
+_NAMED = re.compile(
+    rf"(?:\b(?:[Oo]n|of|[Ss]etting|drain_nodes:) node |\b[Nn]ode=|kubelet, |\bNode (?=\S+ (?:status|rebooted|"
+    rf"not |unexpectedly|is now|has )))(?P<node>(?=[\w.-]*[\d-]){_HOST})(?![\w\[-])"
+)
+_C10D = re.compile(r"\[Rank (?P<rank>\d{1,6})\] .{0,40}watchdog", re.IGNORECASE)
+_GPU_LEAVES = frozenset({
+    "cuda_device_assert", "cuda_illegal_memory_access", "gpu_ecc_uncorrectable", "gpu_internal_fault", "nvlink_error",
+    "gpu_fallen_off_bus",
+})  # fmt: skip
+_ON_A_NODE = frozenset({
+    "hardware_gpu", "gpu_memory_ecc", "nvlink_nvswitch", "network", "host_os", "storage", "container_driver",
+    "scheduler_preemption",
+})  # fmt: skip
+# Of one process, not of a program that fails alike on every rank.
+_OF_ONE_PROCESS = frozenset(
+    {"hardware_gpu", "gpu_memory_ecc", "nvlink_nvswitch", "cuda_memory", "host_os", "data"}
+)
+_TORN_DOWN = frozenset({0, -15, 143})
+_KILLED = frozenset({-9, 137, -15, 143})
+_LEAST_SENTENCE = 24
+_ENDS_STEP = frozenset({"srun-step-aborted", "slurm-step-cancelled"})
+_JAX_TASK = re.compile(
+    r"task:(?P<task>\d{1,6})\b[^/]{0,80}(?:heartbeat timeout|set to ERROR|disconnected|unhealthy|stopped sending)"
+)
+_JAX_LOST = "jax-coordination-lost"
+
+
+def rank_told_again(case: Case, winner: Observation) -> int | None:
+    """Return the only rank whose own line tells of the same fault, or None.
+
+    On a GPU every line of the same kind counts, for its error sticks to the context; of any other
+    fault only the same sentence.
+    """
+    sentence = winner.line.message.partition(": ")[2].strip()
+    ranks: set[int] = set()
+    for other in case.observations:
+        if other is winner or other.leaf != winner.leaf:
+            continue
+        text = other.line.text
+        if winner.leaf not in _GPU_LEAVES and (
+            len(sentence) < _LEAST_SENTENCE or sentence not in text
+        ):
+            continue
+        rank = other.line.rank
+        if rank is None and (match := _C10D.search(text)):
+            rank = int(match["rank"])
+        if rank is not None:
+            ranks.add(rank)
+    return ranks.pop() if len(ranks) == 1 else None
+
+
+def rank_that_ended(
+    case: Case, selection: Selection, exits: list[ExitFact], winner: Observation
+) -> int | None:
+    """Return the only rank that ended by itself, for a fault that one process has, or None."""
+    category = leaves()[winner.leaf].category if winner.leaf else None
+    if category not in _OF_ONE_PROCESS:
+        return None
+    told = [c for c in selection.candidates if c.leaf == winner.leaf and c.tier is winner.tier]
+    if winner.tier not in (Tier.HARDWARE, Tier.HOST) and len(told) > 1:
+        return None  # as many processes as lines may have it
+    own = [f for f in exits if f.code not in _TORN_DOWN]
+    if any(f.code in (-6, 134) for f in own) and case.with_role(Role.CASCADE):
+        return None  # that is how NCCL ends the ranks that waited in vain
+    ranks = {f.rank for f in own}
+    ranks.discard(None)
+    return ranks.pop() if len(ranks) == 1 else None
+
+
+def rank_lost_by_jax(case: Case) -> int | None:
+    """Return the only task that JAX's coordination service stopped hearing from, or None."""
+    tasks = {
+        match["task"]
+        for o in case.observations
+        if o.rule_id == _JAX_LOST and (match := _JAX_TASK.search(o.line.text))
+    }
+    return int(tasks.pop()) if len(tasks) == 1 else None
+
+
+def node_in_words(selection: Selection, winner: Observation) -> str | None:
+    """Return the only node that lines of the same fault name in words, or None."""
+    if winner.leaf is None or leaves()[winner.leaf].category not in _ON_A_NODE:
+        return None
+    told = [winner, *(c for c in selection.candidates if c.leaf == winner.leaf)]
+    nodes = set()
+    for observation in told:
+        node = observation.fields.get("node")
+        match = _SAID.search(observation.line.text) or _NAMED.search(observation.line.text)
+        if node or match:
+            nodes.add(node or (match["node"] if match else ""))
+    return nodes.pop() if len(nodes) == 1 else None
+
+
+def ended_before_order(case: Case, exits: list[ExitFact]) -> list[ExitFact]:
+    """Return the exits without those that the end of the step for all brought about."""
+    orders = [o.line for o in case.observations if o.rule_id in _ENDS_STEP]
+    if not orders:
+        return exits
+    first = orders[0]
+    return [
+        f
+        for f in exits
+        if f.code not in _KILLED or f.line.file != first.file or f.line.number < first.number
+    ]

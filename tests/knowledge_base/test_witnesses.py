@@ -1,0 +1,86 @@
+"""Rank and node of a fault whose own line has no label, from the lines that tell of it again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from rerail.domain.diagnosis import Diagnosis
+
+Run = Callable[[str | dict[str, str]], Diagnosis]
+
+STEPS = "".join(f"step {i} loss 2.{9 - i}\n" for i in range(6))
+ECC = "RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
+
+
+def watchdog(rank: int) -> str:
+    return (
+        f"[E ProcessGroupNCCL.cpp:916] [Rank {rank}] NCCL watchdog thread terminated with exception: "
+        "CUDA error: uncorrectable ECC error encountered\n"
+    )
+
+
+def test_the_rank_whose_watchdog_met_the_same_error(diagnose: Run) -> None:
+    assert diagnose(STEPS + ECC + watchdog(5)).suspects.ranks == [5]
+    assert diagnose(STEPS + ECC + watchdog(5) + watchdog(6)).suspects.ranks == []
+
+
+def test_nccl_names_process_and_rank_apart(diagnose: Run) -> None:
+    found = diagnose(
+        "h8:401:411 [2] NCCL INFO comm 0x7f rank 10 nranks 16 cudaDev 2 busId 3b000 - Init COMPLETE\n"
+        + STEPS
+        + "h8:401:419 [2] include/alloc.h:48 NCCL WARN Cuda failure 'uncorrectable NVLink error detected during the execution'\n"
+    )
+    assert (found.failure_type, found.suspects.ranks, found.suspects.nodes) == (
+        "nvlink_error", [10], ["h8"],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "node"),
+    [
+        (
+            "[2026-05-04T10:14:41.512] error: Setting node dagobah-03 state to INVAL with reason:gres/gpu count "
+            "reported lower than configured (7 < 8)\n",
+            "dagobah-03",
+        ),
+        (
+            "[2026-05-17T01:05:01.222] error: [job 23] prolog failed status=1:0\n"
+            "srun: error: Task launch for 23.0 failed on node hpc: Job prolog failed\n",
+            "hpc",
+        ),
+    ],
+)
+def test_schedulers_name_the_node_in_words(diagnose: Run, text: str, node: str) -> None:
+    assert diagnose(text).suspects.nodes == [node]
+
+
+def test_tasks_killed_with_the_step_do_not_share_the_blame(diagnose: Run) -> None:
+    found = diagnose(
+        "slurmstepd: error: pyxis:     nvidia-container-cli: initialization error: load library failed: "
+        "libnvidia-ml.so.1: cannot open shared object file: no such file or directory\n"
+        "srun: error: n4: task 24: Exited with exit code 1\n"
+        "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.\n"
+        "slurmstepd: error: *** STEP 269.0 ON n1 CANCELLED AT 2026-01-11T09:12:00 ***\n"
+        "srun: error: n1: tasks 0-7: Killed\n"
+    )
+    assert found.suspects.nodes == ["n4"]
+
+
+def test_steps_of_the_grace_time_do_not_clear_a_time_limit(diagnose: Run) -> None:
+    limit = "slurmstepd: error: *** STEP 5.0 ON m17 CANCELLED AT 2026-01-10T15:27:25 DUE TO TIME LIMIT ***\n"
+    more = "step 6 loss 2.2\nstep 7 loss 2.2\n"
+    assert diagnose(STEPS + limit + more).failure_type == "job_time_limit"
+    again = "".join(f"step {i} loss 2.{9 - i}\n" for i in range(4, 9))
+    assert diagnose(STEPS + limit + again).failure_type != "job_time_limit"
+
+
+def test_what_only_slows_a_run_yields_to_what_ends_it(diagnose: Run) -> None:
+    found = diagnose(
+        "ps-8:796:796 [1] NCCL INFO NET/IB : No device found.\n"
+        "ps-8:796:796 [1] NCCL INFO Using network Socket\n"
+        "ps-8:795:822 [0] include/socket.h:409 NCCL WARN Net : Connect to 192.168.1.9<54263> failed : No route to host\n"
+        "RuntimeError: NCCL error in: ../ProcessGroupNCCL.cpp:1051, unhandled system error, NCCL version 21.0.3\n"
+    )
+    assert found.failure_type == "tcp_network_failure"
