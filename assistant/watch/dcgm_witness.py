@@ -29,15 +29,13 @@ from rerail.recovery.situation import Attested
 from rerail.tools.clusters.command import run_command
 from rerail.tools.clusters.host_list import is_node_name
 from rerail.tools.clusters.slurm_records import AttemptRecord
-from rerail.tools.dcgm.counters import GpuFault, find_faults
+from rerail.tools.dcgm.counters import AFTER_S, GpuFault, find_faults
 from rerail.tools.dcgm.exposition import Sample, looks_like_exposition, read_exposition
 from rerail.tools.dcgm.fetch import Access, ask_prometheus, get, node_of
 from rerail.tools.dcgm.reports import looks_like_report, read_report
 
 MOST_BYTES = 64 << 20
 AT_ONCE = 16
-AFTER_END_S = 120.0
-"""A scrape every minute shows what ended the job only after its end."""
 HARDWARE = (Action.DRAIN_NODE, Action.EXCLUDE_NODE)
 LEAF = {
     "ecc": "gpu_ecc_uncorrectable",
@@ -91,7 +89,7 @@ def dcgm_facts(
     if attempt.start is None:
         facts.problems.append("dcgm: not asked, since the start of the attempt is not known")
         return facts
-    ended_s = min(clock(), (attempt.end or clock()) + AFTER_END_S)
+    ended_s = min(clock(), (attempt.end or clock()) + AFTER_S)
     reads = list(_ask_nodes(attempt, dcgm, reader, job_folder, clock))
     if dcgm.prometheus:
         reads.append(_ask_server(attempt, dcgm, attempt.start, ended_s))
@@ -190,7 +188,7 @@ def _take(text: str, node: str, time_s: float, source: str, read: _Read) -> None
 
 def _ask_server(attempt: AttemptRecord, dcgm: Dcgm, start_s: float, ended_s: float) -> _Read:
     read = _Read()
-    began_s = max(start_s - AFTER_END_S, ended_s - dcgm.look_back_s)
+    began_s = max(start_s - AFTER_S, ended_s - dcgm.look_back_s)
     try:
         read.samples += ask_prometheus(
             dcgm.prometheus,

@@ -33,6 +33,8 @@ MOST_REPLAYS_PER_MINUTE = 8.0
 LEAST_NVLINK_ERRORS = 100.0
 EARLY_S = 60.0
 """How much older than the span a sample may be and still be the one before: one slow scrape."""
+AFTER_S = 120.0
+"""How long after the span a scrape may show what ended it."""
 LEAST_GAP_S = 60.0
 LEAST_GAP_SAMPLES = 3
 
@@ -81,20 +83,23 @@ def find_faults(
     """
     found: list[GpuFault] = []
     for node, own in samples.items():
-        gpus = _by_gpu(node, own)
+        gpus = _by_gpu(node, own, ended_s + AFTER_S)
         for gpu in gpus:
             found += _xids(gpu, began_s)
-            found += _counted_xids(gpu, began_s)
+            found += _counted_xids(gpu, began_s, ended_s + AFTER_S)
             found += _conditions(gpu, began_s)
             found += _links(gpu, began_s)
         found += _vanished(gpus, began_s, ended_s)
     return found
 
 
-def _by_gpu(node: str, samples: Iterable[Sample]) -> list[_Gpu]:
+def _by_gpu(node: str, samples: Iterable[Sample], last_s: float) -> list[_Gpu]:
     gpus: dict[str, _Gpu] = {}
     for sample in samples:
         if sample.name not in FIELDS or not is_finite(sample) or sample.time_s is None:
+            continue
+        # What came later was another job's; a state and a count of a window tell their own time.
+        if sample.time_s > last_s and sample.name not in (ROW_REMAP, XID_COUNT):
             continue
         labels = sample.labels
         # Pods come and go and change the labels of a series; the GPU stays.
@@ -140,9 +145,12 @@ def _xids(gpu: _Gpu, began_s: float) -> list[GpuFault]:
     return list(found.values())
 
 
-def _counted_xids(gpu: _Gpu, began_s: float) -> list[GpuFault]:
+def _counted_xids(gpu: _Gpu, began_s: float, last_s: float) -> list[GpuFault]:
     found = []
-    for code, counts in gpu.counted.items():
+    for code, every in gpu.counted.items():
+        counts = [one for one in every if one[0] - one[1] <= last_s]
+        if not counts:
+            continue
         inside = [one for one in counts if one[0] - one[1] >= began_s - EARLY_S]
         at, window_s, count = min(inside or counts)
         what = f"Xid {code} ({count:g} within {window_s:g} s)"

@@ -45,6 +45,16 @@ def test_an_xid_is_dated_by_its_change_and_an_old_one_is_not():
     assert found(series("DCGM_FI_DEV_XID_ERRORS", [(12_000, 79), (12_060, 0)])) == []
 
 
+def test_what_came_after_the_job_was_not_its_fault():
+    late = [(END - 60, 0), (END + 200, 79)]
+    assert found(series("DCGM_FI_DEV_XID_ERRORS", late)) == []
+    assert found(series("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", late)) == []
+    counted = {"xid": "48", "window_size_in_ms": "300000"}
+    assert found(series("DCGM_EXP_XID_ERRORS_COUNT", [(END + 500, 1)], **counted)) == []
+    just_after = [(END - 60, 0), (END + 30, 79)]  # the scrape after what ended it
+    assert found(series("DCGM_FI_DEV_XID_ERRORS", just_after))[0].dated
+
+
 @pytest.mark.parametrize(("window_ms", "dated"), [(300_000, True), (6_000_000, False)])
 def test_an_xid_count_is_of_the_exporter_s_own_window(window_ms, dated):
     counted = series(
