@@ -63,7 +63,8 @@ class Executor:
     `restart_path` gives where a job reads its restart orders, or None. `on_change` is told of every
     state that an action reaches. `live_step` gives how far a running job's log shows it, or None.
     `job_writer` carries out what goes to a running job and not to the cluster. Plans of another
-    cluster than `cluster` are left alone: job numbers are the same there.
+    cluster than `cluster` are left alone: job numbers are the same there. `memory` is a folder of
+    the operators' account that remembers finished steps, should the store be changed past rerail.
     """
 
     engine: Engine
@@ -76,6 +77,7 @@ class Executor:
     live_step: Callable[[RecoveryPlan], int | None] = lambda plan: None
     job_writer: ClusterWriter | None = None
     cluster: str | None = None
+    memory: Path | None = None
     worker: str = field(default_factory=worker_name)
     hold_s: float = 120.0
     _first_step: dict[str, tuple[int | None, float]] = field(default_factory=dict)
@@ -169,6 +171,9 @@ class Executor:
     def _move(
         self, row: ActionRow, to: ActionState, now: float, note: str = "", **values: Any
     ) -> bool:
+        begun = row.state in (ActionState.EXECUTING, ActionState.VERIFYING, ActionState.UNKNOWN)
+        if begun and to in (ActionState.VERIFIED, ActionState.FAILED):
+            self._remember(row)
         with writing(self.engine) as connection:
             moved = plans.move(*(connection, row, to), actor="rerail", now=now, note=note, **values)
         if moved:
@@ -180,6 +185,8 @@ class Executor:
         telling = row.action.kind in TELLING
         with writing(self.engine) as connection:
             reason = plans.why_untrusted(connection, row.plan, self.key)
+            if not reason and self._finished(row):
+                reason = "it was finished before: its state was set back past rerail"
             if not reason and not telling:
                 reason = self._forbidden(connection, row, now)
             to = ActionState.FAILED if reason else ActionState.EXECUTING
@@ -192,6 +199,27 @@ class Executor:
         if not reason:
             self._perform(self._fresh(row))
         return True
+
+    def _mark(self, row: ActionRow) -> Path | None:
+        if self.memory is None or row.action.kind in TELLING:
+            return None
+        return self.memory / f"{row.plan.id}.{row.action.step}"
+
+    def _remember(self, row: ActionRow) -> None:
+        """Note outside the store that a step is finished, before the store says so."""
+        mark = self._mark(row)
+        if mark is not None:
+            try:
+                mark.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                mark.touch(mode=0o600)
+            except OSError as error:
+                raise RecoveryError(
+                    f"{mark}: {error.strerror}", subject=str(mark), hint="RERAIL_DATA_DIR"
+                ) from None
+
+    def _finished(self, row: ActionRow) -> bool:
+        mark = self._mark(row)
+        return mark is not None and mark.exists()
 
     def _forbidden(self, connection: Connection, row: ActionRow, now: float) -> str:
         """Return why the gate does not let a step through, whatever was decided before."""

@@ -18,7 +18,7 @@ from types import FrameType
 from pydantic import ValidationError
 from sqlalchemy import Connection, Engine
 
-from rerail.assistant.watch.evidence import prune_evidence
+from rerail.assistant.watch.evidence import prune_evidence, prune_marks
 from rerail.assistant.watch.progress import step_of_live_logs
 from rerail.assistant.watch.site import Site, explain
 from rerail.assistant.watch.triggers import Triggers, attempts_hit
@@ -111,6 +111,7 @@ class Daemon:
             self._tidied = now
             days = self.site.policy.jobs.keep_evidence_days
             prune_evidence(self.site.data / "evidence", days, now)
+            prune_marks(self.site.data / "finished", days, now)
 
     def take_spool(self) -> int:
         """Move what hooks left into the queue; return how many files were taken."""

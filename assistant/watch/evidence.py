@@ -6,6 +6,7 @@ wrote. Only observations from `system/`, and the scheduler's own answers, count 
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 import re
@@ -312,3 +313,11 @@ def prune_evidence(root: Path, days: float, now: float) -> int:
         except OSError:
             continue
     return removed
+
+
+def prune_marks(folder: Path, days: float, now: float) -> None:
+    """Remove marks of finished steps older than that many days: their plans have long expired."""
+    for mark in folder.glob("P-*"):
+        with contextlib.suppress(OSError):
+            if now - mark.stat().st_mtime > 86_400.0 * days:
+                mark.unlink()

@@ -97,6 +97,7 @@ class Site:
             job_writer=self.job_writer(),
             on_change=lambda row, state, note: self._changed(engine, row, state, note),
             cluster=self.own_cluster,
+            memory=self.data / "finished",
         )
 
     def _changed(self, engine: Engine, row: ActionRow, state: ActionState, note: str) -> None:

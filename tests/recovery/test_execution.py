@@ -19,7 +19,7 @@ from rerail.recovery.readiness import records
 from rerail.recovery.rehearsal import Rehearsal, budget_left, jobs_touched, rehearse
 from rerail.recovery.site_policy import Approvals, Breaker, SitePolicy
 from rerail.recovery.store import audit, control, plans
-from rerail.recovery.store.tables import APPROVALS, PLANS
+from rerail.recovery.store.tables import ACTIONS, APPROVALS, PLANS
 from rerail.settings import Settings
 from rerail.tools.clusters.slurm_records import AttemptRecord
 
@@ -545,3 +545,20 @@ def test_what_is_risky_or_final_is_never_done_by_itself(
     plan = make_plan(action, mode=Mode.AUTO_LOW)
     executor().advance()
     assert (state(engine, plan), cluster.done) == (ActionState.FAILED, [])
+
+
+def test_a_finished_step_set_back_in_the_database_is_not_done_again(
+    engine, clock, make_plan, executor, cluster, tmp_path
+):
+    plan = make_plan(step(1, approval=False), mode=Mode.AUTO_LOW)
+    run = executor()
+    run.memory = tmp_path / "finished"
+    run.advance()
+    assert cluster.done == [("drain", "n2")] and state(engine, plan) is ActionState.VERIFIED
+    cluster.refuses = ""  # somebody has taken the node back: the preconditions hold again
+    with writing(engine) as connection:
+        connection.execute(update(ACTIONS).values(state="proposed", not_before=0.0))
+    run.advance()
+    assert len(cluster.done) == 1 and state(engine, plan) is ActionState.FAILED
+    with reading(engine) as connection:
+        assert "set back" in plans.states(connection, plan)[0].note
