@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
 from rerail.assistant.pipeline import Outcome
 from rerail.domain.evidence import Role
 from rerail.log_parsers.digest import LIMIT, Digest, build_digest
@@ -47,6 +49,9 @@ def miner_of(view: LogView) -> SkeletonMiner:
     if view.survey.miner is not None:
         return view.survey.miner
     miner = SkeletonMiner()
-    for number in view.numbers:
-        miner.feed(view.survey.kept[number] + b"\n", number)
+    # Lines that follow each other are mined together: a call for each costs more than the mining.
+    for _, run in groupby(enumerate(view.numbers), lambda item: item[1] - item[0]):
+        numbers = [number for _, number in run]
+        text = b"\n".join(view.survey.kept[number] for number in numbers)
+        miner.feed(text + b"\n", numbers[0])
     return miner
