@@ -14,6 +14,7 @@ from rerail.knowledge_base.causality.exits import ExitFact
 from rerail.knowledge_base.causality.joins import Joins, find_pci
 from rerail.knowledge_base.causality.processes import Identity
 from rerail.knowledge_base.causality.select import Selection
+from rerail.knowledge_base.causality.smi_sections import gpu_above
 from rerail.knowledge_base.causality.witnesses import (
     ended_before_order,
     node_in_words,
@@ -46,8 +47,10 @@ def locate(
 ) -> Place:
     """Return where the chosen first fault was."""
     fields, line = winner.fields, winner.line
-    identity = _identity(joins, winner)
     place = Place(gpu=_number(fields.get("gpu")), pci=fields.get("pci"))
+    if place.pci is None and (section := gpu_above(case, line)) is not None:
+        place.pci, place.gpu = section
+    identity = _identity(joins, winner, place.pci)
     place.rank = _rank(case, selection, joins, exits, winner, identity)
     place.node = (
         fields.get("node")
@@ -72,8 +75,8 @@ def locate(
     return place
 
 
-def _identity(joins: Joins, winner: Observation) -> Identity | None:
-    pid, pci = winner.fields.get("pid"), winner.fields.get("pci")
+def _identity(joins: Joins, winner: Observation, pci: str | None) -> Identity | None:
+    pid = winner.fields.get("pid")
     # An address belongs to one process of a node; the ids inside a container are others than the
     # kernel's, and repeat.
     by_pci = find_pci(joins, pci, winner.line.node) if pci else None
