@@ -23,6 +23,12 @@ _PG = re.compile(r"\[PG (?:ID )?(?P<pg>\d+)(?: PG GUID [^\]]*?)? Rank (?P<local>
 _STATUS = re.compile(
     r"[Ll]ast enqueued (?:NCCL )?work: (?P<enqueued>-?\d+), last completed (?:NCCL )?work: (?P<completed>-?\d+)"
 )
+_STUCK = re.compile(r"at work(?: sequence id)?: (?P<seq>\d+)")
+# Nobody completes one of these without every rank; a root completes its broadcast alone.
+_NEEDS_ALL = frozenset({
+    "ALLREDUCE", "ALLREDUCE_COALESCED", "ALLGATHER", "_ALLGATHER_BASE", "ALLGATHER_COALESCED", "REDUCE_SCATTER",
+    "_REDUCE_SCATTER_BASE", "REDUCE_SCATTER_COALESCED", "ALLTOALL", "ALLTOALL_BASE", "BARRIER",
+})  # fmt: skip
 _IN_GROUP = re.compile(r"\[Rank (?P<rank>\d+)\]")
 _GLOO = re.compile(r"Timed out waiting (?P<timeout>\d+)ms for (?:recv|send) operation")
 _LAGGING = re.compile(r"lagging/dead/mismatched ranks|tasks are unhealthy \(stopped sending")
@@ -106,6 +112,7 @@ def analyse(case: Case, joins: Joins) -> Collectives | None:
     """Return what the collective time-outs of the case say, or None when there are none."""
     result = Collectives()
     status: dict[tuple[int | None, str | None], tuple[int, int]] = {}
+    stuck: dict[tuple[int, str], int] = {}
     for observation in case.observations:
         line = observation.line
         text = line.text
@@ -115,6 +122,9 @@ def analyse(case: Case, joins: Joins) -> Collectives | None:
                 pg = _PG.search(text)
                 key = (_rank_of(line, text), pg["pg"] if pg else None)
                 status.setdefault(key, (int(match["enqueued"]), int(match["completed"])))
+                work = _STUCK.search(text)
+                if work and key[0] is not None and key[1] is not None:
+                    stuck.setdefault((key[0], key[1]), int(work["seq"]))
         timeout = _timeout(line, text)
         if timeout is not None:
             result.timeouts.append(timeout)
@@ -138,6 +148,7 @@ def analyse(case: Case, joins: Joins) -> Collectives | None:
     _first(case, result)
     _behind(result, status)
     _divergent(result)
+    _overtaken(result, status, stuck)
     _call_sites(result)
     _absent(result, joins)
     return result
@@ -241,6 +252,27 @@ def _divergent(result: Collectives) -> None:
             # With two ranks neither is the majority: both are shown.
             everyone = sorted({t.rank for t in group if t.rank is not None})
             result.divergent = odd if count > len(odd) else everyone
+
+
+def _overtaken(
+    result: Collectives,
+    status: dict[tuple[int | None, str | None], tuple[int, int]],
+    stuck: dict[tuple[int, str], int],
+) -> None:
+    """A rank that sits in a collective which others are past by two: they did not run the same ones."""
+    if result.divergent:
+        return
+    ops = {(t.rank, t.seq): t.op for t in result.timeouts}
+    groups = {pg for _, pg in stuck}
+    for group in sorted(groups):
+        seats = {rank: seq for (rank, pg), seq in stuck.items() if pg == group}
+        furthest = max(done for (rank, pg), (_, done) in status.items() if pg == group)
+        odd = sorted(
+            r for r, seq in seats.items() if furthest > seq and ops.get((r, seq)) in _NEEDS_ALL
+        )
+        others = sorted(set(seats) - set(odd))
+        if odd and others and len(odd) <= len(others):
+            result.divergent = odd if len(odd) < len(others) else sorted(seats)
 
 
 def _call_site(case: Case, line: LogLine) -> str | None:

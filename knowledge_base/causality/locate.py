@@ -56,7 +56,7 @@ def locate(
         fields.get("node")
         or line.node
         or (identity.node if identity else None)
-        or node_in_words(selection, winner)
+        or node_in_words(case, selection, winner)
     )
     if place.gpu is None and identity is not None:
         place.gpu = identity.gpu if identity.gpu is not None else identity.local_rank

@@ -26,6 +26,9 @@ _PEER = re.compile(
 )
 
 
+_WAITED = re.compile(
+    r"(?i)\btim(?:ed?|es) ?out|timeout|remote (?:rank|process|error)|waiting for|\bEI000[26]\b"
+)
 _GPUS_PER_NODE = 8
 
 
@@ -136,6 +139,22 @@ def _earlier(case: Case, a: LogLine, b: LogLine) -> bool:
         return a.number < b.number
     time_a, time_b = case.near_time(a), case.near_time(b)
     return time_a is None or time_b is None or time_a <= time_b
+
+
+def from_wait(case: Case, order: Observation | None, fact: ExitFact | None) -> Conclusion | None:
+    """Conclude from ranks that waited for another one, or lost it, before the job was ended."""
+    for observation in case.with_role(Role.CASCADE):
+        line = observation.line
+        if observation.leaf != "nccl_timeout_unexplained" or not _WAITED.search(line.message):
+            continue
+        late = (order is not None and not case.before(observation, order)) or (
+            fact is not None and not _earlier(case, line, fact.line)
+        )
+        if late or survived(case, observation):
+            continue
+        why = "it waited for another rank, or lost it; why is not in the evidence"
+        return Conclusion("nccl_timeout_unexplained", line, Status.HYPOTHESIS, why)
+    return None
 
 
 def from_exit(case: Case, fact: ExitFact) -> Conclusion | None:

@@ -31,6 +31,8 @@ INTERRUPTED = "keyboard-interrupt"
 _CRY = re.compile(
     rb"\b(?:FATAL|PANIC|CRITICAL)\b|\bfatal error\b|\blevel=fatal\b|\[fatal\]|\bUnrecoverable\b"
 )
+# Exits that follow from a lost peer as well as from anything else.
+_SAYS_NOTHING = frozenset({1, -6, 134, -15, 143, -2, -1})
 _NO_NODE_TO_BLAME = frozenset({"job_time_limit", "job_preempted", "job_cancelled_or_hangup"})
 
 
@@ -78,7 +80,7 @@ def judge(case: Case, rules: dict[str, Rule]) -> Verdict:
         last=last_step(case),
         collectives=collectives.analyse(case, identities),
     )
-    for step in (_completed, _initiating, _timeouts, _peers, _died, _stopped, _numbers):
+    for step in (_completed, _initiating, _timeouts, _peers, _waited, _died, _stopped, _numbers):
         if step(case, rules, verdict):
             return verdict
     _nothing(case, verdict)
@@ -261,6 +263,15 @@ def _peers(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
     if odd is not None and odd.code not in (1, -6, 134, -15, 143):
         return False
     return _take(verdict, symptoms.from_lost_peer(case, verdict.joins), Outcome.FAILURE)
+
+
+def _waited(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
+    """Ranks lost another one, without the lines of a watchdog, and then the job was ended."""
+    odd = exits.first_odd(verdict.exits)
+    order = next((o for o in case.observations if o.rule_id == CANCELLED), None)
+    if (odd is None and order is None) or (odd is not None and odd.code not in _SAYS_NOTHING):
+        return False
+    return _take(verdict, symptoms.from_wait(case, order, odd), Outcome.FAILURE)
 
 
 def _died(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from rerail.domain.evidence import Observation, Role, Tier
+from rerail.domain.evidence import Observation, Role, Stream, Tier
 from rerail.knowledge_base.causality.case import Case
 from rerail.knowledge_base.causality.exits import ExitFact
 from rerail.knowledge_base.causality.select import Selection
@@ -96,7 +96,7 @@ def rank_lost_by_jax(case: Case) -> int | None:
     return int(tasks.pop()) if len(tasks) == 1 else None
 
 
-def node_in_words(selection: Selection, winner: Observation) -> str | None:
+def node_in_words(case: Case, selection: Selection, winner: Observation) -> str | None:
     """Return the only node that lines of the same fault name in words, or None."""
     if winner.leaf is None or leaves()[winner.leaf].category not in _ON_A_NODE:
         return None
@@ -107,6 +107,9 @@ def node_in_words(selection: Selection, winner: Observation) -> str | None:
         match = _SAID.search(observation.line.text) or _NAMED.search(observation.line.text)
         if node or match:
             nodes.add(node or (match["node"] if match else ""))
+    if not nodes and winner.line.stream is Stream.CONTAINER:
+        # The events of one pod say where it was to run.
+        nodes = {o.fields["node"] for o in case.observations if o.rule_id == "k8s-pod-assigned"}
     return nodes.pop() if len(nodes) == 1 else None
 
 

@@ -84,3 +84,33 @@ def test_what_only_slows_a_run_yields_to_what_ends_it(diagnose: Run) -> None:
         "RuntimeError: NCCL error in: ../ProcessGroupNCCL.cpp:1051, unhandled system error, NCCL version 21.0.3\n"
     )
     assert found.failure_type == "tcp_network_failure"
+
+
+def stuck(rank: int, seq: int, op: str, enqueued: int, done: int) -> str:
+    front = f"[rank{rank}]:[E1122 06:40:0{rank}.504 ProcessGroupNCCL.cpp:"
+    return (
+        f"{front}616] [Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={seq}, "
+        f"OpType={op}, NumelIn=4, NumelOut=4, Timeout(ms)=600000) ran for 600010 milliseconds before timing out.\n"
+        f"{front}1785] [PG ID 0 PG GUID 0(default_pg) Rank {rank}] Exception (either an error or timeout) detected "
+        f"by watchdog at work: {seq}, last enqueued NCCL work: {enqueued}, last completed NCCL work: {done}.\n"
+    )
+
+
+def test_nobody_gets_past_a_collective_without_every_rank(diagnose: Run) -> None:
+    late = "11/22/2024 06:29:59 - INFO - Saving FSDP model\n" + stuck(1, 126, "ALLREDUCE", 128, 125)
+    assert diagnose(stuck(0, 122, "ALLREDUCE", 127, 121) + late).failure_type == "rank_divergence"
+    # The root of a broadcast does not wait for those that receive.
+    alone = diagnose(stuck(0, 122, "BROADCAST", 127, 121) + late)
+    assert alone.failure_type != "rank_divergence"
+
+
+LOST = (
+    "E external/xla/xla/service/gpu/nccl_utils.cc:219] INTERNAL: external/xla/xla/service/gpu/nccl_utils.cc:216: "
+    "NCCL operation async_err failed: remote process exited or there was a network error\n"
+)
+ORDER = "slurmstepd: error: *** STEP 7.0 ON d1 CANCELLED AT 2026-01-11T11:55:01 ***\n"
+
+
+def test_a_lost_peer_before_the_order_to_end_is_not_a_cancellation(diagnose: Run) -> None:
+    assert diagnose(STEPS + LOST + ORDER).failure_type == "nccl_timeout_unexplained"
+    assert diagnose(STEPS + ORDER + LOST).failure_type != "nccl_timeout_unexplained"
