@@ -125,7 +125,7 @@ def _print(pairs: list[tuple[StepSeries, SeriesReport]], plot: Path | None, no_c
 def _summary(console: Console, ordered: list[tuple[StepSeries, SeriesReport]]) -> None:
     from rich.table import Table
 
-    from rerail.tools.detectors.terminal_plot import seconds
+    from rerail.tools.durations import seconds
 
     table = Table("series", "outcome", "steps", "healthy step", "lost", "events")
     for _, report in ordered[:_MOST_ROWS]:
@@ -146,7 +146,7 @@ def _summary(console: Console, ordered: list[tuple[StepSeries, SeriesReport]]) -
 def _one(console: Console, report: SeriesReport) -> None:
     from rich.text import Text
 
-    from rerail.tools.detectors.terminal_plot import seconds
+    from rerail.tools.durations import seconds
 
     style = _STYLE.get(str(report.outcome), "bold red")
     line = Text(f"{report.name}: ")

@@ -10,7 +10,7 @@ import numpy as np
 
 from rerail.domain.series import FloatArray, StepSeries
 from rerail.tools.detectors.events import EventKind, SeriesReport, Stage
-from rerail.tools.detectors.terminal_plot import seconds
+from rerail.tools.durations import seconds
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 960, 300, 72, 16, 34, 40
 _FILL = {Stage.CONFIRMED: "#d1495b", Stage.SUSPECT: "#e8a33d", Stage.BRIEF: "#e8a33d"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from itertools import pairwise
 
 import numpy as np
@@ -74,15 +73,3 @@ def _marks(report: SeriesReport, buckets: list[np.ndarray], columns: int) -> str
         sign = "^" if kind in ("slow_onset", "creep") else "v" if kind == "slow_relief" else "!"
         line[column] = sign
     return "".join(line)
-
-
-def seconds(value: float) -> str:
-    """Return a duration in a unit a person reads at once: 850 ms, 12.3 s, 4.1 min, 2.0 h."""
-    if not math.isfinite(value):
-        return "-"
-    size = abs(value)
-    if size < 1:
-        return f"{value * 1e3:.3g} ms"
-    if size < 300:
-        return f"{value:.4g} s"
-    return f"{value / 60:.1f} min" if size < 7200 else f"{value / 3600:.1f} h"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from rerail.domain.series import FloatArray, IntArray
+from rerail.tools.durations import seconds
 from rerail.tools.localize.compare import Comparison, compare, robust_spread
 from rerail.tools.localize.findings import Finding, Localization, LocalizeOutcome
 from rerail.tools.localize.observations import GroupTimes, JobTimes
@@ -160,8 +161,8 @@ def _rank_finding(
     return Finding(
         kind=kind, function="compute", workers=ranks, dimension="beta",
         reason=(
-            f"{named}{where}: {typical[worst] * 1e3:.4g} ms of own compute a step, "
-            f"{seen.reference[worst] * 1e3:.4g} ms on the ranks with the same work"
+            f"{named}{where}: {seconds(typical[worst])} of own compute a step, "
+            f"{seconds(seen.reference[worst])} on the ranks with the same work"
         ),
         ratio=ratio, lost_per_step_s=extra, lost_s=extra * job.steps, layer="infrastructure",
         failure_type="slow_gpu" if job.device_times else "fail_slow_unexplained",
@@ -196,7 +197,7 @@ def _late(job: JobTimes) -> tuple[list[Finding], IntArray]:
                     reason=(
                         f"rank {rank}{' on node ' + nodes[0] if nodes else ''} is the last to "
                         f"arrive in {group.first_share[g, m]:.0%} of the collectives of its "
-                        f"{_WORDS[group.kind]}; its peers wait {late[g, m] * 1e3:.3g} ms a step "
+                        f"{_WORDS[group.kind]}; its peers wait {seconds(late[g, m])} a step "
                         f"for it"
                     ),
                     ratio=float(1 + late[g, m] / max(float(busy[g, 0]), 1e-12)),
@@ -231,8 +232,8 @@ def _links(
                 workers=ranks, dimension="mu",
                 reason=(
                     f"{_WORDS[group.kind]} of ranks {who}{', ...' if len(ranks) > 8 else ''}: "
-                    f"{typical[g] * 1e3:.4g} ms a step once all are there, "
-                    f"{seen.reference[g] * 1e3:.4g} ms in groups of the same kind"
+                    f"{seconds(typical[g])} a step once all are there, "
+                    f"{seconds(seen.reference[g])} in groups of the same kind"
                 ),
                 ratio=float(typical[g] / max(seen.reference[g], 1e-12)), lost_per_step_s=extra,
                 lost_s=extra * job.steps, layer="infrastructure", failure_type="slow_network",

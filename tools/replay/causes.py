@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rerail.domain.series import FloatArray
+from rerail.tools.durations import seconds
 from rerail.tools.localize.findings import Finding, Localization, LocalizeOutcome, outcome_of
 from rerail.tools.replay.timeline import COMPUTE, DP_COLLECTIVES, P2P, Timeline
 from rerail.tools.replay.whatif import NOT_WORTH_SPLITTING, Pricing, price
@@ -226,7 +227,7 @@ def _workers(pricing: Pricing, levels: Levels) -> list[_Suspect]:
         rank = int(timeline.ranks[dp, stage])
         host = _constant_delay_s(levels, stage, dp)
         more = (
-            f"; it adds {host * 1e3:.3g} ms to each op, long or short, as a busy host does"
+            f"; it adds {seconds(host)} to each op, long or short, as a busy host does"
             if host is not None
             else ""
         )
@@ -389,8 +390,8 @@ def _links(pricing: Pricing) -> list[_Suspect]:
                     failure_type="slow_network",
                     reason=(
                         f"the {direction} transfer between ranks {ranks[0]} and {ranks[1]} takes "
-                        f"{per_dp[dp] * 1e3:.3g} ms once both are there, "
-                        f"{reference * 1e3:.3g} ms on the other links"
+                        f"{seconds(per_dp[dp])} once both are there, "
+                        f"{seconds(reference)} on the other links"
                     ),
                 )
             )  # fmt: skip
@@ -426,8 +427,8 @@ def _groups(pricing: Pricing) -> list[_Suspect]:
                     failure_type="slow_network",
                     reason=(
                         f"{optype} of stage {timeline.stages[stage]} takes "
-                        f"{total[stage] * 1e3:.3g} ms a step once all ranks are there, "
-                        f"{reference * 1e3:.3g} ms on the other stages"
+                        f"{seconds(total[stage])} a step once all ranks are there, "
+                        f"{seconds(reference)} on the other stages"
                     ),
                 )
             )  # fmt: skip
@@ -456,7 +457,7 @@ def _launch(pricing: Pricing) -> list[Finding]:
             ratio=float(pricing.launch_slowdown), layer="infrastructure" if some else "script",
             failure_type=None,
             reason=(
-                f"ops start late, {saved:.3g} s a step after what they waited for was done, "
+                f"ops start late, {seconds(saved)} a step after what they waited for was done, "
                 f"{where}: data loading, garbage collection or a busy host"
             ),
         )

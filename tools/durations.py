@@ -1,0 +1,17 @@
+"""Durations as a person reads them."""
+
+from __future__ import annotations
+
+import math
+
+
+def seconds(value: float) -> str:
+    """Return a duration in a unit that is read at once: 850 ms, 12.3 s, 4.1 min, 2.0 h."""
+    if not math.isfinite(value):
+        return "-"
+    size = abs(value)
+    if size < 0.9995:  # 999.6 ms would be printed as 1e+03
+        return f"{value * 1e3:.3g} ms"
+    if size < 300:
+        return f"{value:.4g} s"
+    return f"{value / 60:.1f} min" if size < 7200 else f"{value / 3600:.1f} h"
