@@ -83,6 +83,6 @@ def _try_one(site: Site, engine: Engine, row: ActionRow, cards: StepCards, by: s
 
 def _result(found: Rehearsal) -> str:
     if not found.hindrance:
-        return f"would be done now: {found.said}"
+        return f"would be done now ({found.said})"
     said = f" ({found.said})" if found.said else ""
     return f"would not be done now: {found.hindrance}{said}"
