@@ -18,7 +18,7 @@ from types import FrameType
 from pydantic import ValidationError
 from sqlalchemy import Connection, Engine
 
-from rerail.assistant.watch.evidence import prune_evidence, prune_marks
+from rerail.assistant.watch.evidence import prune_evidence, prune_files
 from rerail.assistant.watch.progress import step_of_live_logs
 from rerail.assistant.watch.site import Site, explain
 from rerail.assistant.watch.triggers import Triggers, attempts_hit
@@ -32,6 +32,7 @@ from rerail.recovery.executor import is_gone, worker_name
 from rerail.recovery.mitigation.orders import Measured
 from rerail.recovery.store import audit, control, queue
 from rerail.recovery.store.queue import SLOW, STALLED
+from rerail.tools.clusters.kubernetes_pods import PodKeeper, PodWatch
 from rerail.tools.clusters.kubernetes_read import KubernetesReader
 from rerail.tools.clusters.kubernetes_watch import KubernetesWatch
 
@@ -65,6 +66,13 @@ class Daemon:
         self.stream: KubernetesWatch | None = None
         if isinstance(self.site.reader, KubernetesReader):
             self.stream = KubernetesWatch(self.site.reader, self.say)
+            self._keep_pods(self.site.reader, self.stream)
+
+    def _keep_pods(self, reader: KubernetesReader, stream: KubernetesWatch) -> None:
+        """Let failed pods be written down, and be read where the server has them no longer."""
+        keeper = PodKeeper(self.site.data / "pods")
+        reader.kept = keeper
+        stream.kinds.append(PodWatch(reader, "Pod", lambda heard: None, self.say, keeper=keeper))
 
     def run(self, interval_s: float) -> None:
         """Run rounds until a signal asks to stop; the round under way is finished."""
@@ -111,7 +119,8 @@ class Daemon:
             self._tidied = now
             days = self.site.policy.jobs.keep_evidence_days
             prune_evidence(self.site.data / "evidence", days, now)
-            prune_marks(self.site.data / "finished", days, now)
+            prune_files(self.site.data / "finished", days, now)
+            prune_files(self.site.data / "pods", days, now)
 
     def take_spool(self) -> int:
         """Move what hooks left into the queue; return how many files were taken."""

@@ -315,9 +315,9 @@ def prune_evidence(root: Path, days: float, now: float) -> int:
     return removed
 
 
-def prune_marks(folder: Path, days: float, now: float) -> None:
-    """Remove marks of finished steps older than that many days: their plans have long expired."""
-    for mark in folder.glob("P-*"):
+def prune_files(folder: Path, days: float, now: float) -> None:
+    """Remove files older than that many days: kept pods, marks of steps whose plans expired."""
+    for path in folder.glob("*"):
         with contextlib.suppress(OSError):
-            if now - mark.stat().st_mtime > 86_400.0 * days:
-                mark.unlink()
+            if now - path.stat().st_mtime > 86_400.0 * days:
+                path.unlink()

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from rerail.errors import ClusterError, UsageError
 from rerail.tools.clusters.slurm_read import JobFiles
@@ -81,13 +81,27 @@ def _said(error: Exception) -> str:
     return " ".join("".join(char if char.isprintable() else " " for char in text).split())[:300]
 
 
+class KeptPods(Protocol):
+    """Failed pods that were written down before the server forgot them."""
+
+    def pods(self, but: set[str]) -> list[dict[str, Any]]:
+        """Return the kept pods, without those of these uids."""
+
+    def log(self, pod: dict[str, Any], container: str) -> str | None:
+        """Return what a container of a kept pod printed, or None."""
+
+
 @dataclass
 class KubernetesReader:
-    """The read-only face of one cluster. `api` is an ApiClient; None takes the usual configuration."""
+    """The read-only face of one cluster. `api` is an ApiClient; None takes the usual configuration.
+
+    `kept` gives failed pods that the server has no longer.
+    """
 
     api: Any = None
     namespace: str = ""
     kinds: Sequence[str] = field(default_factory=lambda: tuple(KINDS))
+    kept: KeptPods | None = None
 
     def __post_init__(self) -> None:
         if self.api is None:
@@ -167,7 +181,7 @@ class KubernetesReader:
         started = (one.get("status") or {}).get("startTime")
         return AttemptRecord(
             *(job, attempt_of(one), state, nodes, codes[0] if codes else None, None),
-            *(_epoch(started), ended, None, steps),
+            *(epoch_of(started), ended, None, steps),
         )
 
     def ended_badly(self, since: float) -> list[AttemptRecord]:
@@ -201,8 +215,12 @@ class KubernetesReader:
 
         core = CoreV1Api(self.api)
         if self.namespace:
-            return self._plain(core.list_namespaced_pod, "list pods", self.namespace)
-        return self._plain(core.list_pod_for_all_namespaces, "list pods")
+            live = self._plain(core.list_namespaced_pod, "list pods", self.namespace)
+        else:
+            live = self._plain(core.list_pod_for_all_namespaces, "list pods")
+        if self.kept is None:
+            return live
+        return live + self.kept.pods({str(one["metadata"].get("uid")) for one in live})
 
     def _plain(self, call: Any, what: str, *arguments: str) -> list[dict[str, Any]]:
         """Return items as the server sent them: newer fields are kept, none has to be known."""
@@ -260,8 +278,11 @@ class KubernetesReader:
                         name, namespace, container=container["name"], limit_bytes=LOG_BYTES
                     )
                 except Exception as error:
-                    problems.append(failed(error, f"log of {name}").message)
-                    continue
+                    kept = self.kept.log(pod, container["name"]) if self.kept else None
+                    if kept is None:
+                        problems.append(failed(error, f"log of {name}").message)
+                        continue
+                    text = kept
                 (folder / "job" / f"{name}.{container['name']}.log").write_text(text)
         return problems
 
@@ -321,13 +342,13 @@ def state_of(one: dict[str, Any]) -> tuple[str, float | None]:
     status = one.get("status") or {}
     word = str(status.get("jobStatus") or "").upper()  # RayJob
     if word in ("FAILED", "STOPPED"):
-        return "FAILED", _epoch(status.get("endTime"))
+        return "FAILED", epoch_of(status.get("endTime"))
     if word == "SUCCEEDED":
-        return "COMPLETED", _epoch(status.get("endTime"))
+        return "COMPLETED", epoch_of(status.get("endTime"))
     for condition in status.get("conditions") or []:
         if condition.get("status") != "True":
             continue
-        ended = _epoch(condition.get("lastTransitionTime"))
+        ended = epoch_of(condition.get("lastTransitionTime"))
         if condition.get("type") == "Failed":
             late = condition.get("reason") == "DeadlineExceeded"
             return ("TIMEOUT" if late else "FAILED"), ended
@@ -378,7 +399,8 @@ def _why(pods: list[dict[str, Any]], steps: tuple[StepRecord, ...], lost: set[st
     return "FAILED"
 
 
-def _epoch(text: object) -> float | None:
+def epoch_of(text: object) -> float | None:
+    """Return a time of the API in seconds since the epoch, or None where there is none."""
     try:
         return (
             datetime.fromisoformat(str(text).replace("Z", "+00:00")).timestamp() if text else None

@@ -64,6 +64,11 @@ class KindWatch:
     _wait_s: float = 0.5
     _silenced: str = ""
 
+    @property
+    def plural(self) -> str:
+        """The name of the resource."""
+        return KINDS[self.kind].plural
+
     def run(self) -> None:
         """Follow the kind until told to stop; no error ends it."""
         while not self.stop:
@@ -154,11 +159,11 @@ class KindWatch:
         if status == 404:  # the kind is not installed, yet
             self._wait_s = LONGEST_WAIT_S
         elif status in (401, 403):
-            self._tell(f"may not watch {KINDS[self.kind].plural} ({status}): polling alone")
+            self._tell(f"may not watch {self.plural} ({status}): polling alone")
             self._wait_s = LONGEST_WAIT_S
         else:
             reason = getattr(error, "reason", None) or type(error).__name__
-            self._tell(f"watch of {KINDS[self.kind].plural} broke off: {reason}")
+            self._tell(f"watch of {self.plural} broke off: {reason}")
             self._wait_s = min(LONGEST_WAIT_S, 2 * self._wait_s)
         deadline = time.monotonic() + self._wait_s
         while not self.stop and time.monotonic() < deadline:
@@ -185,11 +190,12 @@ class KubernetesWatch:
     _heard: queue.SimpleQueue[Heard] = field(default_factory=queue.SimpleQueue)
 
     def start(self) -> None:
-        """Start a stream for each kind of the reader."""
+        """Start a stream for each kind of the reader, and those that were added."""
         for kind in self.reader.kinds:
-            watch = KindWatch(self.reader, kind, self._heard.put, self.say)
-            self.kinds.append(watch)
-            threading.Thread(target=watch.run, name=f"watch-{kind}", daemon=True).start()
+            self.kinds.append(KindWatch(self.reader, kind, self._heard.put, self.say))
+        for watch in self.kinds:
+            name = f"watch-{watch.plural}"
+            threading.Thread(target=watch.run, name=name, daemon=True).start()
 
     def taken(self) -> list[Heard]:
         """Return what was heard since the last call."""

@@ -16,6 +16,7 @@ from rerail.errors import ClusterError
 from rerail.evals.kubernetes.control_plane import ControlPlane, cannot_run
 from rerail.recovery.clusters.kubernetes_write import KubernetesWriter, may_do
 from rerail.recovery.clusters.writer import Check
+from rerail.tools.clusters.kubernetes_pods import PodKeeper, PodWatch
 from rerail.tools.clusters.kubernetes_read import KINDS, KubernetesReader
 from rerail.tools.clusters.kubernetes_watch import KindWatch
 
@@ -120,6 +121,7 @@ def test_the_example_roles_allow_what_is_needed_and_nothing_else(plane):
     kinds = [(one.group, one.plural) for one in KINDS.values()]
     reads = {(verb, *kind) for kind in kinds for verb in ("get", "list", "watch")}
     reads |= {(verb, "", what) for what in ("pods", "nodes") for verb in ("get", "list")}
+    reads |= {("watch", "", "pods")}
     writes = {("patch", "", "nodes")} | {
         (verb, *kind) for kind in kinds for verb in ("create", "delete")
     }
@@ -223,6 +225,26 @@ def test_the_watch_hears_at_once_resumes_and_lists_anew_when_the_server_has_forg
         watch.once()
         assert "ml/Job/forgotten" in {one.job for one in heard}
         assert watch.lists == 2
+
+
+def test_the_node_of_a_failed_pod_is_known_after_the_pod_is_gone(plane, api, tmp_path):
+    with plane.client(READER) as reading:
+        reader = KubernetesReader(reading, namespace="ml")
+        keeper = PodKeeper(tmp_path / "pods")
+        watch = PodWatch(reader, "Pod", print, keeper=keeper, stream_s=2)
+        watch.once()
+        start_job(api, "swept")
+        pod = run_pod(api, "swept", "g3")
+        end_pod(api, pod, 1, "Error")
+        batch = kubernetes.client.BatchV1Api(api)
+        until(lambda: batch.read_namespaced_job("swept", "ml").status.conditions)
+        watch.once()  # goes on from the version of before: the real server tells what happened
+        core = kubernetes.client.CoreV1Api(api)
+        core.delete_namespaced_pod(pod.metadata.name, "ml", grace_period_seconds=0)
+        assert reader.attempts("ml/Job/swept")[0].nodes == ()
+        reader.kept = keeper
+        [attempt] = reader.attempts("ml/Job/swept")
+        assert (attempt.nodes, attempt.exit_code, watch.lists) == (("g3",), 1, 1)
 
 
 def test_a_lost_node_is_cordoned_and_its_job_goes_on_elsewhere_by_itself(

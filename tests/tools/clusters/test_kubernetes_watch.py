@@ -8,8 +8,10 @@ from urllib.parse import parse_qs, urlparse
 
 import pytest
 
+from rerail.tools.clusters.kubernetes_pods import PodKeeper, PodWatch
 from rerail.tools.clusters.kubernetes_read import KubernetesReader
 from rerail.tools.clusters.kubernetes_watch import KindWatch, KubernetesWatch
+from rerail.tools.clusters.slurm_records import AttemptRecord
 
 kubernetes = pytest.importorskip("kubernetes")
 
@@ -40,11 +42,15 @@ class FakeServer:
     """Answers lists and watches of jobs from a script, in turn; `asked` keeps the versions of watches."""
 
     def __init__(self, lists, watches):
-        fake, self.asked = self, []
+        fake, self.asked, self.logs = self, [], {}
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self):
                 query = parse_qs(urlparse(self.path).query)
+                if urlparse(self.path).path.endswith("/log"):
+                    text = fake.logs.get(urlparse(self.path).path.split("/")[-2])
+                    self.give(200 if text else 404, text or "{}")
+                    return
                 if "watch" not in query:
                     self.give(200, json.dumps(lists.pop(0) if len(lists) > 1 else lists[0]))
                     return
@@ -167,3 +173,60 @@ def test_streams_run_beside_each_other_and_hand_over_once(scripted):
         time.sleep(0.01)
     watch.end()
     assert [one.job for one in found] == ["ml/Job/a"]
+
+
+def pod(name, version, code=None, label="job-name", place="state", ended=None):
+    at = ended or time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    end = {"terminated": {"exitCode": code, "reason": "OOMKilled", "finishedAt": at}}
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": "ml",
+            "uid": f"uid-{name}",
+            "resourceVersion": str(version),
+            "labels": {label: "llm"},
+        },
+        "spec": {"nodeName": "g2", "containers": [{"name": "train", "image": "x"}]},
+        "status": {"containerStatuses": [{"name": "train", place: {} if code is None else end}]},
+    }
+
+
+def test_what_a_failed_pod_said_is_there_after_its_operator_removed_it(scripted, tmp_path):
+    stream = [
+        event("MODIFIED", pod("llm-1", 11)),
+        event("MODIFIED", pod("llm-1", 12, code=137)),
+        event("DELETED", pod("llm-1", 13, code=137)),
+    ]
+    server = scripted([listed(10, job("llm", 5))], [stream])
+    server.logs["llm-1"] = "CUDA error: out of memory"
+    keeper = PodKeeper(tmp_path / "pods")
+    PodWatch(server.reader, "Pod", print, keeper=keeper).once()
+    server.logs.clear()
+    attempt = AttemptRecord("ml/Job/llm", 0, "FAILED", ())
+    (tmp_path / "job").mkdir()
+    assert server.reader.save_logs(attempt, tmp_path) == []
+    assert list((tmp_path / "job").iterdir()) == []  # without the keeper they are lost
+    server.reader.kept = keeper
+    assert server.reader.save_logs(attempt, tmp_path) == []
+    assert (tmp_path / "job/llm-1.train.log").read_text() == "CUDA error: out of memory"
+    [one] = server.reader._pods()[1:]
+    assert (one["spec"]["nodeName"], one["metadata"]["name"]) == ("g2", "llm-1")
+    assert keeper.pods(but={"uid-llm-1"}) == []  # the server's own word goes before
+
+
+@pytest.mark.parametrize(
+    ("one", "kept"),
+    [
+        (pod("a", 11, code=1, place="lastState"), True),  # started again in its place
+        (pod("a", 11, code=0), False),
+        (pod("a", 11, code=1, label="app"), False),  # no training job's
+        (pod("a", 11, code=1, ended="2026-01-01T00:00:00Z"), False),  # long ago
+        ({**pod("a", 11, code=1), "metadata": {**pod("a", 11)["metadata"], "uid": "../x"}}, False),
+    ],
+)
+def test_only_what_failed_now_of_a_training_job_is_kept(scripted, tmp_path, one, kept):
+    server = scripted([listed(10)], [[event("ADDED", one)]])
+    keeper = PodKeeper(tmp_path / "pods")
+    PodWatch(server.reader, "Pod", print, keeper=keeper).once()
+    assert bool(keeper.pods(set())) is kept
+    assert len(list(tmp_path.rglob("*.json"))) == kept
