@@ -1,5 +1,8 @@
 """The policy as a function: whatever comes in, what comes out stays within the rules."""
 
+import re
+from pathlib import Path
+
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
@@ -411,3 +414,14 @@ def test_where_no_job_is_known_nothing_but_telling_is_planned():
     plan = decide(nobody, auto())
     assert [one.kind for one in plan.actions] == [ActionKind.NOTIFY]
     assert "--job ID" in plan.refusals[0]
+
+
+def test_the_policy_file_of_the_documentation_is_taken_as_it_stands(tmp_path):
+    text = (Path(__file__).parents[2] / "docs/recovery.md").read_text(encoding="utf-8")
+    (tmp_path / "policy.yaml").write_text(re.search(r"```yaml\n(.*?)```", text, re.S)[1])
+    policy = load_policy(tmp_path / "policy.yaml")
+    # Every key that there is stands in it.
+    for name in type(policy).model_fields:
+        assert name in policy.model_fields_set, name
+    for name in type(policy.dcgm).model_fields:
+        assert name in policy.dcgm.model_fields_set | {"jobs_cannot_listen", "limit_s"}, name
