@@ -27,8 +27,14 @@ _PEER = re.compile(
 
 
 _WAITED = re.compile(
-    r"(?i)\btim(?:ed?|es) ?out|timeout|remote (?:rank|process|error)|waiting for|\bEI000[26]\b"
+    r"(?i)\btim(?:ed?|es) ?out|timeout|remote (?:rank|process|error)|waiting for|heartbeat|\bEI000[26]\b"
 )
+# These say that a job failed, but not with which code.
+_ENDINGS = frozenset({
+    "elastic-child-failed", "elastic-exit-barrier", "k8s-backoff-limit", "kubeflow-replica-failed", "slurm-state-failed",
+    "mpi-abort-invoked", "deepspeed-killing-subprocess", "torch-launch-subprocess-failed", "accelerate-launch-failed",
+})  # fmt: skip
+_RESTARTS = re.compile(r"(?i)restarting|been restarted|will restart")
 _GPUS_PER_NODE = 8
 
 
@@ -155,6 +161,20 @@ def from_wait(case: Case, order: Observation | None, fact: ExitFact | None) -> C
         why = "it waited for another rank, or lost it; why is not in the evidence"
         return Conclusion("nccl_timeout_unexplained", line, Status.HYPOTHESIS, why)
     return None
+
+
+def from_ending(case: Case) -> Conclusion | None:
+    """Conclude from a launcher or platform that says that the job failed, without any code."""
+    told = [
+        o
+        for o in case.observations
+        if o.rule_id in _ENDINGS or o.rule_id.startswith("ending-failed-")
+    ]
+    told = [o for o in told if not _RESTARTS.search(o.line.message) and not survived(case, o)]
+    if not told:
+        return None
+    why = "the job is reported as failed, and no line says why"
+    return Conclusion("process_exit_unexplained", told[0].line, Status.HYPOTHESIS, why)
 
 
 def from_exit(case: Case, fact: ExitFact) -> Conclusion | None:

@@ -80,7 +80,10 @@ def judge(case: Case, rules: dict[str, Rule]) -> Verdict:
         last=last_step(case),
         collectives=collectives.analyse(case, identities),
     )
-    for step in (_completed, _initiating, _timeouts, _peers, _waited, _died, _stopped, _numbers):
+    steps = (
+        _completed, _initiating, _timeouts, _peers, _waited, _died, _stopped, _numbers, _reported,
+    )  # fmt: skip
+    for step in steps:
         if step(case, rules, verdict):
             return verdict
     _nothing(case, verdict)
@@ -333,6 +336,11 @@ def _numbers(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
     verdict.leaf, verdict.line, verdict.why = first.leaf, first.line, first.what
     verdict.ranks = [first.rank] if first.rank is not None else []
     return True
+
+
+def _reported(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
+    """Somebody reports the job as failed; steps up to the last line do not make that untrue."""
+    return _take(verdict, symptoms.from_ending(case), Outcome.FAILURE)
 
 
 def _take(verdict: Verdict, conclusion: symptoms.Conclusion | None, outcome: Outcome) -> bool:

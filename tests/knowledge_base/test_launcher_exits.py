@@ -61,3 +61,26 @@ def test_who_names_a_process_knows_better_than_the_accounting(diagnose: Run) -> 
         [1],
         ["n2"],
     )
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ",
+        "PyTorchJob llm-ft is failed because 1 Worker replica(s) failed.",
+        "Warning  FailedJobs  3s  jobset  jobset failed due to one or more job failures",
+        "2026-04-28 12:02:11,101\tERR cli.py:68 -- Job 'raysubmit_9a' failed",
+        "[2026-03-04 10:11:12,101] [INFO] [launch.py:315:sigkill_handler] Killing subprocess 771",
+    ],
+)
+def test_a_job_reported_as_failed_has_failed(diagnose: Run, ending: str) -> None:
+    assert diagnose(STEPS + ending + "\n").outcome is Outcome.FAILURE
+    # An attempt that failed and was followed by steps is behind the job.
+    more = "".join(f"step {i} loss 1.{9 - i}\n" for i in range(6, 9))
+    assert diagnose(STEPS + ending + "\n" + more).outcome is Outcome.NO_FAILURE
+
+
+def test_the_cleaning_up_of_a_platform_is_not_its_first_exit(diagnose: Run) -> None:
+    line = "ERROR: Job 1 failed with return code list: [137, 1]\n"
+    assert diagnose(STEPS + line).failure_type == "process_exit_unexplained"
+    assert diagnose(STEPS + line.replace("1]", "0]")).failure_type == "process_killed_unexplained"
