@@ -36,7 +36,7 @@ def acting_person(by: str | None, policy: SitePolicy, *, strict: bool) -> str:
         RecoveryError: Another name was given than that of the login, and only the login counts.
     """
     own = login()
-    if by in (None, own) or not (strict or policy.approvals.approvers):
+    if by in (None, own) or not (strict or policy.approvals.names_somebody):
         return by or own
     raise RecoveryError(
         f"--by {by}: this is the login of {own}; where approvers are named, two persons are needed "

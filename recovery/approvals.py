@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, insert, select
 
-from rerail.domain.plan import ActionState, Mode, PlannedAction, RecoveryPlan, Risk
+from rerail.domain.plan import ActionKind, ActionState, Mode, PlannedAction, RecoveryPlan, Risk
 from rerail.errors import RecoveryError
 from rerail.recovery.signing import fits, sign
 from rerail.recovery.site_policy import SitePolicy
@@ -48,18 +48,18 @@ def persons_needed(action: PlannedAction, policy: SitePolicy) -> int:
     return 2 if above else 1
 
 
-def check_approver(person: str, policy: SitePolicy) -> None:
-    """Refuse whoever may not decide; where the policy names nobody, everybody may.
+def check_approver(person: str, policy: SitePolicy, kind: ActionKind | None = None) -> None:
+    """Refuse whoever may not decide on a kind of action; where the policy names nobody, all may.
 
     Raises:
         RecoveryError: The policy names approvers, and not this person.
     """
-    allowed = policy.approvals.approvers
+    allowed = policy.approvals.allowed(kind)
     if allowed and person not in allowed:
         raise RecoveryError(
             f"{person} is none of the approvers: {', '.join(allowed)}",
             subject=person,
-            hint="approvals.approvers in the policy file",
+            hint="approvals.approvers and approvers_of in the policy file",
         )
 
 
@@ -92,7 +92,7 @@ def approve(
     if now >= plan.expires_at:
         plans.move(connection, row, ActionState.EXPIRED, actor="rerail", now=now)
         return "expired"
-    check_approver(by, policy)
+    check_approver(by, policy, row.action.kind)
     expires = min(plan.expires_at, now + policy.approvals.expires_s)
     _record(connection, key, plan, row.action, "approved", by, now, expires)
     names = approvers(connection, key, plan, row.action, now)
@@ -118,8 +118,8 @@ def reject(
     Raises:
         RecoveryError: The plan has no such step, or the person may not decide.
     """
-    check_approver(by, policy)
     row = _open_step(connection, plan, step)
+    check_approver(by, policy, row.action.kind)
     if row.state not in (ActionState.PROPOSED, ActionState.APPROVED):
         return "already"
     _record(connection, key, plan, row.action, "rejected", by, now, plan.expires_at)

@@ -22,7 +22,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from rerail.domain.diagnosis import Action, Status
-from rerail.domain.plan import Mode
+from rerail.domain.plan import ActionKind, Mode
 from rerail.errors import ConfigError
 from rerail.knowledge_base.taxonomy import leaves
 
@@ -137,14 +137,26 @@ class Slow(_Part):
 class Approvals(_Part):
     """How long an approval is valid, and for which actions two persons are needed.
 
-    `agreed_before_auto` proposals in a row, agreed to and verified, carry a rule's `auto-low`
-    (`rerail policy readiness` counts them).
+    `approvers` may decide on everything, `approvers_of` on one kind of action each; where neither
+    names anybody for an action, everybody who can read the key may. `agreed_before_auto` proposals
+    in a row, agreed to and verified, carry a rule's `auto-low` (`rerail policy readiness`).
     """
 
     expires_s: Annotated[float, Field(gt=0)] = 1800.0
     two_persons_above: Literal["low", "medium", "high"] = "medium"
     approvers: tuple[str, ...] = ()
+    approvers_of: dict[ActionKind, tuple[str, ...]] = {}
     agreed_before_auto: Annotated[int, Field(ge=1)] = 10
+
+    def allowed(self, kind: ActionKind | None) -> tuple[str, ...]:
+        """Return who may decide on an action, or on everything; empty where nobody is named."""
+        own = () if kind is None else self.approvers_of.get(kind, ())
+        return tuple(dict.fromkeys((*self.approvers, *own)))
+
+    @property
+    def names_somebody(self) -> bool:
+        """Whether a name decides who may do what."""
+        return bool(self.approvers or self.approvers_of)
 
 
 class JobLayout(_Part):

@@ -111,7 +111,9 @@ def _approvals(site: Site) -> tuple[str, str]:
     from rerail.recovery.signing import signing_key
 
     signing_key(site.data)
-    people = ", ".join(site.policy.approvals.approvers) or "whoever can read the key"
+    rights = site.policy.approvals
+    people = ", ".join(rights.approvers) or "whoever can read the key"
+    people += "".join(f"; {kind}: {', '.join(who)}" for kind, who in rights.approvers_of.items())
     return "ok", f"this account can sign; approvers: {people}"
 
 

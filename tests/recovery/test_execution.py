@@ -562,3 +562,32 @@ def test_a_finished_step_set_back_in_the_database_is_not_done_again(
     assert len(cluster.done) == 1 and state(engine, plan) is ActionState.FAILED
     with reading(engine) as connection:
         assert "set back" in plans.states(connection, plan)[0].note
+
+
+def test_who_may_decide_can_be_named_for_each_kind_of_action(engine, clock, make_plan):
+    plan = make_plan(step(1), step(2, ActionKind.REQUEUE, "7"), step(3, ActionKind.CANCEL, "7"))
+    rights = Approvals(approvers=("ann",), approvers_of={ActionKind.DRAIN: ("bob",)})
+
+    def may(person, number):
+        try:
+            with writing(engine) as connection:
+                approvals.reject(
+                    *(connection, KEY, plan, number),
+                    by=person,
+                    why="",
+                    policy=SitePolicy(approvals=rights),
+                    now=clock(),
+                )
+        except RecoveryError:
+            return False
+        return True
+
+    assert [may("eve", 1), may("bob", 2), may("bob", 1), may("ann", 2)] == [
+        False,
+        False,
+        True,
+        True,
+    ]
+    # Named for one kind alone: the others stay with whoever can sign.
+    rights = Approvals(approvers_of={ActionKind.DRAIN: ("bob",)})
+    assert may("eve", 3) and rights.names_somebody
