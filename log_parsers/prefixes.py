@@ -25,6 +25,33 @@ _LABELS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("mpi", re.compile(r"\[(?P<job>\d+),(?P<rank>\d+)\]<(?:stdout|stderr)>:")),
     ("rank", re.compile(r"\[[Rr]ank:? ?(?P<rank>\d{1,6})\]:?")),
     ("rank", re.compile(r"\[RANK ?(?P<rank>\d{1,6})\]:?")),
+    (
+        "rank",
+        re.compile(
+            r"\[(?:RANK|[Rr]ank)[ :=]? ?(?P<rank>\d{1,6})(?: ?/ ?\d{1,6})?"
+            r"(?: ?[|,;@ ] ?(?:(?:on )?(?:node|host)(?:name)?[ =:] ?(?P<node>"
+            + _HOST
+            + r")|[^\]]{1,40}))?\]:?"
+        ),
+    ),
+    (
+        "rank",
+        re.compile(
+            r"\[(?:node|host)(?:name)?[ =:] ?(?P<node>" + _HOST + r") ?[|,;/ ] ?"
+            r"(?:RANK|[Rr]ank)[ :=]? ?(?P<rank>\d{1,6})[^\]]{0,40}\]:?"
+        ),
+    ),
+    ("rank", re.compile(r"(?:RANK|[Rr]ank)[=:] ?(?P<rank>\d{1,6})(?=[\s,|])[,|]?")),
+    # A level, and a logger's name, in front of a rank.
+    (
+        "level",
+        re.compile(
+            r"\[?(?:INFO|WARN(?:ING)?|ERROR|DEBUG|CRITICAL)\]?(?:[ :|-]{1,3}[\w.]{1,60})?[ :|-]{1,3}"
+            r"(?=\[?(?:[Rr]ank|RANK|GPU|gpu)[\[ :=]?\d)"
+        ),
+    ),
+    ("device", re.compile(r"\[(?:GPU|gpu|cuda|CUDA)[ :_-]?(?P<local>\d{1,2})\]:?")),
+    ("device", re.compile(r"(?:GPU|gpu) ?\[(?P<local>\d{1,2})\]:?")),
     ("rank", re.compile(r"(?:RANK|[Rr]ank)[ _]?(?P<rank>\d{1,6})(?:\]|:)(?=\s)")),
     ("rank", re.compile(r"\((?:[Rr]ank)[ =:]?(?P<rank>\d{1,6})\):?")),
     ("local", re.compile(r"\[default(?P<local>\d{1,3})\]:?")),
@@ -78,6 +105,18 @@ _LABELS: tuple[tuple[str, re.Pattern[str]], ...] = (
     # Not the hours of a bare clock.
     ("task", re.compile(r"(?P<rank>\d{1,6}):(?!\d\d:\d\d) ?")),
 )
+
+
+def _begins(pattern: str) -> str:
+    """Return the bracket that a label begins with, or "" for any letter."""
+    return pattern[1] if pattern[:2] in (r"\[", r"\(") and pattern[2] != "?" else ""
+
+
+# Most labels begin with a bracket; what does not begin so need not be held against them.
+_BY_FIRST = {
+    first: [label for label in _LABELS if _begins(label[1].pattern) in ("", first)]
+    for first in ("[", "(", "")
+}
 _NCCL = re.compile(
     r"(?P<node>" + _HOST + r"):(?P<pid>\d{1,8}):(?P<tid>\d{1,8}) \[(?P<dev>-?\d{1,3})\] "
 )
@@ -137,6 +176,8 @@ class Origin:
     attempt: int | None = None
 
 
+DEVICE = "g"
+"""How a label begins that names a device and no local rank of a launcher."""
 _COLLECTOR = frozenset({"pod", "host", "bracket"})
 NOWHERE = Origin()
 """The origin of lines of which only the text is known."""
@@ -168,7 +209,7 @@ def parse_line(
             label.append(f"r{rank}")
         if groups.get("local") is not None:
             local = int(groups["local"])
-            label.append(f"l{local}")
+            label.append(f"{DEVICE if kind == 'device' else 'l'}{local}")
         if groups.get("node") or groups.get("node2"):
             node = groups.get("node") or groups["node2"]
             label.append(node)
@@ -212,7 +253,7 @@ def _peel(text: str, at: int, outermost: bool) -> tuple[str, re.Match[str]] | No
     first = text[at : at + 1]
     if not first:
         return None
-    for kind, pattern in _LABELS:
+    for kind, pattern in _BY_FIRST.get(first, _BY_FIRST[""]):
         match = pattern.match(text, at)
         if not match or (kind == "task" and not outermost):
             continue

@@ -12,6 +12,7 @@ from rerail.domain.evidence import Observation, Role, Stream, Tier
 from rerail.knowledge_base.causality.case import Case
 from rerail.knowledge_base.causality.exits import ExitFact
 from rerail.knowledge_base.causality.joins import Joins, find_pci
+from rerail.knowledge_base.causality.one_node import device_in_front, one_node, spawned
 from rerail.knowledge_base.causality.processes import Identity
 from rerail.knowledge_base.causality.select import Selection
 from rerail.knowledge_base.causality.smi_sections import gpu_above
@@ -105,6 +106,9 @@ def _rank(
     if named is not None:
         return named
     line = winner.line
+    if winner.leaf == "rank_divergence":
+        # Who noticed that two ranks do different things is one of the two, and not known to be the wrong one.
+        return None
     if winner.leaf == "loss_nan" and any(
         r.line == line.number for r in case.view(line).survey.steps
     ):
@@ -122,6 +126,9 @@ def _rank(
         return identity.local_rank
     if line.rank is not None:
         return line.rank
+    local = device_in_front(line) if line.label else spawned(case, line)
+    if local is not None and one_node(joins, local):
+        return local
     if winner.tier in (Tier.HARDWARE, Tier.HOST) or line.stream is Stream.KERNEL:
         felt = _felt_by(case, selection, winner)
         if felt is None:

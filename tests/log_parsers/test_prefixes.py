@@ -135,3 +135,27 @@ def test_any_text_is_parsed_and_kept(text: str) -> None:
     line = parse(text)
     assert line.text == text
     assert text.endswith(line.message)
+
+
+@pytest.mark.parametrize(
+    ("text", "rank", "node"),
+    [
+        ("[Rank 17 | node h7] loading", 17, "h7"),
+        ("[node h7 | rank 17] loading", 17, "h7"),
+        ("[rank=5] step 3", 5, None),
+        ("[Rank 0, DP 1] step 3", 0, None),
+        ("rank=6 ERROR unexpected end of data", 6, None),
+        ("2026-05-02 11:00:00 INFO [rank=7] step 3", 7, None),
+        ("ERROR:trainer:[rank 7] step 3", 7, None),
+    ],
+)
+def test_ranks_as_programs_write_them_themselves(text: str, rank: int, node: str | None) -> None:
+    line = parse_line("a.log", 1, text, year=2026)
+    assert (line.rank, line.node) == (rank, node)
+
+
+@pytest.mark.parametrize("text", ["GPU[4] step 3", "[GPU 4] step 3", "INFO:root:[GPU4] step 3"])
+def test_a_device_in_front_is_a_local_rank(text: str) -> None:
+    line = parse_line("a.log", 1, text, year=2026)
+    assert (line.rank, line.local_rank) == (None, 4)
+    assert parse_line("a.log", 1, "GPU 4: NVIDIA H100 80GB HBM3", year=2026).local_rank is None

@@ -1,0 +1,37 @@
+"""Ranks of a job on one node, where a device's or a child's number is the rank."""
+
+from __future__ import annotations
+
+import re
+
+from rerail.domain.evidence import LogLine
+from rerail.knowledge_base.causality.case import Case
+from rerail.knowledge_base.causality.joins import Joins
+from rerail.log_parsers.prefixes import DEVICE
+
+_GPUS_PER_NODE = 8
+_REACH = 300  # lines of one traceback, and of those that its exception chains
+_SPAWNED = re.compile(r"^-- Process (?P<index>\d{1,4}) terminated with the following error:")
+"""What torch.multiprocessing.spawn prints in front of a child's traceback."""
+
+
+def device_in_front(line: LogLine) -> int | None:
+    """Return the number of the device that labels a line (`[GPU 2]`), or None."""
+    return line.local_rank if f"/{DEVICE}" in f"/{line.label}" else None
+
+
+def spawned(case: Case, line: LogLine) -> int | None:
+    """Return which child of torch.multiprocessing.spawn a line of a traceback is about, or None."""
+    view = case.view(line)
+    for number in reversed(list(view.between(max(1, line.number - _REACH), line.number))):
+        text = view.text(number)
+        match = _SPAWNED.match(text) if text else None
+        if match:
+            return int(match["index"])
+    return None
+
+
+def one_node(joins: Joins, local: int) -> bool:
+    """Tell whether nothing in the logs speaks against a job on one node."""
+    ranks = [*joins.ranks_seen, (joins.world_size or 1) - 1, local]
+    return len(joins.nodes_at_work) <= 1 and max(ranks) < _GPUS_PER_NODE
