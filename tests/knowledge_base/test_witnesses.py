@@ -114,3 +114,11 @@ ORDER = "slurmstepd: error: *** STEP 7.0 ON d1 CANCELLED AT 2026-01-11T11:55:01 
 def test_a_lost_peer_before_the_order_to_end_is_not_a_cancellation(diagnose: Run) -> None:
     assert diagnose(STEPS + LOST + ORDER).failure_type == "nccl_timeout_unexplained"
     assert diagnose(STEPS + ORDER + LOST).failure_type != "nccl_timeout_unexplained"
+
+
+def test_who_notices_that_ranks_differ_is_not_to_blame(diagnose: Run) -> None:
+    found = diagnose(
+        "[rank2]: EI0005: 2026-02-02-06:32:27.781.599 The arguments for collective communication are inconsistent "
+        "between ranks:parameter count, local end 128, remote end 64\n"
+    )
+    assert (found.failure_type, found.suspects.ranks) == ("rank_divergence", [])
