@@ -42,6 +42,9 @@ _LABELS: tuple[tuple[str, re.Pattern[str]], ...] = (
         ),
     ),
     ("rank", re.compile(r"(?:RANK|[Rr]ank)[=:] ?(?P<rank>\d{1,6})(?=[\s,|])[,|]?")),
+    ("rank", re.compile(r"(?:RANK|[Rr]ank)[ _]?(?P<rank>\d{1,6}) ?[|>](?=\s)")),
+    ("rank", re.compile(r"\[r(?P<rank>\d{1,6})\]:?(?=\s)")),
+    ("host", re.compile(r"(?:host|node|hostname)=(?P<node>" + _HOST + r")(?=[\s,|])[,|]?")),
     # A level, and a logger's name, in front of a rank.
     (
         "level",

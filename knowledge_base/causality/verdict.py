@@ -8,7 +8,7 @@ training did not survive. 3. What the time-outs say of their culprit. 4. Lost pe
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rerail.domain.diagnosis import Outcome, Status
@@ -18,6 +18,7 @@ from rerail.knowledge_base.causality.allocation import foreign
 from rerail.knowledge_base.causality.case import Case
 from rerail.knowledge_base.causality.last_moves import behind
 from rerail.knowledge_base.causality.locate import NO_NODE, locate
+from rerail.knowledge_base.causality.one_node import one_node
 from rerail.knowledge_base.causality.progress import LastStep, last_step, survived
 from rerail.knowledge_base.rules import Rule
 from rerail.knowledge_base.taxonomy import NO_FAILURE, Kind, leaves
@@ -70,6 +71,7 @@ def judge(case: Case, rules: dict[str, Rule]) -> Verdict:
     identities = joins.build(case)
     selection = select.select(case, rules, foreign(case, identities))
     facts = _last_attempt_exits(case, selection, exits.collect(case, identities))
+    facts = [_on_one_node(fact, identities) for fact in facts]
     verdict = Verdict(
         Outcome.INCONCLUSIVE,
         Status.UNKNOWN,
@@ -95,6 +97,19 @@ def _last_attempt_exits(
 ) -> list[exits.ExitFact]:
     cuts = {o.line.file: o.line.number for o in selection.attempt_starts}
     return [f for f in facts if f.line.number > cuts.get(f.line.file, 0)]
+
+
+def _on_one_node(fact: exits.ExitFact, identities: joins.Joins) -> exits.ExitFact:
+    """Where labels show the ranks of a single node, a local rank is a rank."""
+    local = fact.local_rank
+    if (
+        fact.rank is None
+        and local is not None
+        and identities.ranks_seen
+        and one_node(identities, local)
+    ):
+        return replace(fact, rank=local)
+    return fact
 
 
 def _completed(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:

@@ -35,3 +35,14 @@ def test_the_device_in_front_is_the_rank(diagnose: Run) -> None:
 def test_where_there_are_more_nodes_nobody_is_named(diagnose: Run) -> None:
     assert diagnose("world size 32\n" + DEVICE).suspects.ranks == []
     assert diagnose("[rank12]: step 1 loss 3\n" + SPAWNED).suspects.ranks == []
+
+
+def test_the_agents_local_rank_is_the_rank_where_labels_show_one_node(diagnose: Run) -> None:
+    crash = (
+        "Fatal Python error: Segmentation fault\n\nCurrent thread 0x00007f1 (most recent call first):\n"
+        '  File "/w/kernels.py", line 12 in fused_rms\n'
+        "E0301 10:00 torch/distributed/elastic/multiprocessing/api.py:874] failed (exitcode: -11) local_rank: 5 "
+        "(pid: 991) of binary: /usr/bin/python3\n"
+    )
+    assert diagnose("rank5: step 40 loss 2.2\n" + crash).suspects.ranks == [5]
+    assert diagnose("rank13: step 40 loss 2.2\n" + crash).suspects.ranks == []
