@@ -51,6 +51,7 @@ class Rule:
     priority: int = 50
     weight: int = 0
     action: Action | None = None
+    hint: bool = False
     safety: str = ""
     source: str = ""
     note: str = ""
@@ -195,6 +196,8 @@ def make_rule(raw: dict[str, Any], file: str) -> Rule:
         raise wrong("an initiating rule needs a leaf")
     if raw.get("direction", "both") not in ("both", "before", "after"):
         raise wrong("direction is none of both, before, after")
+    if not isinstance(raw.get("hint", False), bool):
+        raise wrong("hint is neither true nor false")
     values.setdefault("priority", 80 if values["role"] in _LOUD else 50)
     for key in ("matches", "must_not_match"):
         values[key] = tuple(str(x) for x in raw.get(key) or ())

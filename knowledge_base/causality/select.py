@@ -173,8 +173,29 @@ def select(case: Case, rules: dict[str, Rule], beside: Collection[int] = frozens
             result.rejected.append(Rejected(observation, "training went on after it"))
             continue
         result.candidates.append(observation)
+    _drop_hints(case, rules, result)
     _choose(case, rules, result)
     return result
+
+
+def _drop_hints(case: Case, rules: dict[str, Rule], result: Selection) -> None:
+    """Reject what could make a run slow where its steps show that nothing did."""
+
+    def is_hint(observation: Observation) -> bool:
+        rule = rules.get(observation.rule_id)
+        return rule is not None and rule.hint
+
+    hints = [o for o in result.candidates if is_hint(o)]
+    if not hints or any(_slow(o) and not is_hint(o) for o in case.observations):
+        return
+    from rerail.knowledge_base.causality.numeric import MIN_ROWS, analyse
+
+    if sum(len(step_rows(view)) for view in case.views) < MIN_ROWS:
+        return
+    if any(leaves()[found.leaf].category == "fail_slow" for found in analyse(case)):
+        return
+    result.candidates = [o for o in result.candidates if not is_hint(o)]
+    result.rejected += [Rejected(o, "the steps did not become slower") for o in hints]
 
 
 def _outlived(case: Case, observation: Observation) -> bool:
