@@ -203,6 +203,15 @@ class JobLayout(_Part):
     def _not_the_job_s(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(_check_fields(one, beyond_the_job=True) for one in patterns)
 
+    @field_validator("kernel_logs")
+    @classmethod
+    def _of_one_node(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
+        # One file for all would be held against every node of the job.
+        for one in patterns:
+            if "{node}" not in one:
+                raise ValueError(f"{one!r} has to hold {{node}}: of which node does it tell?")
+        return patterns
+
 
 class Dcgm(_Part):
     """Where DCGM's word on the nodes is read: evidence that no job can have written.
@@ -350,7 +359,9 @@ def load_policy(path: Path | None) -> SitePolicy:
     import yaml
 
     try:
-        content: Any = yaml.safe_load(path.expanduser().read_text(encoding="utf-8"))
+        text = path.expanduser().read_text(encoding="utf-8")
+        content: Any = yaml.safe_load(text)
+        _refuse_doubles(yaml.compose(text, yaml.SafeLoader), path)
     except OSError as error:
         raise ConfigError(
             f"policy file {str(path)!r}: {error.strerror}",
@@ -374,6 +385,28 @@ def load_policy(path: Path | None) -> SitePolicy:
             subject=key,
             hint="docs/recovery.md lists every key",
         ) from None
+
+
+def _refuse_doubles(node: Any, path: Path, above: tuple[int, ...] = ()) -> None:
+    """Refuse a mapping that holds a key twice: YAML would silently take the last one.
+
+    Raises:
+        ConfigError: Names the key and its line.
+    """
+    if node is None or isinstance(node.value, str) or id(node) in above:
+        return  # an alias may lead back to what holds it
+    seen: set[str] = set()
+    for one in node.value:
+        key, inner = one if isinstance(one, tuple) else (None, one)
+        if key is not None:
+            if key.value in seen and isinstance(key.value, str):
+                raise ConfigError(
+                    f"policy file {path} line {key.start_mark.line + 1}: {key.value} stands there twice",
+                    subject=key.value,
+                    hint="keep one of the two",
+                )
+            seen.add(str(key.value))
+        _refuse_doubles(inner, path, (*above, id(node)))
 
 
 def _what_is_wrong(error: ErrorDetails) -> str:

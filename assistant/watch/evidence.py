@@ -17,16 +17,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from rerail.assistant.narrow import Narrow
-from rerail.assistant.pipeline import diagnose_paths
 from rerail.assistant.watch.dcgm_witness import dcgm_facts
 from rerail.assistant.watch.health_reports import read_health_report
+from rerail.assistant.watch.kernel_witness import accused_by_kernel
 from rerail.assistant.watch.trusted_file import job_may_write
-from rerail.domain.diagnosis import Action, Layer, Outcome
 from rerail.domain.job import JobEvent
 from rerail.errors import EvidenceError, RerailError
 from rerail.log_parsers.text import clean
-from rerail.recovery.policy import OWNER_MUST_ACT
 from rerail.recovery.site_policy import Dcgm, JobLayout
 from rerail.recovery.situation import Attested
 from rerail.tools.clusters.reader import ClusterReader
@@ -35,7 +32,6 @@ from rerail.tools.clusters.slurm_records import AttemptRecord
 
 MOST_COPIED_BYTES = 256 << 20
 MOST_KEPT_LINES = 20_000
-HARDWARE = (Action.DRAIN_NODE, Action.EXCLUDE_NODE)
 FATAL_SIGNALS = frozenset({6, 7, 9, 11})
 _DIED = re.compile(
     r"^\[(?P<at>[^\]]+)\] \[(?P<job>\d+)\.\S+\] get_exit_code task \d+ died by signal: (?P<n>\d+)"
@@ -232,25 +228,11 @@ def _kernel_logs(
                 except OSError as error:
                     found.problems.append(f"{name}: {error.strerror}")
                     continue
-                if seen := _accused(target, attempt, node):
+                seen, left_out = accused_by_kernel(target, attempt, node)
+                if seen is not None:
                     found.attested.append(seen)
-
-
-def _accused(kernel_log: Path, attempt: AttemptRecord, node: str) -> Attested | None:
-    """Return the first fault of the machine in a kernel log during the attempt, or None."""
-    since = None if attempt.start is None else attempt.start - 60.0
-    try:
-        alone = diagnose_paths([kernel_log], narrow=Narrow(since=since)).diagnosis
-    except RerailError:
-        return None
-    if alone.outcome is not Outcome.FAILURE or alone.first_fault is None:
-        return None
-    hardware = alone.recovery.action in HARDWARE
-    if alone.recovery.action in OWNER_MUST_ACT:
-        return None  # the kernel saw what the user's own code did
-    if not hardware and alone.layer is not Layer.INFRASTRUCTURE:
-        return None
-    return Attested(source="kernel", node=node, what=alone.first_fault.text[:200], enough=hardware)
+                if left_out:
+                    found.problems.append(f"kernel log of {node}: {left_out}")
 
 
 def _dcgm(

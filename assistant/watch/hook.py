@@ -13,6 +13,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from rerail.domain.job import JobEvent, JobRef, NodeEvent
 from rerail.errors import ClusterError, RecoveryError, RerailError
 from rerail.knowledge_base.store.clock import now_iso
@@ -109,12 +111,19 @@ def _read(path: Path | None) -> JobEvent:
         raise RecoveryError(f"an event of more than {MOST_INPUT_BYTES} bytes", subject=str(path))
     try:
         content = json.loads(raw)
+        if not isinstance(content, dict):
+            raise ValueError("a JSON object is expected")
         content.setdefault("time", now_iso())
         content.setdefault("source", "hook")
         if isinstance(content.get("job"), dict):
             content["job"].setdefault("cluster", load_settings().cluster)
         return JobEvent.model_validate(content)
-    except (ValueError, AttributeError) as error:
+    except ValidationError as error:
+        wrong = "; ".join(
+            f"{'.'.join(map(str, one['loc']))}: {one['msg'].lower()}" for one in error.errors()[:3]
+        )
+        raise RecoveryError(f"{path} is no job event: {wrong}", subject=str(path)) from None
+    except ValueError as error:
         first = str(error).splitlines()[0]
         raise RecoveryError(f"{path} is no job event: {first}", subject=str(path)) from None
 

@@ -335,6 +335,7 @@ def approve_and_undo(bench: Bench) -> Result:
     )
     # The kernel log of the node says the same: this time the fault is proven.
     (kernel / f"{node}.log").write_text(
+        f"{time.strftime('%b %e %H:%M:%S')} {node} kernel: "
         "[12345.678901] NVRM: Xid (PCI:0000:9b:00): 79, pid=4242, name=python, "
         "GPU has fallen off the bus.\n"
     )

@@ -15,6 +15,8 @@ from rerail.domain.job import JobEvent
 from rerail.recovery.store.tables import QUEUE
 
 MOST_TRIES = 12
+AGAIN_AFTER_S = 60.0
+"""How long after an event was given up it may be told anew: pollers tell every few seconds."""
 STALLED = "STALLED"
 """The state word of an event that says: the job runs, and makes no progress."""
 SLOW = "SLOW"
@@ -45,12 +47,26 @@ def queue_key(event: JobEvent) -> str:
 
 
 def put(connection: Connection, event: JobEvent, *, now: float, wait_s: float = 0.0) -> bool:
-    """Add an event; return False where the job attempt is known already (idempotency key)."""
-    if known(connection, queue_key(event)):
+    """Add an event; return False where the job attempt is known already (idempotency key).
+
+    What was given up is taken up again when it is told of later: a false early event, or a
+    scheduler that was away for half an hour, must not hide the failure.
+    """
+    key = queue_key(event)
+    given_up = (QUEUE.c.key == key) & (QUEUE.c.state == "failed")
+    revived = connection.execute(
+        update(QUEUE)
+        .where(given_up & (QUEUE.c.done_at <= now - AGAIN_AFTER_S))
+        .values(state="waiting", event=event.model_dump(mode="json"), tries=0, done_at=None)
+        .values(received_at=now, not_before=now + wait_s)
+    )
+    if revived.rowcount:
+        return True
+    if known(connection, key):
         return False
     connection.execute(
         insert(QUEUE).values(
-            key=queue_key(event),
+            key=key,
             state="waiting",
             event=event.model_dump(mode="json"),
             received_at=now,

@@ -1,6 +1,8 @@
 """Evidence is parted by who could have written it, and only the job's own files are read."""
 
 import os
+import time
+from datetime import UTC, datetime
 
 import pytest
 
@@ -10,10 +12,12 @@ from rerail.recovery.site_policy import JobLayout
 from rerail.tools.clusters.slurm_read import JobFiles
 from rerail.tools.clusters.slurm_records import AttemptRecord, NodeRecord
 
-XID = (
+BEGAN = datetime(2026, 3, 1, 12, 0, 0).astimezone().timestamp()
+FELL = (
     "[12345.678901] NVRM: Xid (PCI:0000:9b:00): 79, pid=4242, name=python, "
     "GPU has fallen off the bus.\n"
 )
+XID = f"Mar  1 12:30:00 n2 kernel: {FELL}"
 
 
 class FakeReader:
@@ -44,7 +48,9 @@ def collect(tmp_path):
         (tmp_path / "n2.kern").write_text(kernel)
         (tmp_path / "slurmd.n2.log").write_text(slurmd)
         event = JobEvent(job=JobRef(job="7"), source="t", state="FAILED", time="t")
-        attempt = AttemptRecord("7", 0, "FAILED", ("n1", "n2"), start=None, uid=uid)
+        attempt = AttemptRecord(
+            *("7", 0, "FAILED", ("n1", "n2")), start=BEGAN, end=BEGAN + 3600, uid=uid
+        )
         layout = JobLayout(
             logs=("{folder}/logs/*.log",),
             kernel_logs=(str(tmp_path / "{node}.kern"),),
@@ -100,3 +106,36 @@ def test_a_kernel_log_does_not_attest_what_the_user_s_code_did_or_what_a_job_cou
     (tmp_path / "n2.kern").chmod(0o666)
     found = collect("step 1\n", kernel=XID)
     assert found.attested == [] and any("no witness" in one for one in found.problems)
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (XID.replace("12:30", "10:30"), ""),  # another job's time
+        (XID.replace("12:30", "13:05"), ""),  # after the attempt
+        (XID.replace("Mar", "Feb"), ""),
+        (f"2026-03-01T12:30:00+14:00 n2 kernel: {FELL}", ""),
+        (FELL, "without date and time"),
+        (XID.replace(" n2 ", " n3 "), "lines of n3 are not held against n2"),
+    ],
+)
+def test_a_kernel_line_of_another_time_or_host_is_no_witness(collect, line, why):
+    found = collect("step 1\n", kernel=line)
+    assert found.attested == []
+    assert any(why in one for one in found.problems) if why else not found.problems
+
+
+def test_kernel_times_without_a_zone_are_local(collect, monkeypatch):
+    for zone in ("America/Los_Angeles", "Asia/Tokyo"):
+        monkeypatch.setenv("TZ", zone)
+        time.tzset()
+        local = (
+            datetime.fromtimestamp(BEGAN + 60, UTC).astimezone().strftime("[%a %b %d %H:%M:%S %Y]")
+        )
+        utc = datetime.fromtimestamp(BEGAN + 60, UTC).strftime("[%a %b %d %H:%M:%S %Y]")
+        assert [one.node for one in collect("x\n", kernel=f"{local} {FELL[15:]}").attested] == [
+            "n2"
+        ]
+        assert collect("x\n", kernel=f"{utc} {FELL[15:]}").attested == []
+    monkeypatch.undo()
+    time.tzset()

@@ -61,6 +61,14 @@ def test_what_fails_comes_back_later_and_is_given_up_at_last(engine):
             now += 301.0
         assert tries == queue.MOST_TRIES
         assert queue.counts(connection) == {"failed": 1}
+        # Told of again later, as by a poll after an outage or at the true end of a job of which
+        # a false event came first, it is worked off after all.
+        assert not queue.put(connection, event(), now=now - 300.0)
+        assert queue.put(connection, event(state="NODE_FAIL"), now=now)
+        [item] = queue.claim(connection, "a", now=now)
+        assert (item.event.state, item.tries) == ("NODE_FAIL", 1)
+        queue.finish(connection, item.id, now=now, incident="INC-1")
+        assert not queue.put(connection, event(), now=now + 1e6)
 
 
 def write_three(engine):
