@@ -22,6 +22,8 @@ LINK_EFFECT = 0.1
 NODE_SHARE = 0.75
 _LEAST_WAITS = 0.5
 _LATE_SHARE = 0.02
+_LEAST_INSTANCES = 5  # of one collective somebody is always the last
+_LEAST_STEPS = 3
 _INNER_FIRST = ("tp", "cp", "ep", "pp", "dp", "world", "other")
 _WORDS = {
     "tp": "tensor-parallel group", "pp": "pipeline link", "dp": "data-parallel group",
@@ -38,7 +40,7 @@ def localize(job: JobTimes, *, slower_than_before: bool = False) -> Localization
     """
     findings: list[Finding] = []
     missing: list[str] = []
-    split = False
+    split = few = False
     hot: IntArray = np.zeros(0, dtype=np.int64)
     if job.self_s is not None:
         typical = _over_steps(job.self_s)
@@ -54,10 +56,15 @@ def localize(job: JobTimes, *, slower_than_before: bool = False) -> Localization
                 split = True
             else:
                 hot = seen.slow
+                if len(hot) and len(job.self_s) < _LEAST_STEPS:
+                    missing.append(
+                        f"compute time of {_LEAST_STEPS} steps or more: in so few steps a pause of a "
+                        "rank (a checkpoint, a log) looks like a slow device"
+                    )
                 findings += _ranks(job, typical, seen, hot)
                 split |= _report_split(seen, "compute time", missing, job.role_known)
     else:
-        found, hot = _late(job)
+        found, hot, few = _late(job, missing)
         findings += found
         missing.append(
             "no compute time per rank; suspects are those that arrive last in collectives"
@@ -74,7 +81,8 @@ def localize(job: JobTimes, *, slower_than_before: bool = False) -> Localization
     elif split:
         outcome = LocalizeOutcome.NO_REFERENCE
     else:
-        outcome = LocalizeOutcome.UNEXPLAINED if slower_than_before else LocalizeOutcome.HEALTHY
+        unknown = slower_than_before or few
+        outcome = LocalizeOutcome.UNEXPLAINED if unknown else LocalizeOutcome.HEALTHY
     return Localization(job.name, outcome, findings, missing)
 
 
@@ -170,8 +178,12 @@ def _rank_finding(
     )  # fmt: skip
 
 
-def _late(job: JobTimes) -> tuple[list[Finding], IntArray]:
-    """Name ranks that their peers wait for, the innermost groups first."""
+def _late(job: JobTimes, missing: list[str]) -> tuple[list[Finding], IntArray, bool]:
+    """Name ranks that their peers wait for, the innermost groups first.
+
+    Also returns whether somebody was late in too few collectives to be named.
+    """
+    unsure = False
     out: list[Finding] = []
     blamed: list[int] = []
     place = {kind: at for at, kind in enumerate(_INNER_FIRST)}
@@ -184,6 +196,15 @@ def _late(job: JobTimes) -> tuple[list[Finding], IntArray]:
         least = np.maximum(_LATE_SHARE * busy, 4 * noise)
         who = (late >= least) & (group.first_share >= _LEAST_WAITS) & (late > 0)
         who &= late >= 0.5 * late.max()
+        if group.instances is not None and (few := group.instances < _LEAST_INSTANCES).any():
+            if who[few].any():
+                unsure = True
+                most = int(group.instances[few].max())
+                missing.append(
+                    f"only {most} collective{'s' if most != 1 else ''} of a {_WORDS[group.kind]} "
+                    f"with all its members: at least {_LEAST_INSTANCES} are needed to say who is late"
+                )
+            who[few] = False
         for g, m in np.argwhere(who):
             index = int(group.members[g, m])
             if any(np.isin(group.members[g], blamed)):
@@ -205,7 +226,7 @@ def _late(job: JobTimes) -> tuple[list[Finding], IntArray]:
                     layer="infrastructure", failure_type="fail_slow_unexplained", nodes=nodes,
                 )
             )  # fmt: skip
-    return out, np.array(blamed, dtype=np.int64)
+    return out, np.array(blamed, dtype=np.int64), unsure
 
 
 def _links(

@@ -18,7 +18,8 @@ class GroupTimes:
     collectives of a step took once all members were there, which is the shortest duration among
     the members, summed. `late_s` (steps, groups, size): how much later than the typical member
     each one arrived, summed over the step; the last to arrive waits least. `first_share` is the
-    share of instances in which a member waited least. `role` compares like with like: link
+    share of instances in which a member waited least, and `instances` (groups,) how many all members
+    were seen in, None where that is not known. `role` compares like with like: link
     groups only with groups of the same role.
     """
 
@@ -29,6 +30,7 @@ class GroupTimes:
     first_share: FloatArray | None = None
     role: IntArray | None = None
     names: tuple[str, ...] = ()
+    instances: IntArray | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -97,6 +97,7 @@ class _Part:
     late_s: FloatArray
     first_share: FloatArray
     bytes: int
+    instances: int
 
 
 def _steps(step: IntArray, seq: IntArray, group: IntArray) -> tuple[int, IntArray]:
@@ -127,7 +128,8 @@ def _one_group(
     of_step[row] = step
     transfer, late, first = group_instances(table, of_step, steps)
     moved = int(size[size > 0].sum() // max(len(members), 1)) if (size > 0).any() else 0
-    return _Part(members.astype(np.int64), transfer, late, first, moved)
+    whole = int(np.isfinite(table).all(axis=1).sum())
+    return _Part(members.astype(np.int64), transfer, late, first, moved, whole)
 
 
 def _stack(kind: str, parts: list[_Part]) -> GroupTimes:
@@ -141,6 +143,7 @@ def _stack(kind: str, parts: list[_Part]) -> GroupTimes:
         np.stack([part.late_s for part in parts], axis=1),
         np.stack([part.first_share for part in parts]),
         role,
+        instances=np.array([part.instances for part in parts], dtype=np.int64),
     )
 
 

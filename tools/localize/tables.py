@@ -12,12 +12,15 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from rerail.errors import EvidenceError
 from rerail.tools.localize.records import Records
 
 _UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "ns": 1e-9}
 _DURATION = [(f"{stem}_{unit}", unit) for stem in ("dur", "duration") for unit in _UNITS]
 _SELF = [(f"{stem}_{unit}", unit) for stem in ("self", "compute") for unit in _UNITS]
+_MIXED_UNITS = 300.0  # no two devices of one job are this far apart
 
 
 def looks_like_times(columns: Iterable[str]) -> bool:
@@ -44,6 +47,7 @@ def read_times(path: Path) -> Records:
     records = Records(str(path))
     duration = next(((n, _UNITS[u]) for n, u in _DURATION if n in header), None)
     own = next(((n, _UNITS[u]) for n, u in _SELF if n in header), None)
+    first_line: dict[int, int] = {}
     for line, row in rows:
         rank = int(_number(path, line, row, "rank"))
         if row.get("stage") not in (None, ""):
@@ -54,6 +58,7 @@ def read_times(path: Path) -> Records:
             records.node[rank] = str(row["node"])
         if own and row.get(own[0]) not in (None, ""):
             records.self_s[rank].append(_time(path, line, row, *own))
+            first_line.setdefault(rank, line)
         if duration and row.get("seq") not in (None, "") and row.get(duration[0]) not in (None, ""):
             name = str(row.get("pg", row.get("group", row.get("pg_id", "0"))))
             key = records.key(name, str(row.get("pg_kind", row.get("kind", "")) or ""))
@@ -67,7 +72,28 @@ def read_times(path: Path) -> Records:
             )  # fmt: skip
     if not records.rank and not records.self_s:
         raise EvidenceError(f"{path}: the table has no rows", subject=str(path))
+    _refuse_mixed_units(path, records.self_s, first_line)
     return records
+
+
+def _refuse_mixed_units(
+    path: Path, self_s: dict[int, list[float]], first_line: dict[int, int]
+) -> None:
+    """Refuse ranks that differ as no two devices do; which rank is written otherwise is named."""
+    typical = {rank: float(np.median(times)) for rank, times in self_s.items()}
+    typical = {rank: time for rank, time in typical.items() if time > 0}
+    if len(typical) < 3:
+        return
+    middle = float(np.median(list(typical.values())))
+    for rank, time in sorted(typical.items(), key=lambda one: first_line[one[0]]):
+        ratio = max(time, middle) / min(time, middle)
+        if ratio >= _MIXED_UNITS:
+            raise EvidenceError(
+                f"{path}:{first_line[rank]}: rank {rank} computes {time:g} s a step and the typical "
+                f"rank {middle:g} s, a factor {ratio:.0f}, as if units were mixed",
+                subject=str(path),
+                hint="write the times of all ranks in one unit",
+            )
 
 
 def _rows(path: Path) -> tuple[list[str], list[tuple[int, dict[str, Any]]]]:

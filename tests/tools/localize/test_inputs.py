@@ -11,11 +11,13 @@ import pytest
 from rerail.domain.process_group import group_kind
 from rerail.errors import EvidenceError
 from rerail.log_parsers.straggler_lines import straggler_notes
-from rerail.tools.localize.findings import LocalizeOutcome
+from rerail.tools.localize.findings import Localization, LocalizeOutcome
 from rerail.tools.localize.gpu_metrics import judge_gpu_metrics, read_gpu_metrics
+from rerail.tools.localize.judge import localize
 from rerail.tools.localize.kineto import covered, read_kineto
 from rerail.tools.localize.localize_paths import localize_paths
 from rerail.tools.localize.records import assemble
+from rerail.tools.localize.tables import read_times
 
 
 def kineto(rank: int, compute_us: float, wait_us: float, world: int = 4) -> dict[str, object]:
@@ -239,3 +241,32 @@ def test_assembling_windows_without_steps() -> None:
     assert job.groups[0].kind == "dp"
     assert job.groups[0].transfer_s.shape == (5, 1)
     assert job.groups[0].transfer_s.sum() == pytest.approx(0.5)
+
+
+def test_one_collective_names_nobody_and_one_step_says_so(tmp_path: Path) -> None:
+    def table(text: str) -> Localization:
+        path = tmp_path / "few.csv"
+        path.write_text(text)
+        return localize(assemble(read_times(path)))
+
+    def calls(count: int) -> Localization:
+        rows = [
+            f"{rank},0,{seq},{5 if rank == 3 else 2000 + 10 * rank}"
+            for seq in range(count)
+            for rank in range(8)
+        ]
+        return table("\n".join(["rank,pg,seq,dur_us", *rows]) + "\n")
+
+    assert [one.workers for one in calls(6).findings] == [(3,)]
+    few = calls(1)
+    assert (few.outcome, few.findings) == (LocalizeOutcome.UNEXPLAINED, [])
+    assert any("only 1 collective of" in one for one in few.missing)
+    own = [f"{rank},0,{1500 if rank == 3 else 1000 + rank}" for rank in range(8)]
+    once = table("\n".join(["rank,step,self_ms", *own]) + "\n")
+    assert [one.workers for one in once.findings] == [(3,)]
+    assert any("3 steps or more" in one for one in once.missing)
+    mixed = [
+        f"{rank},{step},{1.0 if rank == 3 else 1000}" for step in range(4) for rank in range(8)
+    ]
+    with pytest.raises(EvidenceError, match=r"few\.csv:5: .*rank 3 .*units were mixed"):
+        table("\n".join(["rank,step,self_ms", *mixed]) + "\n")
