@@ -118,6 +118,8 @@ def _print(pairs: list[tuple[StepSeries, SeriesReport]], plot: Path | None, no_c
         if report.n_steps >= 8:
             console.print(render(series, report, width=min(100, console.width - 2)), markup=False)
         _events(console, report)
+        for note in report.notes:
+            console.print(f"note: {note}", markup=False)
     if plot is not None:
         console.print(f"plot written to {plot}", markup=False)
 

@@ -68,7 +68,26 @@ def detect(
         baseline_s=facts[0],
         noise=facts[1],
         reason=reason,
+        notes=_notes(series, begins),
     )
+
+
+def _notes(series: StepSeries, begins: list[int]) -> tuple[str, ...]:
+    """Say what the reader may not expect of the series: restarts or further runs, unknown times."""
+    said = []
+    if begins:
+        went = [f"{series.step[row - 1]} to {series.step[row]}" for row in begins]
+        more = f" and {len(went) - 3} more" if len(went) > 3 else ""
+        said.append(
+            f"steps go back from {', '.join(went[:3])}{more}: restarts, or several runs in one "
+            "file; each is compared with the ones before"
+        )
+    known = np.isfinite(series.step_time_s) & (series.step_time_s > 0)
+    known[[0, *begins][: len(series)]] = True  # a clock cannot tell of the first step of a run
+    unknown = len(series) - int(np.count_nonzero(known))
+    if 0 < unknown <= len(series) // 2:
+        said.append(f"{unknown} of {len(series)} rows without a usable step time were left out")
+    return tuple(said)
 
 
 def _loss_events(series: StepSeries, begins: list[int]) -> list[Event]:

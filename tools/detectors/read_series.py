@@ -10,6 +10,7 @@ import csv
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -193,9 +194,22 @@ def _number(
     try:
         return float(cell) * factor
     except (TypeError, ValueError) as error:
+        if name == "time" and (seconds := _date(cell)) is not None:
+            return seconds
         raise EvidenceError(
             f"{path} line {line} column {name}: {cell!r} is not a number", subject=str(path)
         ) from error
+
+
+def _date(cell: Any) -> float | None:
+    """Return a date and time of ISO 8601 as seconds since the epoch, UTC where no zone is given."""
+    if not isinstance(cell, str | datetime):
+        return None
+    try:
+        at = cell if isinstance(cell, datetime) else datetime.fromisoformat(cell.strip())
+    except ValueError:
+        return None
+    return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
 
 
 def _whole(path: Path, line: int, name: str, value: float) -> int:

@@ -138,14 +138,8 @@ def running_median(values: FloatArray, width: int) -> FloatArray:
 
 
 def restarts(series: StepSeries) -> list[int]:
-    """Return the rows where the job started again: the step number falls, or the clock jumps.
-
-    A clock jump counts when it is longer than 20 typical steps and than two minutes beyond what
-    the step times explain, and the step number also falls or the step itself is slow.
-    """
-    step = series.step
-    rows = set((np.flatnonzero(np.diff(step) < 0) + 1).tolist())
-    return sorted(rows)
+    """Return the rows where the job started again: the step number falls."""
+    return [int(row) + 1 for row in np.flatnonzero(np.diff(series.step) < 0)]
 
 
 def stride(series: StepSeries) -> FloatArray:

@@ -43,6 +43,20 @@ def test_step_times_from_the_clock(tmp_path):
     assert series.step_time_s.tolist()[1:] == [2.0, 2.0]
 
 
+def test_dates_are_a_clock_and_two_runs_in_a_file_are_told(tmp_path):
+    path = tmp_path / "dated.csv"
+    rows = [f"{i % 20},2026-01-01T00:00:{i:02d}" for i in range(40)]
+    path.write_text("step,time\n" + "\n".join(rows) + "\n")
+    [series] = read_series(path)
+    assert series.step_time_s[1] == 1.0 and np.isnan(series.step_time_s[20])
+    [note] = detect(series).notes
+    assert "steps go back from 19 to 0" in note
+    path.write_text(
+        "step,step_time_s\n" + "".join(f"{i},{'nan' if i == 5 else 1}\n" for i in range(20))
+    )
+    assert detect(read_series(path)[0]).notes[0].startswith("1 of 20 rows")
+
+
 def test_restart_is_kept_and_shuffled_rows_are_sorted(tmp_path):
     restart = "step,step_time_s\n" + table([1.0] * 20) + table([1.0] * 20)
     assert read_series(write(tmp_path, restart))[0].step[20] == 0
