@@ -109,8 +109,10 @@ def hook(
 
 
 def watch(
-    interval: Annotated[float, typer.Option(help="Seconds between rounds.")] = 2.0,
-    poll: Annotated[float, typer.Option(help="Seconds between questions to the scheduler.")] = 15.0,
+    interval: Annotated[float, typer.Option(min=0.05, help="Seconds between rounds.")] = 2.0,
+    poll: Annotated[
+        float, typer.Option(min=0.05, help="Seconds between questions to the scheduler.")
+    ] = 15.0,
     once: Annotated[bool, typer.Option("--once", help="Work off what waits, then end.")] = False,
     limit_s: Annotated[float, typer.Option(help="Time limit of --once.")] = 60.0,
     listen: Annotated[
@@ -140,12 +142,18 @@ def run(
 
 def healthcheck(
     json_output: Annotated[bool, typer.Option("--json")] = False,
-    repeats: Annotated[int, typer.Option(help="Repeats of each test of a pair.")] = 3,
-    message_mb: Annotated[float, typer.Option(help="MiB that each side of a pair sends.")] = 8.0,
-    pair_s: Annotated[float, typer.Option(help="Seconds after which a pair has failed.")] = 20.0,
-    join_s: Annotated[float, typer.Option(help="Seconds to wait for nodes to join.")] = 120.0,
+    repeats: Annotated[int, typer.Option(min=1, help="Repeats of each test of a pair.")] = 3,
+    message_mb: Annotated[
+        float, typer.Option(min=0.001, help="MiB that each side of a pair sends.")
+    ] = 8.0,
+    pair_s: Annotated[
+        float, typer.Option(min=0.1, help="Seconds after which a pair has failed.")
+    ] = 20.0,
+    join_s: Annotated[
+        float, typer.Option(min=0, help="Seconds to wait for nodes to join.")
+    ] = 120.0,
     matrix: Annotated[
-        int | None, typer.Option(help="Side of the matrices; by device otherwise.")
+        int | None, typer.Option(min=16, help="Side of the matrices; by device otherwise.")
     ] = None,
 ) -> None:
     """Test devices and, under srun or torchrun, the collectives between every pair of nodes."""

@@ -7,6 +7,7 @@ payload with a bearer token. Nothing else is answered, and nothing is ever read 
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -90,18 +91,26 @@ class Listener:
         self, address: str, secret_file: Path, data: Path, cluster: str, say: Callable[[str], None]
     ) -> None:
         host, _, port = address.rpartition(":")
-        if not port.isdigit() or not host:
+        if not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65535 or not host:
             raise UsageError(
                 f"--listen {address!r} is no HOST:PORT", subject=address, hint="127.0.0.1:9095"
             )
         try:
-            key = webhook.secret_key(secret_file.expanduser().read_text(encoding="ascii"))
+            text = secret_file.expanduser().read_text(encoding="ascii", errors="replace")
+        except OSError as error:
+            raise UsageError(
+                f"{secret_file}: {error.strerror}",
+                subject=str(secret_file),
+                hint="RERAIL_WEBHOOK_SECRET_FILE names a file with whsec_...",
+            ) from None
+        key = webhook.secret_key(text)
+        try:
             self.server = ThreadingHTTPServer((host, int(port)), _handler(key, data, cluster, say))
         except OSError as error:
             raise UsageError(
-                f"{error.filename or address}: {error.strerror}",
+                f"--listen {address}: {error.strerror}",
                 subject=address,
-                hint="RERAIL_WEBHOOK_SECRET_FILE names a file with whsec_...",
+                hint="an address of this host and a free port, 127.0.0.1:9095",
             ) from None
         self.server.daemon_threads = True
         self.port = self.server.server_address[1]

@@ -7,7 +7,7 @@ import urllib.request
 import pytest
 
 from rerail.assistant.watch.listener import Listener
-from rerail.errors import RecoveryError
+from rerail.errors import RecoveryError, UsageError
 from rerail.recovery import spool, webhook
 
 # The example of the specification.
@@ -111,3 +111,15 @@ def test_what_could_not_be_kept_may_come_again(listener, tmp_path):
     assert post(listener, "/events", body, signed(body)) == 503
     folder.unlink()
     assert post(listener, "/events", body, signed(body)) == 202
+
+
+@pytest.mark.parametrize("address", ["nohost", ":9095", "127.0.0.1:99999", "127.0.0.1:x"])
+def test_an_address_that_is_none_is_refused(tmp_path, address):
+    with pytest.raises(UsageError, match="HOST:PORT"):
+        Listener(address, tmp_path / "secret", tmp_path, "c", print)
+
+
+@pytest.mark.parametrize("text", ["", "whsec_", "whsec_AAAA", "whsec_\ufffd", "no base64!"])
+def test_a_secret_that_is_none_is_refused(text):
+    with pytest.raises(RecoveryError, match="24 bytes"):
+        webhook.secret_key(text)
