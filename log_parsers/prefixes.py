@@ -21,6 +21,10 @@ _NOT_HOST = re.compile(
     r"part|chunk|shard|bucket|group|node|host|top|acc|loss|f|h|l|t|p|x|y|q|utf|sha|md|fp|bf|int|float|"
     r"e|hop|block|conv|python|cu|nccl|nvidia|torch|error|exit|code)[-_]?\d*$"
 )
+# What pdsh and DeepSpeed's hostfile call hosts: gpu003, node12 is a counter, node-12 and node012 are hosts.
+_COUNTED_HOST = re.compile(
+    r"^(?:gpu(?:\d{3,}|0[1-9])|(?:node|host|worker)(?:-\d{1,4}|\d{3,}|0[1-9]))$"
+)
 _LABELS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("mpi", re.compile(r"\[(?P<job>\d+),(?P<rank>\d+)\]<(?:stdout|stderr)>:")),
     ("rank", re.compile(r"\[[Rr]ank:? ?(?P<rank>\d{1,6})\]:?")),
@@ -62,6 +66,8 @@ _LABELS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("ucx", re.compile(r"\[(?P<node>" + _HOST + r"):(?P<pid>\d{1,8}):\d+:\d+\]")),
     ("pod", re.compile(r"\[pod/(?P<node>[^\]/\s]+)(?:/[^\]\s]*)?\]")),
     ("pod", re.compile(r"\[pod\]")),
+    # Determined: the short id of the container, the rank, two bars.
+    ("pod", re.compile(r"[0-9a-f]{8} (?=(?:\[rank=\d{1,6}\] )?\|\| )")),
     ("pod", re.compile(r"std(?:out|err) [FP] ")),  # the container runtime's log files
     ("host", re.compile(r"\[(?:host|node|pod) (?P<node>" + _HOST + r")\]")),
     (
@@ -268,8 +274,10 @@ def _peel(text: str, at: int, outermost: bool) -> tuple[str, re.Match[str]] | No
         if match:
             return kind, match
     match = _PDSH.match(text, at)
-    if match and not _NOT_HOST.match(match["node"]) and not _DEVICE.match(match["node"]):
-        return "pdsh", match
+    if match and not _DEVICE.match(match["node"]):
+        counted = at == 0 and _COUNTED_HOST.match(match["node"])
+        if counted or not _NOT_HOST.match(match["node"]):
+            return "pdsh", match
     match = _SYSLOG_HOST.match(text, at)
     if match and at > 0 and not _DEVICE.match(match["node"] or match["node2"]):
         return "syslog", match

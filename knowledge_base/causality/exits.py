@@ -35,6 +35,15 @@ _MPI_EXIT = re.compile(r"^\s*Exit code:\s+(?P<code>-?\d+)\s*$")
 # prterun breaks its sentence before the signal.
 _MPI_ON = re.compile(r"process rank (?P<rank>\d+) with PID \d+ on node (?P<node>\S+) exited on\s*$")
 _MPI_SIGNAL = re.compile(r"^\s*signal (?P<signal>\d+) \(")
+# Hydra (MPICH, Intel MPI) prints a box: the host in one line, the code in the next.
+_HYDRA_AT = re.compile(r"^=\s+(?:RANK (?P<rank>\d+) )?PID \d+ RUNNING AT (?P<node>\S+)\s*$")
+_HYDRA_CODE = re.compile(r"^=\s+EXIT CODE: (?P<code>\d+)\s*$")
+# PALS, Composer and Paddle name the rank in one line.
+_PALS = re.compile(
+    r"(?P<node>[\w.-]+): rank (?P<rank>\d+) (?:exited with code (?P<code>\d+)|died from signal (?P<signal>\d+))"
+)
+_COMPOSER = re.compile(r"Rank (?P<rank>\d+) crashed with exit code (?P<code>-?\d+)")
+_PADDLE = re.compile(r"the trainer process with rank=\[(?P<rank>\d+)\] was aborted")
 _DEEPSPEED = re.compile(r"exits with return code = (?P<code>-?\d+)")
 _BLOCK_CODE = re.compile(r"^\s*exitcode\s*: (?P<code>-?\d+) \(pid: (?P<pid>\d+)\)")
 _BLOCK_RANK = re.compile(r"^\s*rank\s*: (?P<rank>\d+) \(local_rank: (?P<local>\d+)\)")
@@ -43,7 +52,8 @@ _BASH = re.compile(
     r"line \d+: +(?P<pid>\d+) (?P<word>Killed|Aborted|Segmentation fault|Bus error|Terminated)\b"
 )
 
-_TELLING = ("exit", "task", "rank ", "host ", "line ", "signal", "process name")
+_TELLING = ("exit", "task", "rank ", "host ", "line ", "signal", "process name", "running at",
+            "trainer process")  # fmt: skip
 _SIGNAL_NAMES = {"SIGHUP": 1, "SIGINT": 2, "SIGQUIT": 3, "SIGILL": 4, "SIGTRAP": 5, "SIGABRT": 6, "SIGBUS": 7,
                  "SIGFPE": 8, "SIGKILL": 9, "SIGUSR1": 10, "SIGSEGV": 11, "SIGUSR2": 12, "SIGPIPE": 13,
                  "SIGTERM": 15, "KILL": 9, "ABRT": 6, "SEGV": 11, "BUS": 7, "TERM": 15}  # fmt: skip
@@ -76,6 +86,9 @@ class _Block:
         """Keep what a line says that opens or continues a block."""
         if m := _MPI_ON.search(message):
             self.mpi_rank, self.host = int(m["rank"]), m["node"]
+        elif m := _HYDRA_AT.search(message):
+            self.mpi_rank = int(m["rank"]) if m["rank"] else None
+            self.host = m["node"]
         elif m := _MPI_NAME.search(message):
             self.mpi_rank = int(m["rank"])
         elif m := _BLOCK_HOST.search(message):
@@ -96,6 +109,10 @@ class _Block:
         if self.mpi_rank is not None and (m := _MPI_EXIT.search(message)):
             fact = ExitFact(int(m["code"]), line, self.mpi_rank)
             self.mpi_rank = None
+            return fact
+        if self.host is not None and (m := _HYDRA_CODE.search(message)):
+            fact = ExitFact(int(m["code"]), line, self.mpi_rank, node=self.host)
+            self.mpi_rank = self.host = None
             return fact
         if m := _BLOCK_CODE.search(message):
             code, pid = int(m["code"]), int(m["pid"])
@@ -220,6 +237,13 @@ def _single(line: LogLine, joins: Joins, many_tasks: bool) -> ExitFact | None:
         return ExitFact(-int(m["signal"]), line, rank=int(m["rank"]), node=m["node"])
     if m := _MPI_CODE.search(text):
         return ExitFact(int(m["code"]), line, rank=int(m["rank"]))
+    if m := _PALS.search(text):
+        code = -int(m["signal"]) if m["signal"] else int(m["code"])
+        return ExitFact(code, line, rank=int(m["rank"]), node=m["node"])
+    if m := _COMPOSER.search(text):
+        return ExitFact(int(m["code"]), line, rank=int(m["rank"]))
+    if m := _PADDLE.search(text):
+        return ExitFact(1, line, rank=int(m["rank"]))
     if m := _DEEPSPEED.search(text):
         return ExitFact(int(m["code"]), line, node=line.node)
     if m := _BASH.search(text):

@@ -34,6 +34,7 @@ STEPS = "".join(f"step {i} loss 2.{9 - i}\n" for i in range(6))
             [3],
         ),
         ("Process 3 exit with status code -11.", "process_segfault", [3]),
+        ("x1001c0s2b0n0: rank 17 died from signal 11", "process_segfault", [17]),
         (
             "prterun noticed that process rank 14 with PID 2330856 on node lx27 exited on\nsignal 11 (Segmentation fault).",
             "process_segfault",
@@ -84,3 +85,8 @@ def test_the_cleaning_up_of_a_platform_is_not_its_first_exit(diagnose: Run) -> N
     line = "ERROR: Job 1 failed with return code list: [137, 1]\n"
     assert diagnose(STEPS + line).failure_type == "process_exit_unexplained"
     assert diagnose(STEPS + line.replace("1]", "0]")).failure_type == "process_killed_unexplained"
+
+
+def test_the_host_of_an_mpich_box_is_the_node(diagnose: Run) -> None:
+    box = "=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n=   PID 4774 RUNNING AT nc-08\n=   EXIT CODE: 139\n"
+    assert diagnose(STEPS + box).suspects.nodes == ["nc-08"]

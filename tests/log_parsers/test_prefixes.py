@@ -51,6 +51,11 @@ def parse(text: str, **origin: object) -> LogLine:
         ("[node-17 dmesg] [ 12.345678] x", None, None, "node-17", None),
         ("[node-17:4411:0:4411] Caught signal 11", None, None, "node-17", 4411),
         ("slurmstepd-node-17: error: *** STEP", None, None, "node-17", None),
+        ("gpu003: Traceback (most recent call last):", None, None, "gpu003", None),
+        ("node-1: RuntimeError: x", None, None, "node-1", None),
+        ("gpu3: 71 C", None, None, None, None),
+        ("step12: loss 3.1", None, None, None, None),
+        ("[2026-03-01 02:14:07] 30a87832 [rank=3] || x", 3, None, None, None),
         ("plain text", None, None, None, None),
     ],
 )
