@@ -48,8 +48,12 @@ def behind(case: Case) -> dict[int, int]:
     furthest: dict[int, int] = {}
     for view in case.views:
         for row in step_rows(view)[-_LAST_ROWS:]:
-            line = view.line(row.line)
-            rank = row.rank if line is None or line.rank is None else line.rank
+            rank = view.origin.rank
+            if (
+                rank is None
+            ):  # lines are only taken apart where the file does not tell whose they are
+                line = view.line(row.line)
+                rank = row.rank if line is None or line.rank is None else line.rank
             if rank is not None and row.step is not None:
                 furthest[rank] = max(row.step, furthest.get(rank, row.step))
     if len(furthest) < _LEAST_RANKS:
