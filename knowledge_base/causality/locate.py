@@ -12,7 +12,12 @@ from rerail.domain.evidence import Observation, Role, Stream, Tier
 from rerail.knowledge_base.causality.case import Case
 from rerail.knowledge_base.causality.exits import ExitFact
 from rerail.knowledge_base.causality.joins import Joins, find_pci
-from rerail.knowledge_base.causality.one_node import device_in_front, one_node, spawned
+from rerail.knowledge_base.causality.one_node import (
+    GPUS_PER_NODE,
+    device_in_front,
+    one_node,
+    spawned,
+)
 from rerail.knowledge_base.causality.processes import Identity
 from rerail.knowledge_base.causality.select import Selection
 from rerail.knowledge_base.causality.smi_sections import gpu_above
@@ -26,7 +31,6 @@ from rerail.knowledge_base.causality.witnesses import (
 from rerail.knowledge_base.taxonomy import leaves
 
 NO_NODE = frozenset({"localhost", "127.0.0.1", "0.0.0.0", "::1"})  # noqa: S104 - names, not a bind
-_GPUS_PER_NODE = 8
 EVERYWHERE = 3
 """A fault of one kind on this many ranks is nobody's in particular."""
 # Of these the process that tells is the one at the other end, as often as not.
@@ -143,7 +147,7 @@ def _rank(
 def _one_small_node(joins: Joins) -> bool:
     """All ranks that the labels show fit on one node, and there are labels to go by."""
     highest = max([*joins.ranks_seen, (joins.world_size or 1) - 1])
-    return bool(joins.ranks_seen) and highest < _GPUS_PER_NODE
+    return bool(joins.ranks_seen) and highest < GPUS_PER_NODE
 
 
 def _everywhere(selection: Selection, winner: Observation, place: Place) -> bool:

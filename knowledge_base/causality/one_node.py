@@ -9,7 +9,7 @@ from rerail.knowledge_base.causality.case import Case
 from rerail.knowledge_base.causality.joins import Joins
 from rerail.log_parsers.prefixes import DEVICE
 
-_GPUS_PER_NODE = 8
+GPUS_PER_NODE = 8
 _REACH = 300  # lines of one traceback, and of those that its exception chains
 _SPAWNED = re.compile(r"^-- Process (?P<index>\d{1,4}) terminated with the following error:")
 """What torch.multiprocessing.spawn prints in front of a child's traceback."""
@@ -34,4 +34,4 @@ def spawned(case: Case, line: LogLine) -> int | None:
 def one_node(joins: Joins, local: int) -> bool:
     """Tell whether nothing in the logs speaks against a job on one node."""
     ranks = [*joins.ranks_seen, (joins.world_size or 1) - 1, local]
-    return len(joins.nodes_at_work) <= 1 and max(ranks) < _GPUS_PER_NODE
+    return len(joins.nodes_at_work) <= 1 and max(ranks) < GPUS_PER_NODE
