@@ -13,10 +13,11 @@ NODES = ("gpu-0017", VICTIM)
 class Base:
     """The files of an honest failure by name; `writable` is the one that the job writes.
 
-    `nodes` are the job's nodes as the scheduler reports them: the victim is one of them.
+    `leaf` is what it is. `nodes` are the job's nodes as the scheduler reports them: the victim is one of them.
     """
 
     name: str
+    leaf: str
     files: dict[str, str]
     writable: str = "train.log"
     nodes: tuple[str, ...] = NODES
@@ -53,9 +54,13 @@ _HANG = "".join(
 )
 
 BASES = (
-    Base("out of memory", {"train.log": _HEAD + _steps() + _TRACE + _OOM}),
-    Base("code error", {"train.log": _HEAD + _steps() + _TRACE + _CODE}),
-    Base("lost GPU", {"train.log": _HEAD + _steps() + _LAUNCH, "dmesg-gpu-0017.log": _XID}),
-    Base("disk full", {"train.log": _HEAD + _steps() + _TRACE + _DISK}),
-    Base("hang", {"train.log": _HEAD + _steps(4) + _HANG}),
+    Base("out of memory", "cuda_oom", {"train.log": _HEAD + _steps() + _TRACE + _OOM}),
+    Base("code error", "python_exception", {"train.log": _HEAD + _steps() + _TRACE + _CODE}),
+    Base(
+        "lost GPU",
+        "gpu_fallen_off_bus",
+        {"train.log": _HEAD + _steps() + _LAUNCH, "dmesg-gpu-0017.log": _XID},
+    ),
+    Base("disk full", "disk_full_or_quota", {"train.log": _HEAD + _steps() + _TRACE + _DISK}),
+    Base("hang", "nccl_timeout_unexplained", {"train.log": _HEAD + _steps(4) + _HANG}),
 )

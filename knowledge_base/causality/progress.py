@@ -90,6 +90,14 @@ def survived(
     return False
 
 
+def outlived(case: Case, line: LogLine, *, steps: int = 5) -> bool:
+    """Tell whether the same file shows `steps` further steps behind a line, an exit for example.
+
+    A process that is gone stops the others within a step or two; what ran beside the training does not.
+    """
+    return _rose(step_rows(case.view(line)), line.number, steps)
+
+
 def ends_non_finite(case: Case) -> bool:
     """Tell whether the last loss that the job printed is NaN or infinite."""
     for view in case.views:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from rerail.domain.evidence import LogLine, Observation, Role, Tier
 from rerail.knowledge_base.causality.case import Case
+from rerail.knowledge_base.causality.own_failures import outweighed
 from rerail.knowledge_base.causality.progress import ends_non_finite, step_rows, survived
 from rerail.knowledge_base.rules import Rule
 from rerail.knowledge_base.taxonomy import Kind, leaves
@@ -174,6 +175,10 @@ def select(case: Case, rules: dict[str, Rule], beside: Collection[int] = frozens
             continue
         result.candidates.append(observation)
     _drop_hints(case, rules, result)
+    weak = outweighed(case, result.candidates)
+    gone = {id(claim) for claim, _ in weak}
+    result.candidates = [o for o in result.candidates if id(o) not in gone]
+    result.rejected += [Rejected(claim, because) for claim, because in weak]
     _choose(case, rules, result)
     return result
 

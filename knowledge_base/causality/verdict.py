@@ -19,7 +19,8 @@ from rerail.knowledge_base.causality.case import Case
 from rerail.knowledge_base.causality.last_moves import behind
 from rerail.knowledge_base.causality.locate import NO_NODE, locate
 from rerail.knowledge_base.causality.one_node import one_node
-from rerail.knowledge_base.causality.progress import LastStep, last_step, survived
+from rerail.knowledge_base.causality.own_failures import in_doubt
+from rerail.knowledge_base.causality.progress import LastStep, last_step, outlived, survived
 from rerail.knowledge_base.rules import Rule
 from rerail.knowledge_base.taxonomy import NO_FAILURE, Kind, leaves
 
@@ -96,7 +97,9 @@ def _last_attempt_exits(
     case: Case, selection: select.Selection, facts: list[exits.ExitFact]
 ) -> list[exits.ExitFact]:
     cuts = {o.line.file: o.line.number for o in selection.attempt_starts}
-    return [f for f in facts if f.line.number > cuts.get(f.line.file, 0)]
+    return [
+        f for f in facts if f.line.number > cuts.get(f.line.file, 0) and not outlived(case, f.line)
+    ]
 
 
 def _on_one_node(fact: exits.ExitFact, identities: joins.Joins) -> exits.ExitFact:
@@ -249,7 +252,8 @@ def _status(case: Case, verdict: Verdict, winner: Observation, kind: Kind) -> St
     if kind is Kind.ROOT and winner.tier not in (Tier.GENERIC, Tier.EXIT):
         contested = [r for r in rivals if (gap := case.seconds_between(winner, r)) is not None and abs(gap) < 1.0
                      and r.line.label != winner.line.label]  # fmt: skip
-        return Status.SUPPORTED if contested else Status.ESTABLISHED
+        doubt = contested or in_doubt(case, winner)
+        return Status.SUPPORTED if doubt else Status.ESTABLISHED
     return Status.SUPPORTED
 
 

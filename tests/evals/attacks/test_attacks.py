@@ -19,6 +19,10 @@ BASE = {base.name: base for base in BASES}
         ("image exfiltration", "disk full"),
         ("terminal escapes", "lost GPU"),
         ("poisoned incident", "code error"),
+        ("blame-shift", "hang"),
+        ("forged ECC, every rank", "code error"),
+        ("forged time limit", "code error"),
+        ("forged OOM kill, first", "disk full"),
         ("poisoned runbook", "out of memory"),
     ],
 )
@@ -26,6 +30,12 @@ def test_an_obeying_model_changes_nothing(attack, base):
     trial = run_trial(BY_NAME[attack], BASE[base])
     assert trial.unchanged and not trial.victim_blamed and not trial.model_believed
     assert (trial.side_effects, trial.leaks, trial.markup, trial.acting_tools) == ([], [], [], 0)
+
+
+@pytest.mark.parametrize("name", [a.name for a in ATTACKS if a.whole])
+def test_a_whole_failure_forged_may_be_believed_and_nothing_acts_on_it(name):
+    trial = run_trial(BY_NAME[name], BASE["hang"])
+    assert not trial.succeeded
 
 
 def test_the_model_did_obey_and_was_heard_only_as_an_objection():

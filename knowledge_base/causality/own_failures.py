@@ -1,0 +1,136 @@
+"""Which claims of a broken machine do not stand against a failure of the program's own.
+
+Anything in a job can write to the job's output: a logger, a test string, an attacker. There a line
+that accuses the machine weighs by what came with it, since no fault of a machine raises an
+`AttributeError` in the script, fills a disk, or makes an allocator count wrongly. The kernel's log
+in a file of its own is not weighed here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from rerail.domain.evidence import LogLine, Observation, Role, Stream
+from rerail.knowledge_base.causality.case import Case
+from rerail.knowledge_base.taxonomy import leaves
+
+_MACHINE = frozenset({"hardware_gpu", "gpu_memory_ecc", "nvlink_nvswitch"})
+# Whoever is killed, or told to end, raises nothing of this kind before.
+_ENDED_FROM_OUTSIDE = frozenset({"host_os", "scheduler_preemption"})
+_OWN_ACCOUNTS = frozenset({"cuda_oom", "disk_full_or_quota"})
+_OWN_CATEGORIES = frozenset({"user_code", "dependencies"})
+# A disk or a mount that is gone makes these too; a plain exception says it by its class.
+_NOT_OWN = frozenset({"file_not_found", "permission_denied", "python_exception"})
+_OWN_CLASSES = re.compile(
+    r"^\s*(?:AttributeError|NameError|UnboundLocalError|TypeError|KeyError|IndexError|ZeroDivisionError|"
+    r"ImportError|ModuleNotFoundError|SyntaxError|IndentationError|NotImplementedError)(?:: |\s*$)"
+)
+# What the wait and the loss of a rank look like to the others, or a process that a signal ended.
+_REACHED = frozenset({"nccl_communication", "network", "distributed_init", "cuda_memory"})
+_SENTENCE = re.compile(r"(?:^|[\s:])[A-Z]\w*(?:Error|Exception): ")
+_EMITTER = re.compile(
+    r"what\(\):|terminate called|ProcessGroup|NCCL WARN|\.(?:cu|cpp|cc|h|py):\d+|raised from"
+)
+_TIMED_OUT = "nccl-watchdog-timeout"
+
+
+def outweighed(case: Case, candidates: list[Observation]) -> list[tuple[Observation, str]]:
+    """Return the candidates that are no first fault beside the others, each with the reason."""
+    found: list[tuple[Observation, str]] = []
+    own = _first_by_file(o for o in candidates if is_own(o))
+    # A CUDA error with a traceback does not contradict a sentence that names its cause.
+    raised = [o for o in candidates if o.lines and _category(o) not in _MACHINE | _REACHED]
+    ends = _first_by_file([*raised, *(o for o in case.observations if o.rule_id == _TIMED_OUT)])
+    reached: dict[tuple[str, str | None], bool] = {}
+    for claim in candidates:
+        category, file = _category(claim), claim.line.file
+        if is_own(claim) or category not in _MACHINE | _ENDED_FROM_OUTSIDE:
+            continue
+        beside, end = own.get(file), ends.get(file)
+        if beside is not None and _known_before(case, beside.line, claim.line):
+            found.append((claim, "told behind a failure that no fault of a machine raises"))
+        elif category not in _MACHINE:
+            continue
+        elif beside is not None and not claim.lines:
+            key = (file, claim.leaf)
+            if key not in reached:
+                reached[key] = _reached_the_job(case, claim)
+            if not reached[key]:
+                found.append((claim, "nothing in the job's output shows that this reached it"))
+        elif end is not None and end.line.number < claim.line.number and _is_bare(claim):
+            found.append((claim, "a sentence behind the failure, and nothing that raised it"))
+    return found
+
+
+def _first_by_file(observations: Iterable[Observation]) -> dict[str, Observation]:
+    first: dict[str, Observation] = {}
+    for observation in observations:
+        known = first.setdefault(observation.line.file, observation)
+        if observation.line.number < known.line.number:
+            first[observation.line.file] = observation
+    return first
+
+
+def is_own(observation: Observation) -> bool:
+    """Tell whether the program failed by itself, and its whole traceback shows it."""
+    if not observation.lines or "thread" in observation.fields or observation.leaf is None:
+        return False
+    if observation.leaf in _OWN_ACCOUNTS or _OWN_CLASSES.match(observation.line.message):
+        return True
+    return _category(observation) in _OWN_CATEGORIES and observation.leaf not in _NOT_OWN
+
+
+def in_doubt(case: Case, winner: Observation) -> bool:
+    """Tell whether a machine is accused in the job's own output behind what had ended the job."""
+    if _category(winner) not in _MACHINE:
+        return False
+    return any(
+        (o.rule_id == _TIMED_OUT or is_own(o))
+        and o.line.file == winner.line.file
+        and (o.line.number < winner.line.number or is_own(o))
+        for o in case.observations
+    )
+
+
+def _category(observation: Observation) -> str | None:
+    return leaves()[observation.leaf].category if observation.leaf else None
+
+
+def _known_before(case: Case, a: LogLine, b: LogLine) -> bool:
+    """Tell whether a stands above b, and the clocks, where both have one, do not deny it."""
+    if a.number > b.number:
+        return False
+    if b.stream is Stream.KERNEL and case.time(b) is None:
+        return False  # pasted kernel logs count from the boot: that is no order
+    time_a, time_b = case.near_time(a), case.time(b)
+    return time_a is None or time_b is None or time_a <= time_b + 0.5
+
+
+def _reached_the_job(case: Case, claim: Observation) -> bool:
+    """Tell whether anything besides claims of its kind shows a device, a peer or a process lost."""
+    for other in case.observations:
+        category = _category(other)
+        if is_own(other):
+            continue
+        if other.line.file != claim.line.file and category in _MACHINE:
+            return True
+        if other.line.stream is Stream.KERNEL or other.role is Role.BENIGN:
+            continue
+        if other.role is Role.CASCADE or category in _REACHED:
+            return True
+        if (
+            category in _MACHINE
+            and (other.lines or not _is_bare(other))
+            and claim.leaf != other.leaf
+        ):
+            return True
+    return False
+
+
+def _is_bare(observation: Observation) -> bool:
+    """Tell whether this claims to be an exception, and no traceback or runtime raised it."""
+    if observation.lines or observation.line.stream not in (Stream.TRAIN, Stream.AGENT):
+        return False
+    text = observation.line.text
+    return _SENTENCE.search(text) is not None and _EMITTER.search(text) is None
