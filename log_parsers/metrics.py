@@ -11,6 +11,7 @@ import re
 from collections import deque
 from dataclasses import dataclass
 
+from rerail.log_parsers.piece import Piece
 from rerail.log_parsers.step_layouts import Span, StepLayouts
 
 MAX_ROWS = 200_000
@@ -154,7 +155,7 @@ class StepRow:
 
 
 class StepReader:
-    """Collects the step rows of one file, chunk by chunk.
+    """Collects the step rows of one file, piece by piece.
 
     A file with more rows than are of use is sampled: from `DENSE_ROWS` on (fewer where many ranks
     share the file) only every second chunk is read, then every fourth, and so on. The beginning
@@ -174,16 +175,16 @@ class StepReader:
         self._dense = min(DENSE_ROWS, most)
         self._full_at = self._dense
         last = _LAST_CHUNKS if most >= DENSE_ROWS else _LAST_CHUNKS // 4
-        self._unread: deque[tuple[bytes, int]] = deque(maxlen=last)
+        self._unread: deque[tuple[Piece, int]] = deque(maxlen=last)
 
-    def feed(self, chunk: bytes, first_line: int) -> None:
-        """Read one chunk of whole lines whose first line has the number `first_line`."""
+    def feed(self, piece: Piece, first_line: int) -> None:
+        """Read one piece of whole lines whose first line has the number `first_line`."""
         self._number += 1
         if self._number % self._stride:
-            self._unread.append((chunk, first_line))
+            self._unread.append((piece, first_line))
             return
         self._unread.clear()
-        self._feed(chunk, first_line)
+        self._feed(piece.text, first_line)
         many = len(self._ranks) >= _MANY_RANKS
         if many and self._dense > _DENSE_OF_MANY:
             self._dense = _DENSE_OF_MANY
@@ -197,8 +198,8 @@ class StepReader:
 
     def finish(self) -> list[StepRow]:
         """Read the last chunks, if they were left out, and return the rows in order of lines."""
-        for chunk, first_line in self._unread:
-            self._feed(chunk, first_line)
+        for piece, first_line in self._unread:
+            self._feed(piece.text, first_line)
         self._unread.clear()
         return self.rows
 

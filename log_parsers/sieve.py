@@ -10,11 +10,16 @@ scan of every line, in a fraction of the time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+import re
+from collections.abc import Callable, Container, Iterable, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from rerail.log_parsers.far_gap import behind_far_gap
+from rerail.log_parsers.piece import Piece
+from rerail.log_parsers.scan import searchable
 from rerail.log_parsers.tallies import Tally
+from rerail.log_parsers.text import clean
 
 if TYPE_CHECKING:
     from rerail.log_parsers.scan import Scanner
@@ -31,9 +36,13 @@ _NEW = 4  # a piece in which every fourth skeleton is new gains nothing
 _PATIENCE = 4  # such pieces in a row
 _REST = 64  # pieces that are then scanned line by line
 _ROUND, _TRIED, _LEARNING = 512, 4, 128  # pieces
-_MOSTLY = 0.6  # share of the lines of a piece above which it is scanned as it is
+# Share of the lines of a piece above which it is scanned as it is: to cut a line out costs as much
+# as to scan some 150 bytes with all signatures, or 1,500 with few.
+_MOSTLY = {"all": 0.6, "few": 0.3}
+_COLOUR = re.compile(rb"\x1b\[[:;<=>?]*(m)")
 
 _NONE, _FEW, _ALL = 0, 1, 2
+_LF = 10
 
 
 class Sieve:
@@ -91,12 +100,12 @@ class Sieve:
         else:
             self._direct = min(seconds, 1.1 * self._direct)
 
-    def pairs(self, view: bytes, tally: Tally, skip: Container[int]) -> set[tuple[int, int]]:
+    def pairs(self, piece: Piece, tally: Tally, skip: Container[int]) -> set[tuple[int, int]]:
         """Return (row of the line in the piece, signature) of all candidates.
 
         Args:
-            view: a piece of whole lines, as `scan.searchable` returns it.
-            tally: its skeletons, with codes.
+            piece: whole lines.
+            tally: the skeletons of its raw bytes, with codes.
             skip: signatures that are not looked for.
         """
         import numpy as np
@@ -110,30 +119,28 @@ class Sieve:
             whole[tally.lines[alone]] = classes[alone]
             whole[frames > 1] = _ALL
             classes = whole
-        ends: Any = None
         found: set[tuple[int, int]] = set()
         for kind, scanner in ((_ALL, self._whole), (_FEW, self._scanner_of_few)):
             every = kind == _FEW and bool(self._always)
             rows = np.flatnonzero(classes == kind) if not every else np.arange(len(classes))
             if scanner is None or not len(rows):
                 continue
-            if ends is None:
-                ends = np.flatnonzero(np.frombuffer(view, np.uint8) == 10)
-            if len(rows) > _MOSTLY * len(ends):
-                piece, stops, rows = view, ends, np.arange(len(ends))
+            if len(rows) > _MOSTLY["all" if kind == _ALL else "few"] * len(classes):
+                text, rows = piece.text, np.arange(len(classes))
             else:
-                piece, stops = _cut(view, ends, rows)
+                text = searchable(_cut(piece, rows))
             if kind == _ALL:
-                self._scanned += len(piece)
-            candidates = scanner.candidates(piece, skip)
+                self._scanned += len(text)
+            candidates = scanner.candidates(text, skip)
             if candidates:
                 at = np.fromiter((end for end, _ in candidates), np.int64, len(candidates)) - 1
+                stops = np.flatnonzero(np.frombuffer(text, np.uint8) == _LF)
                 places = rows[np.searchsorted(stops, np.maximum(at, 0))].tolist()
                 found.update(
                     (row, index) for row, (_, index) in zip(places, candidates, strict=True)
                 )
         if self._scanned > _REBUILD and self._rebuilds < _REBUILDS:
-            self._widen()
+            self._widen(tally)
         return found
 
     def _classes(self, tally: Tally) -> bytes:
@@ -153,8 +160,9 @@ class Sieve:
         return bytes(result)
 
     def _learn(self, skeleton: bytes) -> int:
-        needs = frozenset(index for _, index in self._skeletons.candidates(skeleton))
-        kind = _NONE if not needs else _FEW if needs <= self._few else _ALL
+        texts = _texts(skeleton)
+        needs = frozenset(index for text in texts for _, index in self._skeletons.candidates(text))
+        kind = _ALL if not texts else _NONE if not needs else _FEW if needs <= self._few else _ALL
         if len(skeleton) <= _LONGEST:
             if len(self._class) >= _REMEMBERED:
                 self._class.clear()
@@ -165,7 +173,7 @@ class Sieve:
                 self._needs[skeleton] = needs
         return kind
 
-    def _widen(self) -> None:
+    def _widen(self, tally: Tally) -> None:
         """Give the signatures that common lines call for a set of their own."""
         wanted = self._few.union(
             *(
@@ -179,21 +187,50 @@ class Sieve:
         if wanted == self._few:
             return
         self._rebuilds += 1
-        self._set_few(wanted)
+        lines = [
+            (needs, clean(tally.raw(place)))
+            for key, place in zip(tally.keys, tally.places, strict=True)
+            if (needs := self._needs.get(key))
+        ]
+        self._set_few(wanted, lines)
         for key, needs in self._needs.items():
             self._class[key] = _FEW if needs <= self._few else _ALL
 
-    def _set_few(self, wanted: frozenset[int]) -> None:
+    def _set_few(
+        self, wanted: frozenset[int], lines: Sequence[tuple[frozenset[int], str]] = ()
+    ) -> None:
         numbers = sorted(wanted)
         self._few = wanted
-        self._scanner_of_few = self._build(numbers, [self._patterns[at] for at in numbers])
+        self._scanner_of_few = self._build(
+            numbers,
+            [_for_lines(self._patterns[at], (t for n, t in lines if at in n)) for at in numbers],
+        )
 
 
-def _cut(view: bytes, ends: Any, rows: Any) -> tuple[bytes, Any]:
-    """Return the lines of these rows one behind the other, and where each ends."""
+def _for_lines(pattern: str, lines: Iterable[str]) -> str:
+    """Return what to look for in lines like these, which come often and rarely match."""
+    rest, common = behind_far_gap(pattern), list(lines)
+    if rest is None or not common or any(re.search(rest, line) for line in common):
+        return pattern
+    return rest
+
+
+def _texts(skeleton: bytes) -> tuple[bytes, ...]:
+    """Return what the skeleton of a line may be without its escape sequences; none if unknown."""
+    if b"\x1b" not in skeleton:
+        return (skeleton,)
+    # The final byte of a sequence may be among those that went; then the `m` is the line's own.
+    bare = _COLOUR.sub(b"", skeleton)
+    return () if b"\x1b" in bare else (bare, _COLOUR.sub(rb"\1", skeleton), skeleton)
+
+
+def _cut(piece: Piece, rows: Any) -> bytes:
+    """Return the lines of these rows one behind the other."""
     import numpy as np
 
-    stops = ends[rows] + 1
-    starts = np.where(rows > 0, ends[rows - 1] + 1, 0)
-    piece = b"".join([view[a:b] for a, b in zip(starts.tolist(), stops.tolist(), strict=True)])
-    return piece, np.cumsum(stops - starts) - 1
+    ends, raw = np.asarray(piece.ends), piece.raw
+    stops = (ends[rows] + 1).tolist()
+    starts = (ends[rows - 1] + 1).tolist()
+    if rows[0] == 0:
+        starts[0] = 0
+    return b"".join([raw[a:b] for a, b in zip(starts, stops, strict=True)])

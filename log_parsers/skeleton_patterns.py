@@ -4,7 +4,11 @@ A skeleton is a line with some bytes deleted. Deleting is a homomorphism of stri
 skeletons of the lines that a regular expression describes are themselves described by one: the
 expression with those bytes deleted. Where the exact image would be long, or hyperscan could not
 take it, a wider one stands for it; a line that the pattern finds has always a skeleton that its
-image finds. Anchors and look-around are dropped, for their neighbours may be deleted.
+image finds.
+
+All bytes that are deleted belong to words. So the end of a line stays its end, and a word keeps
+its boundary as long as one byte of it is kept: without them the image of a word like `data` would
+be a `t` anywhere. Look-around and the beginning of a line are dropped.
 """
 
 from __future__ import annotations
@@ -25,8 +29,11 @@ _CLASSES = {
     sre.CATEGORY_NOT_DIGIT: (r"\D", True),
     sre.CATEGORY_DIGIT: ("", True),
 }
+_WORD, _OPEN, _OTHER = "word", "open", "other"
 _ANYTHING = (".*", True)
 _NOTHING = ("", True)
+_SINGLE = (sre.ANY, sre.NOT_LITERAL, sre.IN)
+_WIDEST = 30  # bytes of a gap; wider ones cost states and tell hardly more than any width
 
 
 def skeleton_pattern(pattern: str) -> str | None:
@@ -44,35 +51,148 @@ def skeleton_pattern(pattern: str) -> str | None:
     return None if empty else text
 
 
-def _sequence(items: Any, fold: bool) -> tuple[str, bool]:
-    """Return the image of a sequence, and whether it can be empty."""
-    parts = [_item(operator, value, fold) for operator, value in items]
+def _sequence(items: Any, fold: bool, lead: bool = False, trail: bool = False) -> tuple[str, bool]:
+    """Return the image of a sequence, and whether it can be empty.
+
+    `lead` and `trail` tell that a word boundary stands before and behind it that its image does
+    not hold as a whole.
+    """
+    items, parts = list(items), []
+    kept = [_is_boundary(items, at) and _stays(items, at, fold) for at in range(len(items))]
+    for at, (operator, value) in enumerate(items):
+        if operator is sre.AT:
+            ends = value in (sre.AT_END, sre.AT_END_STRING)
+            parts.append((r"\b" if kept[at] else "$" if ends else "", True))
+            continue
+        before = lead if at == 0 else _is_boundary(items, at - 1) and not kept[at - 1]
+        behind = trail if at == len(items) - 1 else _is_boundary(items, at + 1) and not kept[at + 1]
+        part = _item(operator, value, fold, before, behind)
+        if part != _ANYTHING or not parts or parts[-1] != _ANYTHING:
+            parts.append(part)
     return "".join(text for text, _ in parts), all(empty for _, empty in parts)
 
 
-def _item(operator: Any, value: Any, fold: bool) -> tuple[str, bool]:
+def _item(operator: Any, value: Any, fold: bool, lead: bool, trail: bool) -> tuple[str, bool]:
     if operator is sre.LITERAL:
         return _literal(value, fold)
     if operator is sre.IN:
         return _class(value, fold)
     if operator is sre.SUBPATTERN:
         _, added, removed, inner = value
-        fold = (fold or bool(added & re.IGNORECASE)) and not removed & re.IGNORECASE
-        return _group(*_sequence(inner, fold))
+        return _group(*_sequence(inner, _folds(fold, added, removed), lead, trail))
     if operator is sre.ATOMIC_GROUP:
-        return _group(*_sequence(value, fold))
+        return _group(*_sequence(value, fold, lead, trail))
     if operator is sre.BRANCH:
-        images = [_sequence(branch, fold) for branch in value[1]]
+        images = [_branch(branch, fold, lead, trail) for branch in value[1]]
         return _group(
             "|".join(dict.fromkeys(text for text, _ in images)), any(e for _, e in images)
         )
     if operator in (sre.MAX_REPEAT, sre.MIN_REPEAT, sre.POSSESSIVE_REPEAT):
         least, most, inner = value
         return _repeat(least, most, inner, fold)
-    if operator in (sre.AT, sre.ASSERT, sre.ASSERT_NOT):
+    if operator in (sre.ASSERT, sre.ASSERT_NOT):
         return _NOTHING
     # Any character, a negated one, a reference to a group.
     return _ANYTHING
+
+
+def _branch(items: Any, fold: bool, lead: bool, trail: bool) -> tuple[str, bool]:
+    """Return the image of one of several branches, with the word boundaries around them all."""
+    text, empty = _sequence(items, fold, lead, trail)
+    if lead and trail and items and all(_goes(item, fold) for item in items):
+        # A word that can go as a whole leaves two neighbours that belong to no word.
+        letters = [_literal(value, fold)[0] for _, value in items]
+        some = [kept[:-1] + "".join(letters[at + 1 :]) for at, kept in enumerate(letters) if kept]
+        return "|".join([*(rf"\b{one}\b" for one in some), r"\B"]), True
+    front = lead and _edge(items, fold) == _WORD
+    back = trail and _edge(list(items)[::-1], fold, back=True) == _WORD
+    return (r"\b" if front else "") + text + (r"\b" if back else ""), empty
+
+
+def _goes(item: tuple[Any, Any], fold: bool) -> bool:
+    operator, _ = item
+    return operator is sre.LITERAL and _edge([item], fold) == _OPEN
+
+
+def _is_boundary(items: Any, at: int) -> bool:
+    return bool(items[at] == (sre.AT, sre.AT_BOUNDARY))
+
+
+def _stays(items: Any, at: int, fold: bool) -> bool:
+    """Tell whether a word boundary is one in the skeleton too: a byte of the word is kept."""
+    return (
+        _edge(items[at + 1 :], fold) == _WORD or _edge(items[:at][::-1], fold, back=True) == _WORD
+    )
+
+
+def _edge(items: Any, fold: bool, *, back: bool = False) -> str:
+    """Tell with what a sequence begins, or ends where its items come from `back` to front.
+
+    Returns:
+        `_WORD` if it is always a word of which a byte is kept, `_OPEN` if it holds nothing but
+        bytes of a word and all of them may go, `_OTHER` otherwise.
+    """
+    for operator, value in items:
+        edge = _edge_of(operator, value, fold, back)
+        if edge != _OPEN:
+            return edge
+    return _OPEN
+
+
+def _edge_of(operator: Any, value: Any, fold: bool, back: bool) -> str:
+    def of(inner: Any, fold: bool = fold) -> str:
+        return _edge(list(inner)[::-1] if back else inner, fold, back=back)
+
+    if operator is sre.LITERAL:
+        return _edge_of_letters([value], fold)
+    if operator is sre.IN:
+        return _edge_of_letters(_letters(value), fold)
+    if operator is sre.SUBPATTERN:
+        _, added, removed, inner = value
+        return of(inner, _folds(fold, added, removed))
+    if operator is sre.ATOMIC_GROUP:
+        return of(value)
+    if operator is sre.BRANCH:
+        edges = {of(branch) for branch in value[1]}
+        return edges.pop() if len(edges) == 1 else _OTHER if _OTHER in edges else _OPEN
+    if operator in (sre.MAX_REPEAT, sre.MIN_REPEAT, sre.POSSESSIVE_REPEAT):
+        least, _, inner = value
+        edge = of(inner)
+        return edge if least or edge == _OTHER else _OPEN
+    if operator is sre.AT and value is sre.AT_BOUNDARY:
+        return _OPEN
+    return _OPEN if operator in (sre.ASSERT, sre.ASSERT_NOT) else _OTHER
+
+
+def _letters(members: Any) -> list[int | None]:
+    """Return the members of a class; None stands for those that are not known one by one."""
+    found: list[int | None] = []
+    for operator, value in members:
+        if operator is sre.LITERAL:
+            found.append(value)
+        elif operator is sre.RANGE:
+            found += range(value[0], min(value[1], 127) + 1)
+        elif operator is sre.CATEGORY and value is sre.CATEGORY_WORD:
+            found += map(ord, "_za")
+        elif operator is sre.CATEGORY and value is sre.CATEGORY_DIGIT:
+            found.append(ord("0"))
+        else:
+            found.append(None)
+    return found
+
+
+def _edge_of_letters(codes: list[int | None], fold: bool) -> str:
+    edge = _WORD
+    for code in codes:
+        if code is None or code > 126 or not (chr(code).isalnum() or code == ord("_")):
+            return _OTHER
+        if (ord(chr(code).lower()) if fold else code) in _GONE:
+            edge = _OPEN
+    return edge
+
+
+def _folds(fold: bool, added: int, removed: int) -> bool:
+    return (fold or bool(added & re.IGNORECASE)) and not removed & re.IGNORECASE
 
 
 def _group(text: str, empty: bool) -> tuple[str, bool]:
@@ -84,12 +204,17 @@ def _repeat(least: int, most: Any, inner: Any, fold: bool) -> tuple[str, bool]:
     if not text:
         return _NOTHING
     if text == ".*":
-        return _ANYTHING
+        # One character of whatever kind, so many times at most, or something that is not known.
+        return _gap(most) if len(inner) == 1 and inner[0][0] in _SINGLE else _ANYTHING
     empty = empty or least == 0
     # How often does not matter enough to count: counting costs states.
     if most == 1:
         return f"(?:{text})" + ("?" if empty else ""), empty
     return f"(?:{text})" + ("*" if empty else "+"), empty
+
+
+def _gap(most: Any) -> tuple[str, bool]:
+    return (f".{{0,{most}}}", True) if most <= _WIDEST else _ANYTHING
 
 
 def _literal(code: int, fold: bool) -> tuple[str, bool]:

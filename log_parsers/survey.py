@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import IO
 
-from rerail.log_parsers.candidates import Candidates, line_ends
+from rerail.log_parsers.candidates import Candidates
 from rerail.log_parsers.flight_recorder.recognise import looks_like_flight_recorder
 from rerail.log_parsers.metrics import MAX_ROWS, StepReader, StepRow
+from rerail.log_parsers.piece import Piece
 from rerail.log_parsers.redaction import redact
-from rerail.log_parsers.scan import Scanner, Signature, searchable
+from rerail.log_parsers.scan import Scanner, Signature
 from rerail.log_parsers.skeletons import SkeletonMiner
 from rerail.log_parsers.sources import Problem, Source, iter_chunks, open_source
 from rerail.log_parsers.text import clean
@@ -210,19 +211,19 @@ class _Pass:
         result = self.result
         first = result.lines + 1
         result.ends_with_newline = chunk.endswith(b"\n")
-        newlines = _newlines(chunk)
-        self._collect(chunk, first, newlines)
-        if self._small is None and self._wanted:
-            self._serve(chunk, first)
-        view = searchable(chunk)
         if first == 1 and not result.size:
             self._crlf = chunk[: chunk.find(b"\n") + 1].endswith(b"\r\n")
+        raw = piece = Piece(chunk)
         if self._crlf:
-            view = view.replace(b"\r\n", b"\n")
-        self._steps.feed(view, first)
-        pairs = self._candidates.of(view, first, self._settled)
+            piece = Piece(chunk.replace(b"\r\n", b"\n"))
+        newlines = len(piece.ends)
+        self._collect(chunk, first, newlines)
+        if self._small is None and self._wanted:
+            self._serve(raw, first)
+        self._steps.feed(piece, first)
+        pairs = self._candidates.of(piece, first, self._settled)
         if pairs:
-            self._confirm(chunk, first, pairs)
+            self._confirm(raw, first, pairs)
         if self._small is None:
             self._above.add(first, chunk)
         result.size += len(chunk)
@@ -261,16 +262,15 @@ class _Pass:
         start = max(0, len(lines) - TAIL_LINES)
         self._end.add(start + 1, b"\n".join(lines[start:]) + b"\n", len(lines) - start)
 
-    def _confirm(self, chunk: bytes, first: int, pairs: list[tuple[int, int]]) -> None:
-        lines = _Lines(chunk)
+    def _confirm(self, piece: Piece, first: int, pairs: list[tuple[int, int]]) -> None:
         settled, counts = self._settled, self.result.counts
-        count, at, raw, stem = len(lines), -1, b"", b""
+        count, at, raw, stem = piece.rows, -1, b"", b""
         text: str | None = None
         for row, index in pairs:
             if row >= count:
                 continue
             if row != at:
-                at, raw, text = row, lines[row], None
+                at, raw, text = row, piece.line(row), None
                 stem = _stem(raw)
             if self._signatures[index].presence:
                 if index not in settled and self._matches(index, redact(clean(raw))):
@@ -296,7 +296,7 @@ class _Pass:
             if self._small is None:
                 self._keep(first + row, raw, always=True)
                 if self._signatures[index].wants_context and same < CONTEXTS_PER_WORDING:
-                    self._keep_around(lines.all(), first, row)
+                    self._keep_around(piece.lines(), first, row)
 
     def _room(self, wording: tuple[int, bytes], raw: bytes) -> bool:
         index = wording[0]
@@ -362,11 +362,9 @@ class _Pass:
         if count > 0 and within > 0:
             self._wanted.append(_Wanted(label, count, within))
 
-    def _serve(self, chunk: bytes, first: int) -> None:
+    def _serve(self, piece: Piece, first: int) -> None:
         """Keep the lines that hits of earlier pieces still ask for."""
-        lines = chunk.split(b"\n")
-        if lines[-1] == b"":
-            lines.pop()
+        lines = piece.lines()
         for wanted in self._wanted:
             for near, line in enumerate(lines[: wanted.within]):
                 if wanted.label is None or line.startswith(wanted.label):
@@ -478,39 +476,9 @@ class _Above:
                 count -= 1
 
 
-class _Lines:
-    """The lines of a chunk; cut out one by one, as few are looked at, or all at once."""
-
-    def __init__(self, chunk: bytes) -> None:
-        self._chunk = chunk
-        self._ends = line_ends(chunk)
-        self._count = len(self._ends) + (not chunk.endswith(b"\n"))
-        self._all: list[bytes] | None = None
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __getitem__(self, row: int) -> bytes:
-        start = self._ends[row - 1] + 1 if row else 0
-        return self._chunk[start : self._ends[row] if row < len(self._ends) else None]
-
-    def all(self) -> list[bytes]:
-        if self._all is None:
-            self._all = self._chunk.split(b"\n")[: self._count]
-        return self._all
-
-
 def _stem(raw: bytes) -> bytes:
     return raw[:400].translate(None, _VARIES)
 
 
 def _bounded(raw: bytes) -> bytes:
     return raw if len(raw) <= 65536 else raw[:32768] + raw[-32768:]
-
-
-def _newlines(chunk: bytes) -> int:
-    if len(chunk) > 65536:
-        import numpy as np
-
-        return int(np.count_nonzero(np.frombuffer(chunk, dtype=np.uint8) == 10))
-    return chunk.count(b"\n")

@@ -10,8 +10,9 @@ from rerail.evals.bench.baselines import grep_count, ripgrep_count
 from rerail.evals.bench.generate import Dataset
 from rerail.evals.bench.signatures import bench_signatures
 from rerail.evals.bench.timing import Cost, best_interleaved, cost_of_call
-from rerail.log_parsers.candidates import Candidates, line_ends
-from rerail.log_parsers.scan import Scanner, Signature, make_scanner, searchable
+from rerail.log_parsers.candidates import Candidates
+from rerail.log_parsers.piece import Piece
+from rerail.log_parsers.scan import Scanner, Signature, make_scanner
 from rerail.log_parsers.sources import Source, iter_chunks, open_source
 from rerail.log_parsers.survey import CHUNK
 from rerail.log_parsers.text import clean
@@ -29,16 +30,12 @@ def lines_hit(
     number = 1
     with open_source(Source(path, path.name)) as stream:
         for chunk in iter_chunks(stream, chunk_size):
-            view = searchable(chunk)
-            pairs = candidates.of(view, number)
-            ends = line_ends(view) if pairs else []
-            for row, index in pairs:
-                start = ends[row - 1] + 1 if row else 0
-                stop = ends[row] if row < len(ends) else len(view)
+            piece = Piece(chunk)
+            for row, index in candidates.of(piece, number):
                 pattern = compiled.get(index)
                 if pattern is None:
                     pattern = compiled[index] = re.compile(signatures[index].pattern)
-                if pattern.search(clean(view[start:stop])):
+                if pattern.search(clean(piece.line(row))):
                     hits.add((number + row, index))
             number += chunk.count(b"\n")
     return hits

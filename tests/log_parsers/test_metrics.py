@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rerail.log_parsers.metrics import StepReader, StepRow
+from rerail.log_parsers.piece import Piece
 
 
 def rows(text: str) -> list[StepRow]:
     reader = StepReader()
-    reader.feed(text.encode(), 1)
+    reader.feed(Piece(text.encode()), 1)
     return reader.rows
 
 
@@ -137,7 +138,7 @@ def test_what_was_printed_is_what_is_read(values: list[tuple[int, float, float]]
 
 @given(st.binary(max_size=300))
 def test_any_bytes_are_read(raw: bytes) -> None:
-    StepReader().feed(raw, 1)
+    StepReader().feed(Piece(raw), 1)
 
 
 def test_a_long_log_of_many_ranks_is_sampled_but_read_to_its_end(
@@ -151,7 +152,7 @@ def test_a_long_log_of_many_ranks_is_sampled_but_read_to_its_end(
             for step in range(4)
             for rank in range(16)
         )
-        reader.feed(text.encode(), line)
+        reader.feed(Piece(text.encode()), line)
         line += 64
     found = reader.finish()
 
@@ -167,5 +168,5 @@ def test_a_long_log_of_one_rank_is_read_in_full() -> None:
     text = "".join(f"iteration {step}/ 99999 | lm loss: 1.0 |\n" for step in range(70_000))
     for number in range(10):
         part = text[len(text) * number // 10 : len(text) * (number + 1) // 10]
-        reader.feed(part.encode(), 1)
+        reader.feed(Piece(part.encode()), 1)
     assert len(reader.finish()) >= 69_980

@@ -73,6 +73,66 @@ def test_images_find_the_skeletons_of_all_that_the_pattern_finds(pattern: str) -
     assert found
 
 
+PARTS = (
+    "data", "bad", "ce", "of", "fed", "nan", "x", "dead", "rank", r"\d+", r"\w+", "[a-f]{2}", "[g-i]", "[a-z]?", " ", "-",
+    ".{0,9}", ".*", r"\b", r"\b", r"\b", "$", r"[:= ]{1,3}", "(?:data|of|ce)", r"\b(?:fed|x|bad)\b", "(?:dead )?", "(?i:Of|Ce)",
+    r"(?i:\b(?:Bad|Nan) )", "(?:a|g){2}", "(?:ce)?",
+)  # fmt: skip
+LETTERS = (
+    "data",
+    "bad",
+    "ce",
+    "of",
+    "fed",
+    "nan",
+    "x",
+    "dead",
+    "rank",
+    "7",
+    "CE",
+    "Of",
+    "g",
+    "a",
+    "-",
+    ":",
+    " ",
+    " ",
+    " ",
+)
+
+
+def test_images_of_patterns_put_together_at_random() -> None:
+    draw, found = random.Random(8), 0
+    lines = ["".join(draw.choices(LETTERS, k=draw.randint(1, 9))).encode() for _ in range(400)]
+    for _ in range(1_500):
+        pattern = "".join(draw.choices(PARTS, k=draw.randint(2, 6)))
+        image = skeleton_pattern(pattern)
+        if image is None:
+            continue
+        whole, looser = re.compile(pattern.encode()), re.compile(image.encode())
+        for line in lines:
+            if whole.search(line):
+                found += 1
+                skeleton = line.translate(None, tallies.DELETED)
+                assert looser.search(skeleton), (pattern, image, line)
+    assert found > 10_000
+
+
+@pytest.mark.parametrize(
+    ("pattern", "line"),
+    [
+        (r"\bdata\b.{0,30}\bended\b", "heartbeat to node-7 ok, 12 ms, at last"),
+        (r"(?i)\b(?:loss|ce)\b[:= ]{0,4}nan\b", "number of nan iterations: 0"),
+        (r"rate: \d+$", "learning rate: 0.001 | lm loss: 3.2"),
+        (r"throughput.{0,20}degraded", "throughput per GPU (TFLOP/s/GPU): 739.1 | grad norm: 2.5"),
+    ],
+)
+def test_an_image_keeps_words_ends_and_widths(pattern: str, line: str) -> None:
+    image = skeleton_pattern(pattern)
+    assert image is not None
+    assert not re.search(image.encode(), line.encode().translate(None, tallies.DELETED))
+
+
 def test_an_image_that_says_nothing_is_none() -> None:
     assert skeleton_pattern(r"\bdead(?:beef)?\b") is None
     assert skeleton_pattern("[0-9a-f]{8}") is None

@@ -1,0 +1,92 @@
+"""A piece of a log as its readers share it: cut into lines and stripped of escapes once, if ever."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rerail.log_parsers.scan import searchable
+
+# Below this, importing numpy would cost more than it saves.
+_LARGE = 65_536
+
+
+class Piece:
+    """Some bytes of a log; rows of its lines count from 0, whatever ends the last one.
+
+    Attributes:
+        raw: The bytes as they were read.
+    """
+
+    __slots__ = ("_ends", "_lines", "_text", "raw")
+
+    def __init__(self, raw: bytes) -> None:
+        self.raw = raw
+        self._text: bytes | None = None
+        self._ends: Any = None
+        self._lines: list[bytes] | None = None
+
+    def __len__(self) -> int:
+        return len(self.raw)
+
+    @property
+    def text(self) -> bytes:
+        """The bytes as `scan.searchable` returns them; every line keeps its row."""
+        if self._text is None:
+            self._text = searchable(self.raw)
+        return self._text
+
+    @property
+    def ends(self) -> Any:
+        """Offsets of the newlines in `raw`: a numpy array of a large piece, a list of a small one."""
+        if self._ends is None:
+            self._ends = line_ends(self.raw)
+        return self._ends
+
+    @property
+    def text_ends(self) -> Any:
+        """Offsets of the newlines in `text`."""
+        return self.ends if self.text is self.raw else line_ends(self.text)
+
+    @property
+    def rows(self) -> int:
+        """How many lines there are, a last one without its newline included."""
+        return len(self.ends) + (not self.raw.endswith(b"\n"))
+
+    def line(self, row: int) -> bytes:
+        """Return one line without its newline; few are looked at, so they are cut one by one."""
+        ends = self.ends
+        start = int(ends[row - 1]) + 1 if row else 0
+        return self.raw[start : int(ends[row]) if row < len(ends) else None]
+
+    def lines(self) -> list[bytes]:
+        """Return all lines without their newlines."""
+        if self._lines is None:
+            self._lines = self.raw.split(b"\n")[: self.rows]
+        return self._lines
+
+
+def line_ends(data: bytes) -> Any:
+    """Return the offset of every newline: a numpy array of large data, a list of small."""
+    if len(data) > _LARGE:
+        import numpy as np
+
+        return np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == 10)
+    found: list[int] = []
+    at = data.find(b"\n")
+    while at >= 0:
+        found.append(at)
+        at = data.find(b"\n", at + 1)
+    return found
+
+
+def rows_of(offsets: Sequence[int], ends: Any) -> list[int]:
+    """Return the row on which each offset stands, given the `ends` of the lines."""
+    if isinstance(ends, list):
+        from bisect import bisect_left
+
+        return [bisect_left(ends, offset) for offset in offsets]
+    import numpy as np
+
+    rows: list[int] = np.searchsorted(ends, np.fromiter(offsets, np.int64, len(offsets))).tolist()
+    return rows
