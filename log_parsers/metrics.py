@@ -24,22 +24,31 @@ _VALUE = rb"(?:" + _NUMBER + rb"|[-+]?(?:nan|inf)(?:inity)?)"
 
 # Each pattern is led by a literal, so that a chunk without it costs one memchr-like search. Where
 # a form begins with a choice of letters, the literal starts behind them and a guard looks back.
-_LOSS_AHEAD = rb"(?=[^\n]{0,400}(?:[Ll]oss|LOSS))"
-_ITER = rb"[ :#=\[]{1,4}(?P<step>\d+)" + _LOSS_AHEAD
-_STEP_AHEAD = rb"(?=[^\n]{0,400}(?:[Ll]oss|sec/step|LOSS|ce \d))"
-_LOSS_NEXT = rb"(?=[^\n]{0,300}[Ll]oss)"
+_ITER = rb"[ :#=\[]{1,4}(?P<step>\d+)"
 _LOOK_BACK = 24
+_AHEAD = 400
+# What must follow within `_AHEAD` bytes of the line: words that are soon found, and the exact form.
+# As a look-ahead of the patterns above it would be tried at every byte of every line without it.
+_LOSS_AHEAD = (b"oss", b"LOSS"), re.compile(rb"[Ll]oss|LOSS")
+_STEP_AHEAD = (b"oss", b"LOSS", b"sec/step", b"ce "), re.compile(rb"[Ll]oss|sec/step|LOSS|ce \d")
+_FOLLOWED = {
+    "nemo": _LOSS_AHEAD,
+    "step": _STEP_AHEAD,
+    "iter": _LOSS_AHEAD,
+    "epoch_bracket": _LOSS_AHEAD,
+    "iter_bracket": _LOSS_AHEAD,
+}
 _FORMS: tuple[tuple[str, re.Pattern[bytes], re.Pattern[bytes] | None], ...] = tuple(
     (name, re.compile(pattern), re.compile(rb"(?:" + guard + rb")\Z") if guard else None)
     for name, pattern, guard in (
         ("megatron", rb"iteration +(?P<step>\d+)/ *\d+ \|", b""),
-        ("nemo", rb"global_step: (?P<step>\d+)(?=[^\n]{0,300}loss)", b""),
+        ("nemo", rb"global_step: (?P<step>\d+)", b""),
         ("dll", rb"- Iteration (?P<step>\d+) \|", b""),
         ("deepspeed", rb"step=(?P<step>\d+), skipped=", rb"(?<!\w)"),
         ("engine", rb"steps: (?P<step>\d+) loss: ", b""),
         (
             "step",
-            rb"tep\b[ :=#\[]{0,4}(?P<step>\d[\d,]*)" + _STEP_AHEAD,
+            rb"tep\b[ :=#\[]{0,4}(?P<step>\d[\d,]*)",
             rb"\b(?:[Gg]lobal[ _])?[Ss]",
         ),
         (
@@ -54,15 +63,15 @@ _FORMS: tuple[tuple[str, re.Pattern[bytes], re.Pattern[bytes] | None], ...] = tu
         (
             "epoch_bracket",
             rb"Epoch(?:\(train\))?:? *\[?\d+\]?(?:/\d+)?[ \t]*\[ *(?P<step>\d+)/ *\d+"
-            rb"(?: \( *\d+%\))?\]" + _LOSS_NEXT,
+            rb"(?: \( *\d+%\))?\]",
             b"",
         ),
         (
             "epoch_bracket",
-            rb"Train: \d+ \[ *(?P<step>\d+)/ *\d+(?: \( *\d+%\))?\]" + _LOSS_NEXT,
+            rb"Train: \d+ \[ *(?P<step>\d+)/ *\d+(?: \( *\d+%\))?\]",
             b"",
         ),
-        ("iter_bracket", rb"Iter\(train\) +\[ *(?P<step>\d+)/ *\d+\]" + _LOSS_NEXT, b""),
+        ("iter_bracket", rb"Iter\(train\) +\[ *(?P<step>\d+)/ *\d+\]", b""),
         ("fairseq", rb"epoch \d+: +(?P<step>\d+) / \d+ loss=", b""),
         ("fairseq_json", rb'"num_updates": "(?P<step>\d+)"', b""),
         (
@@ -209,9 +218,12 @@ class StepReader:
         self._bytes += len(chunk)
         found: dict[int, tuple[str, re.Match[bytes]]] = {}
         for name, pattern, guard in forms:
+            followed = _FOLLOWED.get(name)
             for match in pattern.finditer(chunk):
                 at = match.start()
                 if guard is not None and not guard.search(chunk[max(0, at - _LOOK_BACK) : at]):
+                    continue
+                if followed is not None and not _follows(chunk, match.end(), *followed):
                     continue
                 start = chunk.rfind(b"\n", 0, at) + 1
                 earlier = found.get(start)
@@ -241,6 +253,12 @@ class StepReader:
         return row
 
 
+def _follows(chunk: bytes, at: int, words: tuple[bytes, ...], form: re.Pattern[bytes]) -> bool:
+    stop = chunk.find(b"\n", at, at + _AHEAD)
+    ahead = chunk[at : at + _AHEAD if stop < 0 else stop]
+    return any(word in ahead for word in words) and form.search(ahead) is not None
+
+
 _RATES = (b"tps", b"s/s", b"throughput", b"wps", b"ips")
 
 # Forms whose lines are read in a way that a layout of plain numbers does not describe.
@@ -257,15 +275,15 @@ def _row(
     if groups.get("step"):
         row.step = int(groups["step"].replace(b",", b""))
         spans["step"] = Span(match.start("step") - start, match.end("step") - start)
+    # Searches that ignore case read every byte; one word that they need is found much sooner.
+    lower = text.lower()
     if groups.get("loss") is not None:
         row.loss = _float(groups["loss"])
         spans["loss"] = Span(match.start("loss") - start, match.end("loss") - start)
-    else:
+    elif b"loss" in lower or b", ce" in lower:
         row.loss = _first(_LOSS, text, "loss", spans)
         if row.loss is None:
             row.loss = _first(_SOME_LOSS, text, "loss", spans)
-    # Searches that ignore case read every byte; one word that they need is found much sooner.
-    lower = text.lower()
     if b"norm" in lower:
         row.grad_norm = _first(_GRAD, text, "grad_norm", spans)
     if b"valid" in text and re.search(rb"valid(?:ation)? loss", text):

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 _TOKEN = re.compile(rb"[-+]?\d+(?:,\d{3})*\.?\d*(?:[eE][-+]?\d+)?")
-_ANY = rb"[-+]?\d+(?:,\d{3})*\.?\d*(?:[eE][-+]?\d+)?"
+# Possessive: what a number has taken it never gives back, and is not tried again.
+_ANY = rb"[-+]?+\d++(?:,\d{3})*+\.?+\d*+(?:[eE][-+]?\d++)?+"
 _LEARN_AFTER = 64  # compiling a pattern pays only where many lines follow
 _TRIES = 40
 _MOST = 6  # layouts per form
@@ -129,13 +130,13 @@ def _layout(text: bytes, spans: dict[str, Span]) -> _Layout | None:
 
 def _literal(text: bytes) -> bytes:
     # Programs pad numbers with spaces.
-    return re.sub(rb"(?:\\ )+", rb" +", re.escape(text))
+    return re.sub(rb"(?:\\ )+", rb" ++", re.escape(text))
 
 
 def _like(number: bytes) -> bytes:
     """Return a pattern for numbers written with the same signs as this one, no others."""
-    digits = rb"\d+(?:,\d{3})*" if b"," in number else rb"\d+"
-    fraction = rb"\.\d*" if b"." in number else b""
-    exponent = rb"[eE][-+]?\d+" if re.search(rb"[eE]", number) else b""
+    digits = rb"\d++(?:,\d{3})*+" if b"," in number else rb"\d++"
+    fraction = rb"\.\d*+" if b"." in number else b""
+    exponent = rb"[eE][-+]?\d++" if re.search(rb"[eE]", number) else b""
     sign = re.escape(number[:1]) if number[:1] in b"-+" else b""
     return sign + digits + fraction + exponent

@@ -95,11 +95,18 @@ def tally_arrow(chunk: bytes, first_line: int) -> Tally:
     np, pa = modules
     skeletons = chunk.translate(None, DELETED)
     letters = np.frombuffer(skeletons, np.uint8)
-    returns = np.flatnonzero(letters == _CR) if b"\r" in skeletons else None
-    if returns is not None:
+    returns = None
+    if b"\r" in skeletons:
+        # One look for all four bytes from line feed to carriage return; the other two are rare.
+        ends = np.flatnonzero((letters - _LF) <= _CR - _LF)
+        kinds = letters[ends]
+        returns = kinds == _CR
+        if not (returns | (kinds == _LF)).all():
+            ends, returns = ends[returns | (kinds == _LF)], returns[returns | (kinds == _LF)]
         letters = letters.copy()
-        letters[returns] = _LF
-    ends = np.flatnonzero(letters == _LF)
+        letters[ends[returns]] = _LF
+    else:
+        ends = np.flatnonzero(letters == _LF)
     total = len(ends)
     offsets = np.empty(total + 1, np.int32)
     offsets[0] = 0
@@ -117,8 +124,7 @@ def tally_arrow(chunk: bytes, first_line: int) -> Tally:
     starts, stops = offsets[first].tolist(), ends[first].tolist()
     lines = None
     if returns is not None:
-        steps = np.ones(total, np.int64)
-        steps[np.searchsorted(ends, returns)] = 0
+        steps = (~returns).astype(np.int64)
         lines = np.cumsum(steps) - steps
         first_lines, last_lines = lines[first], lines[last]
     else:

@@ -26,7 +26,11 @@ _CHAIN = re.compile(
     r"The above exception was the direct cause of the following"
 )
 _MARKERS = re.compile(r"^[\s~^]*[~^][\s~^]*$")
-_THREAD = re.compile(r"Exception in thread (?P<thread>[\w-]+)")
+# What threading and multiprocessing print in front of the traceback of a thread or child of theirs.
+_THREAD = re.compile(
+    r"Exception in thread (?P<thread>[\w-]+)"
+    r"|^\s*Process (?P<child>(?:Spawn|Fork|ForkServer)?Process-\d{1,6}(?::\d{1,6})*):\s*$"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +112,7 @@ def traceback_above(
             complete = True
             before = _previous(above, get)
             match = _THREAD.search(before.message) if before else None
-            thread = match["thread"] if match else None
+            thread = match["thread"] or match["child"] if match else None
             chained = chained or (before is not None and _CHAIN.search(before.message) is not None)
             break
         if len(collected) >= most:
