@@ -157,9 +157,7 @@ def _first_good(tries: list[_Try], banner: str, probes: list[Probe], about: Cand
 
 def confirmed_incidents(connection: Connection) -> Iterator[tuple[Incident, str | None]]:
     """Yield confirmed incidents with their true type, the first fault set to the confirmed line."""
-    for row in list_incidents(connection, limit=MOST_INCIDENTS):
-        if row.confirmed is None:
-            continue
+    for row in list_incidents(connection, confirmed=True, healthy=True, limit=MOST_INCIDENTS):
         file = load(connection, row.id)
         yield with_true_line(file), row.true_type
 
@@ -188,7 +186,8 @@ def propose_filters(engine: Engine, settings: Settings) -> list[Proposal]:
     A model, where one is configured, is asked about the most frequent ones only.
     """
     with reading(engine) as connection:
-        files = [load(connection, r.id) for r in list_incidents(connection, limit=MOST_INCIDENTS)]
+        rows = list_incidents(connection, healthy=True, limit=MOST_INCIDENTS)
+        files = [load(connection, row.id) for row in rows]
         confirmed = list(confirmed_incidents(connection))
     routine = _routine_lines(files)
     # Every line that any rule knows is an error corpus for a filter, harmless or not.

@@ -14,7 +14,6 @@ from pathlib import Path
 from rerail.assistant.pipeline import Outcome, rules
 from rerail.assistant.snapshot import take_snapshot
 from rerail.domain.diagnosis import NodeHistory, PastFailure
-from rerail.domain.diagnosis import Outcome as Result
 from rerail.domain.incident import Incident, NodeEvent
 from rerail.domain.job import JobRef
 from rerail.errors import RerailError
@@ -48,9 +47,10 @@ def record_outcome(
     job: str | None = None,
     attempt: int | None = None,
     history: bool = True,
-    keep: bool = False,
 ) -> Recorded:
-    """Keep an outcome as an incident where it is a failure or undecided; never raises RerailError.
+    """Keep an outcome as an incident; never raises RerailError.
+
+    One without a failure is kept as well, so that it can be found and corrected.
 
     Args:
         outcome: what the pipeline returned.
@@ -58,10 +58,7 @@ def record_outcome(
         job: the job's id; without it the content of the logs is the identity.
         attempt: which start of the job, from 0; None takes the last one that the logs show.
         history: read earlier failures of the accused nodes, if there is a store.
-        keep: keep it too where no failure was found, so that a person can correct it.
     """
-    if outcome.diagnosis.outcome is Result.NO_FAILURE and not keep:
-        return Recorded(outcome)
     banners: list[str] = []
     incident = make_incident(outcome, paths, job=job, attempt=attempt)
     if history and outcome.diagnosis.suspects.nodes:

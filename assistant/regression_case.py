@@ -10,7 +10,7 @@ from typing import Any
 from rerail.errors import StoreError
 from rerail.knowledge_base.store.engine import data_folder
 from rerail.knowledge_base.store.incidents import IncidentFile
-from rerail.knowledge_base.taxonomy import leaves
+from rerail.knowledge_base.taxonomy import NO_FAILURE, leaves
 
 FILE_NAME = "cases.jsonl"
 
@@ -29,7 +29,8 @@ def case_of(file: IncidentFile) -> dict[str, Any]:
     root = next((i for i, x in enumerate(lines) if f"{x.file}:{x.number}" == wanted), None)
     label = file.row.true_type
     leaf = leaves().get(label or "")
-    action = str(leaf.action) if leaf else "page_human"
+    healthy = label == NO_FAILURE
+    action = str(leaf.action) if leaf else "none" if healthy else "page_human"
     accept = {action}
     if label == file.row.failure_type:
         accept.add(str(file.diagnosis.recovery.action))
@@ -38,8 +39,8 @@ def case_of(file: IncidentFile) -> dict[str, Any]:
         "source": "signed-off incident",
         "log": "".join(f"{line.text}\n" for line in lines),
         "label": label or "unknown",
-        "category": leaf.category if leaf else "unknown",
-        "root_line": root,
+        "category": leaf.category if leaf else "none" if healthy else "unknown",
+        "root_line": None if healthy else root,
         "action": action,
         "accept_actions": sorted(accept),
         "undecidable": label is None,
@@ -52,14 +53,29 @@ def write_case(file: IncidentFile) -> Path:
     Raises:
         StoreError: when it cannot be written.
     """
+    return _put(file.row.id, case_of(file))
+
+
+def remove_case(name: str) -> None:
+    """Take the case of an incident out again: nobody vouches for it any more.
+
+    Raises:
+        StoreError: when it cannot be written.
+    """
+    if (data_folder() / FILE_NAME).exists():
+        _put(name, None)
+
+
+def _put(name: str, case: dict[str, Any] | None) -> Path:
     path = data_folder() / FILE_NAME
-    mine = case_of(file)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         old = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        kept = [row for row in old if row.strip() and json.loads(row).get("id") != mine["id"]]
-        temporary.write_text("\n".join([*kept, json.dumps(mine)]) + "\n", encoding="utf-8")
+        rows = [row for row in old if row.strip() and json.loads(row).get("id") != name]
+        if case is not None:
+            rows.append(json.dumps(case))
+        temporary.write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
         temporary.replace(path)
     except (OSError, ValueError) as error:
         raise StoreError(

@@ -55,8 +55,12 @@ def render(
     _history(diagnosis, console)
     _recovery(diagnosis, console, width, done)
     _missing(diagnosis, console, width, 99 if verbose else 5)
-    if diagnosis.incident is not None:
-        _row(console, "INCIDENT", f"{diagnosis.incident}   rerail show {diagnosis.incident}")
+    name = diagnosis.incident
+    if name is not None:
+        _row(console, "INCIDENT", f"{name}   rerail show {name}")
+        if diagnosis.outcome is Outcome.NO_FAILURE:
+            missed = f"if it did fail: rerail confirm {name} --verdict wrong --type LEAF"
+            _row(console, "", f"{missed} --line FILE:LINE", style="dim")
 
 
 def _row(console: Console, label: str, text: str | Text, width: int = 110, style: str = "") -> None:
@@ -82,13 +86,6 @@ def _verdict(diagnosis: Diagnosis, console: Console) -> None:
     text.append(f"   rules, {diagnosis.elapsed_s:.1f} s", style="dim")
     _row(console, label.ljust(_LABEL + 1 if len(label) >= _LABEL else _LABEL), text)
     _row(console, "", diagnosis.summary)
-    if outcome is Outcome.NO_FAILURE and not diagnosis.incident:
-        _row(
-            console,
-            "",
-            "not kept; if it did fail: the same command with --keep, then rerail confirm",
-            style="dim",
-        )
     first = diagnosis.first_fault
     if first is not None:
         place = [f"{first.file}:{first.line}"]

@@ -44,7 +44,6 @@ def diagnose_command(
     job: str | None = None,
     attempt: int | None = None,
     store: bool = True,
-    keep: bool = False,
     model: bool = True,
 ) -> int:
     """Diagnose the paths and print the verdict; return the exit code."""
@@ -65,7 +64,7 @@ def diagnose_command(
         _write_digest(outcome, digest)
     recorded = Recorded(outcome)
     if store and rank is None and since is None:
-        recorded = record_outcome(outcome, paths, job=job, attempt=attempt, keep=keep)
+        recorded = record_outcome(outcome, paths, job=job, attempt=attempt)
         for banner in recorded.banners:
             print(f"rerail: {banner}", file=sys.stderr)
     diagnosis = recorded.outcome.diagnosis

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rerail.assistant.regression_case import write_case
+from rerail.assistant.regression_case import remove_case, write_case
 from rerail.assistant.render import render
 from rerail.assistant.response import what_was_done
 from rerail.assistant.stored import load_incident, opened_store, who
@@ -21,17 +21,20 @@ from rerail.knowledge_base.learning.shelf import observe
 from rerail.knowledge_base.store.clock import now_iso, to_iso
 from rerail.knowledge_base.store.engine import reading, writing
 from rerail.knowledge_base.store.incidents import (
+    LAPSED,
     IncidentFile,
     IncidentRow,
     alike,
-    confirm,
+    count_healthy,
     find_id,
     list_incidents,
     load,
-    sign_off,
 )
+from rerail.knowledge_base.store.judgement import confirm, sign_off
+from rerail.knowledge_base.taxonomy import NO_FAILURE
 
 _WINDOW = 12
+_SAID = {"confirmed": "CONFIRMED", "signed_off": "SIGN-OFF", LAPSED: "SIGN-OFF", "note": "NOTE"}
 
 
 def console() -> Console:
@@ -45,22 +48,44 @@ def incidents_command(
     failure_type: str | None,
     node: str | None,
     job: str | None,
+    everything: bool,
     limit: int,
     json_output: bool,
 ) -> int:
-    """List incidents, the latest first."""
+    """List incidents, the latest first; runs without a failure only where they are asked for."""
     start = None if since is None else since_iso(since)
+    if failure_type == NO_FAILURE:
+        everything = True
     with opened_store() as engine, reading(engine) as connection:
         rows = list_incidents(
-            connection, since=start, failure_type=failure_type, node=node, job=job, limit=limit
+            connection,
+            since=start,
+            failure_type=failure_type,
+            node=node,
+            job=job,
+            healthy=everything,
+            limit=limit,
         )
+        hidden = 0
+        if not everything:
+            hidden = count_healthy(
+                connection, since=start, failure_type=failure_type, node=node, job=job
+            )
     if json_output:
         print(json.dumps([_as_dict(row) for row in rows], indent=2))
         return 0
-    if not rows:
-        print("no incident is on record; rerail diagnose PATH_TO_LOGS makes one")
-        return 0
-    _print_rows(rows)
+    if rows:
+        _print_rows(rows)
+    elif not hidden:
+        filtered = start or failure_type or node or job
+        print(
+            "no incident on record is like that; rerail incidents lists all"
+            if filtered
+            else "no incident is on record; rerail diagnose PATH_TO_LOGS makes one"
+        )
+    if hidden:
+        runs = "1 diagnosis" if hidden == 1 else f"{hidden} diagnoses"
+        print(f"{runs} without a failure not shown: rerail incidents --all")
     return 0
 
 
@@ -71,12 +96,12 @@ def _print_rows(rows: list[IncidentRow]) -> None:
             row.confirmed or "", ""
         )
         if row.signed_off_at:
-            said = "signed off"
+            said += ", signed off"
         table.add_row(
             row.time[:16].replace("T", " "),
             row.id,
             Text(f"{row.job}.{row.attempt}" if row.job else "-"),
-            row.true_type or "no verdict",
+            (row.true_type or "no verdict").replace(NO_FAILURE, "no failure"),
             row.status if row.confirmed_type in (None, row.failure_type) else "corrected",
             said,
         )
@@ -113,10 +138,8 @@ def show_command(name: str, *, evidence: str | None, json_output: bool, verbose:
     out.print(Text(head, style="bold"))
     render(file.diagnosis, out, verbose=verbose, done=what_was_done(file))
     for entry in file.timeline:
-        if entry.kind in ("confirmed", "signed_off", "note"):
-            out.print(
-                Text(f"{entry.kind.upper().replace('_', ' '):<10}{entry.text}  {entry.actor}")
-            )
+        if entry.kind in _SAID:
+            out.print(Text(f"{_SAID[entry.kind]:<10}{entry.text}  {entry.actor}"))
     return 0
 
 
@@ -175,7 +198,8 @@ def similar_command(name: str, *, limit: int, json_output: bool) -> int:
             rows = alike(connection, file.row, limit=limit)
         knowledge = open_knowledge(engine)
         question = question_of(file.incident)
-        hits = [h for h in knowledge.search(question, most=limit, kind=INCIDENT) if h.seen]
+        found = knowledge.search(question, most=limit, kind=INCIDENT) if file.row.failed else []
+        hits = [h for h in found if h.seen]
     if knowledge.banner:
         print(f"rerail: {knowledge.banner}", file=sys.stderr)
     if json_output:
@@ -191,7 +215,9 @@ def similar_command(name: str, *, limit: int, json_output: bool) -> int:
         print(json.dumps(body, indent=2))
         return 0
     out = console()
-    if not rows and not hits:
+    if not file.row.failed:
+        out.print(f"{file.row.id} is no failure: there is nothing to compare")
+    elif not rows and not hits:
         out.print(f"unseen: no other incident on record is like {file.row.id}")
     if rows:
         _print_rows(rows)
@@ -252,17 +278,23 @@ def confirm_command(
                 "note": note,
             }
         )
-        confirm(connection, found, word)
+        lapsed = confirm(connection, found, word)
+        if lapsed:
+            # In the transaction: a case that cannot be taken out leaves the sign-off as it was.
+            remove_case(found)
         file = load(connection, found)
         shadow = observe(connection, with_true_line(file), file.row.true_type)
     print(f"{found}: noted, the verdict is {verdict}")
     if line is not None:
         print(f"the first fault is {line.file}:{line.number}  {line.text[:120]}")
+    if lapsed:
+        print("its sign-off is no longer in force, and its regression case is out;")
+        print(f"read it again, then: rerail signoff {found}")
     for rule in shadow:
         print(f"candidate {rule} matched it; rerail kb review {rule}")
     if (
         file.row.true_type is not None
-        and file.row.true_type != file.row.failure_type
+        and file.row.true_type not in (file.row.failure_type, NO_FAILURE)
         and not shadow
     ):
         print(f"no rule knew it: rerail kb propose {found}")

@@ -157,7 +157,7 @@ def diagnose(
     ] = None,
     no_store: Annotated[bool, typer.Option("--no-store", help="Keep no incident.")] = False,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Keep it even if no failure is found, to correct it.")
+        bool, typer.Option("--keep", help="Of no effect: every diagnosis is kept.")
     ] = False,
 ) -> None:
     """Find the first fault of a failed, hung or slow job.
@@ -168,6 +168,7 @@ def diagnose(
     from rerail.assistant.cli.diagnose import diagnose_command
     from rerail.assistant.cli.quick_start import no_thread_pool
 
+    del keep
     with no_thread_pool():
         code = diagnose_command(
             paths,
@@ -181,7 +182,6 @@ def diagnose(
             job=job,
             attempt=attempt,
             store=not no_store,
-            keep=keep,
             model=not no_model,
         )
     raise typer.Exit(code)
@@ -255,6 +255,9 @@ def incidents(
     ] = None,
     node: Annotated[str | None, typer.Option(help="Only those held against this node.")] = None,
     job: Annotated[str | None, typer.Option(help="Only those of this job.")] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Diagnoses without a failure as well.")
+    ] = False,
     limit: Annotated[int, typer.Option(help="Most rows.")] = 50,
     json_output: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
@@ -267,6 +270,7 @@ def incidents(
             failure_type=failure_type,
             node=node,
             job=job,
+            everything=everything,
             limit=limit,
             json_output=json_output,
         )

@@ -58,9 +58,9 @@ def _status(file: IncidentFile, words: Words) -> str:
         if signed
         else "DRAFT, not reviewed"
     )
-    confirmed = file.confirmation()
-    if signed and confirmed and confirmed.time > signed.time:
-        state += f", before {escaped(confirmed.by)} said on {confirmed.time[:10]}: {confirmed.verdict}; sign off again"
+    confirmed, lapsed = file.confirmation(), file.lapsed()
+    if lapsed is not None:
+        state += f"; on {lapsed.time[:10]} {escaped(lapsed.text)}"
     said = (
         f"{confirmed.verdict}, by {escaped(confirmed.by)}"
         if confirmed

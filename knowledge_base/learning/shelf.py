@@ -12,7 +12,7 @@ from rerail.domain.incident import Incident
 from rerail.errors import UsageError
 from rerail.knowledge_base.learning.candidate import LEAST_SUPPORT, Candidate, State
 from rerail.knowledge_base.store.clock import now_iso
-from rerail.knowledge_base.store.tables import RULE_CANDIDATES, RULE_SUPPORT
+from rerail.knowledge_base.store.tables import INCIDENTS, RULE_CANDIDATES, RULE_SUPPORT
 from rerail.log_parsers.masks import is_protected
 
 
@@ -58,21 +58,47 @@ def shelved(connection: Connection, *states: State) -> list[Shelved]:
         query = query.where(RULE_CANDIDATES.c.state.in_([str(s) for s in states]))
     found = []
     for row in connection.execute(query.order_by(RULE_CANDIDATES.c.recorded_at)):
-        words = connection.execute(
-            select(RULE_SUPPORT.c.incident, RULE_SUPPORT.c.verdict).where(
-                RULE_SUPPORT.c.candidate == row.id
-            )
-        ).all()
+        candidate = Candidate.model_validate(row.body)
+        words = _witnesses(connection, candidate)
         found.append(
             Shelved(
-                Candidate.model_validate(row.body),
+                candidate,
                 State(row.state),
-                tuple(w.incident for w in words if w.verdict == "for"),
-                tuple(w.incident for w in words if w.verdict == "against"),
+                tuple(name for name, verdict in words if verdict == "for"),
+                tuple(name for name, verdict in words if verdict == "against"),
                 row.recorded_at,
             )
         )
     return sorted(found, key=lambda s: (-len(s.support), s.candidate.id))
+
+
+def _witnesses(connection: Connection, candidate: Candidate) -> list[tuple[str, str]]:
+    """Return (incident, for or against): a rule's by what people call the incident today.
+
+    What was matched does not change, but a person may correct an incident later, also the one that
+    the rule was made from.
+    """
+    query = select(RULE_SUPPORT.c.incident, RULE_SUPPORT.c.verdict, INCIDENTS.c.confirmed_type)
+    rows = connection.execute(
+        query.join(INCIDENTS, INCIDENTS.c.id == RULE_SUPPORT.c.incident, isouter=True).where(
+            RULE_SUPPORT.c.candidate == candidate.id
+        )
+    ).all()
+    if candidate.kind == "filter":
+        return [(row.incident, row.verdict) for row in rows]
+    found = []
+    for row in rows:
+        called = row.confirmed_type
+        verdict = (
+            row.verdict if called is None else "for" if called == candidate.leaf else "against"
+        )
+        found.append((row.incident, verdict))
+    origin = connection.execute(
+        select(INCIDENTS.c.confirmed_type).where(INCIDENTS.c.id == candidate.incident)
+    ).scalar()
+    if origin is not None and origin != candidate.leaf:
+        found.append((candidate.incident, "against"))
+    return found
 
 
 def observe(connection: Connection, incident: Incident, true_type: str | None) -> list[str]:

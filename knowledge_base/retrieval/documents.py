@@ -76,13 +76,13 @@ _KEEP = re.compile(
 
 
 def document_of(file: IncidentFile) -> Document:
-    """Return a signed-off incident as a document."""
-    confirmed, signed = file.confirmation(), file.sign_off()
-    said = [
-        confirmed.note if confirmed else "",
-        signed.resolution if signed else "",
-        *(e.text for e in file.timeline if e.kind == "note"),
-    ]
+    """Return a signed-off incident as a document: words said behind the sign-off are not in it."""
+    said = []
+    for entry in file.vouched():
+        if entry.kind == "note":
+            said.append(entry.text)
+        elif entry.kind in ("confirmed", "signed_off"):
+            said.append(str(entry.data.get("note") or entry.data.get("resolution") or ""))
     return incident_document(file.incident, file.row.true_type, said)
 
 

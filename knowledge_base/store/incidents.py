@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from difflib import get_close_matches
 from hashlib import sha256
 from typing import Any
 
-from sqlalchemy import Connection, Row, desc, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, desc, func, insert, or_, select, update
 
 from rerail.domain.diagnosis import Diagnosis
 from rerail.domain.incident import (
@@ -34,7 +33,7 @@ from rerail.knowledge_base.store.tables import (
     SUSPECT_NODES,
     TIMELINE,
 )
-from rerail.knowledge_base.taxonomy import leaves
+from rerail.knowledge_base.taxonomy import NO_FAILURE, leaves
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +61,13 @@ class IncidentRow:
         return self.confirmed_type or self.failure_type
 
     @property
+    def failed(self) -> bool:
+        """Tell whether the job failed, or may have: by a person's word, else by the rules'."""
+        if self.confirmed_type is not None and self.confirmed_type != self.failure_type:
+            return self.confirmed_type != NO_FAILURE
+        return self.outcome != NO_FAILURE
+
+    @property
     def time(self) -> str:
         """When it happened, or when it was recorded where the logs do not say."""
         return self.occurred_at or self.recorded_at
@@ -82,10 +88,9 @@ class IncidentFile:
 
     def confirmation(self) -> Confirmation | None:
         """Return the last word of a person on the verdict."""
-        for entry in reversed(self.timeline):
-            if entry.kind == "confirmed":
-                return Confirmation.model_validate(entry.data)
-        return None
+        said = [e for e in self.timeline if e.kind == "confirmed"]
+        last = max(said, key=lambda e: e.number or 0, default=None)
+        return Confirmation.model_validate(last.data) if last is not None else None
 
     def explanation(self) -> dict[str, Any] | None:
         """Return what a model said last, after checking."""
@@ -95,13 +100,30 @@ class IncidentFile:
         return None
 
     def sign_off(self) -> SignOff | None:
-        """Return the sign-off, if there is one."""
-        for entry in reversed(self.timeline):
-            if entry.kind == "signed_off":
-                return SignOff.model_validate(entry.data)
-        return None
+        """Return the sign-off that is in force, if there is one."""
+        entry = self._signed()
+        if entry is None or entry.kind != "signed_off":
+            return None
+        return SignOff.model_validate(entry.data)
+
+    def lapsed(self) -> TimelineEntry | None:
+        """Return the entry that says why the last sign-off is no longer in force, if it is not."""
+        entry = self._signed()
+        return entry if entry is not None and entry.kind == LAPSED else None
+
+    def vouched(self) -> tuple[TimelineEntry, ...]:
+        """Return what the sign-off in force vouches for: what stood on the timeline by then."""
+        entry = self._signed()
+        if entry is None or entry.kind != "signed_off" or entry.number is None:
+            return ()
+        return tuple(e for e in self.timeline if (e.number or 0) <= (entry.number or 0))
+
+    def _signed(self) -> TimelineEntry | None:
+        said = [e for e in self.timeline if e.kind in ("signed_off", LAPSED)]
+        return max(said, key=lambda e: e.number or 0, default=None)
 
 
+LAPSED = "sign_off_lapsed"
 _NOT_CONTENT = frozenset({"elapsed_s", "incident", "model"})
 _LISTED = [c for c in INCIDENTS.columns if c.name not in ("identity", "record")]
 
@@ -121,12 +143,25 @@ def record(connection: Connection, incident: Incident) -> bool:
         return _explained(connection, incident)
     if seen:
         _follow(connection, incident)
+        _question(connection, incident)
     _insert_nodes(connection, incident)
     for entry in _log_entries(incident):
         append(connection, incident.id, entry)
     append(connection, incident.id, _diagnosed(incident, content, again=seen))
     _explained(connection, incident)
     return True
+
+
+def failed() -> ColumnElement[bool]:
+    """Return the condition of `IncidentRow.failed` for a query over incidents."""
+    corrected = and_(
+        INCIDENTS.c.confirmed_type.is_not(None),
+        INCIDENTS.c.confirmed_type != func.coalesce(INCIDENTS.c.failure_type, ""),
+    )
+    return or_(
+        and_(corrected, INCIDENTS.c.confirmed_type != NO_FAILURE),
+        and_(~corrected, INCIDENTS.c.outcome != NO_FAILURE),
+    )
 
 
 def find_id(connection: Connection, text: str) -> str:
@@ -189,42 +224,73 @@ def list_incidents(
     node: str | None = None,
     job: str | None = None,
     signed_off: bool = False,
+    confirmed: bool = False,
+    healthy: bool = False,
     limit: int = 50,
 ) -> list[IncidentRow]:
-    """Return incidents, the latest first. Times are ISO 8601; they bound when it happened."""
-    when = func.coalesce(INCIDENTS.c.occurred_at, INCIDENTS.c.recorded_at)
-    query = select(*_LISTED).order_by(desc(when), INCIDENTS.c.id).limit(limit)
-    if since is not None:
-        query = query.where(when >= since)
-    if until is not None:
-        query = query.where(when < until)
-    if failure_type is not None:
-        query = query.where(
-            func.coalesce(INCIDENTS.c.confirmed_type, INCIDENTS.c.failure_type) == failure_type
-        )
-    if job is not None:
-        query = query.where(INCIDENTS.c.job == job)
+    """Return incidents, the latest first. Times are ISO 8601; they bound when it happened.
+
+    Diagnoses that found no failure are among them only with `healthy`.
+    """
+    conditions = _conditions(
+        since=since, until=until, failure_type=failure_type, node=node, job=job
+    )
     if signed_off:
-        query = query.where(INCIDENTS.c.signed_off_at.is_not(None))
-    if node is not None:
-        query = query.where(
-            INCIDENTS.c.id.in_(select(SUSPECT_NODES.c.incident).where(SUSPECT_NODES.c.node == node))
-        )
+        conditions.append(INCIDENTS.c.signed_off_at.is_not(None))
+    if confirmed:
+        conditions.append(INCIDENTS.c.confirmed.is_not(None))
+    if not healthy:
+        conditions.append(failed())
+    query = select(*_LISTED).where(*conditions).order_by(desc(_WHEN), INCIDENTS.c.id).limit(limit)
     return [_row(row) for row in connection.execute(query)]
+
+
+def count_healthy(connection: Connection, **filters: str | None) -> int:
+    """Count the diagnoses that found no failure; the filters are those of `list_incidents`."""
+    query = select(func.count()).select_from(INCIDENTS).where(*_conditions(**filters), ~failed())
+    return int(connection.execute(query).scalar() or 0)
+
+
+_WHEN = func.coalesce(INCIDENTS.c.occurred_at, INCIDENTS.c.recorded_at)
+
+
+def _conditions(
+    *,
+    since: str | None = None,
+    until: str | None = None,
+    failure_type: str | None = None,
+    node: str | None = None,
+    job: str | None = None,
+) -> list[ColumnElement[bool]]:
+    found: list[ColumnElement[bool]] = []
+    if since is not None:
+        found.append(_WHEN >= since)
+    if until is not None:
+        found.append(_WHEN < until)
+    if failure_type is not None:
+        said = func.coalesce(INCIDENTS.c.confirmed_type, INCIDENTS.c.failure_type)
+        found.append(said == failure_type)
+    if job is not None:
+        found.append(INCIDENTS.c.job == job)
+    if node is not None:
+        accused = select(SUSPECT_NODES.c.incident).where(SUSPECT_NODES.c.node == node)
+        found.append(INCIDENTS.c.id.in_(accused))
+    return found
 
 
 def alike(connection: Connection, one: IncidentRow, *, limit: int = 10) -> list[IncidentRow]:
     """Return other incidents of the same root cause: the same entity first, then the latest.
 
-    Without a cause nothing is alike: two unknowns need not be the same unknown.
+    Without a cause nothing is alike: two unknowns need not be the same unknown, and runs that did
+    not fail have nothing to compare.
     """
-    if one.true_type is None:
+    if one.true_type is None or not one.failed:
         return []
     same = or_(
         INCIDENTS.c.fingerprint == one.fingerprint,
         func.coalesce(INCIDENTS.c.confirmed_type, INCIDENTS.c.failure_type) == one.true_type,
     )
-    query = select(*_LISTED).where(same, INCIDENTS.c.id != one.id)
+    query = select(*_LISTED).where(same, failed(), INCIDENTS.c.id != one.id)
     rows = [_row(row) for row in connection.execute(query)]
     rows.sort(key=lambda r: r.time, reverse=True)
     rows.sort(
@@ -293,84 +359,6 @@ def timeline(connection: Connection, name: str) -> list[TimelineEntry]:
     ]
 
 
-def _near(name: str) -> list[str]:
-    """Return the failure types that a misspelt or invented one may have meant."""
-    return get_close_matches(name, leaves(), 3, cutoff=0.4) or ["cuda_oom", "python_exception"]
-
-
-def confirm(connection: Connection, name: str, word: Confirmation) -> None:
-    """Write down a person's word on the verdict.
-
-    Raises:
-        UsageError: when a correction names no leaf of the taxonomy.
-    """
-    if word.failure_type is not None and word.failure_type not in leaves():
-        raise UsageError(
-            f"{word.failure_type!r} is no failure type",
-            subject=word.failure_type,
-            hint=f"one of {', '.join(_near(word.failure_type))}; all: knowledge_base/taxonomy.yaml",
-        )
-    found = connection.execute(
-        select(INCIDENTS.c.failure_type).where(INCIDENTS.c.id == name)
-    ).scalar()
-    true = word.failure_type or (found if word.verdict == "right" else None)
-    said = {"right": "the verdict is right", "partly": "the verdict is partly right"}
-    text = said.get(word.verdict, "the verdict is wrong")
-    if word.failure_type:
-        text += f": it was {word.failure_type}"
-    if word.note:
-        text += f" ({word.note})"
-    append(
-        connection,
-        name,
-        TimelineEntry(
-            time=word.time,
-            source=EntrySource.HUMAN,
-            kind="confirmed",
-            text=text,
-            actor=word.by,
-            data=word.model_dump(mode="json"),
-        ),
-    )
-    connection.execute(
-        update(INCIDENTS)
-        .where(INCIDENTS.c.id == name)
-        .values(confirmed=word.verdict, confirmed_type=true)
-    )
-
-
-def sign_off(connection: Connection, name: str, word: SignOff) -> None:
-    """Write down that a person vouches for the record; the incident may be retrieved from now on.
-
-    Raises:
-        UsageError: when nobody has confirmed or corrected the verdict yet.
-    """
-    row = connection.execute(
-        select(INCIDENTS.c.confirmed, INCIDENTS.c.confirmed_type).where(INCIDENTS.c.id == name)
-    ).one()
-    if row.confirmed is None or (row.confirmed != "right" and row.confirmed_type is None):
-        raise UsageError(
-            f"the true cause of {name} was not said yet",
-            subject=name,
-            hint=f"rerail confirm {name} --verdict right, or --verdict wrong --type LEAF",
-        )
-    append(
-        connection,
-        name,
-        TimelineEntry(
-            time=word.time,
-            source=EntrySource.HUMAN,
-            kind="signed_off",
-            text="signed off" + (f": {word.resolution}" if word.resolution else ""),
-            actor=word.by,
-            data=word.model_dump(mode="json"),
-        ),
-    )
-    connection.execute(
-        update(INCIDENTS).where(INCIDENTS.c.id == name).values(signed_off_at=word.time)
-    )
-
-
 def node_history(
     connection: Connection,
     nodes: list[str],
@@ -401,6 +389,7 @@ def node_history(
             SUSPECT_NODES.c.time >= days_before(until, days),
             SUSPECT_NODES.c.time <= until,
             SUSPECT_NODES.c.incident != (but or ""),
+            failed(),
         )
         .order_by(desc(SUSPECT_NODES.c.time))
     )
@@ -466,6 +455,41 @@ def _follow(connection: Connection, incident: Incident) -> None:
     connection.execute(
         update(INCIDENTS).where(INCIDENTS.c.id == incident.id).values(**_current(incident))
     )
+
+
+def _question(connection: Connection, incident: Incident) -> None:
+    """A sign-off lapses when the rules come to another cause than the one that was vouched for."""
+    row = connection.execute(
+        select(INCIDENTS.c.confirmed_type, INCIDENTS.c.signed_off_at).where(
+            INCIDENTS.c.id == incident.id
+        )
+    ).one()
+    found = incident.diagnosis.failure_type
+    if row.signed_off_at is None or found == row.confirmed_type:
+        return
+    before = connection.execute(
+        select(DIAGNOSES.c.diagnosis)
+        .where(DIAGNOSES.c.incident == incident.id)
+        .order_by(desc(DIAGNOSES.c.id))
+        .limit(2)
+    ).scalars()
+    if {one.get("failure_type") for one in before} != {found}:
+        lapse(connection, incident.id, f"the rules say {found or 'no verdict'} now", now_iso())
+
+
+def lapse(connection: Connection, name: str, because: str, time: str) -> None:
+    """End the sign-off of an incident; it is no knowledge until somebody vouches for it anew."""
+    append(
+        connection,
+        name,
+        TimelineEntry(
+            time=time,
+            source=EntrySource.SYSTEM,
+            kind=LAPSED,
+            text=f"the sign-off is no longer in force: {because}",
+        ),
+    )
+    connection.execute(update(INCIDENTS).where(INCIDENTS.c.id == name).values(signed_off_at=None))
 
 
 def _insert_once(

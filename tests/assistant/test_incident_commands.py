@@ -91,14 +91,46 @@ def test_a_store_that_cannot_be_written_is_a_banner(rerail, tmp_path):
     assert rerail("incidents").returncode == 74
 
 
-def test_nothing_is_kept_on_demand_or_without_a_failure(rerail, tmp_path):
-    done = rerail("diagnose", "--json", "--no-store", dmesg(tmp_path, 1))
-    assert json.loads(done.stdout)["incident"] is None and not (tmp_path / "data").exists()
+def test_nothing_is_kept_on_demand(rerail, tmp_path):
+    log = dmesg(tmp_path, 1)
+    for wish in (["--no-store"], ["--rank", "0"]):
+        done = rerail("diagnose", "--json", *wish, log)
+        assert json.loads(done.stdout)["incident"] is None and not (tmp_path / "data").exists()
+
+
+def test_a_run_without_a_failure_is_kept_and_listed_on_demand(rerail, tmp_path):
     (tmp_path / "ok.log").write_text("step 1 loss 2\nstep 2 loss 1\nTraining completed.\n")
-    said = rerail("diagnose", tmp_path / "ok.log").stdout
-    assert not (tmp_path / "data").exists() and "--keep" in said
-    kept = rerail("diagnose", "--keep", tmp_path / "ok.log").stdout
-    assert "INCIDENT" in kept and "--keep" not in kept
+    name = json.loads(rerail("diagnose", "--json", tmp_path / "ok.log").stdout)["incident"]
+    assert "1 diagnosis without a failure not shown" in rerail("incidents").stdout
+    assert json.loads(rerail("incidents", "--json").stdout) == []
+    assert (
+        name in rerail("incidents", "--all").stdout and "NO FAILURE" in rerail("show", name).stdout
+    )
+    assert "nothing to compare" in rerail("similar", name).stdout
+    missed = ("--verdict", "wrong", "--type", "loss_divergence", "--line", "ok.log:2")
+    assert rerail("confirm", name, *missed).returncode == 0
+    assert [i["id"] for i in json.loads(rerail("incidents", "--json").stdout)] == [name]
+    assert rerail("confirm", name, "--verdict", "wrong", "--type", "no_failure").returncode == 0
+    assert json.loads(rerail("incidents", "--json").stdout) == []
+
+
+def test_a_correction_takes_the_sign_off_and_its_case_back(rerail, tmp_path):
+    rerail("diagnose", dmesg(tmp_path, 1))
+    rerail("confirm", "last", "--verdict", "right", "--by", "ann")
+    rerail("signoff", "last", "--by", "ann")
+    cases = tmp_path / "data" / "cases.jsonl"
+    assert cases.read_text().count("gpu_fallen_off_bus")
+    rerail("confirm", "last", "--verdict", "right", "--by", "eve")
+    assert cases.read_text()  # the same word again takes nothing back
+    said = rerail(
+        "confirm", "last", "--verdict", "wrong", "--type", "gpu_pcie_error", "--by", "eve"
+    )
+    assert "no longer in force" in said.stdout and not cases.read_text()
+    lines = rerail("timeline", "last").stdout
+    assert "signed_off" in lines and "sign_off_lapsed" in lines
+    assert "signed off" not in rerail("incidents").stdout
+    rerail("signoff", "last", "--by", "eve")
+    assert "gpu_pcie_error" in cases.read_text() and "signed off" in rerail("incidents").stdout
 
 
 def test_what_is_kept_is_private_bounded_and_redacted(rerail, tmp_path):

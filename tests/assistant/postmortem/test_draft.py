@@ -22,7 +22,8 @@ from rerail.domain.incident import Confirmation, EntrySource, SignOff, TimelineE
 from rerail.evals.fake_model import behaviours as play
 from rerail.evals.fake_model.server import FakeModelServer, Reply
 from rerail.knowledge_base.store.engine import open_store, reading, writing
-from rerail.knowledge_base.store.incidents import append, confirm, load, record, sign_off
+from rerail.knowledge_base.store.incidents import append, load, record
+from rerail.knowledge_base.store.judgement import confirm, sign_off
 from rerail.settings import Settings
 
 NOON = "2026-03-02T12:00:00.000Z"
@@ -165,7 +166,7 @@ def test_a_correction_behind_the_sign_off_is_told(stored):
         )
         confirm(connection, name, late)
     text = render(draft(again(), rule_words(again())))
-    assert "before eve said on 2026-03-03: wrong; sign off again" in text
+    assert "DRAFT" in text and "on 2026-03-03 the sign-off is no longer in force: eve said" in text
     table = render(
         review([again()], since=NOON, until="2026-03-08T00:00:00.000Z", about="all jobs")
     )

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from rerail.domain.incident import Confirmation
 from rerail.errors import RuleError, UsageError
 from rerail.knowledge_base.learning.backtracking import backtracking_complaints
 from rerail.knowledge_base.learning.candidate import Candidate, State, agree, judge
@@ -12,6 +13,8 @@ from rerail.knowledge_base.learning.patterns import pattern_from
 from rerail.knowledge_base.learning.shelf import decide, observe, put, shelved
 from rerail.knowledge_base.rules import load_rules
 from rerail.knowledge_base.store.engine import open_store, reading, writing
+from rerail.knowledge_base.store.incidents import record
+from rerail.knowledge_base.store.judgement import confirm
 from rerail.settings import Settings
 
 LINE = "[rank3]: RuntimeError: vastfs: lease on shard 77 was lost to node ice-041 (epoch 3)"
@@ -152,3 +155,35 @@ def test_one_incident_against_it_is_enough_to_hold_it_back(store, confirmed):
             observe(connection, confirmed(OTHER.replace("4242", str(n))), "shared_fs_error")
         observe(connection, confirmed(OTHER.replace("4242", "3")), "tcp_network_failure")
         assert not shelved(connection)[0].ready
+
+
+def test_a_later_correction_turns_support_around(store, confirmed):
+    made = candidate()
+    incidents = [confirmed(OTHER.replace("4242", str(n))) for n in (1, 2)]
+    with writing(store) as connection:
+        put(connection, made)
+        for incident in incidents:
+            record(connection, incident)
+            confirm(connection, incident.id, said("shared_fs_error"))
+            observe(connection, incident, "shared_fs_error")
+        assert shelved(connection)[0].ready
+        confirm(connection, incidents[0].id, said("tcp_network_failure"))
+        (now,) = shelved(connection)
+    assert (now.support, now.against) == ((incidents[1].id,), (incidents[0].id,))
+
+
+def test_a_rule_whose_own_incident_was_corrected_is_not_ready(store, confirmed):
+    incident = confirmed(OTHER)
+    with writing(store) as connection:
+        record(connection, incident)
+        confirm(connection, incident.id, said("shared_fs_error"))
+        put(connection, candidate(incident=incident.id))
+        assert not shelved(connection)[0].against
+        confirm(connection, incident.id, said("tcp_network_failure"))
+        assert shelved(connection)[0].against == (incident.id,)
+
+
+def said(leaf):
+    return Confirmation(
+        verdict="wrong", by="ann", time="2026-03-02T12:00:00.000Z", failure_type=leaf
+    )

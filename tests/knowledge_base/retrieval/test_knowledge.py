@@ -4,13 +4,14 @@ import pytest
 
 from rerail.assistant.pipeline import diagnose_paths
 from rerail.assistant.record import make_incident
-from rerail.domain.incident import Confirmation, SignOff
+from rerail.domain.incident import Confirmation, EntrySource, SignOff, TimelineEntry
 from rerail.knowledge_base.retrieval import vectors
 from rerail.knowledge_base.retrieval.documents import INCIDENT
 from rerail.knowledge_base.retrieval.knowledge import open_knowledge, question_of
 from rerail.knowledge_base.retrieval.search import seen
 from rerail.knowledge_base.store.engine import open_store, writing
-from rerail.knowledge_base.store.incidents import confirm, record, sign_off
+from rerail.knowledge_base.store.incidents import append, record
+from rerail.knowledge_base.store.judgement import confirm, sign_off
 from rerail.settings import Settings
 
 NOON = "2026-03-02T12:00:00.000Z"
@@ -46,6 +47,34 @@ def test_a_recurrence_finds_the_signed_incident_only(kept):
     assert unsigned.id != first.id and "halved the batch" in hits[0].document.text
     every = knowledge.search(question_of(later), most=10)
     assert "runbook:cuda_oom" in [h.document.id for h in every]
+
+
+def test_a_correction_and_later_notes_are_not_retrieved_until_signed_again(kept):
+    engine, settings, keep = kept
+    one = keep(OOM.format(r=1, n=2))
+
+    def found():
+        hits = open_knowledge(engine, settings).search(question_of(later), kind=INCIDENT)
+        return [(h.document.leaf, h.document.text) for h in hits]
+
+    with writing(engine) as connection:
+        confirm(connection, one.id, Confirmation(verdict="right", by="a", time=NOON))
+        sign_off(connection, one.id, SignOff(by="a", time=NOON, resolution="halved it"))
+        note = TimelineEntry(time=NOON, source=EntrySource.HUMAN, kind="note", text="drain gpu-1")
+        append(connection, one.id, note)
+    later = keep(OOM.format(r=5, n=7))
+    ((leaf, text),) = found()
+    assert leaf == "cuda_oom" and "halved it" in text and "drain gpu-1" not in text
+    wrong = Confirmation(
+        verdict="wrong", by="b", time=NOON, failure_type="gpu_occupied_by_other_process"
+    )
+    with writing(engine) as connection:
+        confirm(connection, one.id, wrong)
+    assert found() == []
+    with writing(engine) as connection:
+        sign_off(connection, one.id, SignOff(by="b", time=NOON))
+    ((leaf, text),) = found()
+    assert leaf == "gpu_occupied_by_other_process" and "drain gpu-1" in text
 
 
 def test_a_failing_vector_store_is_a_banner(kept):

@@ -40,10 +40,11 @@ def incident() -> Callable[..., Incident]:
         node: str | None = "gpu-7",
         time: str = "2026-03-01T03:00:00.000Z",
         summary: str = "GPU lost.",
+        outcome: str = "failure",
     ) -> Incident:
         diagnosis = Diagnosis.model_validate(
             {
-                "outcome": "failure",
+                "outcome": outcome,
                 "status": "established",
                 "failure_type": leaf,
                 "category": "x",

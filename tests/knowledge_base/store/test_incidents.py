@@ -10,14 +10,14 @@ from rerail.knowledge_base.store.engine import open_store, reading, writing
 from rerail.knowledge_base.store.incidents import (
     alike,
     append,
-    confirm,
+    count_healthy,
     find_id,
     list_incidents,
     load,
     node_history,
     record,
-    sign_off,
 )
+from rerail.knowledge_base.store.judgement import confirm, sign_off
 from rerail.settings import Settings
 
 NOON = "2026-03-02T12:00:00.000Z"
@@ -170,3 +170,58 @@ def test_two_unknowns_are_not_alike(engine, incident):
     keep(engine, unknown("a"), unknown("b"))
     with reading(engine) as connection:
         assert alike(connection, load(connection, unknown("a").id).row) == []
+
+
+def word(verdict="right", time=NOON, **more):
+    return Confirmation(verdict=verdict, by="ann", time=time, **more)
+
+
+def test_a_sign_off_ends_with_another_cause_or_fault_and_not_with_the_same_word(engine, incident):
+    one = incident()
+    keep(engine, one)
+    signed = SignOff(by="ann", time=NOON)
+    with writing(engine) as connection:
+        confirm(connection, one.id, word())
+        sign_off(connection, one.id, signed)
+        assert not confirm(connection, one.id, word(note="as I said"))
+        assert load(connection, one.id).sign_off() == signed
+        assert confirm(connection, one.id, word("partly", first_fault="a.log:3"))
+        file = load(connection, one.id)
+        assert file.sign_off() is None and file.row.signed_off_at is None and file.lapsed()
+        assert [e.kind for e in file.timeline if e.source in ("human", "system")] == [
+            "confirmed", "signed_off", "confirmed", "confirmed", "sign_off_lapsed",
+        ]  # fmt: skip
+    with writing(engine) as connection:
+        confirm(connection, one.id, word("wrong", failure_type="cuda_oom"))
+        sign_off(connection, one.id, signed)
+        assert confirm(connection, one.id, word())
+        assert not list_incidents(connection, signed_off=True)
+
+
+def test_a_sign_off_ends_when_the_rules_find_another_cause(engine, incident):
+    one = incident()
+    keep(engine, one)
+    with writing(engine) as connection:
+        confirm(connection, one.id, word())
+        sign_off(connection, one.id, SignOff(by="ann", time=NOON))
+    keep(engine, incident(leaf="cuda_oom", node=None))
+    with reading(engine) as connection:
+        file = load(connection, one.id)
+    assert file.sign_off() is None and "the rules say cuda_oom now" in file.lapsed().text
+
+
+def test_what_did_not_fail_counts_nowhere_until_a_person_says_that_it_did(engine, incident):
+    fine = incident("fine", leaf="no_failure", outcome="no_failure")
+    keep(engine, incident("one"), fine, incident("other", leaf="no_failure", outcome="no_failure"))
+    with reading(engine) as connection:
+        assert [r.id for r in list_incidents(connection)] == [incident("one").id]
+        assert len(list_incidents(connection, healthy=True)) == 3
+        assert count_healthy(connection) == 2
+        assert not alike(connection, load(connection, fine.id).row)
+        held = node_history(connection, ["gpu-7"], cluster="local", until=NOON)
+        assert [e.incident for e in held] == [incident("one").id]
+    with writing(engine) as connection:
+        confirm(connection, fine.id, word("wrong", failure_type="gpu_row_remap"))
+        confirm(connection, incident("one").id, word("wrong", failure_type="no_failure"))
+        assert [r.id for r in list_incidents(connection)] == [fine.id]
+        assert [r.failed for r in list_incidents(connection)] == [True]
