@@ -11,7 +11,7 @@ import re
 from collections import deque
 from dataclasses import dataclass
 
-from rerail.log_parsers.piece import Piece
+from rerail.log_parsers.piece import Piece, rows_of
 from rerail.log_parsers.step_layouts import Span, StepLayouts
 
 MAX_ROWS = 200_000
@@ -193,7 +193,7 @@ class StepReader:
             self._unread.append((piece, first_line))
             return
         self._unread.clear()
-        self._feed(piece.text, first_line)
+        self._feed(piece, first_line)
         many = len(self._ranks) >= _MANY_RANKS
         if many and self._dense > _DENSE_OF_MANY:
             self._dense = _DENSE_OF_MANY
@@ -208,38 +208,42 @@ class StepReader:
     def finish(self) -> list[StepRow]:
         """Read the last chunks, if they were left out, and return the rows in order of lines."""
         for piece, first_line in self._unread:
-            self._feed(piece.text, first_line)
+            self._feed(piece, first_line)
         self._unread.clear()
         return self.rows
 
-    def _feed(self, chunk: bytes, first_line: int) -> None:
+    def _feed(self, piece: Piece, first_line: int) -> None:
         # Behind the first megabytes a file shows no new format; skipping the others saves most.
         forms = _FORMS if self._bytes < 8 << 20 else [f for f in _FORMS if f[0] in self._seen]
+        chunk, ends = piece.text, piece.text_ends
         self._bytes += len(chunk)
         found: dict[int, tuple[str, re.Match[bytes]]] = {}
         for name, pattern, guard in forms:
-            followed = _FOLLOWED.get(name)
-            for match in pattern.finditer(chunk):
-                at = match.start()
-                if guard is not None and not guard.search(chunk[max(0, at - _LOOK_BACK) : at]):
-                    continue
-                if followed is not None and not _follows(chunk, match.end(), *followed):
-                    continue
-                start = chunk.rfind(b"\n", 0, at) + 1
-                earlier = found.get(start)
-                if earlier is None or (earlier[0] == name and at < earlier[1].start()):
-                    found[start] = (name, match)
-        at, line = 0, first_line
-        for start in sorted(found):
-            line += chunk.count(b"\n", at, start)
-            at = start
-            name, match = found[start]
+            matches = [
+                match
+                for match in pattern.finditer(chunk)
+                if guard is None or _stands_behind(guard, chunk, match.start())
+            ]
+            if name in _FOLLOWED:
+                matches = [m for m in matches if _follows(chunk, m.end(), *_FOLLOWED[name])]
+            if not matches:
+                continue
+            for row, match in zip(
+                rows_of([m.start() for m in matches], ends), matches, strict=True
+            ):
+                earlier = found.get(row)
+                if earlier is None or (earlier[0] == name and match.start() < earlier[1].start()):
+                    found[row] = (name, match)
+        if found and not isinstance(ends, list):
+            ends = ends.tolist()
+        for row in sorted(found):
+            name, match = found[row]
             self._seen.add(name)
-            end = chunk.find(b"\n", match.end())
-            text = chunk[start : end if end >= 0 else len(chunk)][:4000]
-            row = self._read(line, name, match, text, start)
-            self._ranks.add(row.rank)
-            self.rows.append(row)
+            start = ends[row - 1] + 1 if row else 0
+            text = chunk[start : ends[row] if row < len(ends) else len(chunk)][:4000]
+            one = self._read(first_line + row, name, match, text, start)
+            self._ranks.add(one.rank)
+            self.rows.append(one)
 
     def _read(
         self, line: int, form: str, match: re.Match[bytes], text: bytes, start: int
@@ -251,6 +255,10 @@ class StepReader:
         if form not in _NO_LAYOUT and row.form == form:
             self._layouts.learn(form, text, spans)
         return row
+
+
+def _stands_behind(guard: re.Pattern[bytes], chunk: bytes, at: int) -> bool:
+    return guard.search(chunk[max(0, at - _LOOK_BACK) : at]) is not None
 
 
 def _follows(chunk: bytes, at: int, words: tuple[bytes, ...], form: re.Pattern[bytes]) -> bool:

@@ -18,12 +18,13 @@ class Piece:
         raw: The bytes as they were read.
     """
 
-    __slots__ = ("_ends", "_lines", "_text", "raw")
+    __slots__ = ("_ends", "_lines", "_text", "_text_ends", "raw")
 
     def __init__(self, raw: bytes) -> None:
         self.raw = raw
         self._text: bytes | None = None
         self._ends: Any = None
+        self._text_ends: Any = None
         self._lines: list[bytes] | None = None
 
     def __len__(self) -> int:
@@ -46,7 +47,9 @@ class Piece:
     @property
     def text_ends(self) -> Any:
         """Offsets of the newlines in `text`."""
-        return self.ends if self.text is self.raw else line_ends(self.text)
+        if self._text_ends is None:
+            self._text_ends = self.ends if self.text is self.raw else line_ends(self.text)
+        return self._text_ends
 
     @property
     def rows(self) -> int:

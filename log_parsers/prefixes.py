@@ -61,6 +61,15 @@ _LABELS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("device", re.compile(r"(?:GPU|gpu) ?\[(?P<local>\d{1,2})\]:?")),
     ("rank", re.compile(r"(?:RANK|[Rr]ank)[ _]?(?P<rank>\d{1,6})(?:\]|:)(?=\s)")),
     ("rank", re.compile(r"\((?:[Rr]ank)[ =:]?(?P<rank>\d{1,6})\):?")),
+    # Cray MPICH: rank, job, date, sometimes an unknown, host.
+    (
+        "rank",
+        re.compile(
+            r"MPICH ERROR \[Rank (?P<rank>\d{1,6})\](?: \[[^\]]{1,60}\]){1,3} \[(?P<node>"
+            + _HOST
+            + r")\] - "
+        ),
+    ),
     ("local", re.compile(r"\[default(?P<local>\d{1,3})\]:?")),
     ("local", re.compile(r"\[(?:trainer|worker|agent|node)(?P<local>\d{1,3})\]:")),
     ("ucx", re.compile(r"\[(?P<node>" + _HOST + r"):(?P<pid>\d{1,8}):\d+:\d+\]")),

@@ -227,10 +227,15 @@ def _texts(skeleton: bytes) -> tuple[bytes, ...]:
 def _cut(piece: Piece, rows: Any) -> bytes:
     """Return the lines of these rows one behind the other."""
     import numpy as np
+    import pyarrow as pa
 
-    ends, raw = np.asarray(piece.ends), piece.raw
-    stops = (ends[rows] + 1).tolist()
-    starts = (ends[rows - 1] + 1).tolist()
-    if rows[0] == 0:
-        starts[0] = 0
-    return b"".join([raw[a:b] for a, b in zip(starts, stops, strict=True)])
+    ends = np.asarray(piece.ends)
+    starts = np.empty(len(ends) + 1, np.int32)
+    starts[0] = 0
+    np.add(ends, 1, out=starts[1:], casting="unsafe")
+    lines = pa.Array.from_buffers(
+        pa.binary(), len(ends), [None, pa.py_buffer(starts), pa.py_buffer(piece.raw)]
+    )
+    taken = lines.take(pa.array(rows))
+    data: bytes = taken.buffers()[2].to_pybytes()
+    return data
