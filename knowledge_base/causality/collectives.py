@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from rerail.domain.evidence import LogLine, Observation
 from rerail.knowledge_base.causality.case import Case
 from rerail.knowledge_base.causality.joins import Joins
+from rerail.knowledge_base.causality.progress import survived
 from rerail.log_parsers.tracebacks import looks_like_exception, traceback_above
 
 _WORK = re.compile(
@@ -37,6 +38,14 @@ _NAMED_RANK = re.compile(
     r"|/job:jax_worker/replica:\d+/task:(?P<task>\d+)\s*$"
 )
 _MONITORED = re.compile(r"Ranks? (?P<ranks>\d+(?:, ?\d+)*) failed to pass monitoredBarrier")
+# Each rank has a monitor of NVRx; the monitor of a rank that moves stays silent.
+_HEARTBEAT = re.compile(
+    r"RankMon(?:itor)?Server(?:\d+@[\w.-]+)?:(?P<ranks>\d+)\] Did not get (?:initial|subsequent) heartbeat"
+)
+# Horovod lists the tensors that each rank has not submitted: in lines of their own, or behind each tensor.
+_STALLED = "Missing ranks:"
+_STALLED_RANK = re.compile(r"(?:^|[\s>:])(?P<ranks>\d{1,6}): \[[\w./]")
+_STALLED_TENSOR = re.compile(r"\[missing ranks: ?(?P<ranks>\d+(?:, ?\d+)*)\]")
 
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in')
@@ -65,7 +74,8 @@ class Collectives:
 
     `absent` are ranks that the job has and that printed no time-out; `behind` have the smallest
     last enqueued work; `divergent` ran another operation or size than the majority.
-    `silent` tells that those who are named sent no more heartbeats: their processes ended.
+    `silent` tells that those who are named sent no more heartbeats: their processes ended; `unmoved`
+    that they live, and their monitors or their peers saw no more of them.
     """
 
     timeouts: list[Timeout] = field(default_factory=list)
@@ -76,6 +86,7 @@ class Collectives:
     named: list[int] = field(default_factory=list)
     named_by: LogLine | None = None
     silent: bool = False
+    unmoved: str | None = None
     elsewhere: bool = False
     first: Timeout | None = None
     started: float | None = None
@@ -95,6 +106,8 @@ class Collectives:
         are = "is" if len(self.suspects) == 1 else "are"
         if self.named and self.silent:
             return f"{who} stopped sending heartbeats to the coordinator"
+        if self.named and self.unmoved:
+            return f"{who} {self.unmoved}"
         if self.named:
             return f"{who} {are} named by the other ranks as missing from the collective"
         if self.divergent and self.elsewhere:
@@ -129,6 +142,8 @@ def analyse(case: Case, joins: Joins) -> Collectives | None:
         if timeout is not None:
             result.timeouts.append(timeout)
         _named(case, observation, result)
+        _stalled(case, observation, result)
+    _hold_to_a_minority(result, joins)
     if not result.timeouts and not result.named:
         return None
     for timeout in result.timeouts:
@@ -204,6 +219,49 @@ def _named(case: Case, observation: Observation, result: Collectives) -> None:
                     | set(result.named)
                 )
                 result.named_by = result.named_by or observation.line
+
+
+def _stalled(case: Case, observation: Observation, result: Collectives) -> None:
+    """Read which ranks a monitor or Horovod waits for, where training did not go on behind it."""
+    line, text = observation.line, observation.line.text
+    found: list[tuple[LogLine, str]] = []
+    if match := _HEARTBEAT.search(text):
+        unmoved = "sent no heartbeat to its monitor"
+        found.append((line, match["ranks"]))
+    elif "issing ranks:" in text:
+        unmoved = "did not submit the tensors that the others wait for"
+        if match := _STALLED_TENSOR.search(text):
+            found.append((line, match["ranks"]))
+        elif _STALLED in text:
+            found += _stalled_below(case, line)
+    if not found or survived(case, observation):
+        return
+    result.unmoved = unmoved
+    result.named = sorted(
+        {int(r) for _, ranks in found for r in ranks.split(",")} | {*result.named}
+    )
+    result.named_by = result.named_by or found[0][0]
+
+
+def _stalled_below(case: Case, line: LogLine) -> list[tuple[LogLine, str]]:
+    view = case.view(line)
+    found = []
+    for number in view.between(line.number + 1, line.number + 64):
+        match = _STALLED_RANK.search((view.text(number) or "")[:120])
+        below = view.line(number) if match else None
+        if match is None or below is None:
+            break
+        found.append((below, match["ranks"]))
+    return found
+
+
+def _hold_to_a_minority(result: Collectives, joins: Joins) -> None:
+    """Most ranks cannot be the ones that the others wait for; each of them misses something else."""
+    if not result.unmoved or len(result.named) <= 1:
+        return
+    known = joins.ranks_seen | set(result.named) | set(range(min(joins.world_size or 0, 65_536)))
+    if len(result.named) * 2 > len(known):
+        result.named, result.named_by, result.unmoved = [], None, None
 
 
 def _first(case: Case, result: Collectives) -> None:

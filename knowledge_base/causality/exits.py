@@ -44,6 +44,11 @@ _PALS = re.compile(
 )
 _COMPOSER = re.compile(r"Rank (?P<rank>\d+) crashed with exit code (?P<code>-?\d+)")
 _PADDLE = re.compile(r"the trainer process with rank=\[(?P<rank>\d+)\] was aborted")
+_PADDLE_POD = re.compile(r"Container rank (?P<rank>\d+) status failed .*\bcode (?P<code>-?\d+)\b")
+# torch.multiprocessing.spawn counts its children; on one node a child's number is the rank.
+_SPAWN = re.compile(
+    r"(?:^|[\s:])process (?P<index>\d+) terminated with (?:signal (?P<signal>SIG[A-Z0-9]+)|exit code (?P<code>\d+))"
+)
 _DEEPSPEED = re.compile(r"exits with return code = (?P<code>-?\d+)")
 _BLOCK_CODE = re.compile(r"^\s*exitcode\s*: (?P<code>-?\d+) \(pid: (?P<pid>\d+)\)")
 _BLOCK_RANK = re.compile(r"^\s*rank\s*: (?P<rank>\d+) \(local_rank: (?P<local>\d+)\)")
@@ -70,6 +75,7 @@ class ExitFact:
     node: str | None = None
     pid: int | None = None
     root_block: bool = False
+    spawned: bool = False
 
 
 @dataclass(slots=True)
@@ -233,22 +239,24 @@ def _single(line: LogLine, joins: Joins, many_tasks: bool) -> ExitFact | None:
             rank=int(m["tasks"]) if single and many_tasks else None,
             node=m["node"],
         )
-    if m := _MPI.search(text):
-        return ExitFact(-int(m["signal"]), line, rank=int(m["rank"]), node=m["node"])
-    if m := _MPI_CODE.search(text):
-        return ExitFact(int(m["code"]), line, rank=int(m["rank"]))
-    if m := _PALS.search(text):
-        code = -int(m["signal"]) if m["signal"] else int(m["code"])
-        return ExitFact(code, line, rank=int(m["rank"]), node=m["node"])
-    if m := _COMPOSER.search(text):
-        return ExitFact(int(m["code"]), line, rank=int(m["rank"]))
-    if m := _PADDLE.search(text):
-        return ExitFact(1, line, rank=int(m["rank"]))
+    for pattern in (_MPI, _MPI_CODE, _PALS, _COMPOSER, _PADDLE, _PADDLE_POD):
+        if m := pattern.search(text):
+            return _of_rank(m.groupdict(), line)
+    if m := _SPAWN.search(text):
+        code = -_SIGNAL_NAMES.get(m["signal"], 0) if m["signal"] else int(m["code"])
+        return ExitFact(code, line, None, int(m["index"]), line.node, spawned=True)
     if m := _DEEPSPEED.search(text):
         return ExitFact(int(m["code"]), line, node=line.node)
     if m := _BASH.search(text):
         return ExitFact(-SIGNALS.get(m["word"].lower(), 0), line, rank=line.rank, pid=int(m["pid"]))
     return None
+
+
+def _of_rank(groups: dict[str, str | None], line: LogLine) -> ExitFact:
+    """Return the exit that a launcher reports with the rank: by its code, its signal, or neither."""
+    signal, code = groups.get("signal"), groups.get("code")
+    ended = -int(signal) if signal else int(code or 1)
+    return ExitFact(ended, line, rank=int(groups["rank"] or 0), node=groups.get("node"))
 
 
 def first_odd(facts: list[ExitFact]) -> ExitFact | None:

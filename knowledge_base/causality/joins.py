@@ -30,7 +30,14 @@ _WORLD = re.compile(
 )
 _NPROC = re.compile(r"nproc[_-]per[_-]node[= ]+(?P<n>\d{1,3})\b")
 _NNODES = re.compile(r"\bnnodes[= ]+(?P<n>\d{1,5})\b")
-_WORDS = re.compile(rb"local_rank|exitcode|host |nranks|pid=|Xid|nproc|nnodes|orld|WORLD")
+# NCCL's proxy thread tells whose it is, and mpirun which rank had a process id.
+_PROXY = re.compile(r"\[Proxy Service (?P<rank>\d{1,6})\]")
+_MPI_PID = re.compile(r"process rank (?P<rank>\d+) with PID (?P<pid>\d+) on node (?P<node>\S+)")
+# Megatron's rerun state machine says where a rank sits.
+_SEATED = re.compile(r"\b[Rr]ank (?P<rank>\d{1,6}), node (?P<node>[\w.-]{1,80}), device \d")
+_WORDS = re.compile(
+    rb"local_rank|exitcode|host |nranks|pid=|Xid|nproc|nnodes|orld|WORLD|\[Proxy Service \d|with PID|, node "
+)
 _XID_PID = re.compile(r"Xid \((?:PCI:)?(?P<pci>[0-9A-Fa-f:.]+)\): \d+, pid='?(?P<pid>\d+)")
 
 # What stands in front of a line and differs in nothing but the time says the same.
@@ -108,6 +115,8 @@ def _read_text(text: str, view: LogView, number: int, joins: Joins, reading: _Re
         reading.block = _elastic(text, reading.block, joins)
     if "nranks" in text:
         _nccl(text, view.line(number), joins)
+    if "Proxy Service" in text or ", node " in text or "with PID" in text:
+        _told(text, view.line(number), joins)
     if "pid=" in text and (match := _WORKER.search(text)):
         joins.by_pid.learn(int(match["pid"]), rank=int(match["rank"]))
     if "Xid" in text and (match := _XID_PID.search(text)):
@@ -121,6 +130,17 @@ def _read_text(text: str, view: LogView, number: int, joins: Joins, reading: _Re
         size = int(match["n"])
         if 1 < size <= 200_000:
             joins.world_size = max(joins.world_size or 0, size)
+
+
+def _told(text: str, line: LogLine | None, joins: Joins) -> None:
+    """Learn from the sentences in which a program says whose process or seat it speaks of."""
+    if match := _MPI_PID.search(text):
+        joins.by_pid.learn(int(match["pid"]), rank=int(match["rank"]), node=match["node"])
+    elif match := _SEATED.search(text):
+        joins.node_of_rank.setdefault(int(match["rank"]), match["node"])
+    elif match := _PROXY.search(text):
+        if line is not None and line.pid is not None and line.rank is None:
+            joins.by_pid.learn(line.pid, rank=int(match["rank"]), node=line.node)
 
 
 def _read_label(line: LogLine, joins: Joins, reading: _Reading) -> None:

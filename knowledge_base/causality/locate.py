@@ -19,11 +19,13 @@ from rerail.knowledge_base.causality.one_node import (
     spawned,
 )
 from rerail.knowledge_base.causality.processes import Identity
+from rerail.knowledge_base.causality.rank_sections import rank_above
 from rerail.knowledge_base.causality.select import Selection
 from rerail.knowledge_base.causality.smi_sections import gpu_above
 from rerail.knowledge_base.causality.witnesses import (
     ended_before_order,
     node_in_words,
+    node_of_broadcast,
     rank_lost_by_jax,
     rank_that_ended,
     rank_told_again,
@@ -62,6 +64,7 @@ def locate(
         or line.node
         or (identity.node if identity else None)
         or node_in_words(case, selection, winner)
+        or node_of_broadcast(case, line)
     )
     if place.gpu is None and identity is not None:
         place.gpu = identity.gpu if identity.gpu is not None else identity.local_rank
@@ -89,12 +92,13 @@ def _identity(joins: Joins, winner: Observation, pci: str | None) -> Identity | 
         return by_pci
     by_pid = joins.by_pid.get(int(pid), winner.line.node) if pid and pid.isdigit() else None
     own = winner.line.pid
-    if by_pid is None and own is not None and winner.leaf and not _peers_tell(winner.leaf):
+    if by_pid is None and own is not None and winner.leaf and not peers_tell(winner.leaf):
         by_pid = joins.by_pid.get(own, winner.line.node)
     return by_pid or by_pci
 
 
-def _peers_tell(leaf: str) -> bool:
+def peers_tell(leaf: str) -> bool:
+    """Tell whether a failure of this kind is mostly reported by the process at the other end."""
     return leaves()[leaf].category in _TOLD_BY_PEERS
 
 
@@ -118,6 +122,9 @@ def _rank(
     ):
         # A step line carries the loss of the whole job; its rank is only the one that prints.
         return None
+    headed = rank_above(case, line)
+    if headed is not None:
+        return headed
     if identity is not None and identity.rank is not None:
         return identity.rank
     if (

@@ -105,7 +105,7 @@ def from_side_thread(found: Collectives, lived_with: Sequence[Observation]) -> C
         # On one node a launcher's label of the local rank is the rank's.
         rank = line.local_rank if line.rank is None and small else line.rank
         if thread and observation.leaf and rank == missing:
-            why = f"its thread {thread} died of this, and the rank came to no further collective"
+            why = f"its thread or child {thread} died of this, and the rank came to no further collective"
             return Conclusion(observation.leaf, line, Status.SUPPORTED, why, (missing,))
     return None
 
@@ -249,7 +249,9 @@ def from_lost_peer(case: Case, joins: Joins) -> Conclusion | None:
         peer = observation.fields.get("peer") or (match["peer"] if match else None)
         if peer:
             peers.setdefault(peer.split("<")[0].split(":")[0].strip("[]"), observation.line)
-    named = {p: line for p, line in peers.items() if p and not p.startswith("127.")}
+    named = {
+        p: line for p, line in peers.items() if p and p != "localhost" and not p.startswith("127.")
+    }
     if len(named) == 1 and first is not None:
         peer, line = next(iter(named.items()))
         if line.node != peer:

@@ -17,7 +17,7 @@ from rerail.knowledge_base.causality import collectives, exits, joins, numeric, 
 from rerail.knowledge_base.causality.allocation import foreign
 from rerail.knowledge_base.causality.case import Case
 from rerail.knowledge_base.causality.last_moves import behind
-from rerail.knowledge_base.causality.locate import NO_NODE, locate
+from rerail.knowledge_base.causality.locate import NO_NODE, locate, peers_tell
 from rerail.knowledge_base.causality.one_node import one_node
 from rerail.knowledge_base.causality.own_failures import in_doubt
 from rerail.knowledge_base.causality.progress import LastStep, last_step, outlived, survived
@@ -29,12 +29,16 @@ if TYPE_CHECKING:
 
 CANCELLED = "slurm-step-cancelled"
 INTERRUPTED = "keyboard-interrupt"
+ENDED_BY_ITSELF = "benign-destroy-process-group"
 # Words that programs keep for their own end; plain "error" stands in too many harmless lines.
 _CRY = re.compile(
     rb"\b(?:FATAL|PANIC|CRITICAL)\b|\bfatal error\b|\blevel=fatal\b|\[fatal\]|\bUnrecoverable\b"
 )
 # Exits that follow from a lost peer as well as from anything else.
 _SAYS_NOTHING = frozenset({1, -6, 134, -15, 143, -2, -1})
+# What ends a job that hangs is not why it hung.
+_ENDS_A_HANG = frozenset({"job_time_limit", "job_cancelled_or_hangup"})
+_BY_ITSELF = frozenset({-4, -7, -8, -9, -11, 132, 135, 136, 137, 139})
 _NO_NODE_TO_BLAME = frozenset({"job_time_limit", "job_preempted", "job_cancelled_or_hangup"})
 
 
@@ -103,12 +107,12 @@ def _last_attempt_exits(
 
 
 def _on_one_node(fact: exits.ExitFact, identities: joins.Joins) -> exits.ExitFact:
-    """Where labels show the ranks of a single node, a local rank is a rank."""
+    """Where labels show the ranks of a single node, or its one process its children, a local rank is a rank."""
     local = fact.local_rank
     if (
         fact.rank is None
         and local is not None
-        and identities.ranks_seen
+        and (identities.ranks_seen or fact.spawned)
         and one_node(identities, local)
     ):
         return replace(fact, rank=local)
@@ -194,7 +198,9 @@ def _initiating(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
     kind = leaves()[winner.leaf].kind
     if kind is Kind.SYMPTOM and verdict.collectives is not None:
         return False
-    if winner.leaf == "job_time_limit" and _hung_before(case, verdict, winner):
+    if winner.leaf in _ENDS_A_HANG and _hung_before(case, verdict, winner):
+        return False
+    if _killed_before(case, verdict, winner):
         return False
     if winner.tier is Tier.GENERIC and _victims_exception(case, verdict, winner):
         return False
@@ -221,12 +227,28 @@ def _initiating(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
 
 
 def _hung_before(case: Case, verdict: Verdict, winner: Observation) -> bool:
-    """The limit ended a job whose ranks had already given up on a collective."""
+    """A limit, or somebody, ended a job whose ranks had already given up on a collective."""
     found = verdict.collectives
-    if found is None or found.first is None:
+    hung = None if found is None else found.first.line if found.first else found.named_by
+    if hung is None:
         return False
-    limit, first = case.near_time(winner.line), case.near_time(found.first.line)
+    if hung.file == winner.line.file and (winner.line.time is None or hung.time is None):
+        return hung.number < winner.line.number
+    limit, first = case.near_time(winner.line), case.near_time(hung)
     return limit is not None and first is not None and first < limit - 1.0
+
+
+def _killed_before(case: Case, verdict: Verdict, winner: Observation) -> bool:
+    """A process of another node was killed or crashed before this rank lost its connection."""
+    if winner.leaf is None or not peers_tell(winner.leaf):
+        return False
+    return any(
+        f.code in _BY_ITSELF
+        and f.node is not None
+        and f.node != winner.line.node
+        and _later(case, winner.line, f.line)
+        for f in verdict.exits
+    )
 
 
 def _victims_exception(case: Case, verdict: Verdict, winner: Observation) -> bool:
@@ -393,6 +415,15 @@ def _nothing(case: Case, verdict: Verdict) -> None:
     if started:
         verdict.why = "the run announces its start and never its end, and no error was printed"
         verdict.line = verdict.last.line if verdict.last else None
+        return
+    if verdict.last is None and any(o.rule_id == ENDED_BY_ITSELF for o in case.observations):
+        verdict.outcome, verdict.status, verdict.leaf = (
+            Outcome.NO_FAILURE,
+            Status.SUPPORTED,
+            NO_FAILURE,
+        )
+        verdict.why = "the processes came to the end of their program, and no error was printed"
+        verdict.action = "none"
         return
     moved = verdict.last is not None
     cry = _unknown_cry(case, verdict.last.line) if verdict.last is not None else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from rerail.domain.evidence import Observation, Role, Stream, Tier
+from rerail.domain.evidence import LogLine, Observation, Role, Stream, Tier
 from rerail.knowledge_base.causality.case import Case
 from rerail.knowledge_base.causality.exits import ExitFact
 from rerail.knowledge_base.causality.select import Selection
@@ -21,6 +21,7 @@ _NAMED = re.compile(
     rf"(?:\b(?:[Oo]n|of|[Ss]etting|drain_nodes:) node |\b[Nn]ode=|kubelet, |\bNode (?=\S+ (?:status|rebooted|"
     rf"not |unexpectedly|is now|has )))(?P<node>(?=[\w.-]*[\d-]){_HOST})(?![\w\[-])"
 )
+_BROADCAST = re.compile(rf"Message from syslogd@(?P<node>{_HOST}) at ")
 _C10D = re.compile(r"\[Rank (?P<rank>\d{1,6})\] .{0,40}watchdog", re.IGNORECASE)
 _GPU_LEAVES = frozenset({
     "cuda_device_assert", "cuda_illegal_memory_access", "gpu_ecc_uncorrectable", "gpu_internal_fault", "nvlink_error",
@@ -34,6 +35,8 @@ _ON_A_NODE = frozenset({
 _OF_ONE_PROCESS = frozenset(
     {"hardware_gpu", "gpu_memory_ecc", "nvlink_nvswitch", "cuda_memory", "host_os", "data"}
 )
+# A crash, and a library that calls itself inconsistent, are one process's until others tell the same.
+_LEAVES_OF_ONE_PROCESS = frozenset({"process_segfault", "comm_library_bug"})
 _TORN_DOWN = frozenset({0, -15, 143})
 _KILLED = frozenset({-9, 137, -15, 143})
 _LEAST_SENTENCE = 24
@@ -73,7 +76,7 @@ def rank_that_ended(
 ) -> int | None:
     """Return the only rank that ended by itself, for a fault that one process has, or None."""
     category = leaves()[winner.leaf].category if winner.leaf else None
-    if category not in _OF_ONE_PROCESS:
+    if category not in _OF_ONE_PROCESS and winner.leaf not in _LEAVES_OF_ONE_PROCESS:
         return None
     told = [c for c in selection.candidates if c.leaf == winner.leaf and c.tier is winner.tier]
     if winner.tier not in (Tier.HARDWARE, Tier.HOST) and len(told) > 1:
@@ -111,6 +114,16 @@ def node_in_words(case: Case, selection: Selection, winner: Observation) -> str 
         # The events of one pod say where it was to run.
         nodes = {o.fields["node"] for o in case.observations if o.rule_id == "k8s-pod-assigned"}
     return nodes.pop() if len(nodes) == 1 else None
+
+
+def node_of_broadcast(case: Case, line: LogLine) -> str | None:
+    """Return the host that syslogd names in front of a kernel message on a user's terminal, or None."""
+    if line.stream is not Stream.KERNEL or line.number < 2:
+        return None
+    view = case.view(line)
+    above = [view.text(number) for number in view.between(max(1, line.number - 2), line.number - 1)]
+    found = [match["node"] for text in above if text and (match := _BROADCAST.search(text))]
+    return found[-1] if found else None
 
 
 def ended_before_order(case: Case, exits: list[ExitFact]) -> list[ExitFact]:

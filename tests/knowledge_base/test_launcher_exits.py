@@ -26,7 +26,7 @@ STEPS = "".join(f"step {i} loss 2.{9 - i}\n" for i in range(6))
         (
             "torch.multiprocessing.spawn.ProcessExitedException: process 2 terminated with signal SIGSEGV",
             "process_segfault",
-            [],
+            [2],
         ),
         (
             "ERROR:  One or more process (first noticed rank 3) terminated with signal 11 (core dumped)",

@@ -34,6 +34,14 @@ def parse(text: str, **origin: object) -> LogLine:
         ("node-17:3468:3905 [4] NCCL WARN x", None, None, "node-17", 3468),
         ("node-17:3468:3905 NCCL INFO cudaDriverVersion 12040", None, None, "node-17", 3468),
         ("[pod/trainer-worker-2/pytorch] x", None, None, "trainer-worker-2", None),
+        (
+            "MPICH ERROR [Rank 281] [job id 14.0] [Wed Aug 23 06:05:55 2023] [nid01982] - Abort(1): x",
+            *(281, None, "nid01982", None),
+        ),
+        (
+            "MPICH ERROR [Rank 15] [job id 9.0] [Mon Feb 15 14:58:48 2021] [unknown] [nid001192] - Abort(6)",
+            *(15, None, "nid001192", None),
+        ),
         ("(TrainWorker pid=812, ip=10.0.0.9) x", None, None, "10.0.0.9", 812),
         ("(RayTrainWorker, rank=6, pid=99) x", 6, None, None, 99),
         ("(Worker_TP3 pid=4411) ERROR x", 3, None, None, 4411),

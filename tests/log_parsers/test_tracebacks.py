@@ -126,3 +126,17 @@ def test_what_ends_a_traceback(text: str) -> None:
 )
 def test_what_does_not(text: str) -> None:
     assert not looks_like_exception(text)
+
+
+@pytest.mark.parametrize(
+    ("head", "who"),
+    [
+        ("Exception in thread Thread-5:", "Thread-5"),
+        ("Process ForkServerProcess-3:", "ForkServerProcess-3"),
+        ("Process SpawnProcess-1:2:", "SpawnProcess-1:2"),
+        ("Process group watchdog:", None),
+        ("Process 3 says", None),
+    ],
+)
+def test_a_thread_or_child_is_named_in_front_of_its_traceback(head: str, who: str | None) -> None:
+    assert above(f"{head}\n{ONE.strip()}").in_thread == who

@@ -1,0 +1,34 @@
+"""Ranks that a heading names for the lines below it, whoever prints them.
+
+torch's distributed checkpoint collects the exceptions of all ranks and raises them on each; Composer
+prints what a process wrote after it has ended. The label in front is the printer's.
+"""
+
+from __future__ import annotations
+
+import re
+
+from rerail.domain.evidence import LogLine
+from rerail.knowledge_base.causality.case import Case
+from rerail.log_parsers.tracebacks import HEADER
+
+_REACH = 300  # lines of a traceback, and of those that its exception chains
+_OF_RANK = re.compile(re.escape(HEADER) + r" \(RANK (?P<rank>\d{1,6})\)")
+_SECTION = re.compile(r"-{4,}(?P<edge>Begin|End) global rank (?P<rank>\d{1,6}) STD(?:OUT|ERR)-{4,}")
+
+
+def rank_above(case: Case, line: LogLine) -> int | None:
+    """Return the rank that the heading above a line names for it, or None."""
+    view = case.view(line)
+    own_traceback = True
+    for number in reversed(list(view.between(max(1, line.number - _REACH), line.number))):
+        text = view.text(number)
+        if not text:
+            continue
+        if own_traceback and HEADER in text:
+            if match := _OF_RANK.search(text):
+                return int(match["rank"])
+            own_traceback = False
+        if "global rank" in text and (match := _SECTION.search(text)):
+            return int(match["rank"]) if match["edge"] == "Begin" else None
+    return None

@@ -1,0 +1,190 @@
+"""A rank, a node or a cause that stands in another line than the failure: headings, monitors, launchers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from rerail.domain.diagnosis import Diagnosis, Outcome
+
+Run = Callable[[str | dict[str, str]], Diagnosis]
+
+STEPS = "".join(f"step {i} loss 2.{i}\n" for i in range(1, 6))
+SAVE_FAILED = (
+    "[rank0]: torch.distributed.checkpoint.api.CheckpointException: CheckpointException ranks:dict_keys([{rank}])\n"
+    "[rank0]: Traceback (most recent call last): (RANK {rank})\n"
+    '[rank0]:   File "/opt/torch/distributed/checkpoint/filesystem.py", line 431, in _write_item\n'
+    "[rank0]:     stream.write(data)\n"
+    "[rank0]: OSError: [Errno 28] No space left on device\n"
+)
+COMPOSER = (
+    "ERROR:composer.cli.launcher:Rank 3 crashed with exit code 1.\n"
+    "----------Begin global rank 3 STDERR----------\n"
+    "Traceback (most recent call last):\n"
+    '  File "/job/main.py", line 24, in <module>\n'
+    "    run(cfg)\n"
+    "AttributeError: 'NoneType' object has no attribute 'shape'\n"
+    "----------End global rank 3 STDERR----------\n"
+)
+PROXY = (
+    "gn4:3028:6152 [1] include/alloc.h:178 NCCL WARN Cuda failure 'out of memory'\n"
+    "gn4:3028:6152 [1] NCCL INFO proxy.cc:1377 -> 1\n"
+    "gn4:3028:6152 [1] proxy.cc:1519 NCCL WARN [Proxy Service 13] Failed to execute operation Setup from rank 13, retcode 1\n"
+)
+HEAP = (
+    "double free or corruption (!prev)\n"
+    "[2026-02-01 06:04:09,095] torch.distributed.elastic.multiprocessing.api: [ERROR] failed (exitcode: -6) local_rank: 5 "
+    "(pid: 21617) of binary: /opt/bin/python\n"
+    "Root Cause (first observed failure):\n[0]:\n  time      : 2026-02-01_06:04:07\n  host      : gn-0\n"
+    "  rank      : 13 (local_rank: 5)\n  exitcode  : -6 (pid: 21617)\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("log", "leaf", "rank"),
+    [
+        (STEPS + SAVE_FAILED.format(rank=5), "disk_full_or_quota", 5),
+        (COMPOSER, "python_exception", 3),
+        (PROXY, "cuda_oom", 13),
+        (HEAP, "process_segfault", 13),
+    ],
+)
+def test_a_heading_or_a_neighbour_names_the_rank(
+    diagnose: Run, log: str, leaf: str, rank: int
+) -> None:
+    found = diagnose(log)
+    assert (found.failure_type, found.suspects.ranks) == (leaf, [rank])
+
+
+def test_the_end_of_a_section_ends_its_rank(diagnose: Run) -> None:
+    head, _, tail = COMPOSER.partition("Traceback")
+    found = diagnose(head + "----------End global rank 3 STDERR----------\nTraceback" + tail)
+    assert found.suspects.ranks == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "process 1 terminated with signal SIGKILL",
+        "torch.multiprocessing.spawn.ProcessExitedException: process 1 terminated with signal SIGKILL",
+    ],
+)
+def test_a_child_of_spawn_is_the_rank_on_one_node(diagnose: Run, line: str) -> None:
+    assert diagnose(STEPS + f"Exception: {line}\n").suspects.ranks == [1]
+    several = "[rank1]: step 5\n[rank19]: step 5\n"
+    assert diagnose(STEPS + several + f"Exception: {line}\n").suspects.ranks == []
+
+
+def stalled(*ranks: int) -> str:
+    return (
+        "[1,0]<stderr>:[2026-02-01 16:35:15.1: W /tmp/horovod/common/stall_inspector.cc:105] One or more tensors were "
+        "submitted to be reduced, gathered or broadcasted by subset of ranks and are waiting for remainder of ranks "
+        "for more than 60 seconds.\n[1,0]<stderr>:Missing ranks:\n"
+        + "".join(
+            f"[1,0]<stderr>:{rank}: [grad/AddN_103_0, grad/AddN_104_0 ...]\n" for rank in ranks
+        )
+    )
+
+
+def test_horovod_names_who_did_not_come_and_the_interrupt_is_not_the_cause(diagnose: Run) -> None:
+    labels = "".join(f"[1,{rank}]<stdout>:step 880 loss 1.7\n" for rank in range(4))
+    found = diagnose(labels + stalled(2) + "mpirun: killing job...\n")
+    assert (found.failure_type, found.suspects.ranks) == ("nccl_timeout_unexplained", [2])
+
+
+def test_ranks_that_all_miss_something_accuse_nobody(diagnose: Run) -> None:
+    labels = "".join(f"[1,{rank}]<stdout>:step 880 loss 1.7\n" for rank in range(2))
+    assert diagnose(labels + stalled(0, 1) + "mpirun: killing job...\n").suspects.ranks == []
+
+
+def test_a_stall_that_training_outlived_is_not_the_cause(diagnose: Run) -> None:
+    more = "".join(f"step {i} loss 1.{i}\n" for i in range(6, 20))
+    assert diagnose(STEPS + stalled(2) + more).outcome is Outcome.NO_FAILURE
+
+
+@pytest.mark.parametrize("monitor", ["RankMonitorServer:34", "RankMonServer4411@gn-17:34"])
+def test_the_monitor_of_one_rank_names_it(diagnose: Run, monitor: str) -> None:
+    found = diagnose(
+        STEPS
+        + "[rank12]: step 5\n[rank13]: step 5\n"
+        + f"[2026-07-31 08:47:01,920] [WARNING] [{monitor}] Did not get subsequent heartbeat. Waited 171.92 seconds.\n"
+    )
+    assert (found.failure_type, found.suspects.ranks) == ("nccl_timeout_unexplained", [34])
+
+
+def test_a_process_killed_on_another_node_comes_before_the_lost_connection(diagnose: Run) -> None:
+    found = diagnose(
+        "worker-3: [2026-06-08 10:02:56,102] [ERROR] [launch.py:434:sigkill_handler] ['python', 'main.py'] exits with "
+        "return code = -9\n"
+        "worker-1: NET/IB : Got completion from peer 10.2.0.13<51002> with error 12, opcode 0, len 0, vendor err 129\n"
+        "worker-1: [2026-06-08 10:03:20,551] [ERROR] [launch.py:434:sigkill_handler] ['python', 'main.py'] exits with "
+        "return code = 1\n"
+    )
+    assert (found.failure_type, found.suspects.nodes) == (
+        "process_killed_unexplained",
+        ["worker-3"],
+    )
+
+
+def test_the_segmentation_fault_stands_behind_a_slingshot_peer_that_is_gone(diagnose: Run) -> None:
+    found = diagnose(
+        "MPICH ERROR [Rank 0] [job id 2.0] [Mon May 15 14:32:54 2023] [x1n0] - Abort(1008846991) (rank 0 in comm 0): "
+        "Fatal error in PMPI_Recv: Other MPI error, error stack:\n"
+        "MPIDI_OFI_handle_cq_error(1059): OFI poll failed (ofi_events.c:1061:MPIDI_OFI_handle_cq_error:Input/output "
+        "error - PTLTE_NOT_FOUND)\n"
+        "srun: error: x1n1: task 1: Segmentation fault\n"
+        "srun: error: x1n0: task 0: Exited with exit code 255\n"
+    )
+    assert (found.failure_type, found.suspects.ranks) == ("process_segfault", [1])
+    assert found.suspects.nodes == ["x1n1"]
+
+
+def test_syslogd_names_the_host_of_a_kernel_message_on_a_terminal(diagnose: Run) -> None:
+    found = diagnose(
+        STEPS + "Message from syslogd@wsi-gpu3 at Jul 27 11:02:18 ...\n"
+        " kernel:[ 5508.496754] watchdog: BUG: soft lockup - CPU#72 stuck for 23s! [cuda-EvtHandlr:4856]\n"
+    )
+    assert (found.failure_type, found.suspects.nodes) == ("host_hang", ["wsi-gpu3"])
+
+
+def test_a_store_on_localhost_accuses_no_machine(diagnose: Run) -> None:
+    found = diagnose(
+        "[rank3]:[W423 10:41:14.25 TCPStore.cpp:125] [c10d] recvValue failed on SocketImpl(fd=51, addr=[localhost]:40714, "
+        "remote=[localhost]:29500): Connection reset by peer\n"
+    )
+    assert found.failure_type != "node_crash"
+
+
+def test_megatron_seats_its_ranks_and_an_end_by_its_rerun_is_no_success(diagnose: Run) -> None:
+    found = diagnose(
+        "ERROR:megatron.core.rerun_state_machine:Unexpected result nan on rank 3 at iteration #3 invocation #2 "
+        "(message='found NaN in local grad norm')\n"
+        "ERROR:megatron.core.rerun_state_machine:Rank 3, node gn-17, device 3, iteration #3: First rerun: unexpected "
+        "result is reproducible within the tolerance (nan = nan). Need to rerun on a different GPU to verify correctness\n"
+        "[after training is done] datetime: 2026-05-27 03:11:40 \n"
+    )
+    assert (found.failure_type, found.suspects.ranks, found.suspects.nodes) == (
+        "loss_nan",
+        [3],
+        ["gn-17"],
+    )
+
+
+def test_what_a_child_of_the_program_prints_behind_its_end_is_teardown(diagnose: Run) -> None:
+    found = diagnose(
+        STEPS + "INFO:gluonts.trainer:End model training\nProcess ForkServerProcess-3:\n"
+        'Traceback (most recent call last):\n  File "/opt/multiprocessing/connection.py", line 379, in _recv\n'
+        "    chunk = read(handle, remaining)\nConnectionResetError: [Errno 104] Connection reset by peer\n"
+    )
+    assert found.outcome is Outcome.NO_FAILURE
+
+
+def test_a_process_that_came_to_its_end_without_an_error_is_no_failure(diagnose: Run) -> None:
+    warning = (
+        "[rank0]:[W227 10:54:51.98 ProcessGroupNCCL.cpp:1374] Warning: WARNING: process group has NOT been destroyed "
+        "before we destruct ProcessGroupNCCL.\n"
+    )
+    assert diagnose("Training took 2:11:40\n" + warning).outcome is Outcome.NO_FAILURE
+    failed = 'Traceback (most recent call last):\n  File "/job/t.py", line 2, in <module>\n    x()\nNameError: x\n'
+    assert diagnose(failed + warning).outcome is Outcome.FAILURE
