@@ -289,9 +289,7 @@ def _row(
         row.loss = _float(groups["loss"])
         spans["loss"] = Span(match.start("loss") - start, match.end("loss") - start)
     elif b"loss" in lower or b", ce" in lower:
-        row.loss = _first(_LOSS, text, "loss", spans)
-        if row.loss is None:
-            row.loss = _first(_SOME_LOSS, text, "loss", spans)
+        row.loss = _loss(text, spans)
     if b"norm" in lower:
         row.grad_norm = _first(_GRAD, text, "grad_norm", spans)
     if b"valid" in text and re.search(rb"valid(?:ation)? loss", text):
@@ -314,6 +312,11 @@ def _row(
         row.rank = int(label[1] or label[2] or label[3])
         spans["rank"] = Span(*next(label.span(i) for i in (1, 2, 3) if label[i]))
     return row, spans
+
+
+def _loss(text: bytes, spans: dict[str, Span]) -> float | None:
+    found = _first(_LOSS, text, "loss", spans)
+    return _first(_SOME_LOSS, text, "loss", spans) if found is None else found
 
 
 def _data_time(text: bytes, lower: bytes, spans: dict[str, Span]) -> float | None:

@@ -417,12 +417,12 @@ register(app)
 
 def main() -> None:
     """Entry point: expected errors become one clear message and an exit code."""
-    from rerail.assistant.cli.quick_start import collect_seldom
+    from rerail.assistant.cli.quick_start import collect_seldom, for_call
     from rerail.errors import RerailError
 
     collect_seldom()
     try:
-        app()
+        for_call(app, sys.argv[1:])()
     except RerailError as error:
         text = f"rerail: {error.message}"
         if error.hint:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typer import Typer
 
 _POOL = "OPENBLAS_NUM_THREADS"
 
@@ -34,3 +39,22 @@ def no_thread_pool() -> Iterator[None]:
         yield
     finally:
         os.environ.pop(_POOL, None)
+
+
+def for_call(app: Typer, arguments: Sequence[str]) -> Typer:
+    """Return the command line with nothing but the command that is called, or whole if none is.
+
+    All commands together have 200 options, and describing them takes longer than reading a log.
+    """
+    name = arguments[0] if arguments else ""
+    commands = [
+        one
+        for one in app.registered_commands
+        if (one.name or getattr(one.callback, "__name__", "").replace("_", "-")) == name
+    ]
+    groups = [one for one in app.registered_groups if one.name == name]
+    if not commands and not groups:
+        return app
+    part = copy.copy(app)
+    part.registered_commands, part.registered_groups = commands, groups
+    return part

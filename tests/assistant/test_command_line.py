@@ -231,3 +231,23 @@ def test_frozen(name):
     if os.environ.get("UPDATE_SNAPSHOTS"):
         file.write_text(json.dumps(now, indent=1, sort_keys=True) + "\n")
     assert json.loads(file.read_text()) == now
+
+
+def test_a_call_finds_its_command_as_in_the_whole_command_line():
+    from typer.main import get_command
+
+    from rerail.assistant.cli.main import app
+    from rerail.assistant.cli.quick_start import for_call
+
+    whole = get_command(app)
+    for name, command in whole.commands.items():
+        part = get_command(for_call(app, [name, "--anything"]))
+        assert list(part.commands) == [name]
+        assert [one.opts for one in part.commands[name].params] == [
+            one.opts for one in command.params
+        ]
+        assert set(getattr(part.commands[name], "commands", ())) == set(
+            getattr(command, "commands", ())
+        )
+    for arguments in ([], ["--help"], ["diagnos"], ["--version", "diagnose"]):
+        assert for_call(app, arguments) is app
