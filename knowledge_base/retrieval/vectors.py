@@ -119,7 +119,8 @@ def _open(settings: Settings, name: str) -> Any:
     import chromadb
     from chromadb.config import Settings as ChromaSettings
 
-    quiet = ChromaSettings(anonymized_telemetry=False)
+    # Chroma's client cannot close the connections that it keeps for later, so it keeps none.
+    quiet = ChromaSettings(anonymized_telemetry=False, chroma_http_max_keepalive_connections=0)
     if settings.chroma_url:
         parts = urlparse(settings.chroma_url)
         client = chromadb.HttpClient(
