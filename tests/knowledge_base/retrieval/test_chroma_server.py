@@ -15,7 +15,6 @@ from rerail.knowledge_base.retrieval.search import Question, Retriever
 from rerail.knowledge_base.retrieval.vectors import VectorIndex
 from rerail.settings import Settings
 
-
 NOW = "2026-03-01T00:00:00.000Z"
 
 
