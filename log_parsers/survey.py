@@ -185,6 +185,7 @@ class _Pass:
         self._kept_hits: dict[int, int] = {}
         self._labels: dict[int, set[bytes]] = {}
         self._wordings: dict[tuple[int, bytes], int] = {}
+        self._full: set[tuple[int, bytes]] = set()
         self._last: dict[int, deque[tuple[int, bytes]]] = {}
         self._kept_bytes = 0
         self._settled: set[int] = set()
@@ -279,7 +280,7 @@ class _Pass:
                 continue
             counts[index] = counts.get(index, 0) + 1
             wording = index, stem
-            if not self._room(wording, raw):
+            if not self._has_room(wording) and not self._is_new(index, _label(raw)):
                 self._last.setdefault(index, deque(maxlen=LAST_HITS)).append((first + row, raw))
                 continue
             if text is None:
@@ -298,21 +299,25 @@ class _Pass:
                 if self._signatures[index].wants_context and same < CONTEXTS_PER_WORDING:
                     self._keep_around(piece.lines(), first, row)
 
-    def _room(self, wording: tuple[int, bytes], raw: bytes) -> bool:
-        index = wording[0]
-        if self._kept_hits.get(index, 0) < HITS_PER_SIGNATURE:
+    def _has_room(self, wording: tuple[int, bytes]) -> bool:
+        """Tell whether a hit is kept whatever its label; once it is not, it never is again."""
+        if wording in self._full:
+            return False
+        if self._kept_hits.get(wording[0], 0) < HITS_PER_SIGNATURE:
             return True
         # A warning printed all day must not use up the room of the exception that ends the job,
         # where one broad signature finds both.
         if self._wordings.get(wording, 0) < HITS_PER_WORDING and len(self._wordings) < WORDINGS:
             return True
-        match = _LABEL.match(raw)
-        if match is None:
-            return False
+        if len(self._full) < WORDINGS:
+            self._full.add(wording)
+        return False
+
+    def _is_new(self, index: int, label: bytes) -> bool:
         labels = self._labels.setdefault(index, set())
-        if len(labels) >= LABELS_PER_SIGNATURE or match[0] in labels:
+        if not label or label in labels or len(labels) >= LABELS_PER_SIGNATURE:
             return False
-        labels.add(match[0])
+        labels.add(label)
         return True
 
     def _matches(self, index: int, text: str) -> bool:
@@ -474,6 +479,11 @@ class _Above:
                     return
                 yield first + at, lines[at]
                 count -= 1
+
+
+def _label(raw: bytes) -> bytes:
+    match = _LABEL.match(raw)
+    return b"" if match is None else match[0]
 
 
 def _stem(raw: bytes) -> bytes:

@@ -117,7 +117,9 @@ def tally_arrow(chunk: bytes, first_line: int) -> Tally:
     codes = values.dictionary_encode().indices.to_numpy()
     # Codes are given in order of appearance: a code above all before it is a first occurrence.
     highest = np.maximum.accumulate(codes)
-    first = np.flatnonzero(np.diff(highest, prepend=-1))
+    new = np.ones(total, np.bool_)
+    np.not_equal(highest[1:], highest[:-1], out=new[1:])
+    first = np.flatnonzero(new)
     counts = np.bincount(codes, minlength=len(first))
     last = np.empty(len(first), np.int64)
     last[codes] = np.arange(total)
