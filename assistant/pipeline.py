@@ -6,7 +6,7 @@ The rules verdict is complete here; a model, where one is configured, only adds 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -21,8 +21,10 @@ from rerail.knowledge_base.causality.verdict import Verdict, judge
 from rerail.knowledge_base.causality.words import to_diagnosis
 from rerail.knowledge_base.matcher import RuleSet, match, rule_set
 from rerail.knowledge_base.rules import usable_rules
-from rerail.log_parsers.collect import Collection, ScanPlan, collect
+from rerail.log_parsers.collect import Collection, ScanPlan, assemble, collect
+from rerail.log_parsers.scan import Scanner, make_scanner
 from rerail.log_parsers.sources import Problem
+from rerail.log_parsers.survey import survey_bytes
 from rerail.settings import load_settings
 
 if TYPE_CHECKING:
@@ -95,6 +97,21 @@ def diagnose_paths(
         paths, scan_plan(mine=mine), workers=load_settings().workers, on_progress=on_progress
     )
     return diagnose_collection(collection, started=started, narrow=narrow)
+
+
+def diagnose_texts(files: Mapping[str, str]) -> Outcome:
+    """Return the rules verdict on texts in memory, as if they were the files of one job."""
+    surveys = [
+        survey_bytes(name, text.encode("utf-8", "surrogateescape"), rules().signatures, _scanner())
+        for name, text in files.items()
+    ]
+    return diagnose_collection(assemble(surveys))
+
+
+@lru_cache(maxsize=1)
+def _scanner() -> Scanner:
+    plan = scan_plan()
+    return make_scanner(plan.signatures, cache=plan.cache, engine=plan.engine)
 
 
 def diagnose_collection(

@@ -109,8 +109,13 @@ def make_incident(
 
 
 def _occurred_at(outcome: Outcome) -> str | None:
-    """The time of the first fault, or of the nearest stamped line above it."""
-    line = outcome.verdict.line
+    """The time of the first fault, or of the nearest stamped line above it; without one, of the end."""
+    verdict = outcome.verdict
+    line = verdict.line
+    if line is None and verdict.observation is not None:
+        line = verdict.observation.line
+    if line is None and verdict.last is not None:
+        line = verdict.last.line
     return iso(outcome.case.near_time(line)) if line is not None else None
 
 

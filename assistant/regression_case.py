@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from rerail.assistant.pipeline import diagnose_texts
+from rerail.domain.incident import SnapshotLine
 from rerail.errors import StoreError
 from rerail.knowledge_base.store.engine import data_folder
 from rerail.knowledge_base.store.incidents import IncidentFile
@@ -18,9 +21,12 @@ FILE_NAME = "cases.jsonl"
 def case_of(file: IncidentFile) -> dict[str, Any]:
     """Return the incident in the form that `rerail eval cases` reads; lines are 0-based.
 
-    The log is the snapshot: bounded and redacted, files one after the other.
+    The log is the snapshot: bounded and redacted, files one after the other; `parts` says where each
+    ends, since what a kernel log says means something else within a job's output.
     """
-    lines = file.incident.snapshot.lines
+    lines = sorted(
+        _kept(file), key=lambda x: x.file
+    )  # stable: the lines of a file keep their order
     first = file.diagnosis.first_fault
     confirmed = file.confirmation()
     wanted = f"{first.file}:{first.line}" if first is not None else None
@@ -40,11 +46,37 @@ def case_of(file: IncidentFile) -> dict[str, Any]:
         "log": "".join(f"{line.text}\n" for line in lines),
         "label": label or "unknown",
         "category": leaf.category if leaf else "none" if healthy else "unknown",
+        "parts": [[name, len(list(rows))] for name, rows in groupby(lines, key=lambda x: x.file)],
         "root_line": None if healthy else root,
         "action": action,
         "accept_actions": sorted(accept),
         "undecidable": label is None,
     }
+
+
+def _kept(file: IncidentFile) -> list[SnapshotLine]:
+    """Return the kept lines, with the one that a person named where the rules had not kept it."""
+    lines = list(file.incident.snapshot.lines)
+    confirmed = file.confirmation()
+    named = confirmed.line if confirmed is not None else None
+    if named is None or any((x.file, x.number) == (named.file, named.number) for x in lines):
+        return lines
+    at = next(
+        (i for i, x in enumerate(lines) if x.file == named.file and x.number > named.number),
+        len(lines),
+    )
+    return [*lines[:at], named, *lines[at:]]
+
+
+def says_now(file: IncidentFile) -> str | None:
+    """Return what the rules of today say of the kept lines alone; None where that is what it was."""
+    texts: dict[str, str] = {}
+    for line in _kept(file):
+        texts[line.file] = texts.get(line.file, "") + f"{line.text}\n"
+    if not texts:
+        return "nothing: no line of it was kept"
+    found = diagnose_texts(texts).diagnosis
+    return None if found.failure_type == file.row.true_type else found.failure_type or "no verdict"
 
 
 def write_case(file: IncidentFile) -> Path:

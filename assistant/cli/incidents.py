@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rerail.assistant.regression_case import remove_case, write_case
+from rerail.assistant.regression_case import remove_case, says_now, write_case
 from rerail.assistant.render import render
 from rerail.assistant.response import what_was_done
 from rerail.assistant.stored import load_incident, opened_store, who
@@ -85,7 +85,7 @@ def incidents_command(
         )
     if hidden:
         runs = "1 diagnosis" if hidden == 1 else f"{hidden} diagnoses"
-        print(f"{runs} without a failure not shown: rerail incidents --all")
+        print(f"{runs} without a failure not shown; add --all")
     return 0
 
 
@@ -306,7 +306,11 @@ def signoff_command(name: str, *, resolution: str, by: str | None) -> int:
     with opened_store() as engine, writing(engine) as connection:
         found = find_id(connection, name)
         sign_off(connection, found, SignOff(by=who(by), time=now_iso(), resolution=resolution))
-        case = write_case(load(connection, found))
+        file = load(connection, found)
+        case = write_case(file)
     print(f"{found}: signed off; it is knowledge from now on")
     print(f"its regression case is in {case}; run them: rerail eval cases {case}")
+    now = says_now(file)
+    if now is not None:
+        print(f"the case does not hold yet: from its kept lines the rules say {now}")
     return 0

@@ -9,7 +9,7 @@ from pathlib import Path
 from rerail.assistant.pipeline import Outcome, diagnose_paths
 from rerail.domain.diagnosis import Outcome as Result
 from rerail.evals.cases.case_file import load_cases
-from rerail.evals.cases.run import diagnose_text
+from rerail.evals.cases.run import diagnose_case
 from rerail.evals.faultlab.score import read_truths
 
 
@@ -32,7 +32,7 @@ def text_cases(path: Path, *, most: int | None = None) -> Iterator[AgentCase]:
     """Yield the failures among labelled cases."""
     count = 0
     for case in load_cases(path):
-        outcome = diagnose_text(case.log)
+        outcome = diagnose_case(case)
         if case.benign or outcome.diagnosis.outcome is Result.NO_FAILURE:
             continue
         if most is not None and count >= most:
@@ -42,7 +42,8 @@ def text_cases(path: Path, *, most: int | None = None) -> Iterator[AgentCase]:
             case.id,
             outcome,
             case.labels,
-            frozenset(line + 1 for line in case.lines),
+            # Of several files a number alone says nothing.
+            frozenset() if case.parts else frozenset(line + 1 for line in case.lines),
             case.undecidable,
         )
 

@@ -1,7 +1,8 @@
 """Reads a JSON-lines file of labelled cases.
 
 One object a line: `id`, `log`, `label`, `root_line` (0-based or null), `action`, and optionally
-`accept`, `accept_lines`, `accept_actions`, `rank`, `node`, `undecidable`, `category`, `difficulty`.
+`accept`, `accept_lines`, `accept_actions`, `rank`, `node`, `undecidable`, `category`, `difficulty`, and
+`parts`: how `log` falls into files, as pairs of name and number of lines.
 """
 
 from __future__ import annotations
@@ -29,11 +30,31 @@ class LabelledCase:
     node: str | None
     undecidable: bool
     difficulty: str
+    parts: tuple[tuple[str, int], ...] = ()
 
     @property
     def benign(self) -> bool:
         """Tell whether nothing is wrong in this case."""
         return self.label == "no_failure"
+
+    def files(self) -> dict[str, str]:
+        """Return the texts of the case by file name."""
+        if not self.parts:
+            return {"case.log": self.log}
+        rows, at, found = self.log.splitlines(keepends=True), 0, {}
+        for name, count in self.parts:
+            found[name] = "".join(rows[at : at + count])
+            at += count
+        return found
+
+    def place(self, file: str, line: int) -> int | None:
+        """Return where in `log`, from 0, a line (from 1) of one of the files stands."""
+        at = 0
+        for name, count in self.parts:
+            if name == file:
+                return at + line - 1
+            at += count
+        return None if self.parts else line - 1
 
 
 def load_cases(path: Path) -> list[LabelledCase]:
@@ -58,7 +79,7 @@ def load_cases(path: Path) -> list[LabelledCase]:
             raise EvidenceError(
                 f"{path}:{number}: not a labelled case ({error!r})",
                 subject=f"{path}:{number}",
-                hint="see evals/README.md",
+                hint="one JSON object a line: id, log, label, root_line (from 0, or null), action",
             ) from None
     return cases
 
@@ -79,4 +100,5 @@ def _case(raw: dict[str, Any]) -> LabelledCase:
         node=raw.get("node"),
         undecidable=bool(raw.get("undecidable")),
         difficulty=raw.get("difficulty") or "normal",
+        parts=tuple((str(name), int(count)) for name, count in raw.get("parts") or ()),
     )

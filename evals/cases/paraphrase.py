@@ -117,4 +117,5 @@ REWRITES: dict[str, Callable[[LabelledCase, random.Random], LabelledCase]] = {
 def paraphrase(cases: list[LabelledCase], name: str, seed: int) -> list[LabelledCase]:
     """Return the cases rewritten by one of `REWRITES`, the same way for the same seed."""
     rng = random.Random(f"{name} {seed}")
-    return [REWRITES[name](case, rng) for case in cases]
+    # A case of several files is left alone: rewriting moves lines from file to file.
+    return [case if case.parts else REWRITES[name](case, rng) for case in cases]

@@ -63,7 +63,7 @@ def score(
     known = leaves()
     categories = {known[label].category if label in known else label for label in case.labels}
     first = diagnosis.first_fault
-    at = first.line - 1 if first else None
+    at = case.place(first.file, first.line) if first else None
     ranks = set(diagnosis.suspects.ranks) | ({first.rank} if first else set())
     nodes = set(diagnosis.suspects.nodes) | ({first.node} if first else set())
     asks_line = bool(case.lines)

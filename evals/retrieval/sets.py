@@ -19,7 +19,7 @@ from rerail.domain.incident import Incident
 from rerail.evals.agent.cases import faultlab_cases
 from rerail.evals.cases.case_file import LabelledCase, load_cases
 from rerail.evals.cases.paraphrase import REWRITES, paraphrase
-from rerail.evals.cases.run import diagnose_text
+from rerail.evals.cases.run import diagnose_case
 from rerail.knowledge_base.retrieval.documents import (
     INCIDENT,
     Document,
@@ -77,7 +77,7 @@ def build_sets(cases: Path | None, recorded: Path | None, *, seed: int = 1) -> l
 
 
 def _incident(case: LabelledCase) -> Incident:
-    return make_incident(diagnose_text(case.log), [])
+    return make_incident(diagnose_case(case), [])
 
 
 def _rewritten(
@@ -90,7 +90,7 @@ def _rewritten(
     questions = []
     for rewrite in REWRITES:
         for case in paraphrase(cases, rewrite, seed):
-            outcome = diagnose_text(case.log)
+            outcome = diagnose_case(case)
             if outcome.diagnosis.outcome is Result.NO_FAILURE:
                 continue
             questions.append(

@@ -133,6 +133,35 @@ def test_a_correction_takes_the_sign_off_and_its_case_back(rerail, tmp_path):
     assert "gpu_pcie_error" in cases.read_text() and "signed off" in rerail("incidents").stdout
 
 
+def test_the_regression_case_keeps_files_apart(rerail, tmp_path):
+    """A kernel line among a job's steps would be something that training survived."""
+    folder = tmp_path / "job"
+    folder.mkdir()
+    steps = "".join(f"2026-03-01 03:00:{s:02d} step {s} loss 2.{s}\n" for s in range(10, 40))
+    (folder / "train.log").write_text(
+        steps + "RuntimeError: CUDA error: unspecified launch failure\n"
+    )
+    (folder / "dmesg-n7.log").write_text(
+        "[Sun Mar  1 03:00:39 2026] n7 kernel: NVRM: Xid (PCI:0000:8d:00): 79, pid=47, name=python, "
+        "GPU has fallen off the bus.\n"
+    )
+    rerail("diagnose", folder)
+    rerail("confirm", "last", "--verdict", "right")
+    said = rerail("signoff", "last").stdout
+    case = json.loads((tmp_path / "data" / "cases.jsonl").read_text())
+    assert [name for name, _ in case["parts"]] == ["dmesg-n7.log", "train.log"]
+    assert sum(count for _, count in case["parts"]) == case["log"].count("\n")
+    assert "does not hold" not in said
+    done = rerail("eval", "cases", tmp_path / "data" / "cases.jsonl", "--no-rewrites", "--json")
+    assert json.loads(done.stdout)["wrong"] == []
+
+
+def test_a_case_that_the_rules_do_not_pass_is_told(rerail, tmp_path):
+    rerail("diagnose", dmesg(tmp_path, 1))
+    rerail("confirm", "last", "--verdict", "wrong", "--type", "gpu_pcie_error")
+    assert "the rules say gpu_fallen_off_bus" in rerail("signoff", "last").stdout
+
+
 def test_what_is_kept_is_private_bounded_and_redacted(rerail, tmp_path):
     log = tmp_path / "job.log"
     secret = "hf_" + "a1B2c3D4" * 5
