@@ -61,6 +61,14 @@ _LABELS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("device", re.compile(r"(?:GPU|gpu) ?\[(?P<local>\d{1,2})\]:?")),
     ("rank", re.compile(r"(?:RANK|[Rr]ank)[ _]?(?P<rank>\d{1,6})(?:\]|:)(?=\s)")),
     ("rank", re.compile(r"\((?:[Rr]ank)[ =:]?(?P<rank>\d{1,6})\):?")),
+    # The number of a line in a viewer, and the service of docker compose, in front of a rank.
+    ("level", re.compile(r"\[\d{1,9}\] ?(?=\[(?:[Rr]ank|RANK|default)[ :=]?\d)")),
+    (
+        "level",
+        re.compile(
+            r"[a-z][\w.-]{0,60}+ {1,20}\| (?=\[(?:[Rr]ank|RANK|default)[ :=]?\d|[\w.-]{1,80}:\d{1,8}:\d{1,8} \[-?\d)"
+        ),
+    ),
     # Cray MPICH: rank, job, date, sometimes an unknown, host.
     (
         "rank",

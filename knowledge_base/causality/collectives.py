@@ -42,6 +42,11 @@ _MONITORED = re.compile(r"Ranks? (?P<ranks>\d+(?:, ?\d+)*) failed to pass monito
 _HEARTBEAT = re.compile(
     r"RankMon(?:itor)?Server(?:\d+@[\w.-]+)?:(?P<ranks>\d+)\] Did not get (?:initial|subsequent) heartbeat"
 )
+# The older coordination service of JAX and TensorFlow; the newer one lists its tasks.
+_UNHEARD = re.compile(r"/task:(?P<ranks>\d{1,6}) heartbeat timeout")
+_NOTIFY = re.compile(
+    r"has not received the Notify record from remote rank:? ?\[(?P<ranks>\d{1,6})\]"
+)
 # Horovod lists the tensors that each rank has not submitted: in lines of their own, or behind each tensor.
 _STALLED = "Missing ranks:"
 _STALLED_RANK = re.compile(r"(?:^|[\s>:])(?P<ranks>\d{1,6}): \[[\w./]")
@@ -225,10 +230,17 @@ def _stalled(case: Case, observation: Observation, result: Collectives) -> None:
     """Read which ranks a monitor or Horovod waits for, where training did not go on behind it."""
     line, text = observation.line, observation.line.text
     found: list[tuple[LogLine, str]] = []
-    if match := _HEARTBEAT.search(text):
-        unmoved = "sent no heartbeat to its monitor"
-        found.append((line, match["ranks"]))
-    elif "issing ranks:" in text:
+    unmoved = ""
+    for pattern, words in (
+        (_HEARTBEAT, "sent no heartbeat to its monitor"),
+        (_UNHEARD, "stopped sending heartbeats to the coordinator"),
+        (_NOTIFY, "did not send what another rank waits for"),
+    ):
+        if match := pattern.search(text):
+            unmoved = words
+            found.append((line, match["ranks"]))
+            result.silent = result.silent or pattern is _UNHEARD
+    if not found and "issing ranks:" in text:
         unmoved = "did not submit the tensors that the others wait for"
         if match := _STALLED_TENSOR.search(text):
             found.append((line, match["ranks"]))

@@ -11,15 +11,22 @@ import re
 from rerail.domain.evidence import LogLine
 from rerail.knowledge_base.causality.case import Case
 from rerail.log_parsers.tracebacks import HEADER
+from rerail.log_parsers.view import LogView
 
 _REACH = 300  # lines of a traceback, and of those that its exception chains
 _OF_RANK = re.compile(re.escape(HEADER) + r" \(RANK (?P<rank>\d{1,6})\)")
+# MPICH prints the stack of an error below the line that names the rank.
+_MPI_HEAD = re.compile(r"\(rank (?P<rank>\d{1,6}) in comm 0\): Fatal error in ")
+_MPI_STACK = re.compile(r"^\s*(?:P?MPI|MPID|MPIR|MPIDI|MPIDU)\w{0,60}\(")
+_MPI_REACH = 24
 _SECTION = re.compile(r"-{4,}(?P<edge>Begin|End) global rank (?P<rank>\d{1,6}) STD(?:OUT|ERR)-{4,}")
 
 
 def rank_above(case: Case, line: LogLine) -> int | None:
     """Return the rank that the heading above a line names for it, or None."""
     view = case.view(line)
+    if line.rank is None and _MPI_STACK.match(line.message):
+        return _mpi_head(view, line)
     own_traceback = True
     for number in reversed(list(view.between(max(1, line.number - _REACH), line.number))):
         text = view.text(number)
@@ -31,4 +38,14 @@ def rank_above(case: Case, line: LogLine) -> int | None:
             own_traceback = False
         if "global rank" in text and (match := _SECTION.search(text)):
             return int(match["rank"]) if match["edge"] == "Begin" else None
+    return None
+
+
+def _mpi_head(view: LogView, line: LogLine) -> int | None:
+    for number in reversed(list(view.between(max(1, line.number - _MPI_REACH), line.number - 1))):
+        text = view.text(number) or ""
+        if match := _MPI_HEAD.search(text):
+            return int(match["rank"])
+        if text.strip() and not _MPI_STACK.search(text):
+            return None
     return None

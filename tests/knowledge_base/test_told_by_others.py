@@ -41,9 +41,19 @@ HEAP = (
 )
 
 
+MPI_STACK = (
+    "MPICH ERROR [Rank 281] [job id 14.0] [Wed Aug 23 06:05:55 2023] [nid01982] - Abort(136982671) (rank 281 in comm 0): "
+    "Fatal error in PMPI_Waitall: Other MPI error, error stack:\n"
+    "PMPI_Waitall(339)..............: MPI_Waitall(count=26, req_array=0x1006e9b0) failed\n"
+    "MPIDI_OFI_handle_cq_error(1062): OFI poll failed (ofi_events.c:1064:MPIDI_OFI_handle_cq_error:Input/output error - "
+    "UNDELIVERABLE)\n"
+)
+
+
 @pytest.mark.parametrize(
     ("log", "leaf", "rank"),
     [
+        (MPI_STACK, "efa_libfabric_error", 281),
         (STEPS + SAVE_FAILED.format(rank=5), "disk_full_or_quota", 5),
         (COMPOSER, "python_exception", 3),
         (PROXY, "cuda_oom", 13),
@@ -111,6 +121,37 @@ def test_the_monitor_of_one_rank_names_it(diagnose: Run, monitor: str) -> None:
         + f"[2026-07-31 08:47:01,920] [WARNING] [{monitor}] Did not get subsequent heartbeat. Waited 171.92 seconds.\n"
     )
     assert (found.failure_type, found.suspects.ranks) == ("nccl_timeout_unexplained", [34])
+
+
+@pytest.mark.parametrize(
+    ("line", "leaf"),
+    [
+        (
+            "EI0002: [PID: 2291] 2026-03-28-09:11:40.118.223 The wait execution of the Notify register times out. Reason: "
+            "The Notify register has not received the Notify record from remote rank [3].base information: [streamID:[7]]",
+            "nccl_timeout_unexplained",
+        ),
+        (
+            "E coordination_service.cc:1170] /job:jax_worker/replica:0/task:3 has been set to ERROR in coordination "
+            "service: UNAVAILABLE: Task /job:jax_worker/replica:0/task:3 heartbeat timeout.\n"
+            "F client.h:80] Terminating process because the JAX distributed service detected fatal errors.\n"
+            "Fatal Python error: Aborted",
+            "process_exit_unexplained",
+        ),
+    ],
+)
+def test_who_is_missed_by_the_others_is_named(diagnose: Run, line: str, leaf: str) -> None:
+    found = diagnose(STEPS + line + "\n")
+    assert (found.failure_type, found.suspects.ranks) == (leaf, [3])
+
+
+def test_ray_names_the_node_that_is_short_of_memory_below_the_exception(diagnose: Run) -> None:
+    found = diagnose(
+        "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.\n"
+        "Memory on the node (IP: 10.20.0.7, ID: 96c1a9b0f2) where the task (task ID: b2ba, name=train, pid=51240, memory "
+        "used=102.11GB) was running was 478.03GB / 503.18GB (0.950022), which exceeds the memory usage threshold of 0.95.\n"
+    )
+    assert (found.failure_type, found.suspects.nodes) == ("host_oom_kill", ["10.20.0.7"])
 
 
 def test_a_process_killed_on_another_node_comes_before_the_lost_connection(diagnose: Run) -> None:

@@ -34,6 +34,10 @@ def parse(text: str, **origin: object) -> LogLine:
         ("node-17:3468:3905 [4] NCCL WARN x", None, None, "node-17", 3468),
         ("node-17:3468:3905 NCCL INFO cudaDriverVersion 12040", None, None, "node-17", 3468),
         ("[pod/trainer-worker-2/pytorch] x", None, None, "trainer-worker-2", None),
+        ("[1826] [rank6]: boom", 6, None, None, None),
+        ("node1-1  | [rank9]: boom", 9, None, None, None),
+        ("node1-1  | gn-b:411:982 [1] NCCL WARN x", None, None, "gn-b", 411),
+        ("epoch | loss | lr", None, None, None, None),
         (
             "MPICH ERROR [Rank 281] [job id 14.0] [Wed Aug 23 06:05:55 2023] [nid01982] - Abort(1): x",
             *(281, None, "nid01982", None),
