@@ -11,7 +11,7 @@ import re
 from collections import deque
 from dataclasses import dataclass
 
-from rerail.log_parsers.piece import Piece, rows_of
+from rerail.log_parsers.piece import Piece, ends_of_frames, rows_of
 from rerail.log_parsers.step_layouts import Span, StepLayouts
 
 MAX_ROWS = 200_000
@@ -217,6 +217,8 @@ class StepReader:
         forms = _FORMS if self._bytes < 8 << 20 else [f for f in _FORMS if f[0] in self._seen]
         chunk, ends = piece.text, piece.text_ends
         self._bytes += len(chunk)
+        # A progress bar draws its frames into one line, each behind a carriage return.
+        frame_ends = ends if b"\r" not in chunk else ends_of_frames(chunk)
         found: dict[int, tuple[str, re.Match[bytes]]] = {}
         for name, pattern, guard in forms:
             matches = [
@@ -228,20 +230,29 @@ class StepReader:
                 matches = [m for m in matches if _follows(chunk, m.end(), *_FOLLOWED[name])]
             if not matches:
                 continue
-            for row, match in zip(
-                rows_of([m.start() for m in matches], ends), matches, strict=True
+            for frame, match in zip(
+                rows_of([m.start() for m in matches], frame_ends), matches, strict=True
             ):
-                earlier = found.get(row)
+                earlier = found.get(frame)
                 if earlier is None or (earlier[0] == name and match.start() < earlier[1].start()):
-                    found[row] = (name, match)
-        if found and not isinstance(ends, list):
-            ends = ends.tolist()
-        for row in sorted(found):
-            name, match = found[row]
-            self._seen.add(name)
-            start = ends[row - 1] + 1 if row else 0
-            text = chunk[start : ends[row] if row < len(ends) else len(chunk)][:4000]
+                    found[frame] = (name, match)
+        if not found:
+            return
+        self._seen.update(name for name, _ in found.values())
+        frames = sorted(found)
+        stops = frame_ends if isinstance(frame_ends, list) else frame_ends.tolist()
+        starts = [stops[frame - 1] + 1 if frame else 0 for frame in frames]
+        rows = frames if frame_ends is ends else rows_of(starts, ends)
+        last_of_row = dict(zip(rows, frames, strict=True))
+        only_last = self._seen != {"tqdm"}  # a bar beside real step lines shows how far it is
+        for frame, start, row in zip(frames, starts, rows, strict=True):
+            if only_last and frame != last_of_row[row]:
+                continue
+            name, match = found[frame]
+            text = chunk[start : stops[frame] if frame < len(stops) else len(chunk)][:4000]
             one = self._read(first_line + row, name, match, text, start)
+            if one.rank is None and frame_ends is not ends:
+                one.rank = _rank_of_line(chunk, start)
             self._ranks.add(one.rank)
             self.rows.append(one)
 
@@ -255,6 +266,13 @@ class StepReader:
         if form not in _NO_LAYOUT and row.form == form:
             self._layouts.learn(form, text, spans)
         return row
+
+
+def _rank_of_line(chunk: bytes, start: int) -> int | None:
+    """Return the rank in the label of a line; only the first of its frames has it."""
+    at = chunk.rfind(b"\n", 0, start) + 1
+    label = _RANK.match(chunk[at : at + 40])
+    return int(label[1] or label[2] or label[3]) if label else None
 
 
 def _stands_behind(guard: re.Pattern[bytes], chunk: bytes, at: int) -> bool:

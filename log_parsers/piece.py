@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,9 @@ from rerail.log_parsers.scan import searchable
 
 # Below this, importing numpy would cost more than it saves.
 _LARGE = 65_536
+
+
+_FRAME_END = re.compile(rb"[\r\n]")
 
 
 class Piece:
@@ -81,6 +85,16 @@ def line_ends(data: bytes) -> Any:
         found.append(at)
         at = data.find(b"\n", at + 1)
     return found
+
+
+def ends_of_frames(data: bytes) -> Any:
+    """Return the offset of every newline and carriage return, as `line_ends` does."""
+    if len(data) > _LARGE:
+        import numpy as np
+
+        letters = np.frombuffer(data, dtype=np.uint8)
+        return np.flatnonzero((letters == 10) | (letters == 13))
+    return [match.start() for match in _FRAME_END.finditer(data)]
 
 
 def rows_of(offsets: Sequence[int], ends: Any) -> list[int]:

@@ -8,6 +8,8 @@ reader behind it.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
+from itertools import groupby
 
 MAX_LINE = 16_384
 """Longest line kept, in bytes; of a longer one the head and the tail stay."""
@@ -23,6 +25,11 @@ _UNSAFE = re.compile(
     "\U000e0000-\U000e007f]"
 )
 
+# What changes from one frame of a progress bar to the next: numbers, the bar, the unit of its rate.
+_FRAMES = 3
+_SWAPPED = re.compile(rb"s/it")
+_DRAWN = bytes(i for i in range(256) if not (65 <= i <= 90 or 97 <= i <= 122))
+
 
 def strip_escapes(raw: bytes) -> bytes:
     """Return `raw`, one line or many, without terminal escape sequences; newlines stay."""
@@ -32,7 +39,8 @@ def strip_escapes(raw: bytes) -> bytes:
 def clean(raw: bytes, *, focus: int | None = None) -> str:
     """Return one raw line as safe text.
 
-    Carriage-return frames (progress bars) are joined by a space. A line longer than `MAX_LINE`
+    Carriage-return frames (progress bars) are joined by a space; of many that differ in nothing but
+    numbers the first and the last stay. A line longer than `MAX_LINE`
     bytes is cut: around `focus`, a byte offset, when one is given, else to its head and tail.
     """
     if len(raw) > MAX_LINE:
@@ -41,11 +49,20 @@ def clean(raw: bytes, *, focus: int | None = None) -> str:
     if b"\x1b" in raw:
         raw = strip_escapes(raw)
     if b"\r" in raw:
-        raw = b" ".join(frame for frame in raw.split(b"\r") if frame)
+        raw = b" ".join(_told(frame for frame in raw.split(b"\r") if frame))
     text = raw.decode("utf-8", errors="replace")
     if text.isascii() and text.isprintable():
         return text
     return _UNSAFE.sub("", text)
+
+
+def _told(frames: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the frames of a line; of a run of the same letters the first and the last."""
+    for _, run in groupby(
+        frames, lambda frame: _SWAPPED.sub(b"it/s", frame).translate(None, _DRAWN)
+    ):
+        same = list(run)
+        yield from same if len(same) <= _FRAMES else (same[0], b"...", same[-1])
 
 
 def _shorten(raw: bytes, focus: int | None) -> bytes:

@@ -170,3 +170,25 @@ def test_a_long_log_of_one_rank_is_read_in_full() -> None:
         part = text[len(text) * number // 10 : len(text) * (number + 1) // 10]
         reader.feed(Piece(part.encode()), 1)
     assert len(reader.finish()) >= 69_980
+
+
+def bar(step: int, seconds: float) -> str:
+    return f"\r {step // 10:2d}%|{'#' * (step // 100):10s}| {step}/1000 [00:10<16:40,  {seconds:.2f}s/it]"
+
+
+def test_frames_of_a_bar_without_any_newline_are_steps() -> None:
+    found = rows("start\n3: " + "".join(bar(step, 2.0 + step / 100) for step in range(50)))
+    assert [row.step for row in found] == list(range(50))
+    assert {row.line for row in found} == {2}
+    assert {row.rank for row in found} == {3}
+    assert found[40].step_time == pytest.approx(2.4)
+
+
+def test_of_a_bar_beside_step_lines_its_last_frame_counts() -> None:
+    text = "".join(bar(step, 2.0) for step in range(9)) + "\n" + MEGATRON + "\n"
+    found = rows(text + bar(9, 2.0) + bar(10, 2.0) + "\n")
+    assert [(row.form, row.step, row.line) for row in found] == [
+        ("tqdm", 8, 1),
+        ("megatron", 120, 2),
+        ("tqdm", 10, 3),
+    ]

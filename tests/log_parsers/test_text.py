@@ -76,3 +76,18 @@ def test_stripping_escapes_keeps_every_newline() -> None:
 def test_no_escape_sequence_swallows_a_newline(parts: list[bytes]) -> None:
     chunk = b"".join(parts)
     assert strip_escapes(chunk).count(b"\n") == chunk.count(b"\n")
+
+
+def test_frames_that_differ_in_numbers_alone_are_told_by_the_first_and_the_last() -> None:
+    frames = b"".join(
+        b"\r %d%%|## | %d/90 [00:01<00:09, 2.0%s]" % (i, i, b"s/it" if i % 2 else b"it/s")
+        for i in range(40)
+    )
+    assert clean(b"train:" + frames + b"\rwaiting") == (
+        "train:  0%|## | 0/90 [00:01<00:09, 2.0it/s] ...  39%|## | 39/90 [00:01<00:09, 2.0s/it] waiting"
+    )
+    assert clean(b"\r1 of 2\r2 of 2\rdone") == "1 of 2 2 of 2 done"
+    assert (
+        clean(b"\rloss 1\rloss 2\rloss nan\rloss 3\rloss 4")
+        == "loss 1 loss 2 loss nan loss 3 loss 4"
+    )
