@@ -139,7 +139,7 @@ def show_command(name: str, *, evidence: str | None, json_output: bool, verbose:
     render(file.diagnosis, out, verbose=verbose, done=what_was_done(file))
     for entry in file.timeline:
         if entry.kind in _SAID:
-            out.print(Text(f"{_SAID[entry.kind]:<10}{entry.text}  {entry.actor}"))
+            out.print(Text(f"{_SAID[entry.kind]:<10}{entry.text}  {entry.actor}".rstrip()))
     return 0
 
 

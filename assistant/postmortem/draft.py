@@ -40,6 +40,8 @@ def draft(file: IncidentFile, words: Words) -> Document:
 def _title(file: IncidentFile) -> str:
     leaf = leaves().get(file.row.true_type or "")
     what = leaf.meaning.split(":")[0] if leaf else "cause not known"
+    if not file.row.failed:
+        what = "no failure found"
     diagnosis = file.diagnosis
     where = ""
     if diagnosis.suspects.nodes:

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from rerail.assistant.postmortem.document import Author, Document, Section
-from rerail.assistant.postmortem.impact import Impact, impact_of
+from rerail.assistant.postmortem.impact import Impact, impact_of, in_words
 from rerail.assistant.postmortem.markup import escaped
 from rerail.knowledge_base.store.clock import from_iso
 from rerail.knowledge_base.store.incidents import IncidentFile
@@ -33,12 +33,13 @@ def review(files: Sequence[IncidentFile], *, since: str, until: str, about: str)
 
 
 def _period(files: Sequence[IncidentFile], costs: Sequence[Impact], since: str, until: str) -> str:
-    hours = (from_iso(until) - from_iso(since)).total_seconds() / 3600.0
+    seconds = (from_iso(until) - from_iso(since)).total_seconds()
+    hours = seconds / 3600.0
     known = [c.gpu_hours for c in costs if c.gpu_hours is not None]
     lost = sum(known)
     gpus = max((c.gpus for c in costs if c.gpus), default=None)
     rows = [
-        f"- {len(files)} incidents in {hours:.0f} h",
+        f"- {len(files)} incidents in {in_words(seconds)}",
         f"- lost: {lost:.2f} GPU h, known for {len(known)} of {len(files)} incidents"
         if known
         else "- lost: not known for any of them",
@@ -47,13 +48,20 @@ def _period(files: Sequence[IncidentFile], costs: Sequence[Impact], since: str, 
     if gpus and hours > 0 and len(jobs) == 1 and known:
         share = max(0.0, 1.0 - lost / (gpus * hours))
         rows.append(
-            f"- goodput at most {share:.4f}: the run held {gpus} GPUs the whole time, and only the known losses count"
+            f"- goodput at most {share:.4f}, if the run held {gpus} GPUs all of this time; only the known losses count"
         )
     else:
         rows.append("- goodput: not computed; it needs one job (--job) with known GPUs and losses")
     if len(files) > 1 and hours > 0:
-        rows.append(f"- mean time between incidents: {hours / len(files):.1f} h")
+        rows.append(f"- mean time between incidents: {in_words(_between(files, seconds))}")
     return "\n".join(rows)
+
+
+def _between(files: Sequence[IncidentFile], seconds: float) -> float:
+    """Return the mean time between incidents: of a period, or of a list from its first to its last."""
+    times = sorted(from_iso(file.row.time) for file in files)
+    span = (times[-1] - times[0]).total_seconds()
+    return span / (len(files) - 1) if span >= seconds - 1.0 else seconds / len(files)
 
 
 def _causes(files: Sequence[IncidentFile], costs: Sequence[Impact]) -> str:

@@ -29,6 +29,13 @@ def cite(diagnosis: Diagnosis, *roles: str) -> tuple[str, ...]:
     return tuple(e.id for e in diagnosis.evidence if e.role in roles)[:3]
 
 
+def _examples(diagnosis: Diagnosis, what: str) -> tuple[str, ...]:
+    """Return the evidence that shows a consequence, else all that followed."""
+    start = what.strip()[:60]
+    shown = [e.id for e in diagnosis.evidence if start and start in e.text and e.role != "context"]
+    return tuple(shown[:3]) or cite(diagnosis, "cascade", "teardown")
+
+
 def _summary(file: IncidentFile, impact: Impact) -> list[Sentence]:
     diagnosis = file.diagnosis
     first = cite(diagnosis, "initiating") or cite(diagnosis, "context")
@@ -59,11 +66,12 @@ def _factors(diagnosis: Diagnosis, impact: Impact) -> list[Sentence]:
         incidents = tuple(f.incident for f in history.failures[:3])
         found.append(Sentence(f"It was the {history.says}", incidents))
     for one in diagnosis.consequences[:3]:
-        ranks = f" on {len(one.ranks)} ranks" if one.ranks else ""
+        ranks = f" on {len(one.ranks)} ranks" if len(one.ranks) > 1 else ""
+        often = "once" if one.count == 1 else f"{one.count} times"
         found.append(
             Sentence(
-                f"{one.failure_type} followed {one.count} times{ranks}; it is a consequence, not a cause",
-                cite(diagnosis, "cascade", "teardown"),
+                f"{one.failure_type} followed {often}{ranks}; it is a consequence, not a cause",
+                _examples(diagnosis, one.what),
             )
         )
     if impact.unnoticed_s is not None and impact.unnoticed_s >= _SLOW_TO_NOTICE_S:

@@ -477,7 +477,7 @@ def _question(connection: Connection, incident: Incident) -> None:
         lapse(connection, incident.id, f"the rules say {found or 'no verdict'} now", now_iso())
 
 
-def lapse(connection: Connection, name: str, because: str, time: str) -> None:
+def lapse(connection: Connection, name: str, because: str, time: str, *, by: str = "") -> None:
     """End the sign-off of an incident; it is no knowledge until somebody vouches for it anew."""
     append(
         connection,
@@ -486,7 +486,8 @@ def lapse(connection: Connection, name: str, because: str, time: str) -> None:
             time=time,
             source=EntrySource.SYSTEM,
             kind=LAPSED,
-            text=f"the sign-off is no longer in force: {because}",
+            text=f"the sign-off is no longer in force; {because}",
+            actor=by,
         ),
     )
     connection.execute(update(INCIDENTS).where(INCIDENTS.c.id == name).values(signed_off_at=None))

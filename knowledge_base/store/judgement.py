@@ -62,7 +62,7 @@ def confirm(connection: Connection, name: str, word: Confirmation) -> bool:
     )
     ends = row.signed_off_at is not None and other
     if ends:
-        lapse(connection, name, f"{word.by} said after it that {text}", word.time)
+        lapse(connection, name, f"said after it: {text}", word.time, by=word.by)
     return ends
 
 

@@ -147,8 +147,8 @@ def test_several_incidents_fold_into_one_review(stored):
             files, since="2026-03-01T00:00:00.000Z", until="2026-03-08T00:00:00.000Z", about="job 7"
         )
     )
-    assert "3 incidents in 168 h" in text and "| cuda_oom | framework | 3 |" in text
-    assert "mean time between incidents: 56.0 h" in text
+    assert "3 incidents in 168 h\n" in text and "| cuda_oom | framework | 3 |" in text
+    assert "mean time between incidents: 56 h\n" in text
     assert "seen the same way: 3 incidents" in text
     assert "known for 3 of 3" in text and "corrected" not in text
 
@@ -166,7 +166,7 @@ def test_a_correction_behind_the_sign_off_is_told(stored):
         )
         confirm(connection, name, late)
     text = render(draft(again(), rule_words(again())))
-    assert "DRAFT" in text and "on 2026-03-03 the sign-off is no longer in force: eve said" in text
+    assert "DRAFT" in text and "on 2026-03-03 the sign-off is no longer in force; said after it" in text
     table = render(
         review([again()], since=NOON, until="2026-03-08T00:00:00.000Z", about="all jobs")
     )
