@@ -104,8 +104,15 @@ def what_changed(file: IncidentFile, alike: Sequence[IncidentRow]) -> list[Line]
     versions = file.incident.snapshot.versions
     if versions:
         lines.append(Line("Versions: " + ", ".join(f"{k} {v}" for k, v in versions.items()) + "."))
-    again = [e for e in file.timeline if e.kind == "diagnosed_again"]
-    lines += [Line(f"The verdict changed at {e.time[:19]}: {e.text[:200]}") for e in again]
+    before = ""
+    for entry in file.timeline:
+        if entry.kind not in ("diagnosed", "diagnosed_again"):
+            continue
+        verdict = entry.text.partition(":")[0]  # failure type and status
+        if before and verdict != before:
+            when = entry.time[:19].replace("T", " ")
+            lines.append(Line(f"The verdict changed at {when} from {before}: {entry.text[:200]}"))
+        before = verdict
     for history in diagnosis.history:
         lines.append(Line(f"{history.says[0].upper()}{history.says[1:]}."))
     if not lines:

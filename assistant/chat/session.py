@@ -26,6 +26,7 @@ from rerail.assistant.chat.cited import checked, sentences
 from rerail.assistant.chat.lines import Line
 from rerail.assistant.chat.messages import Message, load_messages, save_message
 from rerail.assistant.chat.model_turn import Turn, arriving, start
+from rerail.assistant.response import load_whole
 from rerail.domain.incident import EntrySource, TimelineEntry
 from rerail.errors import ModelError, RerailError
 from rerail.knowledge_base.store.clock import now_iso
@@ -229,6 +230,9 @@ class ChatSession:
         return seen_before(self.file, self._alike())
 
     def _timeline(self) -> list[Line]:
+        # Read anew: notes were added here, and recovery may have gone on.
+        with reading(self.engine) as connection:
+            self.file = load_whole(connection, self.file.row.id)
         return [
             Line(
                 f"{e.time[:23].replace('T', ' ').rstrip('Z')}  {e.source} {e.kind}: {e.text[:200]}"
@@ -245,7 +249,10 @@ class ChatSession:
         with writing(self.engine) as connection:
             append(connection, self.file.row.id, entry)
         self._save("note", text[:2000])
-        return [Line("noted in the timeline; a note guides, it is no evidence")]
+        lines = [Line("noted in the timeline; a note guides, it is no evidence")]
+        if self.file.row.signed_off_at:
+            lines.append(Line("it stands behind the sign-off: others find it once that is renewed"))
+        return lines
 
     def _context(self) -> list[Line]:
         remembered = self.messages[-_REMEMBERED:]

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,16 @@ def test_canned_questions_are_answered_from_the_record(chat, question, words):
     assert words in texts(chat(), question)
 
 
+def test_a_verdict_that_stayed_did_not_change(chat):
+    session = chat()
+    first = next(e for e in session.file.timeline if e.kind == "diagnosed")
+    again = first.model_copy(update={"kind": "diagnosed_again"})
+    other = again.model_copy(update={"text": "host_oom_kill supported: killed"})
+    for entries, told in (((first, again), False), ((first, again, other), True)):
+        session.file = replace(session.file, timeline=entries)
+        assert ("verdict changed" in texts(session, "what changed")) is told
+
+
 def test_what_fails_on_every_rank_is_not_called_quiet(job):
     same = "".join(
         f"[rank{r}]: ModuleNotFoundError: No module named 'flash_attn'\n" for r in range(4)
@@ -106,6 +117,7 @@ def test_commands_read_and_notes_go_to_the_timeline(chat):
     assert "cuda_oom" in texts(session, "/runbook")
     assert "suspect" in texts(session, "/ranks") and "/help" in texts(session, "/rm -rf")
     session_again = chat() if texts(session, "/note amber LED") else None
+    assert "amber LED" in texts(session, "/timeline")
     note = [e for e in session_again.file.timeline if e.kind == "note"]
     assert (note[0].text, note[0].actor, str(note[0].source)) == ("amber LED", "ann", "human")
     assert {t.name for t in session._tools()} & {"run", "shell", "bash"} == set()
