@@ -93,7 +93,12 @@ class ChatSession:
         ]
         asked = sum(m.role == "user" for m in self.messages)
         if asked:
-            lines.append(Line(f"resumed: {asked} questions so far; /undo forgets the last", "dim"))
+            lines.append(
+                Line(
+                    f"resumed: {asked} question{'s' * (asked != 1)} so far; /undo forgets the last",
+                    "dim",
+                )
+            )
         return lines
 
     def reply(self, text: str) -> Iterator[Line]:
