@@ -8,6 +8,7 @@ inner label knows better than an outer one, so `[rank37]:` behind srun's `4: ` w
 from __future__ import annotations
 
 import re
+import string
 from dataclasses import dataclass
 
 from rerail.domain.evidence import LogLine, Stream
@@ -61,12 +62,54 @@ _LABELS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("device", re.compile(r"(?:GPU|gpu) ?\[(?P<local>\d{1,2})\]:?")),
     ("rank", re.compile(r"(?:RANK|[Rr]ank)[ _]?(?P<rank>\d{1,6})(?:\]|:)(?=\s)")),
     ("rank", re.compile(r"\((?:[Rr]ank)[ =:]?(?P<rank>\d{1,6})\):?")),
+    # What container runtimes and log exports wrap around a line; Google's comes with the pod.
+    (
+        "wrapped",
+        re.compile(
+            r'\{(?:"(?:stream|time|timestamp|ts|level|severity|logtag)": ?"[^"]{0,60}", ?){0,4}'
+            r'"(?:log|message|msg|line|textPayload)": ?"'
+        ),
+    ),
+    (
+        "wrapped",
+        re.compile(
+            r'\{"insertId":(?:.{1,1500}?"pod_name": ?"(?P<node>[^"]{1,120})")?.{1,1500}?"textPayload": ?"'
+        ),
+    ),
+    # stern: pod and container. torchx: role and replica, and its process.
+    (
+        "pod",
+        re.compile(
+            r"(?=[a-z])(?P<node>(?=[a-z0-9.-]{0,120}\d)[a-z][a-z0-9.]{0,60}-[a-z0-9.-]{1,100}) [a-z][a-z0-9-]{0,60} "
+            r"(?=\[(?:[Rr]ank|RANK|default)[ :=]?\d|Traceback \(most|  File \"|[A-Za-z_.]{0,80}(?:Error|Exception): |"
+            r"[EWIF]\d{4} \d\d:)"
+        ),
+    ),
+    ("level", re.compile(r"(?=[a-z])[\w-]{1,40}/\d{1,5} \[\d{1,5}\]:")),
+    # A logger's name and level between the time and a rank.
+    (
+        "level",
+        re.compile(
+            r"- (?:[\w.]{1,60} - )?(?:INFO|WARN(?:ING)?|ERROR|DEBUG|CRITICAL) - (?=\[?(?:[Rr]ank|RANK)[\[ :=]?\d)"
+        ),
+    ),
+    ("level", re.compile(r"- (?=\[(?:[Rr]ank|RANK)[ :=]?\d)")),
+    # What Open MPI puts in front of its own words.
+    (
+        "ompi",
+        re.compile(
+            r"\[(?P<node>"
+            + _HOST
+            + r"):(?P<pid>\d{1,8})\](?= (?:\*\*\* |Signal|Failing at|\[ ?\d|mca_|\d+ more process|Set MCA|"
+            r"P(?:MIX|RTE)|ORTE))"
+        ),
+    ),
     # The number of a line in a viewer, and the service of docker compose, in front of a rank.
     ("level", re.compile(r"\[\d{1,9}\] ?(?=\[(?:[Rr]ank|RANK|default)[ :=]?\d)")),
     (
         "level",
         re.compile(
-            r"[a-z][\w.-]{0,60}+ {1,20}\| (?=\[(?:[Rr]ank|RANK|default)[ :=]?\d|[\w.-]{1,80}:\d{1,8}:\d{1,8} \[-?\d)"
+            r"(?=[a-z])[\w.-]{1,60}+ {1,20}\| (?=\[(?:[Rr]ank|RANK|default)[ :=]?\d|[\w.-]{1,80}:\d{1,8}:\d{1,8} \[-?\d)"
         ),
     ),
     # Cray MPICH: rank, job, date, sometimes an unknown, host.
@@ -134,14 +177,22 @@ _LABELS: tuple[tuple[str, re.Pattern[str]], ...] = (
 
 
 def _begins(pattern: str) -> str:
-    """Return the bracket that a label begins with, or "" for any letter."""
-    return pattern[1] if pattern[:2] in (r"\[", r"\(") and pattern[2] != "?" else ""
+    """Return the sign, or the small letters, that a label begins with, or "" for anything."""
+    if pattern.startswith("(?=[a-z])"):
+        return string.ascii_lowercase
+    if pattern.startswith(("- ", "MPICH")):
+        return pattern[0]
+    return pattern[1] if pattern[:2] in (r"\[", r"\(", r"\{") and pattern[2] != "?" else ""
 
 
 # Most labels begin with a bracket; what does not begin so need not be held against them.
 _BY_FIRST = {
-    first: [label for label in _LABELS if _begins(label[1].pattern) in ("", first)]
-    for first in ("[", "(", "")
+    first: [
+        label
+        for label in _LABELS
+        if not (begins := _begins(label[1].pattern)) or (first and first in begins)
+    ]
+    for first in ("", *"[({-M", *string.ascii_lowercase)
 }
 _NCCL = re.compile(
     r"(?P<node>" + _HOST + r"):(?P<pid>\d{1,8}):(?P<tid>\d{1,8}) \[(?P<dev>-?\d{1,3})\] "
@@ -158,7 +209,7 @@ _SYSLOG_HOST = re.compile(
     + r") (?=(?:kernel|systemd|slurmd|slurmctld|slurmstepd|nvidia|nv-|dockerd|containerd|kubelet|sshd|CRON|"
     r"nhc|dcgm|gpud|munged|opensm|rasdaemon|mcelog|fabricmanager)(?:\[\d+\])?: )"
     # A program that is not known must carry its process id, else any two words would be a host.
-    r"|(?P<node2>(?=[\w.-]*\d)[a-z][\w.-]{1,80}) (?=[a-z][\w.-]{1,30}\[\d+\]: )"
+    r"|(?P<node2>(?=[\w.-]*\d)[a-z][\w.-]{1,80}) [a-z][\w.-]{1,30}\[(?P<pid>\d{1,8})\]: "
 )
 # Devices that kernel messages name where a collector would put a host.
 _DEVICE = re.compile(

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from rerail.domain.evidence import LogLine
 
 HEADER = "Traceback (most recent call last):"
-_FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line \d+, in (?P<function>\S+)')
+# Inside an export of JSON lines the quotes carry a backslash.
+_FRAME = re.compile(r'^\s*File \\?"(?P<file>[^"\\]+)\\?", line \d+, in (?P<function>[^\s\\]+)')
 _EXCEPTION = re.compile(
     r"^\s*(?:[A-Za-z_][\w.]*\.)?[A-Z_][A-Za-z0-9_]*(?:Error|Exception|Interrupt|Exit|Warning|"
     r"Failure|Timeout|Empty|Full|Fault|Abort|Killed|StopIteration|Died|Resources|Failed|"

@@ -37,7 +37,9 @@ _MPI_ON = re.compile(r"process rank (?P<rank>\d+) with PID \d+ on node (?P<node>
 _MPI_SIGNAL = re.compile(r"^\s*signal (?P<signal>\d+) \(")
 # Hydra (MPICH, Intel MPI) prints a box: the host in one line, the code in the next.
 _HYDRA_AT = re.compile(r"^=\s+(?:RANK (?P<rank>\d+) )?PID \d+ RUNNING AT (?P<node>\S+)\s*$")
-_HYDRA_CODE = re.compile(r"^=\s+EXIT CODE: (?P<code>\d+)\s*$")
+_HYDRA_CODE = re.compile(
+    r"^=\s+(?:EXIT CODE: (?P<code>\d+)|KILLED BY SIGNAL: (?P<signal>\d+).*)\s*$"
+)
 # PALS, Composer and Paddle name the rank in one line.
 _PALS = re.compile(
     r"(?P<node>[\w.-]+): rank (?P<rank>\d+) (?:exited with code (?P<code>\d+)|died from signal (?P<signal>\d+))"
@@ -117,7 +119,8 @@ class _Block:
             self.mpi_rank = None
             return fact
         if self.host is not None and (m := _HYDRA_CODE.search(message)):
-            fact = ExitFact(int(m["code"]), line, self.mpi_rank, node=self.host)
+            code = -int(m["signal"]) if m["signal"] else int(m["code"])
+            fact = ExitFact(code, line, self.mpi_rank, node=self.host)
             self.mpi_rank = self.host = None
             return fact
         if m := _BLOCK_CODE.search(message):

@@ -33,10 +33,15 @@ _NNODES = re.compile(r"\bnnodes[= ]+(?P<n>\d{1,5})\b")
 # NCCL's proxy thread tells whose it is, and mpirun which rank had a process id.
 _PROXY = re.compile(r"\[Proxy Service (?P<rank>\d{1,6})\]")
 _MPI_PID = re.compile(r"process rank (?P<rank>\d+) with PID (?P<pid>\d+) on node (?P<node>\S+)")
+# Each host says with which address NCCL starts on it; peers know it by nothing else.
+_ADDRESS = re.compile(
+    r"(?:Bootstrap : Using|; OOB) [\w.-]{1,16}:(?P<address>\d{1,3}(?:\.\d{1,3}){3})<"
+)
 # Megatron's rerun state machine says where a rank sits.
 _SEATED = re.compile(r"\b[Rr]ank (?P<rank>\d{1,6}), node (?P<node>[\w.-]{1,80}), device \d")
 _WORDS = re.compile(
-    rb"local_rank|exitcode|host |nranks|pid=|Xid|nproc|nnodes|orld|WORLD|\[Proxy Service \d|with PID|, node "
+    rb"local_rank|exitcode|host |nranks|pid=|Xid|nproc|nnodes|orld|WORLD|\[Proxy Service \d|with PID|, node |"
+    rb"Bootstrap : U|; OOB "
 )
 _XID_PID = re.compile(r"Xid \((?:PCI:)?(?P<pci>[0-9A-Fa-f:.]+)\): \d+, pid='?(?P<pid>\d+)")
 
@@ -53,6 +58,7 @@ class Joins:
     by_pid: Processes = field(default_factory=Processes)
     by_pci: dict[str, Identity] = field(default_factory=dict)
     node_of_rank: dict[int, str] = field(default_factory=dict)
+    node_of_address: dict[str, str] = field(default_factory=dict)
     world_size: int | None = None
     ranks_seen: set[int] = field(default_factory=set)
     nodes_seen: set[str] = field(default_factory=set)
@@ -115,6 +121,10 @@ def _read_text(text: str, view: LogView, number: int, joins: Joins, reading: _Re
         reading.block = _elastic(text, reading.block, joins)
     if "nranks" in text:
         _nccl(text, view.line(number), joins)
+    if ("Bootstrap" in text or "; OOB" in text) and (match := _ADDRESS.search(text)):
+        line = view.line(number)
+        if line is not None and line.node:
+            joins.node_of_address.setdefault(match["address"], line.node)
     if "Proxy Service" in text or ", node " in text or "with PID" in text:
         _told(text, view.line(number), joins)
     if "pid=" in text and (match := _WORKER.search(text)):

@@ -23,6 +23,7 @@ from rerail.knowledge_base.causality.rank_sections import rank_above
 from rerail.knowledge_base.causality.select import Selection
 from rerail.knowledge_base.causality.smi_sections import gpu_above
 from rerail.knowledge_base.causality.witnesses import (
+    accused_by_several,
     ended_before_order,
     node_in_words,
     node_of_broadcast,
@@ -57,6 +58,12 @@ def locate(
     place = Place(gpu=_number(fields.get("gpu")), pci=fields.get("pci"))
     if place.pci is None and (section := gpu_above(case, line)) is not None:
         place.pci, place.gpu = section
+    accused = (
+        accused_by_several(selection, joins, winner) if peers_tell(winner.leaf or "") else None
+    )
+    if accused is not None:
+        place.node = accused
+        return place
     identity = _identity(joins, winner, place.pci)
     place.rank = _rank(case, selection, joins, exits, winner, identity)
     place.node = (
@@ -99,7 +106,7 @@ def _identity(joins: Joins, winner: Observation, pci: str | None) -> Identity | 
 
 def peers_tell(leaf: str) -> bool:
     """Tell whether a failure of this kind is mostly reported by the process at the other end."""
-    return leaves()[leaf].category in _TOLD_BY_PEERS
+    return leaf in leaves() and leaves()[leaf].category in _TOLD_BY_PEERS
 
 
 def _rank(

@@ -11,6 +11,7 @@ import re
 from rerail.domain.evidence import LogLine, Observation, Role, Stream, Tier
 from rerail.knowledge_base.causality.case import Case
 from rerail.knowledge_base.causality.exits import ExitFact
+from rerail.knowledge_base.causality.joins import Joins
 from rerail.knowledge_base.causality.select import Selection
 from rerail.knowledge_base.taxonomy import leaves
 
@@ -114,6 +115,18 @@ def node_in_words(case: Case, selection: Selection, winner: Observation) -> str 
         # The events of one pod say where it was to run.
         nodes = {o.fields["node"] for o in case.observations if o.rule_id == "k8s-pod-assigned"}
     return nodes.pop() if len(nodes) == 1 else None
+
+
+def accused_by_several(selection: Selection, joins: Joins, winner: Observation) -> str | None:
+    """Return the one peer that hosts beside it could not reach, when two or more of them say so, or None."""
+    same = [c for c in selection.candidates if c.leaf == winner.leaf and c.line.node]
+    tellers = {c.line.node for c in same}
+    peers = {c.fields.get("peer") or "" for c in same}
+    if len(tellers) < 2 or len(peers) != 1:
+        return None
+    peer = peers.pop().split("<")[0].strip("[]")
+    named = joins.node_of_address.get(peer, peer)
+    return named if peer and named not in tellers else None
 
 
 def node_of_broadcast(case: Case, line: LogLine) -> str | None:

@@ -154,6 +154,32 @@ def test_ray_names_the_node_that_is_short_of_memory_below_the_exception(diagnose
     assert (found.failure_type, found.suspects.nodes) == ("host_oom_kill", ["10.20.0.7"])
 
 
+def accusation(teller: str, peer: str = "10.8.0.44") -> str:
+    return (
+        f"{teller}:411:812 [0] transport/net_ib.cc:1695 NCCL WARN NET/IB : Got completion from peer {peer}<40112> with "
+        "status=12 opcode=32600 len=0 vendor err 129 (Send) hca mlx5_0\n"
+    )
+
+
+def test_a_peer_that_several_hosts_cannot_reach_is_named_by_its_host(diagnose: Run) -> None:
+    start = "gn-9:1:2 [0] NCCL INFO Bootstrap : Using eth0:10.8.0.44<0>\n"
+    several = accusation("gn-1") + accusation("gn-2")
+    assert diagnose(several).suspects.nodes == ["10.8.0.44"]
+    assert diagnose(start + several).suspects.nodes == ["gn-9"]
+    apart = accusation("gn-1", "10.8.0.2") + accusation("gn-2", "10.8.0.1")
+    assert "10.8.0.2" not in diagnose(apart).suspects.nodes
+
+
+def test_the_box_of_intel_mpi_names_rank_and_host_of_a_killed_process(diagnose: Run) -> None:
+    found = diagnose(
+        STEPS
+        + "=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n=   RANK 21 PID 77121 RUNNING AT gnb-3\n"
+        "=   KILLED BY SIGNAL: 9 (Killed)\n"
+    )
+    assert found.failure_type == "process_killed_unexplained"
+    assert (found.suspects.ranks, found.suspects.nodes) == ([21], ["gnb-3"])
+
+
 def test_a_process_killed_on_another_node_comes_before_the_lost_connection(diagnose: Run) -> None:
     found = diagnose(
         "worker-3: [2026-06-08 10:02:56,102] [ERROR] [launch.py:434:sigkill_handler] ['python', 'main.py'] exits with "

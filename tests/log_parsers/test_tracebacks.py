@@ -128,6 +128,11 @@ def test_what_does_not(text: str) -> None:
     assert not looks_like_exception(text)
 
 
+def test_frames_are_read_in_json_lines() -> None:
+    rows = "\n".join('{"log":"' + row.replace('"', '\\"') + '"}' for row in ONE.strip().split("\n"))
+    assert above(rows).frames == ("/job/train.py", "/job/model.py")
+
+
 @pytest.mark.parametrize(
     ("head", "who"),
     [
