@@ -14,10 +14,10 @@ from rerail.assistant.agent.propose import FAILURE, ROUTINE, proposed_patterns
 from rerail.domain.diagnosis import FirstFault
 from rerail.domain.incident import Incident, SnapshotLine
 from rerail.errors import RerailError, UsageError
-from rerail.knowledge_base.learning.candidate import Candidate, agree, judge
+from rerail.knowledge_base.learning.candidate import Candidate, State, agree, judge
 from rerail.knowledge_base.learning.corpus import Probe, incident_probes, rule_probes
 from rerail.knowledge_base.learning.patterns import pattern_from
-from rerail.knowledge_base.learning.shelf import observe_all, put
+from rerail.knowledge_base.learning.shelf import observe_all, put, shelved
 from rerail.knowledge_base.rules import load_rules
 from rerail.knowledge_base.store.engine import reading, writing
 from rerail.knowledge_base.store.incidents import IncidentFile, list_incidents, load
@@ -84,9 +84,20 @@ def propose_rule(engine: Engine, file: IncidentFile, settings: Settings) -> Prop
     )
     if proposal.candidate is not None:
         with writing(engine) as connection:
-            put(connection, proposal.candidate)
+            if not put(connection, proposal.candidate):
+                _refuse_decided(connection, proposal.candidate)
             observe_all(connection, others)
     return proposal
+
+
+def _refuse_decided(connection: Connection, candidate: Candidate) -> None:
+    known = next(s for s in shelved(connection) if s.candidate.id == candidate.id)
+    if known.state is not State.SHADOW:
+        raise UsageError(
+            f"{candidate.id} was {known.state} already",
+            subject=candidate.id,
+            hint=f"rerail kb review {candidate.id}",
+        )
 
 
 def true_line(file: IncidentFile) -> SnapshotLine:

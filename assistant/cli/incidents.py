@@ -17,7 +17,8 @@ from rerail.assistant.response import what_was_done
 from rerail.assistant.stored import load_incident, opened_store, who
 from rerail.domain.incident import Confirmation, SignOff, SnapshotLine
 from rerail.errors import UsageError
-from rerail.knowledge_base.learning.shelf import observe
+from rerail.knowledge_base.learning.candidate import State
+from rerail.knowledge_base.learning.shelf import observe, shelved
 from rerail.knowledge_base.store.clock import now_iso, to_iso
 from rerail.knowledge_base.store.engine import reading, writing
 from rerail.knowledge_base.store.incidents import (
@@ -278,18 +279,22 @@ def confirm_command(
                 "note": note,
             }
         )
+        before = load(connection, found).row.true_type
         lapsed = confirm(connection, found, word)
-        if lapsed:
+        if lapsed or load(connection, found).row.true_type != before:
             # In the transaction: a case that cannot be taken out leaves the sign-off as it was.
             remove_case(found)
         file = load(connection, found)
         shadow = observe(connection, with_true_line(file), file.row.true_type)
+        doubted = [r for r in shelved(connection, State.ACCEPTED) if found in r.against]
     print(f"{found}: noted, the verdict is {verdict}")
     if line is not None:
         print(f"the first fault is {line.file}:{line.number}  {line.text[:120]}")
     if lapsed:
         print("its sign-off is no longer in force, and its regression case is out;")
         print(f"read it again, then: rerail signoff {found}")
+    for one in doubted:
+        print(f"it speaks against the accepted rule {one.candidate.id}: rerail kb review; --reject")
     for rule in shadow:
         print(f"candidate {rule} matched it; rerail kb review {rule}")
     if (

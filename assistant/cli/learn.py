@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+from sqlalchemy import Connection
 
 from rerail.assistant.learn import propose_filters, propose_rule
+from rerail.assistant.regression_case import write_case
 from rerail.assistant.stored import opened_store, who
 from rerail.errors import UsageError
 from rerail.knowledge_base.learning.candidate import LEAST_SUPPORT, State
-from rerail.knowledge_base.learning.learned import write_rule
+from rerail.knowledge_base.learning.learned import remove_rule, write_rule
 from rerail.knowledge_base.learning.shelf import Shelved, decide, shelved
 from rerail.knowledge_base.store.engine import reading, writing
 from rerail.knowledge_base.store.incidents import load
@@ -74,14 +77,35 @@ def review_command(
             _print_one(found[0])
             return 0
         person = who(by)
+        path = case = None
         with writing(engine) as connection:
             one = decide(connection, name, accept=accept, by=person, force=force)
             # In the transaction: a rule that cannot be written is not accepted.
-            path = write_rule(one, person) if accept else None
-    print(f"{name}: accepted, in force from now on ({path})" if path else f"{name}: rejected")
-    if path:
+            if accept:
+                path = write_rule(one, person)
+                case = _case_of(connection, one)
+            elif one.state is State.ACCEPTED:
+                path = remove_rule(one.candidate)
+    if accept:
+        print(f"{name}: accepted, in force from now on ({path})")
         print("run its examples: rerail kb test " + name)
+        if case is not None:
+            print(f"its regression case is in {case}; run them: rerail eval cases {case}")
+    elif one.state is State.ACCEPTED:
+        print(f"{name}: rejected, no longer in force ({path})")
+    else:
+        print(f"{name}: rejected")
     return 0
+
+
+def _case_of(connection: Connection, one: Shelved) -> Path | None:
+    """Write the regression case of the incident that a rule was learned from."""
+    if one.candidate.kind == "filter":
+        return None
+    try:
+        return write_case(load(connection, one.candidate.incident))
+    except UsageError:  # the candidate came from another site's store
+        return None
 
 
 def _print(found: list[Shelved]) -> None:
@@ -92,6 +116,8 @@ def _print(found: list[Shelved]) -> None:
     for one in found:
         candidate = one.candidate
         state = "READY" if one.state is State.SHADOW and one.ready else str(one.state)
+        if one.state is State.ACCEPTED and one.against:
+            state = "accepted, IN DOUBT"
         table.add_row(
             candidate.id,
             candidate.kind,

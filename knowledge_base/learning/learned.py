@@ -33,16 +33,27 @@ def write_rule(one: Shelved, by: str) -> Path:
     Raises:
         StoreError: when the file cannot be written.
     """
-    candidate = one.candidate
+    return _put(one.candidate, _entry(one.candidate, one, by))
+
+
+def remove_rule(candidate: Candidate) -> Path:
+    """Take an accepted candidate out of its file again.
+
+    Raises:
+        StoreError: when the file cannot be written.
+    """
+    return _put(candidate, None)
+
+
+def _put(candidate: Candidate, entry: dict[str, Any] | None) -> Path:
     path = filters_file() if candidate.kind == "filter" else learned_folder() / FILE_NAME
-    entry = _entry(candidate, one, by)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         content: dict[str, Any] = (
             parse_yaml(path) if path.exists() else {"schema_version": 1, "rules": []}
         )
         kept = [r for r in content["rules"] if r["id"] != candidate.id]
-        _write(path, {**content, "rules": [*kept, entry]})
+        _write(path, {**content, "rules": kept if entry is None else [*kept, entry]})
     except (OSError, KeyError, TypeError) as error:
         raise StoreError(
             f"{path}: {error}", subject=str(path), hint="look at the file; rerail kb lint"

@@ -158,7 +158,7 @@ def observe_all(connection: Connection, incidents: Iterable[tuple[Incident, str 
 def decide(
     connection: Connection, name: str, *, accept: bool, by: str, force: bool = False
 ) -> Shelved:
-    """Write down a person's decision on a candidate.
+    """Write down a person's decision on a candidate; one that was accepted can be rejected later.
 
     Raises:
         UsageError: for an unknown or decided candidate, or one without enough support.
@@ -166,7 +166,8 @@ def decide(
     found = next((s for s in shelved(connection) if s.candidate.id == name), None)
     if found is None:
         raise UsageError(f"no candidate is called {name!r}", subject=name, hint="rerail kb review")
-    if found.state is not State.SHADOW:
+    withdrawn = found.state is State.ACCEPTED and not accept
+    if found.state is not State.SHADOW and not withdrawn:
         raise UsageError(f"{name} was {found.state} already", subject=name, hint="rerail kb review")
     if accept and not found.ready and not force:
         raise UsageError(

@@ -84,6 +84,24 @@ def test_from_a_confirmed_incident_to_a_rule_in_force(rerail, confirmed, tmp_pat
     )
 
 
+def test_an_accepted_rule_brings_its_case_and_can_be_withdrawn(rerail, confirmed, tmp_path):
+    first, _ = confirmed(1)
+    said = rerail("kb", "propose", first).stdout
+    rule = next(w for w in said.split() if w.startswith("learned-"))
+    rerail("kb", "review", rule, "--accept", "--force")
+    cases = tmp_path / "data" / "cases.jsonl"
+    scored = rerail("eval", "cases", cases, "--no-rewrites", "--json").stdout
+    assert json.loads(scored)["asked"]["type"] == 1 and json.loads(scored)["wrong"] == []
+    doubt = rerail("confirm", first, "--verdict", "wrong", "--type", "tcp_network_failure").stdout
+    assert f"speaks against the accepted rule {rule}" in doubt and not cases.read_text()
+    assert "IN DOUBT" in rerail("kb", "review").stdout
+    assert "no longer in force" in rerail("kb", "review", rule, "--reject").stdout
+    assert rule not in (tmp_path / "data" / "rules" / "learned.yaml").read_text()
+    rerail("confirm", first, "--verdict", "wrong", "--type", "shared_fs_error")
+    again = rerail("kb", "propose", first)
+    assert again.returncode == 2 and "was rejected already" in again.stderr
+
+
 def test_a_model_proposes_and_code_decides(rerail, confirmed):
     name, _ = confirmed(1)
 

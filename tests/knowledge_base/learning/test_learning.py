@@ -142,7 +142,10 @@ def test_the_shadow_counts_for_and_against_and_people_decide(store, confirmed):
         assert shelved(connection)[0].ready
         assert decide(connection, made.id, accept=True, by="ann").candidate == made
     with pytest.raises(UsageError, match="accepted already"), writing(store) as connection:
-        decide(connection, made.id, accept=False, by="ann")
+        decide(connection, made.id, accept=True, by="ann")
+    with writing(store) as connection:
+        assert decide(connection, made.id, accept=False, by="ann").state is State.ACCEPTED
+        assert shelved(connection, State.REJECTED)
     with reading(store) as connection:
         assert shelved(connection, State.SHADOW) == []
 
