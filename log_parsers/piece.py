@@ -22,12 +22,13 @@ class Piece:
         raw: The bytes as they were read.
     """
 
-    __slots__ = ("_ends", "_lines", "_text", "_text_ends", "raw")
+    __slots__ = ("_ends", "_lines", "_stops", "_text", "_text_ends", "raw")
 
     def __init__(self, raw: bytes) -> None:
         self.raw = raw
         self._text: bytes | None = None
         self._ends: Any = None
+        self._stops: list[int] | None = None
         self._text_ends: Any = None
         self._lines: list[bytes] | None = None
 
@@ -62,9 +63,11 @@ class Piece:
 
     def line(self, row: int) -> bytes:
         """Return one line without its newline; few are looked at, so they are cut one by one."""
-        ends = self.ends
-        start = int(ends[row - 1]) + 1 if row else 0
-        return self.raw[start : int(ends[row]) if row < len(ends) else None]
+        if self._stops is None:
+            self._stops = self.ends if isinstance(self.ends, list) else self.ends.tolist()
+        stops = self._stops
+        start = stops[row - 1] + 1 if row else 0
+        return self.raw[start : stops[row] if row < len(stops) else None]
 
     def lines(self) -> list[bytes]:
         """Return all lines without their newlines."""

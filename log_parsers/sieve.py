@@ -109,6 +109,7 @@ class Sieve:
             skip: signatures that are not looked for.
         """
         import numpy as np
+        import pyarrow as pa
 
         classes = np.frombuffer(self._classes(tally), np.uint8)[tally.codes]
         if tally.lines is not None:
@@ -120,6 +121,7 @@ class Sieve:
             whole[frames > 1] = _ALL
             classes = whole
         found: set[tuple[int, int]] = set()
+        lines: Any = None
         for kind, scanner in ((_ALL, self._whole), (_FEW, self._scanner_of_few)):
             every = kind == _FEW and bool(self._always)
             rows = np.flatnonzero(classes == kind) if not every else np.arange(len(classes))
@@ -128,7 +130,8 @@ class Sieve:
             if len(rows) > _MOSTLY["all" if kind == _ALL else "few"] * len(classes):
                 text, rows = piece.text, np.arange(len(classes))
             else:
-                text = searchable(_cut(piece, rows))
+                lines = _lines(piece) if lines is None else lines
+                text = searchable(lines.take(pa.array(rows)).buffers()[2].to_pybytes())
             if kind == _ALL:
                 self._scanned += len(text)
             candidates = scanner.candidates(text, skip)
@@ -224,8 +227,8 @@ def _texts(skeleton: bytes) -> tuple[bytes, ...]:
     return () if b"\x1b" in bare else (bare, _COLOUR.sub(rb"\1", skeleton), skeleton)
 
 
-def _cut(piece: Piece, rows: Any) -> bytes:
-    """Return the lines of these rows one behind the other."""
+def _lines(piece: Piece) -> Any:
+    """Return the lines of a piece as an Arrow array over its bytes, to take some of them out."""
     import numpy as np
     import pyarrow as pa
 
@@ -233,9 +236,6 @@ def _cut(piece: Piece, rows: Any) -> bytes:
     starts = np.empty(len(ends) + 1, np.int32)
     starts[0] = 0
     np.add(ends, 1, out=starts[1:], casting="unsafe")
-    lines = pa.Array.from_buffers(
+    return pa.Array.from_buffers(
         pa.binary(), len(ends), [None, pa.py_buffer(starts), pa.py_buffer(piece.raw)]
     )
-    taken = lines.take(pa.array(rows))
-    data: bytes = taken.buffers()[2].to_pybytes()
-    return data

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -183,10 +183,12 @@ class _Pass:
         self._signatures = signatures
         self._compiled: dict[int, re.Pattern[str]] = {}
         self._kept_hits: dict[int, int] = {}
-        self._labels: dict[int, set[bytes]] = {}
+        self._labels: defaultdict[int, set[bytes]] = defaultdict(set)
         self._wordings: dict[tuple[int, bytes], int] = {}
         self._full: set[tuple[int, bytes]] = set()
-        self._last: dict[int, deque[tuple[int, bytes]]] = {}
+        self._last: defaultdict[int, deque[tuple[int, bytes]]] = defaultdict(
+            lambda: deque(maxlen=LAST_HITS)
+        )
         self._kept_bytes = 0
         self._settled: set[int] = set()
         self._above = _Above()
@@ -264,25 +266,26 @@ class _Pass:
         self._end.add(start + 1, b"\n".join(lines[start:]) + b"\n", len(lines) - start)
 
     def _confirm(self, piece: Piece, first: int, pairs: list[tuple[int, int]]) -> None:
-        settled, counts = self._settled, self.result.counts
+        counts, full, labels, last = self.result.counts, self._full, self._labels, self._last
         count, at, raw, stem = piece.rows, -1, b"", b""
         text: str | None = None
+        label: bytes | None = None
         for row, index in pairs:
             if row >= count:
                 continue
             if row != at:
-                at, raw, text = row, piece.line(row), None
+                at, raw, text, label = row, piece.line(row), None, None
                 stem = _stem(raw)
             if self._signatures[index].presence:
-                if index not in settled and self._matches(index, redact(clean(raw))):
-                    settled.add(index)
-                    counts[index] = 1
+                self._settle(index, raw)
                 continue
             counts[index] = counts.get(index, 0) + 1
             wording = index, stem
-            if not self._has_room(wording) and not self._is_new(index, _label(raw)):
-                self._last.setdefault(index, deque(maxlen=LAST_HITS)).append((first + row, raw))
-                continue
+            if wording in full or not self._has_room(wording):
+                label = _label(raw) if label is None else label
+                if label in labels[index] or not self._is_new(index, label):
+                    last[index].append((first + row, raw))
+                    continue
             if text is None:
                 text = clean(raw)
             # Redaction is the dearer half; most candidates that fail do so without it.
@@ -299,10 +302,13 @@ class _Pass:
                 if self._signatures[index].wants_context and same < CONTEXTS_PER_WORDING:
                     self._keep_around(piece.lines(), first, row)
 
+    def _settle(self, index: int, raw: bytes) -> None:
+        if index not in self._settled and self._matches(index, redact(clean(raw))):
+            self._settled.add(index)
+            self.result.counts[index] = 1
+
     def _has_room(self, wording: tuple[int, bytes]) -> bool:
         """Tell whether a hit is kept whatever its label; once it is not, it never is again."""
-        if wording in self._full:
-            return False
         if self._kept_hits.get(wording[0], 0) < HITS_PER_SIGNATURE:
             return True
         # A warning printed all day must not use up the room of the exception that ends the job,
@@ -314,7 +320,7 @@ class _Pass:
         return False
 
     def _is_new(self, index: int, label: bytes) -> bool:
-        labels = self._labels.setdefault(index, set())
+        labels = self._labels[index]
         if not label or label in labels or len(labels) >= LABELS_PER_SIGNATURE:
             return False
         labels.add(label)
