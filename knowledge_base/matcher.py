@@ -174,6 +174,10 @@ class _Matcher:
         return None
 
     def _near(self, pattern: str, rule: Rule, view: LogView, line: LogLine) -> bool:
+        return self._nearest(pattern, rule, view, line) is not None
+
+    def _nearest(self, pattern: str, rule: Rule, view: LogView, line: LogLine) -> int | None:
+        """Return the number of the first line around another that a pattern finds, if any."""
         first = line.number - (0 if rule.direction == "after" else rule.within)
         last = line.number + (0 if rule.direction == "before" else rule.within)
         search = compiled(pattern).search
@@ -182,8 +186,8 @@ class _Matcher:
                 continue
             text = view.text(number)
             if text is not None and search(text):
-                return True
-        return False
+                return number
+        return None
 
     def traceback(self, view: LogView, line: LogLine) -> Traceback:
         key = (view.index, line.number)
@@ -205,6 +209,9 @@ class _Matcher:
                     groups["thread"] = above.in_thread
                 if above.chained:
                     groups["chained"] = "yes"
+        if rule.tells_nearby and rule.nearby:
+            number = self._nearest(rule.nearby, rule, view, line)
+            line = (view.line(number) if number is not None else None) or line
         return Observation(
             rule_id=rule.id,
             leaf=rule.leaf,

@@ -42,6 +42,7 @@ class Rule:
     frames: str | None = None
     not_frames: str | None = None
     nearby: str | None = None
+    tells_nearby: bool = False
     not_nearby: str | None = None
     within: int = 40
     direction: str = "both"
@@ -189,19 +190,30 @@ def make_rule(raw: dict[str, Any], file: str) -> Rule:
         values["action"] = Action(raw["action"]) if raw.get("action") else None
     except ValueError as error:
         raise wrong(str(error)) from None
-    leaf = raw.get("leaf")
-    if leaf is not None and leaf not in leaves():
-        raise wrong(f"unknown leaf {leaf!r}")
-    if values["role"] is Role.INITIATING and leaf is None:
-        raise wrong("an initiating rule needs a leaf")
-    if raw.get("direction", "both") not in ("both", "before", "after"):
-        raise wrong("direction is none of both, before, after")
-    if not isinstance(raw.get("hint", False), bool):
-        raise wrong("hint is neither true nor false")
+    complaint = _complaint(raw, values["role"])
+    if complaint:
+        raise wrong(complaint)
     values.setdefault("priority", 80 if values["role"] in _LOUD else 50)
     for key in ("matches", "must_not_match"):
         values[key] = tuple(str(x) for x in raw.get(key) or ())
     return Rule(file=file, **values)
+
+
+def _complaint(raw: dict[str, Any], role: Role) -> str | None:
+    """Return what is wrong with how the keys of a rule go together."""
+    leaf = raw.get("leaf")
+    if leaf is not None and leaf not in leaves():
+        return f"unknown leaf {leaf!r}"
+    if role is Role.INITIATING and leaf is None:
+        return "an initiating rule needs a leaf"
+    if raw.get("direction", "both") not in ("both", "before", "after"):
+        return "direction is none of both, before, after"
+    for key in ("hint", "tells_nearby"):
+        if not isinstance(raw.get(key, False), bool):
+            return f"{key} is neither true nor false"
+    if raw.get("tells_nearby") and not raw.get("nearby"):
+        return "tells_nearby says that the line of 'nearby' tells most, and there is none"
+    return None
 
 
 _REGEX_KEYS = (

@@ -1,5 +1,10 @@
 """The causal behaviours that make the difference to grep, one test each."""
 
+import pytest
+
+from rerail.errors import RuleError
+from rerail.knowledge_base.rules import make_rule
+
 WATCHDOG = (
     "[rank{r}]:[E1122 06:{m:02d}:{s:02d}.504052851 ProcessGroupNCCL.cpp:616] [Rank {r}] Watchdog caught collective operation "
     "timeout: WorkNCCL(SeqNum={seq}, OpType={op}, NumelIn={n}, NumelOut={n}, Timeout(ms)=600000) ran for 600051 milliseconds before timing out."
@@ -256,3 +261,28 @@ def test_the_marks_under_source_lines_are_no_evidence(diagnose):
     )
     texts = [item.text for item in found.evidence]
     assert any("batch[" in text for text in texts) and not any("^^^" in text for text in texts)
+
+
+def test_a_rule_may_show_the_line_beside_its_hit(diagnose):
+    found = diagnose(
+        "launching 12 nodes x 8\nh7: $ nvidia-smi --list-gpus | grep -c UUID\nh7: 6\n"
+        "h7: RuntimeError: CUDA error: invalid device ordinal\n"
+    )
+    assert found.failure_type == "gpu_missing_at_start"
+    assert found.first_fault is not None
+    assert found.first_fault.line == 3
+
+
+@pytest.mark.parametrize("keys", [{"tells_nearby": True}, {"tells_nearby": "3", "nearby": "3"}])
+def test_a_line_beside_a_hit_must_be_named(keys):
+    rule = {
+        "id": "x",
+        "role": "context",
+        "tier": "library",
+        "pattern": "abc",
+        "matches": ["abc"],
+        "source": "s",
+        **keys,
+    }
+    with pytest.raises(RuleError, match="tells_nearby"):
+        make_rule(rule, "site.yaml")
