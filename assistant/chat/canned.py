@@ -124,6 +124,8 @@ def what_changed(file: IncidentFile, alike: Sequence[IncidentRow]) -> list[Line]
 
 def seen_before(file: IncidentFile, alike: Sequence[IncidentRow]) -> list[Line]:
     """Say which incidents on record had the same cause."""
+    if not file.row.failed:
+        return [Line("It is no failure: there is nothing to compare.")]
     if not alike:
         return [Line("Unseen: no other incident on record is like this one.")]
     lines = []

@@ -324,7 +324,7 @@ def confirm(
     incident: Annotated[str, typer.Argument(help="An incident, or 'last'.")],
     verdict: Annotated[str, typer.Option("--verdict", help="right, partly or wrong.")] = "right",
     failure_type: Annotated[
-        str | None, typer.Option("--type", help="The true failure type.")
+        str | None, typer.Option("--type", help="The true failure type; no_failure: it was none.")
     ] = None,
     first_fault: Annotated[
         str | None, typer.Option("--line", help="The true first fault, as FILE:LINE.")

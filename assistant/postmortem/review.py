@@ -24,7 +24,7 @@ def review(files: Sequence[IncidentFile], *, since: str, until: str, about: str)
         Section("causes", "Failures by cause", _causes(files, costs)),
         Section("repeats", "Repeat offenders", _repeats(files)),
         Section("incidents", "Incidents", _incidents(files, costs)),
-        Section("lessons", "Lessons", "-", Author.PEOPLE),
+        Section("lessons", "Lessons", "Not written yet.", Author.PEOPLE),
         Section("follow-ups", "Follow-ups", _FOLLOW_UPS, Author.PEOPLE),
     )  # fmt: skip
     return Document(

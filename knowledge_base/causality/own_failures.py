@@ -82,11 +82,12 @@ def is_own(observation: Observation) -> bool:
 
 
 def in_doubt(case: Case, winner: Observation) -> bool:
-    """Tell whether a machine is accused in the job's own output behind what had ended the job."""
-    if _category(winner) not in _MACHINE:
+    """Tell whether a machine is accused in the job's own output beside what can end a job as well."""
+    category = _category(winner)
+    if category not in _MACHINE | {"host_os"}:
         return False
     return any(
-        (o.rule_id == _TIMED_OUT or is_own(o))
+        ((o.rule_id == _TIMED_OUT and category in _MACHINE) or is_own(o))
         and o.line.file == winner.line.file
         and (o.line.number < winner.line.number or is_own(o))
         for o in case.observations

@@ -147,7 +147,7 @@ def test_several_incidents_fold_into_one_review(stored):
             files, since="2026-03-01T00:00:00.000Z", until="2026-03-08T00:00:00.000Z", about="job 7"
         )
     )
-    assert "3 incidents in 168 h\n" in text and "| cuda_oom | framework | 3 |" in text
+    assert "3 incidents in 7 d\n" in text and "| cuda_oom | framework | 3 |" in text
     assert "mean time between incidents: 56 h\n" in text
     assert "seen the same way: 3 incidents" in text
     assert "known for 3 of 3" in text and "corrected" not in text
