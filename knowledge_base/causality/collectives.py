@@ -14,6 +14,7 @@ from rerail.domain.evidence import LogLine, Observation
 from rerail.knowledge_base.causality.case import Case
 from rerail.knowledge_base.causality.joins import Joins
 from rerail.knowledge_base.causality.progress import survived
+from rerail.knowledge_base.causality.ras import finding
 from rerail.log_parsers.tracebacks import looks_like_exception, traceback_above
 
 _WORK = re.compile(
@@ -80,7 +81,8 @@ class Collectives:
     `absent` are ranks that the job has and that printed no time-out; `behind` have the smallest
     last enqueued work; `divergent` ran another operation or size than the majority.
     `silent` tells that those who are named sent no more heartbeats: their processes ended; `unmoved`
-    that they live, and their monitors or their peers saw no more of them.
+    that they live, and their monitors or their peers saw no more of them. `nodes` are where those are
+    who are named, `lost_node` is one of which nobody is left.
     """
 
     timeouts: list[Timeout] = field(default_factory=list)
@@ -93,6 +95,8 @@ class Collectives:
     silent: bool = False
     unmoved: str | None = None
     elsewhere: bool = False
+    nodes: tuple[str, ...] = ()
+    lost_node: str | None = None
     first: Timeout | None = None
     started: float | None = None
     timeout_s: float | None = None
@@ -109,10 +113,10 @@ class Collectives:
         """Say in one clause why the suspects are suspects."""
         who = _ranks(self.suspects)
         are = "is" if len(self.suspects) == 1 else "are"
+        if self.unmoved and (self.named or self.nodes):
+            return f"{who if self.named else 'a process'} {self.unmoved}"
         if self.named and self.silent:
             return f"{who} stopped sending heartbeats to the coordinator"
-        if self.named and self.unmoved:
-            return f"{who} {self.unmoved}"
         if self.named:
             return f"{who} {are} named by the other ranks as missing from the collective"
         if self.divergent and self.elsewhere:
@@ -149,7 +153,8 @@ def analyse(case: Case, joins: Joins) -> Collectives | None:
         _named(case, observation, result)
         _stalled(case, observation, result)
     _hold_to_a_minority(result, joins)
-    if not result.timeouts and not result.named:
+    _health_report(case, result)
+    if not result.timeouts and result.named_by is None and not result.named:
         return None
     for timeout in result.timeouts:
         found = (
@@ -265,6 +270,16 @@ def _stalled_below(case: Case, line: LogLine) -> list[tuple[LogLine, str]]:
             break
         found.append((below, match["ranks"]))
     return found
+
+
+def _health_report(case: Case, result: Collectives) -> None:
+    """Read whom NCCL's own report names, where no rank names anybody."""
+    found = None if result.named else finding(case)
+    if found is None:
+        return
+    result.named, result.named_by = list(found.ranks), found.line
+    result.unmoved, result.silent = found.words, found.dead
+    result.nodes, result.lost_node = found.nodes, found.lost_node
 
 
 def _hold_to_a_minority(result: Collectives, joins: Joins) -> None:

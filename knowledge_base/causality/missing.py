@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from rerail.domain.diagnosis import Outcome, Status
 from rerail.domain.evidence import Role, Stream
+from rerail.knowledge_base.causality import ras
 from rerail.knowledge_base.causality.case import Case
 from rerail.knowledge_base.causality.last_moves import stop
 from rerail.knowledge_base.causality.progress import LastStep
@@ -27,6 +28,9 @@ class Lack:
 def missing(case: Case, verdict: Verdict) -> list[Lack]:
     """Return what is missing for a firmer verdict, most useful first."""
     found = [Lack(f"{p.subject}: {p.why}", p.hint or "copy the file again") for p in case.problems]
+    if verdict.collectives is None and any(o.rule_id == ras.MISMATCH for o in case.observations):
+        what = "whether the ranks that NCCL's report shows behind catch up"
+        found.append(Lack(what, "ncclras -v >> FILE twice, ten seconds apart, and diagnose FILE"))
     if verdict.moving and verdict.last is not None:
         return [*found, *_what_became(verdict.last, verdict.late)]
     if verdict.outcome is Outcome.NO_FAILURE:

@@ -53,7 +53,7 @@ class Conclusion:
 
 def from_collectives(case: Case, joins: Joins, found: Collectives) -> Conclusion | None:
     """Conclude from collective time-outs."""
-    if found.first is None and not found.named:
+    if found.first is None and found.named_by is None and not found.named:
         return None
     suspects = tuple(found.suspects[:16])
     activity = last_activity(case, found)
@@ -82,12 +82,16 @@ def from_collectives(case: Case, joins: Joins, found: Collectives) -> Conclusion
     line = first_line
     if line is None:
         return None
+    if found.lost_node is not None:
+        why = f"no process of {found.lost_node} answers any more, those of other nodes do"
+        return Conclusion("node_crash", line, Status.SUPPORTED, why, suspects, found.nodes)
     return Conclusion(
         "process_exit_unexplained" if found.silent else "nccl_timeout_unexplained",
         line,
-        Status.SUPPORTED if suspects else Status.HYPOTHESIS,
+        Status.SUPPORTED if suspects or found.nodes else Status.HYPOTHESIS,
         found.describe(),
         suspects,
+        found.nodes,
     )
 
 

@@ -1,0 +1,188 @@
+"""What NCCL's own health report says: which process is gone, and which ranks launched less.
+
+`ncclras` asks the RAS threads of a running job (NCCL 2.24 and later, User Guide, RAS). A process that
+they cannot reach is missing at first and dead after a minute. Different counts of operations are
+what any moment of a healthy job shows; they mean something where two reports show the same.
+Ranks in a report are those of its communicator; they are the job's where it spans the job.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from rerail.domain.evidence import LogLine, Observation
+from rerail.knowledge_base.causality.case import Case
+from rerail.knowledge_base.causality.progress import survived
+from rerail.log_parsers.view import LogView
+
+MISMATCH = "nccl-ras-mismatch"
+RULES = frozenset({"nccl-ras-dead", "nccl-ras-incomplete", MISMATCH})
+
+_BEGINS = re.compile(r"^\s*(?:NCCL version \d|Job summary\s*$)")
+_TOTALS = re.compile(r"^\s*[\d-]+ +(?P<per_node>[\d-]+) +[\d-]+ +\d+ +(?P<gpus>\d+)\s*$")
+_GROUP = re.compile(r"^\s*(?P<group>\d+) +\d+ +[\d-]+ +[\d-]+ +(?P<ranks>\d+) +\d+ +[A-Z]")
+_COMM = re.compile(r"#(?P<group>\d+)-\d+ \((?P<hash>[0-9a-f]{8,16})\) (?P<kind>[A-Z]+)")
+_HEAD = re.compile(r"^\s*(?P<kind>DEAD|INCOMPLETE|TIMEOUT)\s*$")
+_PROCESS = re.compile(r"Process \d+ on node (?P<node>[\w.:-]+) managing GPUs? (?P<gpu>[\d,-]+)")
+_MISSING = re.compile(r"The missing ranks?: (?P<ranks>\d+(?:,\d+)*)")
+_COUNT = re.compile(
+    r"(?P<many>\d+) ranks have (?:launched up to operation (?P<up_to>\d+)|not launched any operations)"
+)
+_RANK = re.compile(
+    r"Rank (?P<rank>\d+)(?P<count> has (?:launched up to operation (?P<up_to>\d+)|not launched any operations))?"
+    r" -- GPU \S+ managed by process \d+ on node (?P<node>[\w.:-]+)"
+)
+
+
+@dataclass(slots=True)
+class Lag:
+    """The ranks of one communicator by the number of operations that each has launched."""
+
+    line: LogLine
+    whole_job: bool
+    counts: dict[int, int] = field(default_factory=dict)
+    behind: dict[int, tuple[int, str]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Report:
+    """One answer of `ncclras`; `gone` are (node, GPU) of the processes that it did not reach."""
+
+    dead: bool = False
+    line: LogLine | None = None
+    per_node: int | None = None
+    gpus: int | None = None
+    sizes: dict[int, int] = field(default_factory=dict)
+    gone: list[tuple[str, str]] = field(default_factory=list)
+    ranks: list[int] = field(default_factory=list)
+    lags: dict[str, Lag] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Whom the last report names, and in which words; `lost_node` if it is all of a node's processes."""
+
+    line: LogLine
+    ranks: tuple[int, ...]
+    nodes: tuple[str, ...]
+    words: str
+    dead: bool = False
+    lost_node: str | None = None
+
+
+def finding(case: Case) -> Finding | None:
+    """Return whom the reports of the case name, or None where there are none or training went on."""
+    seen: list[Observation] = [o for o in case.observations if o.rule_id in RULES]
+    if not seen or survived(case, seen[-1]):
+        return None
+    names = dict.fromkeys(o.line.file for o in seen)
+    reports = [
+        r for o in names for r in _reports(next(view for view in case.views if view.name == o))
+    ]
+    for report in reversed(reports):
+        if report.gone or report.ranks:
+            return _gone(report)
+    return _same_twice(reports)
+
+
+def _gone(report: Report) -> Finding | None:
+    if report.line is None:
+        return None
+    nodes = tuple(dict.fromkeys(node for node, _ in report.gone))
+    words = (
+        "is dead to NCCL's RAS network: no thread of it answers any more"
+        if report.dead
+        else "did not answer NCCL's RAS network"
+    )
+    lost = len(nodes) == 1 and report.per_node not in (None, 1) and report.dead
+    whole = lost and len(report.gone) == report.per_node
+    return Finding(
+        report.line,
+        tuple(report.ranks),
+        nodes,
+        words,
+        dead=report.dead,
+        lost_node=nodes[0] if whole else None,
+    )
+
+
+def _same_twice(reports: list[Report]) -> Finding | None:
+    """Two reports with the same counts: the ranks that launched less are where the others wait."""
+    before: dict[str, Lag] = {}
+    found: Lag | None = None
+    for report in reports:
+        for name, lag in report.lags.items():
+            earlier = before.get(name)
+            still = earlier is not None and earlier.counts == lag.counts and lag.behind
+            found = lag if still else None if found is not None and not still else found
+            before[name] = lag
+    if found is None:
+        return None
+    top = max(found.counts)
+    behind = {rank: node for rank, (up_to, node) in found.behind.items() if up_to < top}
+    if not behind or len(behind) > sum(found.counts.values()) // 2:
+        return None
+    ranks = tuple(sorted(behind)) if found.whole_job else ()
+    return Finding(
+        found.line,
+        ranks,
+        tuple(dict.fromkeys(behind[rank] for rank in sorted(behind))),
+        "launched fewer operations than the others, the same in two reports of NCCL's RAS",
+    )
+
+
+def _reports(view: LogView) -> list[Report]:
+    """Read the reports of one file, in order."""
+    reports = [Report()]
+    mode, comm, up_to = "", "", 0
+    for number in view.numbers:
+        text = view.text(number) or ""
+        report = reports[-1]
+        if _BEGINS.match(text):
+            if report != Report():
+                reports.append(Report())
+            continue
+        if totals := _TOTALS.match(text):
+            report.gpus = int(totals["gpus"])
+            report.per_node = int(totals["per_node"]) if totals["per_node"].isdigit() else None
+        elif group := _GROUP.match(text):
+            report.sizes[int(group["group"])] = int(group["ranks"])
+        elif head := _HEAD.match(text):
+            mode, comm = head["kind"], ""
+        elif named := _COMM.search(text):
+            mode, comm, size = named["kind"], named["hash"], report.sizes.get(int(named["group"]))
+            line = view.line(number)
+            if line is not None and mode == "MISMATCH":
+                report.lags[comm] = Lag(line, size is not None and size == report.gpus)
+            elif mode == "INCOMPLETE" and size != report.gpus:
+                mode = "PART"
+        elif mode == "MISMATCH" and comm in report.lags:
+            up_to = _count(report.lags[comm], text, up_to)
+        elif mode in ("DEAD", "INCOMPLETE"):
+            _unreached(report, view.line(number), text, dead=mode == "DEAD")
+    return reports
+
+
+def _count(lag: Lag, text: str, up_to: int) -> int:
+    if many := _COUNT.search(text):
+        up_to = int(many["up_to"] or 0)
+        lag.counts[up_to] = lag.counts.get(up_to, 0) + int(many["many"])
+    elif one := _RANK.search(text):
+        own = int(one["up_to"] or 0) if one["count"] else up_to
+        if one["count"]:
+            lag.counts[own] = lag.counts.get(own, 0) + 1
+        lag.behind[int(one["rank"])] = own, one["node"]
+    return up_to
+
+
+def _unreached(report: Report, line: LogLine | None, text: str, *, dead: bool) -> None:
+    if process := _PROCESS.search(text):
+        place = process["node"], process["gpu"]
+        report.gone += [place] if place not in report.gone else []
+    elif missing := _MISSING.search(text):
+        report.ranks = sorted({*report.ranks, *map(int, missing["ranks"].split(","))})
+    else:
+        return
+    report.dead |= dead
+    report.line = report.line or line

@@ -1,0 +1,84 @@
+"""NCCL's own health report (RAS), in the form of its user guide: who is gone, who is behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rerail.domain.diagnosis import Diagnosis, Outcome
+
+Run = Callable[[str | dict[str, str]], Diagnosis]
+
+
+def report(below: str, *, comms: int = 1, ranks: int = 16, per_node: int = 8) -> str:
+    return (
+        "NCCL version 2.27.3 compiled with CUDA 12.9\n\nJob summary\n===========\n\n"
+        "  Nodes  Processes         GPUs  Processes     GPUs\n"
+        "(total)   per node  per process    (total)  (total)\n"
+        f"      2          {per_node}            1         16       16\n\n"
+        "Communicators... (0.00s)\n=============\n\n"
+        "Group     Comms     Nodes     Ranks     Ranks     Ranks    Status  Errors\n"
+        "    #  in group  per comm  per node  per comm  in group\n"
+        f"    0         {comms}         2         {per_node}        {ranks}        16   RUNNING  {below.split()[0]}\n\n"
+        f"Errors\n======\n\n{below}\nWarnings\n========\n\n"
+    )
+
+
+def dead(*gpus: int) -> str:
+    many = "es are" if len(gpus) > 1 else " is"
+    return (
+        f"DEAD\n  {len(gpus)} job process{many} considered dead (unreachable via the RAS network)\n"
+        + "".join(f"  Process {4400 + gpu} on node 10.2.0.7 managing GPU {gpu}\n" for gpu in gpus)
+        + "\n#0-0 (cf264af53edbe986) INCOMPLETE\n"
+        + f"  Missing communicator data from {len(gpus)} rank{'s' if len(gpus) > 1 else ''}\n"
+        + f"  The missing rank{'s' if len(gpus) > 1 else ''}: {','.join(str(8 + g) for g in gpus)}\n"
+    )
+
+
+def behind(others: int, late: int) -> str:
+    return (
+        "MISMATCH\n\n#0-0 (27a079b828ff1a75) MISMATCH\n"
+        "  Communicator ranks have different AllReduce operation counts\n"
+        f"  15 ranks have launched up to operation {others}\n"
+        f"  Rank 11 has launched up to operation {late} -- GPU 3 managed by process 4403 on node 10.2.0.7\n"
+    )
+
+
+STEPS = "".join(f"step {s} loss {3 - s / 100:.2f}\n" for s in range(1, 12))
+
+
+def test_a_dead_process_is_named_by_rank_and_node(diagnose: Run) -> None:
+    found = diagnose(STEPS + report(dead(5)))
+    assert found.failure_type == "process_exit_unexplained"
+    assert (found.suspects.ranks, found.suspects.nodes) == ([13], ["10.2.0.7"])
+
+
+def test_all_processes_of_a_node_are_the_node(diagnose: Run) -> None:
+    found = diagnose(report(dead(*range(8))))
+    assert (found.failure_type, found.suspects.nodes) == ("node_crash", ["10.2.0.7"])
+
+
+def test_a_rank_of_a_smaller_communicator_is_no_rank_of_the_job(diagnose: Run) -> None:
+    found = diagnose(report(dead(5), comms=2, ranks=8))
+    assert (found.suspects.ranks, found.suspects.nodes) == ([], ["10.2.0.7"])
+
+
+def test_one_report_of_different_counts_is_no_failure_but_asks_for_another(diagnose: Run) -> None:
+    found = diagnose(STEPS + report(behind(64, 60)))
+    assert found.outcome is Outcome.NO_FAILURE
+    assert any("ncclras" in lack.how_to_get for lack in found.missing)
+
+
+def test_the_same_counts_twice_name_the_rank_behind(diagnose: Run) -> None:
+    found = diagnose(STEPS + report(behind(64, 60)) + report(behind(64, 60)))
+    assert found.failure_type == "nccl_timeout_unexplained"
+    assert (found.suspects.ranks, found.suspects.nodes) == ([11], ["10.2.0.7"])
+
+
+def test_counts_that_move_are_a_running_job(diagnose: Run) -> None:
+    found = diagnose(STEPS + report(behind(64, 60)) + report(behind(70, 69)))
+    assert found.outcome is Outcome.NO_FAILURE
+
+
+def test_a_job_that_trained_on_did_not_fail(diagnose: Run) -> None:
+    later = "".join(f"step {s} loss 2.0\n" for s in range(12, 40))
+    assert diagnose(STEPS + report(dead(5)) + later).outcome is Outcome.NO_FAILURE
