@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from itertools import groupby
-
 from rerail.assistant.pipeline import Outcome
 from rerail.domain.evidence import Role
 from rerail.log_parsers.digest import LIMIT, Digest, build_digest
-from rerail.log_parsers.skeletons import SkeletonMiner
-from rerail.log_parsers.view import LogView
+from rerail.log_parsers.mined import miner_of
 
 _ORDER = {
     Role.INITIATING: 0,
@@ -42,16 +39,3 @@ def job_digest(outcome: Outcome, *, limit: int = LIMIT) -> Digest:
     return build_digest(
         ((view.name, miner_of(view)) for view in outcome.case.views), lines, order, limit=limit
     )
-
-
-def miner_of(view: LogView) -> SkeletonMiner:
-    """Return the templates of one file, mined here where the reader did not."""
-    if view.survey.miner is not None:
-        return view.survey.miner
-    miner = SkeletonMiner()
-    # Lines that follow each other are mined together: a call for each costs more than the mining.
-    for _, run in groupby(enumerate(view.numbers), lambda item: item[1] - item[0]):
-        numbers = [number for _, number in run]
-        text = b"\n".join(view.survey.kept[number] for number in numbers)
-        miner.feed(text + b"\n", numbers[0])
-    return miner

@@ -145,9 +145,9 @@ def snapshot_line(line: LogLine, time: str | None) -> SnapshotLine:
 
 
 def _templates(outcome: Outcome) -> list[TemplateCount]:
-    from rerail.assistant.digest import miner_of
     from rerail.log_parsers.job_templates import JobTemplates
     from rerail.log_parsers.masks import is_protected
+    from rerail.log_parsers.mined import miner_of
     from rerail.log_parsers.redaction import redact
     from rerail.log_parsers.text import clean
 
