@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rerail.domain.diagnosis import Outcome, Status
 from rerail.domain.evidence import Role, Stream
-from rerail.knowledge_base.causality import ras
+from rerail.knowledge_base.causality import ras, stacks
 from rerail.knowledge_base.causality.case import Case
 from rerail.knowledge_base.causality.last_moves import stop
 from rerail.knowledge_base.causality.progress import LastStep
@@ -71,6 +71,11 @@ def missing(case: Case, verdict: Verdict) -> list[Lack]:
             found.append(
                 Lack(f"the kernel log of {who}", "dmesg -T, or journalctl -k, around the failure")
             )
+    if verdict.status is Status.HYPOTHESIS and any(
+        o.rule_id in stacks.RULES for o in case.observations
+    ):
+        how = "take the stacks of all ranks again, ten seconds later, behind the first ones"
+        found.append(Lack("whether anything moves: one look does not tell a hang", how))
     if verdict.leaf == "process_exit_unexplained":
         found.append(
             Lack(
@@ -90,7 +95,7 @@ def _what_became(last: LastStep, late: dict[int, int]) -> list[Lack]:
         Lack(
             f"whether the run went on after {stop(last)}",
             "sacct -j JOB if it has ended, rerail diagnose --follow while it runs; if it hangs: "
-            f"py-spy dump --native --pid PID of {who}, and the kernel logs",
+            f"py-spy dump --native --pid PID of {who} into a folder, diagnose that, and the kernel logs",
         )
     ]
 

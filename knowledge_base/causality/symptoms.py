@@ -40,7 +40,7 @@ _GPUS_PER_NODE = 8
 
 @dataclass(frozen=True, slots=True)
 class Conclusion:
-    """A cause concluded from symptoms."""
+    """A cause concluded from symptoms; `beside` are further lines that the conclusion rests on."""
 
     leaf: str
     line: LogLine
@@ -49,6 +49,7 @@ class Conclusion:
     ranks: tuple[int, ...] = ()
     nodes: tuple[str, ...] = ()
     action: str | None = None
+    beside: tuple[LogLine, ...] = ()
 
 
 def from_collectives(case: Case, joins: Joins, found: Collectives) -> Conclusion | None:

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING
 
 from rerail.domain.diagnosis import Outcome, Status
 from rerail.domain.evidence import LogLine, Observation, Role, Tier
-from rerail.knowledge_base.causality import collectives, exits, joins, numeric, select, symptoms
+from rerail.knowledge_base.causality import (
+    collectives,
+    exits,
+    joins,
+    numeric,
+    select,
+    stacks,
+    symptoms,
+)
 from rerail.knowledge_base.causality.allocation import foreign
 from rerail.knowledge_base.causality.case import Case
 from rerail.knowledge_base.causality.last_moves import behind
@@ -30,9 +38,11 @@ if TYPE_CHECKING:
 CANCELLED = "slurm-step-cancelled"
 INTERRUPTED = "keyboard-interrupt"
 ENDED_BY_ITSELF = "benign-destroy-process-group"
-# Words that programs keep for their own end; plain "error" stands in too many harmless lines.
+STORE_LOST = "c10d-store-connection-lost"
+# Words that programs keep for their own end, and a logger's level; plain "error" stands in too many harmless lines.
 _CRY = re.compile(
-    rb"\b(?:FATAL|PANIC|CRITICAL)\b|\bfatal error\b|\blevel=fatal\b|\[fatal\]|\bUnrecoverable\b"
+    rb"\b(?:FATAL|PANIC|CRITICAL)\b|\bfatal error\b|\blevel=(?:fatal|error)\b|\[(?:fatal|error)\]|\bUnrecoverable\b|"
+    rb"(?:^|[\s\[(|:-])ERROR(?:[\s\])|:]|$)"
 )
 # Exits that follow from a lost peer as well as from anything else.
 _SAYS_NOTHING = frozenset({1, -6, 134, -15, 143, -2, -1})
@@ -69,6 +79,8 @@ class Verdict:
     late: dict[int, int] = field(default_factory=dict)
     """Ranks of such a log that were last seen steps behind the others, with their last steps."""
     dumps: DumpVerdict | None = None
+    beside: tuple[LogLine, ...] = ()
+    """Further lines that the conclusion rests on."""
 
 
 def judge(case: Case, rules: dict[str, Rule]) -> Verdict:
@@ -88,7 +100,7 @@ def judge(case: Case, rules: dict[str, Rule]) -> Verdict:
         collectives=collectives.analyse(case, identities),
     )
     steps = (
-        _completed, _initiating, _timeouts, _peers, _waited, _died, _stopped, _numbers, _reported,
+        _completed, _initiating, _stacks, _timeouts, _peers, _waited, _died, _stopped, _numbers, _reported,
     )  # fmt: skip
     for step in steps:
         if step(case, rules, verdict):
@@ -279,6 +291,18 @@ def _status(case: Case, verdict: Verdict, winner: Observation, kind: Kind) -> St
     return Status.SUPPORTED
 
 
+def _stacks(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
+    """Somebody looked where all processes are; whom time-outs name they name with more right."""
+    found = verdict.collectives
+    odd = exits.first_odd(verdict.exits)
+    if (found is not None and (found.named or found.divergent)) or odd is not None:
+        return False
+    conclusion = stacks.from_stacks(case, verdict.joins, hung=found is not None)
+    if conclusion is None or (found is not None and not conclusion.ranks):
+        return False
+    return _take(verdict, conclusion, Outcome.FAILURE)
+
+
 def _timeouts(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
     found = verdict.collectives
     if found is None:
@@ -358,7 +382,7 @@ def _stopped(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
     if odd is not None:
         return _take(verdict, symptoms.from_exit(case, odd), Outcome.FAILURE)
     cascade = case.with_role(Role.CASCADE)
-    cascade = [o for o in cascade if not survived(case, o)]
+    cascade = [o for o in cascade if not survived(case, o) and not _after_the_end(case, o)]
     if cascade and verdict.selection.success is None:
         verdict.line = cascade[0].line
         verdict.outcome, verdict.status = Outcome.INCONCLUSIVE, Status.HYPOTHESIS
@@ -366,6 +390,14 @@ def _stopped(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
         verdict.why = "only consequences are in the evidence; the fault that caused them is not"
         return True
     return False
+
+
+def _after_the_end(case: Case, observation: Observation) -> bool:
+    """Another process had come to its end by itself, and this one missed the store that went with it."""
+    return observation.rule_id == STORE_LOST and any(
+        o.rule_id == ENDED_BY_ITSELF and _later(case, observation.line, o.line)
+        for o in case.observations
+    )
 
 
 def _numbers(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
@@ -391,7 +423,7 @@ def _take(verdict: Verdict, conclusion: symptoms.Conclusion | None, outcome: Out
     verdict.line, verdict.why = conclusion.line, conclusion.why
     verdict.ranks = list(conclusion.ranks)
     verdict.nodes = [node for node in conclusion.nodes if node not in NO_NODE]
-    verdict.action = conclusion.action
+    verdict.action, verdict.beside = conclusion.action, conclusion.beside
     if not verdict.nodes:
         nodes = {verdict.joins.node_of_rank.get(r) for r in verdict.ranks} - {None}
         verdict.nodes = sorted(n for n in nodes if n and n not in NO_NODE)

@@ -203,6 +203,8 @@ def _evidence(case: Case, verdict: Verdict) -> tuple[list[Evidence], list[RuledO
             cited.cite(verdict.line, "teardown", None)
     else:
         _cite_cause(case, verdict, cited)
+        for line in verdict.beside:
+            cited.cite(line, "context", None)
     shown: set[str] = set()
     for role in (Role.CASCADE, Role.TEARDOWN):
         for observation in case.with_role(role):

@@ -1,0 +1,172 @@
+"""Where every process is while a job hangs: who is not where the others wait.
+
+The ranks of a job wait for each other in collectives, and on the GPU for collectives that do not
+end. A few that are anywhere else are what the others wait for; where all wait alike, nobody is
+missing and the operation itself does not end. One look at a healthy job shows much the same, so
+without a second look, or time-outs, it is a guess.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import Counter
+from dataclasses import dataclass
+
+from rerail.domain.diagnosis import Status
+from rerail.domain.evidence import LogLine
+from rerail.knowledge_base.causality.case import Case
+from rerail.knowledge_base.causality.joins import Joins
+from rerail.knowledge_base.causality.progress import outlived
+from rerail.knowledge_base.causality.symptoms import Conclusion
+from rerail.log_parsers.stacks import Frame, Stack, read_stacks
+
+RULES = frozenset({"fw-faulthandler-stack", "fw-pyspy-stack"})
+
+_LEAST = 3
+_MOST_ODD = 1 / 3
+_COLLECTIVE = re.compile(
+    r"distributed_c10d\.py|_functional_collectives|c10d::|ProcessGroup|\bnccl[A-Z]|\bgloo::|Reducer::"
+    r"|(?:^|/)horovod/|\bMPI_|mpi4py|\bhccl[A-Z]|\brccl"
+)
+_ON_GPU = re.compile(
+    r"torch/cuda/(?:__init__|streams)\.py|\b(?:cuda|cu|hip)(?:Stream|Event|Device|Ctx)?Synchronize|\bcuMemcpyDtoH"
+    r"|cudaMemcpyAsync|_local_scalar_dense"
+)
+_POINT_TO_POINT = re.compile(r"\b(?:i?send|i?recv|batch_isend_irecv|p2p\w*)\b")
+_LOADER = re.compile(r"torch/utils/data/dataloader\.py")
+_LIBRARY = re.compile(
+    r"site-packages|dist-packages|/lib/python|<frozen|\.so(?:\.\d+)*$"
+    r"|^(?:torch|numpy|deepspeed|transformers|accelerate|lightning|pytorch_lightning|ray|fsspec)/"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where one process is: what it waits for, if anything, and at which line of the program."""
+
+    stack: Stack
+    rank: int | None
+    node: str | None
+    waits: str | None
+    site: Frame
+
+    @property
+    def line(self) -> LogLine:
+        """The line of the stack that shows where the program is."""
+        return self.stack.lines[self.stack.frames.index(self.site)]
+
+    @property
+    def name(self) -> str:
+        """How the process is called: by its rank, its process id or its file."""
+        if self.rank is not None:
+            return f"rank {self.rank}"
+        return f"process {self.stack.pid}" if self.stack.pid is not None else self.stack.head.file
+
+
+def from_stacks(case: Case, joins: Joins, *, hung: bool) -> Conclusion | None:
+    """Conclude from the stacks of three or more processes, or return None.
+
+    Args:
+        case: the evidence.
+        joins: which process is which rank.
+        hung: whether something else tells that the job hangs.
+    """
+    files = dict.fromkeys(o.line.file for o in case.observations if o.rule_id in RULES)
+    stacks = [s for view in case.views if view.name in files for s in read_stacks(view)]
+    places, again = _latest(stacks, joins)
+    if len(places) < _LEAST or any(outlived(case, p.stack.head) for p in places):
+        return None
+    odd, leaf, why = _odd(places)
+    if leaf is None:
+        return None
+    status = Status.SUPPORTED if odd and (hung or again) else Status.HYPOTHESIS
+    others = [p for p in places if p not in odd]
+    return Conclusion(
+        leaf, (odd or others)[0].line, status, why,
+        tuple(sorted({p.rank for p in odd if p.rank is not None})),
+        tuple(dict.fromkeys(p.node for p in odd if p.node)),
+        # Why it stands there the stack does not tell; one that stood once may not stand again.
+        "restart_as_is" if leaf == "nccl_slow_rank_timeout" else None,
+        tuple(p.line for p in [*odd[1:3], *(others if odd else others[1:])[:2]]),
+    )  # fmt: skip
+
+
+def _latest(stacks: list[Stack], joins: Joins) -> tuple[list[Place], bool]:
+    """Return the last place of each process, and whether all of several looks saw the same."""
+    last: dict[object, Place] = {}
+    looks: Counter[object] = Counter()
+    moved = False
+    for stack in stacks:
+        place = _place(stack, joins)
+        head = stack.head
+        key = place.rank if place.rank is not None else (head.file, head.label, stack.pid)
+        before = last.get(key)
+        moved |= before is not None and before.stack.frames != stack.frames
+        last[key] = place
+        looks[key] += 1
+    return list(last.values()), bool(looks) and min(looks.values()) > 1 and not moved
+
+
+def _place(stack: Stack, joins: Joins) -> Place:
+    head = stack.head
+    known = joins.by_pid.get(stack.pid, head.node) if stack.pid is not None else None
+    rank = head.rank if head.rank is not None else known.rank if known else None
+    node = head.node or (known.node if known else None)
+    if node is None and rank is not None:
+        node = joins.node_of_rank.get(rank)
+    frames = stack.frames
+    waits = next(
+        (
+            str(frame)
+            for pattern in (_COLLECTIVE, _ON_GPU)
+            for frame in frames
+            if pattern.search(frame.function) or pattern.search(frame.file)
+        ),
+        None,
+    )
+    if any(_LOADER.search(frame.file) for frame in frames):
+        waits = None  # it waits for data, not for the others
+    site = next((f for f in frames if not _of_library(f.file)), frames[0])
+    return Place(stack, rank, node, waits, site)
+
+
+def _of_library(file: str) -> bool:
+    # py-spy shortens what it finds on the path of modules: `queue.py`, `torch/cuda/__init__.py`.
+    module = file.split("/", 1)[0].removesuffix(".py")
+    return module in sys.stdlib_module_names or _LIBRARY.search(file) is not None
+
+
+def _odd(places: list[Place]) -> tuple[list[Place], str | None, str]:
+    """Return the processes that the others wait for, the leaf and the reason."""
+    waiting = [p for p in places if p.waits]
+    working = [p for p in places if not p.waits]
+    few = _MOST_ODD * len(places)
+    if working and len(working) <= few:
+        loader = any(_LOADER.search(frame.file) for frame in working[0].stack.frames)
+        common = Counter(p.site for p in waiting).most_common(1)[0][0]
+        top, site = working[0].stack.frames[0], working[0].site
+        place = f"at {site}" if top == site else f"in {top}, called from {site}"
+        why = f"{_names(working)} {_is(working)} {place}, while {len(waiting)} others wait at {common}"
+        return working, "dataloader_hang" if loader else "nccl_slow_rank_timeout", why
+    if working:
+        return [], None, ""
+    sites = Counter(p.site for p in waiting)
+    common, count = sites.most_common(1)[0]
+    odd = [p for p in waiting if p.site != common]
+    if odd and len(odd) <= few and not any(_POINT_TO_POINT.search(str(p.waits)) for p in waiting):
+        why = f"{_names(odd)} {_is(odd)} waiting at {odd[0].site}, {count} others at {common}"
+        return odd, "rank_divergence", why
+    if not odd:
+        why = f"all {len(places)} processes wait at {common}: none is missing, the operation does not end"
+        return [], "nccl_timeout_unexplained", why
+    return [], None, ""
+
+
+def _names(places: list[Place]) -> str:
+    named = ", ".join(p.name for p in places[:4])
+    return named + (f" and {len(places) - 4} more" if len(places) > 4 else "")
+
+
+def _is(places: list[Place]) -> str:
+    return "is" if len(places) == 1 else "are"

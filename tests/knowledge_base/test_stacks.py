@@ -1,0 +1,130 @@
+"""Stacks of all processes: who is not where the others wait; one look at a healthy job accuses nobody for sure."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rerail.domain.diagnosis import Diagnosis, Outcome, Status
+
+Run = Callable[[str | dict[str, str]], Diagnosis]
+
+WAITS = (
+    ("synchronize", "torch/cuda/__init__.py", 892),
+    ("reduce_grads", "train.py", 61),
+    ("main", "train.py", 97),
+)
+SAVES = (("write", "zipfile.py", 1183), ("save_shard", "ckpt.py", 77), ("main", "train.py", 104))
+EVALUATES = (
+    ("barrier", "torch/distributed/distributed_c10d.py", 4159),
+    ("evaluate", "evaluate.py", 12),
+)
+LOADS = (
+    ("select", "selectors.py", 415),
+    ("_try_get_data", "torch/utils/data/dataloader.py", 1131),
+    ("main", "train.py", 88),
+)
+LOGS = (("emit", "sink.py", 4), ("main", "train.py", 99))
+Frames = tuple[tuple[str, str, int], ...]
+
+
+def pyspy(pid: int, frames: Frames) -> str:
+    body = "".join(f"    {function} ({file}:{line})\n" for function, file, line in frames)
+    return (
+        f"Process {pid}: python -u train.py\nPython v3.11.4 (/usr/bin/python3.11)\n\n"
+        f'Thread {pid} (active): "MainThread"\n{body}        Arguments:\n            step: 12\n'
+        f'Thread {pid + 900} (idle): "Thread-1 (_pin_memory_loop)"\n    select (selectors.py:415)\n'
+    )
+
+
+def ranks(*stacks: Frames, looks: int = 1) -> dict[str, str]:
+    return {f"rank_{r}.txt": pyspy(4400 + r, s) * looks for r, s in enumerate(stacks)}
+
+
+def test_the_rank_that_does_not_wait_is_named(diagnose: Run) -> None:
+    found = diagnose(ranks(WAITS, WAITS, SAVES, WAITS, looks=2))
+    assert (found.failure_type, found.status) == ("nccl_slow_rank_timeout", Status.SUPPORTED)
+    assert found.suspects.ranks == [2]
+    assert "save_shard (ckpt.py:77)" in found.summary
+    assert [e.file for e in found.evidence][:2] == ["rank_2.txt", "rank_0.txt"]
+
+
+def test_one_look_is_a_guess_and_asks_for_another(diagnose: Run) -> None:
+    found = diagnose(ranks(WAITS, WAITS, SAVES, WAITS))
+    assert found.status is Status.HYPOTHESIS
+    assert any("one look" in lack.what for lack in found.missing)
+
+
+def test_ranks_that_move_between_two_looks_are_a_guess(diagnose: Run) -> None:
+    files = ranks(WAITS, WAITS, SAVES, WAITS)
+    later = {f"rank_{r}.txt": pyspy(4400 + r, LOGS if r == 2 else WAITS) for r in range(4)}
+    found = diagnose({name: text + later[name] for name, text in files.items()})
+    assert (found.status, found.suspects.ranks) == (Status.HYPOTHESIS, [2])
+
+
+def test_a_loader_is_named_as_such(diagnose: Run) -> None:
+    found = diagnose(ranks(WAITS, WAITS, WAITS, LOADS, looks=2))
+    assert (found.failure_type, found.suspects.ranks) == ("dataloader_hang", [3])
+
+
+def test_another_place_of_the_program(diagnose: Run) -> None:
+    found = diagnose(ranks(WAITS, EVALUATES, WAITS, WAITS, looks=2))
+    assert (found.failure_type, found.suspects.ranks) == ("rank_divergence", [1])
+
+
+def test_all_at_one_place_accuse_nobody(diagnose: Run) -> None:
+    found = diagnose(ranks(WAITS, WAITS, WAITS, looks=2))
+    assert (found.failure_type, found.status) == ("nccl_timeout_unexplained", Status.HYPOTHESIS)
+    assert not found.suspects.ranks
+
+
+def test_who_works_while_others_work_is_no_suspect(diagnose: Run) -> None:
+    assert diagnose(ranks(WAITS, SAVES, SAVES, SAVES)).outcome is Outcome.INCONCLUSIVE
+
+
+def test_steps_behind_a_dump_say_that_it_moved(diagnose: Run) -> None:
+    files = ranks(WAITS, WAITS, SAVES, WAITS, looks=2)
+    files["rank_0.txt"] += "".join(f"step {s} loss 2.0\n" for s in range(40))
+    assert diagnose(files).outcome is Outcome.NO_FAILURE
+
+
+TRAIN = """
+import faulthandler, os, sys, time, torch, torch.distributed as dist
+rank = int(sys.argv[1])
+dist.init_process_group("gloo", init_method=f"file://{sys.argv[2]}", rank=rank, world_size=3)
+faulthandler.dump_traceback_later(4, exit=True, file=sys.stdout)
+
+def load_shard():
+    time.sleep(60)
+
+def train():
+    gradient = torch.ones(8)
+    for step in range(100):
+        if rank == 1 and step == 5:
+            load_shard()
+        dist.all_reduce(gradient)
+
+train()
+"""
+
+
+def test_real_processes_that_hang(diagnose: Run, tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="needs torch for a job that really hangs")
+    script = tmp_path / "train.py"
+    script.write_text(TRAIN)
+    jobs = [
+        subprocess.Popen(
+            [sys.executable, str(script), str(rank), str(tmp_path / "store")],
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        )
+        for rank in range(3)
+    ]  # fmt: skip
+    logs = {f"rank_{rank}.log": job.communicate(timeout=120)[0] for rank, job in enumerate(jobs)}
+    found = diagnose(logs)
+    assert (found.failure_type, found.suspects.ranks) == ("nccl_slow_rank_timeout", [1])
+    assert "load_shard" in found.summary
+    assert "2 others wait at train" in found.summary
