@@ -37,6 +37,7 @@ _POINTS = 600
 _RECENT = 200
 _MOST_RANKS = 4096
 _MOST_FILES = 4096
+_MOST_LABELS = 8192  # step lines whose labels are looked at
 _MOST_TEMPLATES = 60
 _MINED_BYTES = 1 << 20  # more kept text than this is only mined when the reader already did
 _VERSIONS = {
@@ -237,11 +238,17 @@ def _ranks(outcome: Outcome) -> list[RankFact]:
         return "reported" if rank in told else "quiet"
 
     last: dict[int, int] = {}
+    seen: dict[int, tuple[LogView, int]] = {}
     for view in outcome.case.views:
         for row in step_rows(view):
             rank = row.rank if row.rank is not None else view.origin.rank
             if rank is not None and row.step is not None:
                 last[rank] = max(last.get(rank, row.step), row.step)
+                seen[rank] = (view, row.line)
+        for rank, row in _last_by_label(view, set(joins.ranks_seen) - set(last)):
+            last[rank], seen[rank] = row.step or 0, (view, row.line)
+    trained = {rank: _time_of(outcome, *place) for rank, place in seen.items()}
+    failed = _failed_at(outcome)
     gpu = {i.rank: i.gpu for i in joins.by_pid if i.rank is not None and i.gpu is not None}
     everyone = sorted(
         suspects | hurt | told | set(joins.ranks_seen) | set(joins.node_of_rank) | set(last)
@@ -252,10 +259,39 @@ def _ranks(outcome: Outcome) -> list[RankFact]:
             node=joins.node_of_rank.get(rank),
             gpu=gpu.get(rank),
             last_step=last.get(rank),
+            last_step_at=iso(trained.get(rank)),
+            failed_at=iso(failed.get(rank)),
             part=part(rank),
         )
         for rank in everyone[:_MOST_RANKS]
     ]
+
+
+def _last_by_label(view: LogView, wanted: set[int]) -> Iterator[tuple[int, StepRow]]:
+    """Yield the last step of ranks that stand only in front of the line, not in its numbers."""
+    for row in reversed(step_rows(view)[-_MOST_LABELS:]):
+        line = view.line(row.line) if wanted and row.rank is None and row.step is not None else None
+        if line is not None and line.rank in wanted:
+            wanted.discard(line.rank)
+            yield line.rank, row
+
+
+def _time_of(outcome: Outcome, view: LogView, number: int) -> float | None:
+    line = view.line(number)
+    return outcome.case.near_time(line) if line is not None else None
+
+
+def _failed_at(outcome: Outcome) -> dict[int, float]:
+    """Return when each rank first printed a line of the failure, from the first fault on."""
+    case, first = outcome.case, outcome.verdict.line
+    start = case.near_time(first) if first is not None else None
+    found: dict[int, float] = {}
+    for one in case.with_role(Role.INITIATING, Role.CASCADE):
+        rank, time = one.line.rank, case.time(one.line)
+        if rank is None or time is None or (start is not None and time < start - 1.0):
+            continue
+        found[rank] = min(time, found.get(rank, time))
+    return found
 
 
 def _allocation(outcome: Outcome) -> Allocation:

@@ -16,8 +16,8 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 14, 28, 34
 _CELL = 14
 _PER_ROW = 48
 _MOST_CELLS = 1536
-_LINE, _FAULT, _GRID, _INK = "#1d3557", "#a4133c", "#e3e3e3", "#333333"
-_PART = {"suspect": "#a4133c", "reported": "#c77d9b", "consequence": "#e8a33d", "quiet": "#9bb8cf"}
+_LINE, FAULT, GRID, _INK = "#1d3557", "#a4133c", "#e3e3e3", "#333333"
+PART = {"suspect": "#a4133c", "reported": "#c77d9b", "consequence": "#e8a33d", "quiet": "#9bb8cf"}
 _TITLES = {
     "loss": "loss",
     "step_time_s": "step time, s",
@@ -35,7 +35,12 @@ def charts(incident: Incident) -> list[tuple[str, str]]:
         if series.name in _TITLES and any(v is not None for v in series.value):
             found.append((series.name, series_chart(series, step)))
     if len(incident.snapshot.ranks) > 1:
+        from rerail.assistant.postmortem.rank_times import rank_times
+
         found.append(("ranks", rank_chart(incident.snapshot.ranks)))
+        over_time = rank_times(incident)
+        if over_time is not None:
+            found.append(("rank-times", over_time))
     return found
 
 
@@ -59,14 +64,14 @@ def series_chart(series: SeriesSnapshot, failed_at: int | None) -> str:
     if series.rank is not None:
         title += f" (rank {series.rank})"
     parts = [
-        _open(HEIGHT, title),
+        open_svg(HEIGHT, title),
         f'<text x="{_LEFT}" y="17" font-size="13">{escape(title)}</text>',
     ]
     for share in (0.0, 0.5, 1.0):
         value = low + share * (high - low)
         parts.append(
             f'<line x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}" '
-            f'stroke="{_GRID}"/><text x="{_LEFT - 6}" y="{y(value) + 4:.1f}" text-anchor="end">'
+            f'stroke="{GRID}"/><text x="{_LEFT - 6}" y="{y(value) + 4:.1f}" text-anchor="end">'
             f"{value:.4g}</text>"
         )
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
@@ -89,7 +94,7 @@ def series_chart(series: SeriesSnapshot, failed_at: int | None) -> str:
     for at_step, point in zip(series.step, series.value, strict=True):
         if point is None and series.name == "loss":
             parts.append(
-                f'<circle cx="{x(at_step):.1f}" cy="{_TOP + 4}" r="3" fill="none" stroke="{_FAULT}">'
+                f'<circle cx="{x(at_step):.1f}" cy="{_TOP + 4}" r="3" fill="none" stroke="{FAULT}">'
                 f"<title>step {at_step}: not a number</title></circle>"
             )
     if failed_at is not None:
@@ -98,8 +103,8 @@ def series_chart(series: SeriesSnapshot, failed_at: int | None) -> str:
         shift = -5 if anchor == "end" else 5
         parts.append(
             f'<line x1="{at:.1f}" x2="{at:.1f}" y1="{_TOP - 6}" y2="{HEIGHT - _BOTTOM}" '
-            f'stroke="{_FAULT}" stroke-width="1.5" stroke-dasharray="5 3"/>'
-            f'<text x="{at + shift:.1f}" y="{_TOP + 2}" text-anchor="{anchor}" fill="{_FAULT}">'
+            f'stroke="{FAULT}" stroke-width="1.5" stroke-dasharray="5 3"/>'
+            f'<text x="{at + shift:.1f}" y="{_TOP + 2}" text-anchor="{anchor}" fill="{FAULT}">'
             f"last step {failed_at}</text>"
         )
     return "\n".join([*parts, "</svg>"])
@@ -124,7 +129,7 @@ def rank_chart(ranks: Sequence[RankFact]) -> str:
     rows = math.ceil(len(shown) / _PER_ROW)
     height = 64 + rows * (_CELL + 3)
     parts = [
-        _open(height, "ranks"),
+        open_svg(height, "ranks"),
         f'<text x="{_LEFT}" y="17" font-size="13">{len(ranks)} ranks</text>',
     ]
     offset = float(_LEFT + 90)
@@ -135,7 +140,7 @@ def rank_chart(ranks: Sequence[RankFact]) -> str:
         ("quiet", "nothing reported"),
     ):
         parts.append(
-            f'<rect x="{offset:.0f}" y="7" width="11" height="11" rx="2" fill="{_PART[part]}"/>'
+            f'<rect x="{offset:.0f}" y="7" width="11" height="11" rx="2" fill="{PART[part]}"/>'
             f'<text x="{offset + 16:.0f}" y="17">{text}</text>'
         )
         offset += 40 + 7 * len(text)
@@ -150,7 +155,7 @@ def rank_chart(ranks: Sequence[RankFact]) -> str:
         if fact.last_step is not None:
             note += f", last step {fact.last_step}"
         parts.append(
-            f'<rect x="{x}" y="{y}" width="11" height="12" rx="2" fill="{_PART[fact.part]}">'
+            f'<rect x="{x}" y="{y}" width="11" height="12" rx="2" fill="{PART[fact.part]}">'
             f"<title>{escape(note)}</title></rect>"
         )
     if len(ranks) > len(shown):
@@ -160,7 +165,8 @@ def rank_chart(ranks: Sequence[RankFact]) -> str:
     return "\n".join([*parts, "</svg>"])
 
 
-def _open(height: int, title: str) -> str:
+def open_svg(height: int, title: str) -> str:
+    """Return how every chart begins: size, font, white ground."""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '
         f'viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" font-size="11" fill="{_INK}" '

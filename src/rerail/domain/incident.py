@@ -94,13 +94,16 @@ class RankFact(_Record):
     """What is known of one rank at the end: where it ran, how far it came, its part in the failure.
 
     `reported` means that it printed the failure of the verdict without being held responsible: what
-    fails alike on all ranks has no guilty one.
+    fails alike on all ranks has no guilty one. `last_step_at` and `failed_at` (the first line of the
+    failure on this rank) are ISO 8601 in UTC, None where its lines carry no time.
     """
 
     rank: int
     node: str | None = None
     gpu: int | None = None
     last_step: int | None = None
+    last_step_at: str | None = None
+    failed_at: str | None = None
     part: Literal["suspect", "consequence", "reported", "quiet"] = "quiet"
 
 

@@ -166,7 +166,10 @@ def test_a_correction_behind_the_sign_off_is_told(stored):
         )
         confirm(connection, name, late)
     text = render(draft(again(), rule_words(again())))
-    assert "DRAFT" in text and "on 2026-03-03 the sign-off is no longer in force; said after it" in text
+    assert (
+        "DRAFT" in text
+        and "on 2026-03-03 the sign-off is no longer in force; said after it" in text
+    )
     table = render(
         review([again()], since=NOON, until="2026-03-08T00:00:00.000Z", about="all jobs")
     )
