@@ -23,8 +23,8 @@ _OWN_CATEGORIES = frozenset({"user_code", "dependencies"})
 # A disk or a mount that is gone makes these too; a plain exception says it by its class.
 _NOT_OWN = frozenset({"file_not_found", "permission_denied", "python_exception"})
 _OWN_CLASSES = re.compile(
-    r"^\s*(?:AttributeError|NameError|UnboundLocalError|TypeError|KeyError|IndexError|ZeroDivisionError|"
-    r"ImportError|ModuleNotFoundError|SyntaxError|IndentationError|NotImplementedError)(?:: |\s*$)"
+    r"^\s*(?:Attribute|Name|UnboundLocal|Type|Key|Index|ZeroDivision|Import|ModuleNotFound|Syntax|Indentation|"
+    r"NotImplemented)Error(?:: |\s*$)"
 )
 # What the wait and the loss of a rank look like to the others, or a process that a signal ended.
 _REACHED = frozenset({"nccl_communication", "network", "distributed_init", "cuda_memory"})
