@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import re
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from rerail.log_parsers.piece import Piece, ends_of_frames, rows_of
 from rerail.log_parsers.step_layouts import Span, StepLayouts
@@ -27,6 +29,7 @@ _VALUE = rb"(?:" + _NUMBER + rb"|[-+]?(?:nan|inf)(?:inity)?)"
 _ITER = rb"[ :#=\[]{1,4}(?P<step>\d+)"
 _LOOK_BACK = 24
 _AHEAD = 400
+_FRAMES_OF_LINE = 2_000
 # What must follow within `_AHEAD` bytes of the line: words that are soon found, and the exact form.
 # As a look-ahead of the patterns above it would be tried at every byte of every line without it.
 _LOSS_AHEAD = (b"oss", b"LOSS"), re.compile(rb"[Ll]oss|LOSS")
@@ -46,6 +49,7 @@ _FORMS: tuple[tuple[str, re.Pattern[bytes], re.Pattern[bytes] | None], ...] = tu
         ("dll", rb"- Iteration (?P<step>\d+) \|", b""),
         ("deepspeed", rb"step=(?P<step>\d+), skipped=", rb"(?<!\w)"),
         ("engine", rb"steps: (?P<step>\d+) loss: ", b""),
+        ("olmo", rb"\[step=(?P<step>\d+)/\d+[,\]]", b""),
         (
             "step",
             rb"tep\b[ :=#\[]{0,4}(?P<step>\d[\d,]*)",
@@ -86,7 +90,12 @@ _FORMS: tuple[tuple[str, re.Pattern[bytes], re.Pattern[bytes] | None], ...] = tu
         ),
         ("composer", rb"Train (?:metrics )?loss/train/total: (?P<loss>" + _VALUE + rb")", b""),
         ("tutorial", rb"\[\d+, +(?P<step>\d+)\] loss: ", b""),
-        ("keras", rb"ms/step - loss: (?P<loss>" + _VALUE + rb")", b""),
+        (
+            "keras",
+            rb"s/step - (?:\w{1,40}: [\d.eE+-]{1,24} - ){0,6}loss: (?P<loss>" + _VALUE + rb")",
+            b"",
+        ),
+        ("keras", rb"s - loss: (?P<loss>" + _VALUE + rb")", rb"\d/\d{1,8} - \d{1,6}"),
         ("hf", rb"\{'loss': '?(?P<loss>" + _VALUE + rb")", b""),
         ("hf_eval", rb"\{'train/(?:batch_)?loss': (?P<loss>" + _VALUE + rb")", b""),
         ("mllog", rb'"key": "(?:train_loss|loss)", "value": (?P<loss>' + _VALUE + rb")", b""),
@@ -243,16 +252,17 @@ class StepReader:
         stops = frame_ends if isinstance(frame_ends, list) else frame_ends.tolist()
         starts = [stops[frame - 1] + 1 if frame else 0 for frame in frames]
         rows = frames if frame_ends is ends else rows_of(starts, ends)
-        last_of_row = dict(zip(rows, frames, strict=True))
-        only_last = self._seen != {"tqdm"}  # a bar beside real step lines shows how far it is
-        for frame, start, row in zip(frames, starts, rows, strict=True):
-            if only_last and frame != last_of_row[row]:
-                continue
+        kept = _kept_frames(rows, all_frames=self._seen == {"tqdm"})
+        ranks: dict[int, int | None] = {}
+        for place in kept:
+            frame, start, row = frames[place], starts[place], rows[place]
             name, match = found[frame]
             text = chunk[start : stops[frame] if frame < len(stops) else len(chunk)][:4000]
             one = self._read(first_line + row, name, match, text, start)
             if one.rank is None and frame_ends is not ends:
-                one.rank = _rank_of_line(chunk, start)
+                if row not in ranks:
+                    ranks[row] = _rank_of_line(chunk, start)
+                one.rank = ranks[row]
             self._ranks.add(one.rank)
             self.rows.append(one)
 
@@ -266,6 +276,20 @@ class StepReader:
         if form not in _NO_LAYOUT and row.form == form:
             self._layouts.learn(form, text, spans)
         return row
+
+
+def _kept_frames(rows: Sequence[int], *, all_frames: bool) -> list[int]:
+    """Return which step frames to read, given the row of each.
+
+    Where real step lines are printed as well, a bar shows how far it is: its last frame counts. A
+    log of nothing but bars is read in full, up to so many frames of a line.
+    """
+    kept: list[int] = []
+    for _, run in groupby(range(len(rows)), rows.__getitem__):
+        places = list(run)
+        stride = -(-len(places) // _FRAMES_OF_LINE) if all_frames else len(places)
+        kept += reversed(places[::-1][::stride])
+    return kept
 
 
 def _rank_of_line(chunk: bytes, start: int) -> int | None:

@@ -36,6 +36,10 @@ FORMATS: list[tuple[str, str, dict[str, Any]]] = [
     ("nemo", "Training epoch 0, iteration 12/99 | lr: 1e-5 | global_step: 12 | reduced_train_loss: 8.25 | train_step_timing in s: 3.125", {"step": 12, "loss": 8.25, "step_time": 3.125}),
     ("torchtitan", "[titan] step: 10  loss:  7.7500  grad_norm:  1.2500  memory: 60.1GiB  tps: 10,342  tflops: 402.1", {"step": 10, "loss": 7.75, "grad_norm": 1.25, "throughput": 10342.0}),
     ("hf trainer", "{'loss': 1.8125, 'grad_norm': 0.75, 'learning_rate': 2e-05, 'epoch': 0.4}", {"step": None, "loss": 1.8125, "grad_norm": 0.75, "epoch": 0.4}),
+    ("olmo", "2025-05-31 18:45:31.100\tgpu-12:0\tolmo.train:967\tINFO\t[step=20800/23842,epoch=0]", {"step": 20800, "epoch": 0.0}),
+    ("keras 2, one line an epoch", "469/469 - 3s - loss: 0.25 - accuracy: 0.92 - 3s/epoch - 5ms/step", {"step": None, "loss": 0.25}),
+    ("keras 3, one line an epoch", "782/782 - 41s - 52ms/step - accuracy: 0.44 - loss: 1.5 - val_loss: 2.5", {"step": None, "loss": 1.5}),
+    ("keras 3, slow", "12/12 - 41s - 3s/step - accuracy: 0.44 - loss: 1.5", {"step": None, "loss": 1.5}),
     ("hf nested", "{'train/loss': 1.25, 'train/epoch': 1}", {"step": None, "loss": 1.25}),
     ("mlperf", ':::MLLOG {"namespace": "", "time_ms": 1772331247000, "event_type": "POINT_IN_TIME", "key": "train_loss", "value": 6.5, "metadata": {"samples_count": 9216}}', {"step": 9216, "loss": 6.5}),
     ("mlperf rate", ':::MLLOG {"key": "tracked_stats", "value": {"throughput": 812.5}, "metadata": {"step": 40}}', {"step": 40, "throughput": 812.5}),
@@ -192,3 +196,11 @@ def test_of_a_bar_beside_step_lines_its_last_frame_counts() -> None:
         ("megatron", 120, 2),
         ("tqdm", 10, 3),
     ]
+
+
+def test_a_bar_of_very_many_frames_is_thinned_but_ends_where_it_ends() -> None:
+    found = rows(
+        "".join(f"\r  1%|# | {step}/90000 [00:10<16:40,  2.0s/it]" for step in range(9_000))
+    )
+    assert 1_000 < len(found) <= 2_000
+    assert found[-1].step == 8_999
