@@ -85,7 +85,12 @@ _LABELS: tuple[tuple[str, re.Pattern[str]], ...] = (
             r"[EWIF]\d{4} \d\d:)"
         ),
     ),
-    ("level", re.compile(r"(?=[a-z])[\w-]{1,40}/\d{1,5} \[\d{1,5}\]:")),
+    (
+        "level",
+        re.compile(
+            r"(?=[a-z])[\w.-]{1,60}/\d{1,5} (?:\[\d{1,5}\]:|(?=\[(?:default|[Rr]ank|RANK)[ :=]?\d))"
+        ),
+    ),
     # A logger's name and level between the time and a rank.
     (
         "level",
@@ -166,10 +171,11 @@ _LABELS: tuple[tuple[str, re.Pattern[str]], ...] = (
     (
         "ray",
         re.compile(
-            r"\((?P<actor>[A-Za-z_][\w.:\[\]-]{0,80}?)(?:, rank=(?P<rank>\d+))?,? pid=(?P<pid>\d+)"
+            r"\((?:(?P<actor>[A-Za-z_][\w.:\[\]-]{0,80}?)(?:, rank=(?P<rank>\d+))?,? )?pid=(?P<pid>\d+)"
             r"(?:, ip=(?P<node>[^,)\s]+))?(?:, [^)]{0,80})?\)"
         ),
     ),
+    ("ray", re.compile(r"\(raylet, ip=(?P<node>[^,)\s]+)\)")),
     ("slurm", re.compile(r"slurm(?:stepd|d|ctld)-(?P<node>" + _HOST + r"): ")),
     # Not the hours of a bare clock.
     ("task", re.compile(r"(?P<rank>\d{1,6}):(?!\d\d:\d\d) ?")),
@@ -201,7 +207,8 @@ _NCCL_NODEV = re.compile(
     r"(?P<node>" + _HOST + r"):(?P<pid>\d{1,8}):(?P<tid>\d{1,8}) (?=NCCL |RCCL )"
 )
 _PDSH = re.compile(
-    r"(?P<node>(?=[A-Za-z0-9.-]*[0-9])(?=[A-Za-z0-9.-]*[A-Za-z])[a-z0-9][A-Za-z0-9.-]{1,80}): "
+    r"(?P<node>(?=[A-Za-z0-9.-]*[0-9])(?=[A-Za-z0-9.-]*[A-Za-z])[a-z0-9][A-Za-z0-9.-]{1,80}|"
+    r"(?:\d{1,3}\.){3}\d{1,3}): "
 )
 _SYSLOG_HOST = re.compile(
     r"(?P<node>"

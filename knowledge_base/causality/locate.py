@@ -6,9 +6,10 @@ is named on a guess.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
-from rerail.domain.evidence import Observation, Role, Stream, Tier
+from rerail.domain.evidence import LogLine, Observation, Role, Stream, Tier
 from rerail.knowledge_base.causality.case import Case
 from rerail.knowledge_base.causality.exits import ExitFact
 from rerail.knowledge_base.causality.joins import Joins, find_pci
@@ -19,7 +20,7 @@ from rerail.knowledge_base.causality.one_node import (
     spawned,
 )
 from rerail.knowledge_base.causality.processes import Identity
-from rerail.knowledge_base.causality.rank_sections import rank_above
+from rerail.knowledge_base.causality.rank_sections import odd_one_out, rank_above
 from rerail.knowledge_base.causality.select import Selection
 from rerail.knowledge_base.causality.smi_sections import gpu_above
 from rerail.knowledge_base.causality.witnesses import (
@@ -36,6 +37,8 @@ from rerail.knowledge_base.taxonomy import leaves
 NO_NODE = frozenset({"localhost", "127.0.0.1", "0.0.0.0", "::1"})  # noqa: S104 - names, not a bind
 EVERYWHERE = 3
 """A fault of one kind on this many ranks is nobody's in particular."""
+_TASK_IN_FRONT = re.compile(r"\s{0,8}(\d{1,6}): ")
+_TASKS_OF_NODE = re.compile(r"srun: error: (?P<node>[\w.-]+): tasks? (?P<tasks>[\d,-]+): ")
 # Of these the process that tells is the one at the other end, as often as not.
 _TOLD_BY_PEERS = frozenset({"network", "nccl_communication", "distributed_init"})
 
@@ -77,6 +80,8 @@ def locate(
         place.gpu = identity.gpu if identity.gpu is not None else identity.local_rank
     if place.node is None and place.rank is not None:
         place.node = joins.node_of_rank.get(place.rank)
+    if place.node is None:
+        place.node = _node_of_task(exits, line)
     if place.node is None:
         place.node = _node_from_exits(ended_before_order(case, exits), place.rank)
     if place.node is None and len(joins.nodes_seen) == 1:
@@ -123,7 +128,7 @@ def _rank(
     line = winner.line
     if winner.leaf == "rank_divergence":
         # Who noticed that two ranks do different things is one of the two, and not known to be the wrong one.
-        return None
+        return odd_one_out(case, line)
     if winner.leaf == "loss_nan" and any(
         r.line == line.number for r in case.view(line).survey.steps
     ):
@@ -200,6 +205,27 @@ def _node_from_exits(exits: list[ExitFact], rank: int | None) -> str | None:
     if rank is not None:
         named = [f for f in named if f.rank == rank] or named
     return named[0].node if len({f.node for f in named}) == 1 else None
+
+
+def _node_of_task(exits: list[ExitFact], line: LogLine) -> str | None:
+    """The node of the task that `srun --label` puts in front of a line, as srun's own words on its end tell it."""
+    front = _TASK_IN_FRONT.match(line.text)
+    if front is None or "/" not in line.label or not line.label.startswith(f"r{int(front[1])}/"):
+        return None
+    nodes = {
+        told["node"]
+        for fact in exits
+        if (told := _TASKS_OF_NODE.search(fact.line.text)) and _among(int(front[1]), told["tasks"])
+    }
+    return nodes.pop() if len(nodes) == 1 else None
+
+
+def _among(task: int, tasks: str) -> bool:
+    for part in tasks.split(","):
+        first, _, last = part.partition("-")
+        if first.isdigit() and int(first) <= task <= int(last if last.isdigit() else first):
+            return True
+    return False
 
 
 def _number(text: str | None) -> int | None:

@@ -82,14 +82,25 @@ def is_own(observation: Observation) -> bool:
 
 
 def in_doubt(case: Case, winner: Observation) -> bool:
-    """Tell whether a machine is accused in the job's own output beside what can end a job as well."""
+    """Tell whether a machine is accused beside what can end a job as well.
+
+    That is: in the job's own output beside a time-out or a failure of the program's own, or wherever
+    it is told when the job shows such a failure and no trace of the machine's.
+    """
     category = _category(winner)
     if category not in _MACHINE | {"host_os"}:
         return False
+    own = [o for o in case.observations if is_own(o)]
+    if any(o.line.file == winner.line.file for o in own):
+        return True
+    if category not in _MACHINE:
+        return False
+    if own and not _reached_the_job(case, winner):
+        return True
     return any(
-        ((o.rule_id == _TIMED_OUT and category in _MACHINE) or is_own(o))
+        o.rule_id == _TIMED_OUT
         and o.line.file == winner.line.file
-        and (o.line.number < winner.line.number or is_own(o))
+        and o.line.number < winner.line.number
         for o in case.observations
     )
 

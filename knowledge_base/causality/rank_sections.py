@@ -19,6 +19,11 @@ _OF_RANK = re.compile(re.escape(HEADER) + r" \(RANK (?P<rank>\d{1,6})\)")
 _MPI_HEAD = re.compile(r"\(rank (?P<rank>\d{1,6}) in comm 0\): Fatal error in ")
 _MPI_STACK = re.compile(r"^\s*(?:P?MPI|MPID|MPIR|MPIDI|MPIDU)\w{0,60}\(")
 _MPI_REACH = 24
+# fairseq prints the norm of every rank below its complaint, a rank a line.
+_RANK_VALUE = re.compile(
+    r"^\s*rank\s{1,4}(?P<rank>\d{1,6}) = (?P<value>-?[\d.]{1,40}|-?inf|nan)\s*$"
+)
+_TABLE_FROM = 12  # lines below the complaint within which its table begins
 _SECTION = re.compile(r"-{4,}(?P<edge>Begin|End) global rank (?P<rank>\d{1,6}) STD(?:OUT|ERR)-{4,}")
 
 
@@ -49,3 +54,23 @@ def _mpi_head(view: LogView, line: LogLine) -> int | None:
         if text.strip() and not _MPI_STACK.search(text):
             return None
     return None
+
+
+def odd_one_out(case: Case, line: LogLine) -> int | None:
+    """Return the only rank whose value in the table below a line is not that of all others, or None."""
+    view = case.view(line)
+    values: dict[str, list[int]] = {}
+    end = view.numbers[-1] if view.numbers else line.number
+    last = line.number + _TABLE_FROM
+    for number in view.between(line.number + 1, end):
+        if number > last:
+            break
+        told = view.line(number)
+        match = _RANK_VALUE.match(told.message) if told is not None else None
+        if match:
+            values.setdefault(match["value"], []).append(int(match["rank"]))
+            last = number + 1
+    if len(values) != 2:
+        return None
+    few, many = sorted(values.values(), key=len)
+    return few[0] if len(few) == 1 and len(many) > 1 else None

@@ -330,6 +330,8 @@ def _peers(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
     odd = exits.first_odd(verdict.exits)
     if odd is not None and odd.code not in (1, -6, 134, -15, 143):
         return False
+    if odd is None and all(_after_the_end(case, o) for o in case.with_role(Role.CASCADE)):
+        return False
     return _take(verdict, symptoms.from_lost_peer(case, verdict.joins), Outcome.FAILURE)
 
 

@@ -255,3 +255,79 @@ def test_a_process_that_came_to_its_end_without_an_error_is_no_failure(diagnose:
     assert diagnose("Training took 2:11:40\n" + warning).outcome is Outcome.NO_FAILURE
     failed = 'Traceback (most recent call last):\n  File "/job/t.py", line 2, in <module>\n    x()\nNameError: x\n'
     assert diagnose(failed + warning).outcome is Outcome.FAILURE
+
+
+def test_the_task_in_front_of_a_line_has_its_node_from_srun(diagnose: Run) -> None:
+    found = diagnose(
+        "0: [rank4]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 6.00 GiB. GPU 4 has a total capacity of "
+        "79.11 GiB of which 2.11 GiB is free.\n"
+        "0: E0529 04:10:33.120000 900 torch/distributed/elastic/multiprocessing/api.py:882] failed (exitcode: 1) local_rank: 4 "
+        "(pid: 944) of binary: /opt/bin/python\n"
+        "srun: error: gn-07: task 0: Exited with exit code 1\n"
+        "1: [rank11]: RuntimeError: NCCL communicator was aborted on rank 11.\n"
+        "srun: error: gn-09: tasks 1-2: Exited with exit code 1\n"
+    )
+    assert found.first_fault
+    assert (found.first_fault.rank, found.first_fault.node) == (4, "gn-07")
+
+
+UNLIKE = (
+    "FloatingPointError: Fatal error: gradients are inconsistent between workers. Try --ddp-backend=legacy_ddp. Or are you "
+    "mixing up different generation of GPUs in training?\n"
+    + "-" * 80
+    + "\ngrad_norm across the workers:\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("norms", "ranks"),
+    [
+        (("1.61022377", "1.61022377", "0.00000000", "1.61022377"), [2]),
+        (("1.61022377", "1.61022377", "0.20000000", "0.20000000"), []),
+        (("1.61022377", "1.70000000", "0.20000000", "0.30000000"), []),
+        (("1.61022377", "0.20000000"), []),
+    ],
+)
+def test_the_only_rank_with_another_norm_is_named(
+    diagnose: Run, norms: tuple[str, ...], ranks: list[int]
+) -> None:
+    table = "".join(f"rank {rank:3d} = {norm}\n" for rank, norm in enumerate(norms))
+    found = diagnose(STEPS + UNLIKE + table + "\n" + "-" * 80 + "\n")
+    assert (found.failure_type, found.suspects.ranks) == ("rank_divergence", ranks)
+
+
+def test_a_store_that_is_missed_behind_the_end_of_another_process_is_no_failure(
+    diagnose: Run,
+) -> None:
+    lost = (
+        "[rank1]:[W1129 11:57:00.011 TCPStore.cpp:125] [c10d] recvValue failed on SocketImpl(fd=3, addr=[wk-1]:44118, "
+        "remote=[wk-0]:29500): failed to recv, got 0 bytes\n"
+    )
+    end = (
+        "[rank0]:[W1129 11:56:59.150 ProcessGroupNCCL.cpp:1250] Warning: WARNING: process group has NOT been destroyed "
+        "before we destruct ProcessGroupNCCL.\n"
+    )
+    assert diagnose(STEPS + end + lost).outcome is Outcome.NO_FAILURE
+    assert diagnose(STEPS + lost + end).outcome is not Outcome.NO_FAILURE
+
+
+@pytest.mark.parametrize(
+    "cry",
+    [
+        "[2026-01-27 08:56:02,210] [ERROR] [sidecar.py:1330] the mixer lost its spindle",
+        "2026-01-27 08:56:02 ERROR  QQQ:spin  the mixer lost its spindle",
+        "2026-01-27 08:56:02 | ERROR | mixer | spindle lost",
+        'level=error msg="spindle lost"',
+    ],
+)
+def test_an_error_that_no_rule_knows_behind_the_last_step_is_not_taken_for_a_healthy_run(
+    diagnose: Run, cry: str
+) -> None:
+    found = diagnose(STEPS + cry + "\n")
+    assert (found.outcome, found.first_fault.line if found.first_fault else None) == (
+        Outcome.INCONCLUSIVE,
+        6,
+    )
+    assert diagnose(
+        STEPS + cry + "\n" + "".join(f"step {i} loss 2.{i}\n" for i in range(6, 9))
+    ).outcome is (Outcome.NO_FAILURE)
