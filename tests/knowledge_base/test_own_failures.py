@@ -74,9 +74,13 @@ def test_a_broken_machine_is_still_named(diagnose, log):
     assert diagnose(log).failure_type == "gpu_ecc_uncorrectable"
 
 
-def test_a_kernel_log_of_its_own_is_not_weighed(diagnose):
-    found = diagnose({"train.log": STEPS + OWN, "dmesg-n7.log": XID.format(s=11)})
+def test_a_kernel_log_of_its_own_is_believed_and_established_where_the_job_shows_a_trace(diagnose):
+    kernel = {"dmesg-n7.log": XID.format(s=11)}
+    found = diagnose({"train.log": STEPS + OWN, **kernel})
     assert (found.failure_type, found.suspects.nodes) == ("gpu_ecc_uncorrectable", ["n7"])
+    assert found.status == "supported"
+    assert diagnose({"train.log": STEPS + LAUNCH + OWN, **kernel}).status == "established"
+    assert diagnose({"train.log": STEPS, **kernel}).status == "established"
 
 
 def test_a_claim_behind_the_end_is_not_established(diagnose):
