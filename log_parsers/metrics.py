@@ -40,6 +40,7 @@ _FOLLOWED = {
     "iter": _LOSS_AHEAD,
     "epoch_bracket": _LOSS_AHEAD,
     "iter_bracket": _LOSS_AHEAD,
+    "clu": _LOSS_AHEAD,
 }
 _FORMS: tuple[tuple[str, re.Pattern[bytes], re.Pattern[bytes] | None], ...] = tuple(
     (name, re.compile(pattern), re.compile(rb"(?:" + guard + rb")\Z") if guard else None)
@@ -49,6 +50,7 @@ _FORMS: tuple[tuple[str, re.Pattern[bytes], re.Pattern[bytes] | None], ...] = tu
         ("dll", rb"- Iteration (?P<step>\d+) \|", b""),
         ("deepspeed", rb"step=(?P<step>\d+), skipped=", rb"(?<!\w)"),
         ("engine", rb"steps: (?P<step>\d+) loss: ", b""),
+        ("clu", rb"logging_writer\.py:\d+\] \[(?P<step>\d+)\] ", b""),
         ("olmo", rb"\[step=(?P<step>\d+)/\d+[,\]]", b""),
         (
             "step",
@@ -113,7 +115,7 @@ _FORMS: tuple[tuple[str, re.Pattern[bytes], re.Pattern[bytes] | None], ...] = tu
 )
 _LOSS_VALUE = rb"(?:\s*\([^)]{1,12}\))?['\"]?\s*(?:[:= ]|is )\s*['\"]?\(?(" + _VALUE + rb")"
 _LOSS = re.compile(
-    rb"(?:lm[ _]loss|reduced_train_loss|train[_/]loss(?:_step)?|total[_ ]loss|"
+    rb"(?:lm[ _]loss|reduced_train_loss|train[_/]loss(?:_step)?|total[_ ]loss|loss[_ ]train|"
     rb"(?<![\w/-])[Ll]oss(?:_?avg)?|(?<=, )ce)" + _LOSS_VALUE,
     re.IGNORECASE,
 )
@@ -126,7 +128,7 @@ _SOME_LOSS = re.compile(
 )
 _TIME = re.compile(
     rb"(?:elapsed time per iteration|iteration_time|train_step_timing|step[_ ]time|"
-    rb"iter(?:ation)?[ _]time|time per (?:step|iteration)|batch[_ ]time|avg_batch_cost|Batch \(t\))"
+    rb"iter(?:ation)?[ _]time|time[ _]per[ _](?:step|iteration)|timing_s/step|batch[_ ]time|avg_batch_cost|Batch \(t\))"
     rb"['\"]?\s*(?:in |\()?(?P<unit>ms|s)?\)?\s*[:=]?\s*(?P<value>"
     + _NUMBER
     + rb")\s*(?P<after>ms|s)?",
@@ -134,7 +136,8 @@ _TIME = re.compile(
 )
 _SEC_STEP = re.compile(rb"(?P<value>[\d.]+) ?(?:sec/step|s/step|s/it\b)")
 _SEC_FIELD = re.compile(
-    rb"(?:\(sec: |, time = |(?<![\w(-])[Tt]ime(?::| ) *|\bseconds: )(?P<value>\d[\d.]*\d) ?(?P<ms>ms)?"
+    rb"(?:\(sec: |, time = |(?<![\w(-])(?<!apsed )(?<!all )(?<!otal )(?<!ining )"
+    rb"[Tt]ime(?::| ) *|\bseconds: )(?P<value>\d[\d.]*\d) ?(?P<ms>ms)?"
     rb"|[|(] ?(?P<mid>\d[\d.]*\d) ms \||\((?P<end>\d[\d.]*\d) sec\)"
 )
 _DATA = re.compile(
@@ -146,11 +149,19 @@ _GRAD = re.compile(
 )
 _SCALE = re.compile(rb"loss[ _]scale['\"]?\s*[:= ]\s*(" + _NUMBER + rb")", re.IGNORECASE)
 _TPS = re.compile(
-    rb"(?:\btps|\bwps|\bips|tokens/s(?:ec)?|samples/s(?:ec(?:ond)?)?|imgs/s|"
+    rb"(?:\btps|\bwps|\bips|\btgs(?: \(tokens/gpu/second\))?|(?:tokens|samples)_per_sec(?:ond)?(?:_per_gpu)?|"
+    rb"tokens/s(?:ec)?|samples/s(?:ec(?:ond)?)?|imgs/s|"
     rb"throughput(?: per GPU \(TFLOP/s/GPU\))?)['\"]?\s*[:= ]\s*(" + _NUMBER + rb")",
     re.IGNORECASE,
 )
 _SAMPLES = re.compile(rb'"(?:step_num|samples_count|iteration|step|iter)": ?(\d+)')
+# Where a form begins with another number than the step, which stands somewhere behind it; ms-swift
+# prints the Trainer's line with the step beside the last one.
+_STEP_BEHIND = {
+    "mllog": _SAMPLES,
+    "mllog_rate": _SAMPLES,
+    "hf": re.compile(rb"'global_step/max_steps': '(\d+)/"),
+}
 _EPOCH = re.compile(rb"(?:'epoch': |epoch[ :=\[]{1,3})([\d.]+)", re.IGNORECASE)
 _RANK = re.compile(rb"^\s*(?:\[(?:rank|default) ?(\d+)\]|(\d+): |\[\d+,(\d+)\]<)", re.IGNORECASE)
 
@@ -309,7 +320,7 @@ def _follows(chunk: bytes, at: int, words: tuple[bytes, ...], form: re.Pattern[b
     return any(word in ahead for word in words) and form.search(ahead) is not None
 
 
-_RATES = (b"tps", b"s/s", b"throughput", b"wps", b"ips")
+_RATES = (b"tps", b"s/s", b"throughput", b"wps", b"ips", b"tgs", b"s_per_sec")
 
 # Forms whose lines are read in a way that a layout of plain numbers does not describe.
 _NO_LAYOUT = frozenset({"tqdm", "mllog", "mllog_rate"})
@@ -346,9 +357,10 @@ def _row(
     row.step_time = _step_time(form, groups, text, lower, spans)
     if groups.get("tps") is not None:
         row.throughput = _float(groups["tps"])
-    if form in ("mllog", "mllog_rate"):
-        samples = _SAMPLES.search(text)
-        row.step = int(samples[1]) if samples else None
+    behind = _STEP_BEHIND[form].search(text) if form in _STEP_BEHIND else None
+    if behind is not None:
+        row.step = int(behind[1])
+        spans["step"] = Span(*behind.span(1))
     label = _RANK.match(text)
     if label:
         row.rank = int(label[1] or label[2] or label[3])
