@@ -150,7 +150,7 @@ _GRAD = re.compile(
 _SCALE = re.compile(rb"loss[ _]scale['\"]?\s*[:= ]\s*(" + _NUMBER + rb")", re.IGNORECASE)
 _TPS = re.compile(
     rb"(?:\btps|\bwps|\bips|\btgs(?: \(tokens/gpu/second\))?|(?:tokens|samples)_per_sec(?:ond)?(?:_per_gpu)?|"
-    rb"tokens/s(?:ec)?|samples/s(?:ec(?:ond)?)?|imgs/s|"
+    rb"tokens/s(?:ec)?|samples/s(?:ec(?:ond)?)?|imgs/s|train_speed\(iter/s\)|"
     rb"throughput(?: per GPU \(TFLOP/s/GPU\))?)['\"]?\s*[:= ]\s*(" + _NUMBER + rb")",
     re.IGNORECASE,
 )
@@ -320,7 +320,7 @@ def _follows(chunk: bytes, at: int, words: tuple[bytes, ...], form: re.Pattern[b
     return any(word in ahead for word in words) and form.search(ahead) is not None
 
 
-_RATES = (b"tps", b"s/s", b"throughput", b"wps", b"ips", b"tgs", b"s_per_sec")
+_RATES = (b"tps", b"s/s", b"throughput", b"wps", b"ips", b"tgs", b"s_per_sec", b"speed(")
 
 # Forms whose lines are read in a way that a layout of plain numbers does not describe.
 _NO_LAYOUT = frozenset({"tqdm", "mllog", "mllog_rate"})

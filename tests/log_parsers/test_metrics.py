@@ -40,7 +40,7 @@ FORMATS: list[tuple[str, str, dict[str, Any]]] = [
     ("clu", "I0110 12:00:00.123456 140 logging_writer.py:48] [100] learning_rate=0.001, loss=2.5, steps_per_second=3.2", {"step": 100, "loss": 2.5}),
     ("verl", "(TaskRunner pid=31) step:10 - actor/pg_loss:-0.01 - actor/grad_norm:0.5 - timing_s/gen:31.2 - timing_s/step:98.5 - perf/throughput:1203.5", {"step": 10, "step_time": 98.5, "throughput": 1203.5}),
     ("internevo", "INFO record_metrics.py:378 in record -- tflops=180.1 step=12 loss=2.5 tgs (tokens/gpu/second)=3801.5 lr=1e-05", {"step": 12, "loss": 2.5, "throughput": 3801.5}),
-    ("ms-swift", "{'loss': 1.5, 'grad_norm': 1.0, 'epoch': 0.1, 'global_step/max_steps': '40/1000', 'percentage': '4.00%'}", {"step": 40, "loss": 1.5}),
+    ("ms-swift", "{'loss': 1.5, 'grad_norm': 1.0, 'epoch': 0.1, 'global_step/max_steps': '40/1000', 'train_speed(iter/s)': 0.125}", {"step": 40, "loss": 1.5, "throughput": 0.125}),
     ("litgpt", "Epoch 1 | iter 24 step 12 | loss train: 2.25, val: n/a | iter time: 512.5 ms (step)", {"step": 12, "loss": 2.25, "step_time": 0.5125}),
     ("olmo", "2025-05-31 18:45:31.100\tgpu-12:0\tolmo.train:967\tINFO\t[step=20800/23842,epoch=0]", {"step": 20800, "epoch": 0.0}),
     ("keras 2, one line an epoch", "469/469 - 3s - loss: 0.25 - accuracy: 0.92 - 3s/epoch - 5ms/step", {"step": None, "loss": 0.25}),
