@@ -28,6 +28,20 @@ _COUNTED_HOST = re.compile(
 )
 _LABELS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("mpi", re.compile(r"\[(?P<job>\d+),(?P<rank>\d+)\]<(?:stdout|stderr)>:")),
+    # Open MPI 5 with the name of the job or of the host; SageMaker; Horovod without MPI.
+    (
+        "mpi",
+        re.compile(
+            r"\[(?:[\w.-]{1,80}@)?(?P<job>\d+),(?P<rank>\d+)\](?:\[(?P<node>"
+            + _HOST
+            + r"):\d{1,8}\])?<(?:stdout|stderr)>:"
+        ),
+    ),
+    (
+        "mpi",
+        re.compile(r"\[\d+,mpirank:(?P<rank>\d+),(?P<node>" + _HOST + r")\]<(?:stdout|stderr)>:"),
+    ),
+    ("mpi", re.compile(r"\[(?P<rank>\d{1,6})\]<(?:stdout|stderr)>:")),
     ("rank", re.compile(r"\[[Rr]ank:? ?(?P<rank>\d{1,6})\]:?")),
     ("rank", re.compile(r"\[RANK ?(?P<rank>\d{1,6})\]:?")),
     (
@@ -99,6 +113,46 @@ _LABELS: tuple[tuple[str, re.Pattern[str]], ...] = (
         ),
     ),
     ("level", re.compile(r"- (?=\[(?:[Rr]ank|RANK)[ :=]?\d)")),
+    # Composer: rank, process, thread. ESPnet: host and rank of all, in front of the time. OLMo: host and local rank.
+    ("rank", re.compile(r"(?=[a-z])rank(?P<rank>\d{1,6})\[(?P<pid>\d{1,8})\]\[[\w-]{1,60}\]: ?")),
+    (
+        "host",
+        re.compile(
+            r"\[(?!(?i:epoch|step|iter|batch|train|val|eval|test|rank))(?P<node>"
+            + _HOST
+            + r"):(?P<rank>\d{1,5})/\d{1,5}\](?= \d{4}-\d\d-\d\d[ T])"
+        ),
+    ),
+    (
+        "host",
+        re.compile(
+            r"(?=[a-z])(?P<node>"
+            + _HOST
+            + r"):(?P<local>\d{1,2})\s{1,8}[\w.]{1,60}:\d{1,5}\s{1,8}(?:INFO|WARNING|ERROR|CRITICAL|DEBUG)\s"
+        ),
+    ),
+    # PALS and Cray's launcher: host and rank. kail: namespace, pod and container. RFC 5424.
+    (
+        "rank",
+        re.compile(
+            r"(?=[a-z])(?P<node>(?:x\d{3,5}c\d{1,2}s\d{1,2}b\d{1,2}n\d{1,2}|nid\d{5,6})(?:\.[\w.-]{1,80})?) "
+            r"(?P<rank>\d{1,6}): "
+        ),
+    ),
+    (
+        "pod",
+        re.compile(
+            r"(?=[a-z])[a-z0-9-]{1,60}/(?P<node>[a-z0-9][a-z0-9.-]{1,100})\[[a-z0-9-]{1,60}\]: "
+        ),
+    ),
+    (
+        "pod",
+        re.compile(
+            r"<\d{1,3}>1 \d{4}-\d\d-\d\dT[\d:.+Z-]{8,32} (?P<node>"
+            + _HOST
+            + r") [\w./-]{1,48} (?:-|\d{1,8}) (?:-|\S{1,32}) (?:-|\[[^\]]{1,200}\]) ?"
+        ),
+    ),
     # What Open MPI puts in front of its own words.
     (
         "ompi",
@@ -179,14 +233,25 @@ _LABELS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("slurm", re.compile(r"slurm(?:stepd|d|ctld)-(?P<node>" + _HOST + r"): ")),
     # Not the hours of a bare clock.
     ("task", re.compile(r"(?P<rank>\d{1,6}):(?!\d\d:\d\d) ?")),
+    # Behind it torchrun's table has nothing.
+    ("task", re.compile(r"\[(?P<rank>\d{1,6})\]:(?= {0,12}\S)(?! {0,3}https?:)")),
 )
+# What a logger writes before the rank: brackets, levels, modules and the signs between them.
+_LOGGER_HEAD = re.compile(
+    r"(?:(?>\[(?!(?:[Rr]ank|RANK|PG))[^\][]{1,70}+(?<!ank)\]|"
+    r"(?:TRACE|DEBUG|INFO|SUCCESS|WARN(?:ING)?|ERROR|CRITICAL|FATAL)\b|"
+    r"[\w<>]{1,60}+(?:[.:][\w<>]{1,60}+){1,6}+|[|:-])\s{0,8}+){1,8}+"
+    r"(?=\[(?:[Rr]ank|RANK)[ :=]{0,2}\d{1,6}\]|(?<=[|] )(?:[Rr]ank|RANK)[ _]?\d{1,6} ?[|])"
+)
+_HEAD_BEGINS = frozenset("[|-TDISWECF")
+_RANK_AHEAD = ("[rank", "[Rank", "[RANK", "| rank", "| Rank")
 
 
 def _begins(pattern: str) -> str:
     """Return the sign, or the small letters, that a label begins with, or "" for anything."""
     if pattern.startswith("(?=[a-z])"):
         return string.ascii_lowercase
-    if pattern.startswith(("- ", "MPICH")):
+    if pattern.startswith(("- ", "MPICH", "<")):
         return pattern[0]
     return pattern[1] if pattern[:2] in (r"\[", r"\(", r"\{") and pattern[2] != "?" else ""
 
@@ -198,7 +263,7 @@ _BY_FIRST = {
         for label in _LABELS
         if not (begins := _begins(label[1].pattern)) or (first and first in begins)
     ]
-    for first in ("", *"[({-M", *string.ascii_lowercase)
+    for first in ("", *"[({-M<", *string.ascii_lowercase)
 }
 _NCCL = re.compile(
     r"(?P<node>" + _HOST + r"):(?P<pid>\d{1,8}):(?P<tid>\d{1,8}) \[(?P<dev>-?\d{1,3})\] "
@@ -348,6 +413,8 @@ def _peel(text: str, at: int, outermost: bool) -> tuple[str, re.Match[str]] | No
         match = pattern.match(text, at)
         if match:
             return kind, match
+    if first in _HEAD_BEGINS and (match := _logger_head(text, at)):
+        return "level", match
     match = _PDSH.match(text, at)
     if match and not _DEVICE.match(match["node"]):
         counted = at == 0 and _COUNTED_HOST.match(match["node"])
@@ -357,6 +424,15 @@ def _peel(text: str, at: int, outermost: bool) -> tuple[str, re.Match[str]] | No
     if match and at > 0 and not _DEVICE.match(match["node"] or match["node2"]):
         return "syslog", match
     return None
+
+
+def _logger_head(text: str, at: int) -> re.Match[str] | None:
+    head = text[at : at + 200]
+    if not any(tag in head for tag in _RANK_AHEAD):
+        return None
+    match = _LOGGER_HEAD.match(text, at)
+    # torch's own lines give the rank within a group there.
+    return match if match and ".cpp:" not in match[0] else None
 
 
 def _stream(text: str, kernel_label: bool) -> Stream:
