@@ -216,6 +216,14 @@ _LABELS: tuple[tuple[str, re.Pattern[str]], ...] = (
         ),
     ),
     ("bracket", re.compile(r"\[(?P<node>[a-z]+\d*-\d)\](?=\s|\[[Rr]ank)")),
+    # A bare host between the time and the rank; a word that is none is passed over.
+    (
+        "bare",
+        re.compile(
+            r"(?=[a-z])(?P<node>(?=[\w.-]{0,80}\d)[a-z][\w.-]{1,80}) {1,4}(?=\[(?:[Rr]ank|RANK)[ :=]?\d{1,6}\])"
+        ),
+    ),
+    ("level", re.compile(r"(?=[a-z])[\w.-]{1,80} {1,4}(?=\[(?:[Rr]ank|RANK)[ :=]?\d{1,6}\]:)")),
     (
         "rank",
         re.compile(
@@ -327,7 +335,7 @@ class Origin:
 
 DEVICE = "g"
 """How a label begins that names a device and no local rank of a launcher."""
-_COLLECTOR = frozenset({"pod", "host", "bracket"})
+_COLLECTOR = frozenset({"pod", "host", "bracket", "bare"})
 NOWHERE = Origin()
 """The origin of lines of which only the text is known."""
 
@@ -407,6 +415,12 @@ def _peel(text: str, at: int, outermost: bool) -> tuple[str, re.Match[str]] | No
         if not match or (kind == "task" and not outermost):
             continue
         if kind == "bracket" and _NOT_HOST.match(match["node"]):
+            continue
+        if (
+            kind == "bare"
+            and _NOT_HOST.match(match["node"])
+            and not _COUNTED_HOST.match(match["node"])
+        ):
             continue
         return kind, match
     for kind, pattern in (("nccl", _NCCL), ("nccl", _NCCL_NODEV)):

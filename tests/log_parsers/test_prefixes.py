@@ -242,9 +242,16 @@ def test_any_text_is_parsed_and_kept(text: str) -> None:
         ("rank=6 ERROR unexpected end of data", 6, None),
         ("2026-05-02 11:00:00 INFO [rank=7] step 3", 7, None),
         ("ERROR:trainer:[rank 7] step 3", 7, None),
+        ("2026-11-21 10:00:00,123 ml-17 [rank3]: step 3", 3, "ml-17"),
+        ("2026-11-21 10:00:00,123 gpu017 [rank3] step 3", 3, "gpu017"),
+        ("2026-11-21 10:00:00,123 hostname [rank3]: step 3", 3, None),
+        ("2026-11-21 10:00:00,123 step7 [rank3]: loss 3", 3, None),
+        ("2026-11-21 10:00:00,123 lost [rank3] at step 3", None, None),
     ],
 )
-def test_ranks_as_programs_write_them_themselves(text: str, rank: int, node: str | None) -> None:
+def test_ranks_as_programs_write_them_themselves(
+    text: str, rank: int | None, node: str | None
+) -> None:
     line = parse_line("a.log", 1, text, year=2026)
     assert (line.rank, line.node) == (rank, node)
 
