@@ -12,7 +12,7 @@ from pathlib import Path
 from rerail.errors import EvidenceError
 from rerail.log_parsers.file_origins import content_origins
 from rerail.log_parsers.metrics import MAX_ROWS
-from rerail.log_parsers.scan import Scanner, Signature, make_scanner
+from rerail.log_parsers.scan import SMALL, Scanner, Signature, is_compiled, make_scanner
 from rerail.log_parsers.sources import STDIN, Discovery, Problem, Source, discover
 from rerail.log_parsers.survey import FileSurvey, survey
 from rerail.log_parsers.timestamps import year_in
@@ -117,7 +117,8 @@ def _survey_all(
     on_progress: Callable[[int, int], None] | None,
 ) -> list[FileSurvey]:
     count = workers or os.cpu_count() or 1
-    scanner = _scanner_of_thread(plan)
+    known = all(s.name != STDIN and not s.name.endswith(_PACKED) for s in sources)
+    scanner = _scanner_of_thread(plan, total if known else None)
     if (
         count > 1
         and len(sources) > 1
@@ -153,21 +154,23 @@ def _survey_all(
     return surveys
 
 
+_PACKED = (".gz", ".zst", ".xz", ".bz2")  # how much is in them is not known
 _of_thread = threading.local()
 
 
-def _scanner_of_thread(plan: ScanPlan) -> Scanner:
+def _scanner_of_thread(plan: ScanPlan, size: int | None) -> Scanner:
     """Return the scanner of this thread, built once for as long as the rules stay the same.
 
     A daemon diagnoses many jobs, and loading the compiled rules takes longer than a small log. A
-    scanner's scratch space serves one thread.
+    scanner's scratch space serves one thread. One that was built for a small log serves small logs.
     """
     wanted = (plan.signatures, plan.cache, plan.engine)
     held = getattr(_of_thread, "held", None)
-    if held is None or held[0] != wanted:
-        made = make_scanner(plan.signatures, cache=plan.cache, engine=plan.engine)
-        held = _of_thread.held = (wanted, made)
-    scanner: Scanner = held[1]
+    if held is None or held[0] != wanted or not (held[1] or (size is not None and size <= SMALL)):
+        made = make_scanner(plan.signatures, cache=plan.cache, engine=plan.engine, size=size)
+        large = size is None or size > SMALL or plan.engine is not None or is_compiled(made)
+        held = _of_thread.held = (wanted, large, made)
+    scanner: Scanner = held[2]
     return scanner
 
 

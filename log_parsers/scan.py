@@ -22,6 +22,10 @@ from rerail.log_parsers.text import strip_escapes
 if TYPE_CHECKING:
     from rerail.log_parsers.sieve import Sieve
 
+# Compiling all patterns takes as long as looking for each of them in some 800 kB with Python's `re`.
+SMALL = 256 << 10
+"""Bytes of logs for which patterns that are not compiled yet are not compiled."""
+
 # More callbacks than this in one chunk mean a pattern that reports an end at every byte.
 _FLOOD = 300_000
 _DATABASES_KEPT = 16
@@ -54,7 +58,11 @@ class Scanner(Protocol):
 
 
 def make_scanner(
-    signatures: Sequence[Signature], *, cache: Path | None, engine: str | None = None
+    signatures: Sequence[Signature],
+    *,
+    cache: Path | None,
+    engine: str | None = None,
+    size: int | None = None,
 ) -> Scanner:
     """Build the best scanner that this machine has.
 
@@ -62,6 +70,7 @@ def make_scanner(
         signatures: the patterns; a hit carries the index into this sequence.
         cache: folder for compiled databases, or None to compile anew.
         engine: `hyperscan`, `re2` or `re` to force one.
+        size: bytes that it is for, if known; on a new machine a small log is read at once.
 
     Raises:
         RuleError: when a pattern does not compile.
@@ -72,6 +81,13 @@ def make_scanner(
     patterns = [s.pattern for s in signatures]
     if wanted in ("", "hyperscan"):
         try:
+            if (
+                not wanted
+                and size is not None
+                and size <= SMALL
+                and not _at_hand(signatures, cache)
+            ):
+                return _PlainRe(patterns)
             return _compile(signatures, cache)
         except ImportError:
             if wanted:
@@ -91,6 +107,11 @@ def make_scanner(
                     hint="pip install google-re2",
                 ) from None
     return _PlainRe(patterns)
+
+
+def is_compiled(scanner: Scanner) -> bool:
+    """Tell whether a scanner is made for logs of any size."""
+    return isinstance(scanner, _Compiled)
 
 
 def sieve_of(scanner: Scanner) -> Sieve | None:
@@ -190,15 +211,7 @@ class _Hyperscan(_Compiled):
 
     def _load(self, signatures: Sequence[Signature], cache: Path | None) -> Any:
         hs = self._hs
-        version = getattr(hs, "__version__", "?")
-        digest = hashlib.sha256()
-        # What is compiled follows from the patterns and from how they are relaxed.
-        digest.update(repr((version, os.uname().machine, sorted(_cpu_flags()), FORM)).encode())
-        if self._numbers != list(range(len(signatures))):
-            digest.update(repr(self._numbers).encode())
-        for one in signatures:
-            digest.update(one.pattern.encode() + (b"\1" if one.presence else b"\0"))
-        path = cache / f"signatures-{digest.hexdigest()[:24]}.hsdb" if cache else None
+        path = _database_path(signatures, cache, self._numbers)
         if path is not None and path.is_file():
             try:
                 database = hs.loadb(path.read_bytes(), hs.HS_MODE_BLOCK)
@@ -260,6 +273,32 @@ class _Hyperscan(_Compiled):
         except self._hs.ScanTerminated:
             return self._fallback.candidates(chunk, skip)
         return found
+
+
+def _database_path(
+    signatures: Sequence[Signature], cache: Path | None, numbers: Sequence[int]
+) -> Path | None:
+    """Return where the compiled form of these signatures lies, or will lie."""
+    import hyperscan
+
+    if cache is None:
+        return None
+    digest = hashlib.sha256()
+    # What is compiled follows from the patterns and from how they are relaxed.
+    version = getattr(hyperscan, "__version__", "?")
+    digest.update(repr((version, os.uname().machine, sorted(_cpu_flags()), FORM)).encode())
+    if numbers != list(range(len(signatures))):
+        digest.update(repr(numbers).encode())
+    for one in signatures:
+        digest.update(one.pattern.encode() + (b"\1" if one.presence else b"\0"))
+    return cache / f"signatures-{digest.hexdigest()[:24]}.hsdb"
+
+
+def _at_hand(signatures: Sequence[Signature], cache: Path | None) -> bool:
+    """Tell whether the shipped patterns are compiled; those of a site are few."""
+    shipped = [s for s in signatures if not s.added] or list(signatures)
+    path = _database_path(shipped, cache, list(range(len(shipped))))
+    return path is not None and path.is_file()
 
 
 class _Layers(_Compiled):

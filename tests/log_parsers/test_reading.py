@@ -257,3 +257,23 @@ def test_origin_of_a_folder_argument_is_relative(tmp_path):
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "x.log").write_text("hello\n")
     assert [s.name for s in discover([tmp_path]).sources] == [str(Path("sub") / "x.log")]
+
+
+def test_a_small_log_on_a_new_machine_waits_for_no_compiler(tmp_path, monkeypatch):
+    monkeypatch.setattr("rerail.log_parsers.scan.SMALL", 1_000)
+    monkeypatch.setattr("rerail.log_parsers.collect.SMALL", 1_000)
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    job = ScanPlan(SIGNATURES, cache)
+    small, large = tmp_path / "small.log", tmp_path / "large.log"
+    small.write_text("step 1\nCUDA out of memory\n")
+    large.write_text("step 1\n" * 500 + "CUDA out of memory\n")
+
+    def lines(path):
+        return [hit.line for hit in collect([path], job).views[0].survey.hits]
+
+    assert lines(small) == [2]
+    assert not list(cache.iterdir())
+    assert lines(large) == [501]
+    assert [path.suffix for path in cache.iterdir()] == [".hsdb"]
+    assert lines(small) == [2]
