@@ -32,6 +32,10 @@ _SENTENCE = re.compile(r"(?:^|[\s:])[A-Z]\w*(?:Error|Exception): ")
 _EMITTER = re.compile(
     r"what\(\):|terminate called|ProcessGroup|NCCL WARN|\.(?:cu|cpp|cc|h|py):\d+|raised from"
 )
+# How an exception is told that no Python frame saw: by the C++ runtime, and by the watchdog of NCCL.
+_THROWN = re.compile(
+    r"^\s*(?:what\(\):|terminate called)|ProcessGroupNCCL\.cpp:\d+\].{0,200}terminated with exception: "
+)
 _TIMED_OUT = "nccl-watchdog-timeout"
 
 
@@ -52,7 +56,7 @@ def outweighed(case: Case, candidates: list[Observation]) -> list[tuple[Observat
             found.append((claim, "told behind a failure that no fault of a machine raises"))
         elif category not in _MACHINE:
             continue
-        elif beside is not None and not claim.lines:
+        elif beside is not None and not claim.lines and not _THROWN.search(claim.line.message):
             key = (file, claim.leaf)
             if key not in reached:
                 reached[key] = _reached_the_job(case, claim)

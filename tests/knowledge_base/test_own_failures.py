@@ -17,6 +17,10 @@ ECC_RAISED = (
     f"[rank0]: {ECC}"
 )
 ECC_THROWN = "terminate called after throwing an instance of 'c10::Error'\n  what():  CUDA error: uncorrectable ECC error encountered\n"
+ECC_WATCHDOG = (
+    "[rank1]:[E301 03:00:11.900 ProcessGroupNCCL.cpp:1895] [PG ID 0 PG GUID 0(default_pg) Rank 1] Process group watchdog "
+    "thread terminated with exception: CUDA error: uncorrectable ECC error encountered\n"
+)
 XID = "[Sun Mar  1 03:00:{s} 2026] n7 kernel: NVRM: Xid (PCI:0000:1b:00): 48, pid=1, name=python, DBE (double bit error)\n"
 UPTIME = "[  812.1234] NVRM: Xid (PCI:0000:1b:00): 48, pid=1, name=python, DBE (double bit error)\n"
 WAITED = "".join(
@@ -64,6 +68,8 @@ def test_a_sentence_does_not_explain_a_hang_that_was_over(diagnose):
         STEPS + ECC_RAISED,
         STEPS + ECC_THROWN,
         STEPS + ECC_RAISED + OWN,
+        STEPS + ECC_THROWN + OWN,
+        STEPS + ECC_WATCHDOG + OWN,
         STEPS + XID.format(s=11) + LAUNCH + OWN,
         STEPS + f"[rank0]: {ECC}" + WAITED,
         STEPS + WAITED + ECC_RAISED,
