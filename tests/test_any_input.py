@@ -1,15 +1,16 @@
 """Whatever the bytes: no crash, a valid answer, and the same answer whatever the order or workers."""
 
 import random
+from functools import lru_cache
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rerail.assistant.pipeline import diagnose_collection, diagnose_paths, rules, scan_plan
 from rerail.domain.diagnosis import Diagnosis
-from rerail.evals.cases.run import _scanner
 from rerail.log_parsers import collect as collecting
 from rerail.log_parsers.collect import assemble
+from rerail.log_parsers.scan import Scanner, make_scanner
 from rerail.log_parsers.survey import survey_bytes
 
 WORDS = [
@@ -27,10 +28,16 @@ LINES = st.lists(
 )
 
 
+@lru_cache(maxsize=1)
+def scanner() -> Scanner:
+    plan = scan_plan()
+    return make_scanner(plan.signatures, cache=plan.cache, engine=plan.engine)
+
+
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(LINES)
 def test_any_bytes_give_a_valid_diagnosis(lines):
-    one = survey_bytes("x.log", b"\n".join(lines), rules().signatures, _scanner())
+    one = survey_bytes("x.log", b"\n".join(lines), rules().signatures, scanner())
     diagnosis = diagnose_collection(assemble([one])).diagnosis
     assert Diagnosis.model_validate_json(diagnosis.model_dump_json()) == diagnosis
 
