@@ -15,6 +15,7 @@ from functools import lru_cache
 from rerail.domain.evidence import LogLine, Observation, Role, Tier
 from rerail.knowledge_base.rules import Rule
 from rerail.log_parsers.scan import Signature
+from rerail.log_parsers.stacks import is_variable
 from rerail.log_parsers.tracebacks import (
     Traceback,
     is_quoted_source,
@@ -83,7 +84,7 @@ def match(views: Sequence[LogView], rules: RuleSet) -> MatchResult:
                 by_line[hit.line].append(hit.signature)
         for number in sorted(by_line):
             line = view.line(number)
-            if line is None:
+            if line is None or is_variable(view, line):
                 continue
             order += 1
             observation = matcher.win(view, line, by_line[number], view.index * 10_000_000 + order)

@@ -22,8 +22,13 @@ _FAULT = re.compile(
 )
 _FAULT_FRAME = re.compile(r'^File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>\S+)$')
 _CRASH = re.compile(r"^Fatal Python error: ")
+_TIMEOUT = re.compile(r"^Timeout \(\d+:\d\d:\d\d(?:\.\d+)?\)!$")
 _MAIN = "MainThread"
 _BETWEEN = 3  # lines between two threads of one dump
+_FRAMES = 200  # lines of one process below the head of a thread
+_AT_MOST = 2_000  # lines, those of other processes in between included
+_VARIABLE = re.compile(r"(?:^|[\]:|>]) {8,}\w+: ")
+_VARIABLES = re.compile(r"(?:^|[\]:|>]) {4,}(?:Arguments|Locals):$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,43 +60,75 @@ def read_stacks(view: LogView) -> list[Stack]:
     they tell where one process died, not where all of them are.
     """
     found: list[Stack] = []
-    pending: Stack | None = None  # the last thread of a faulthandler dump so far
-    pid: int | None = None
-    crashed_at = -100
+    pending: dict[str, Stack] = {}  # by label, the last thread of a faulthandler dump so far
+    crashed: dict[str, int] = {}  # by label, the last line of a crash
+    pids: dict[str, int] = {}
     for number, text, line in _lines(view):
+        label = line.label
         if process := _PROCESS.match(text):
-            pid = int(process["pid"])
+            pids[label] = int(process["pid"])
+        elif _TIMEOUT.match(text):
+            found += [pending.pop(label)] if label in pending else []
         elif _CRASH.match(text):
-            crashed_at = number
+            crashed[label] = number
         elif thread := _PYSPY.match(text):
             if thread["name"] in (None, _MAIN):
                 tid = thread["tid"]
-                own = pid if pid is not None else int(tid, 0) if not tid.startswith("0x") else None
+                own = pids.pop(label, None if tid.startswith("0x") else int(tid))
                 found += _stack(view, line, own, _PYSPY_FRAME)
-                pid = None
         elif _FAULT.match(text):
-            if number - crashed_at <= _BETWEEN:
-                crashed_at = number + len(_frames(view, line, _FAULT_FRAME)[0]) + 1
+            if label in crashed and _near(view, label, crashed[label], number):
+                lines = _frames(view, line, _FAULT_FRAME)[1]
+                crashed[label] = lines[-1].number if lines else number
                 continue
+            before = pending.pop(label, None)
             read = _stack(view, line, None, _FAULT_FRAME)
-            if pending is not None and (not read or not _goes_on(pending, read[0])):
-                found.append(pending)
-            pending = read[0] if read else None
-    return sorted(
-        [*found, *([pending] if pending is not None else [])], key=lambda one: one.head.number
-    )
+            if before and not (read and _near(view, label, before.lines[-1].number, number)):
+                found.append(before)
+            if read:
+                pending[label] = read[0]
+    return sorted([*found, *pending.values()], key=lambda one: one.head.number)
 
 
-def _goes_on(before: Stack, after: Stack) -> bool:
-    """Tell whether two threads belong to one dump: printed by the same process, without a gap."""
-    last = before.lines[-1].number
-    return before.head.label == after.head.label and after.head.number - last <= _BETWEEN
+def is_variable(view: LogView, line: LogLine) -> bool:
+    """Tell whether a line is an argument or a local that py-spy prints below a frame.
+
+    What a variable holds is no event: a loss of NaN, or the words of an error that was handled.
+    """
+    if not _VARIABLE.search(line.text):
+        return False
+    own = 0
+    for number in range(line.number - 1, max(0, line.number - _AT_MOST), -1):
+        above = view.line(number)
+        if above is None or own > _FRAMES:
+            return False
+        if above.label != line.label:
+            continue
+        own += 1
+        if _VARIABLES.search(above.text):
+            return True
+        if not _VARIABLE.search(above.text):
+            return False
+    return False
+
+
+def _near(view: LogView, label: str, first: int, last: int) -> bool:
+    """Tell whether hardly a line of one process stands between two others of it."""
+    if last - first > _AT_MOST:
+        return False
+    own = 0
+    for number in view.between(first + 1, last - 1):
+        line = view.line(number)
+        own += line is not None and line.label == label
+        if own >= _BETWEEN:
+            return False
+    return True
 
 
 def _lines(view: LogView) -> Iterator[tuple[int, str, LogLine]]:
     for number in view.numbers:
         raw = view.survey.kept[number]
-        if b"hread" not in raw and b"Process " not in raw and b"Fatal Python" not in raw:
+        if not any(word in raw for word in (b"hread", b"Process ", b"Fatal Python", b"Timeout (")):
             continue
         line = view.line(number)
         if line is not None:
@@ -108,10 +145,13 @@ def _frames(
 ) -> tuple[list[Frame], list[LogLine]]:
     frames: list[Frame] = []
     lines: list[LogLine] = []
-    number = head.number
-    while (line := view.line(number := number + 1)) is not None and number - head.number < 200:
+    number, own = head.number, 0
+    while (line := view.line(number := number + 1)) is not None and number - head.number < _AT_MOST:
         if line.label != head.label:
             continue
+        own += 1
+        if own > _FRAMES:
+            break
         text = line.message.strip()
         match = form.match(text)
         if match is None:

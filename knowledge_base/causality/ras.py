@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from rerail.domain.evidence import LogLine, Observation
 from rerail.knowledge_base.causality.case import Case
+from rerail.knowledge_base.causality.copies import without_copies
 from rerail.knowledge_base.causality.progress import survived
 from rerail.log_parsers.view import LogView
 
@@ -77,9 +78,8 @@ def finding(case: Case) -> Finding | None:
     if not seen or survived(case, seen[-1]):
         return None
     names = dict.fromkeys(o.line.file for o in seen)
-    reports = [
-        r for o in names for r in _reports(next(view for view in case.views if view.name == o))
-    ]
+    views = without_copies(next(v for v in case.views if v.name == name) for name in names)
+    reports = [report for view in views for report in _reports(view)]
     for report in reversed(reports):
         if report.gone or report.ranks:
             return _gone(report)

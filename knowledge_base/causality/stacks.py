@@ -16,12 +16,15 @@ from dataclasses import dataclass
 from rerail.domain.diagnosis import Status
 from rerail.domain.evidence import LogLine
 from rerail.knowledge_base.causality.case import Case
+from rerail.knowledge_base.causality.copies import without_copies
 from rerail.knowledge_base.causality.joins import Joins
 from rerail.knowledge_base.causality.progress import outlived
 from rerail.knowledge_base.causality.symptoms import Conclusion
 from rerail.log_parsers.stacks import Frame, Stack, read_stacks
 
 RULES = frozenset({"fw-faulthandler-stack", "fw-pyspy-stack"})
+LOADER = "data-pyspy-dataloader-get"
+"""Finds a process that waits for data: in one look a guess, as all that stacks tell."""
 
 _LEAST = 3
 _MOST_ODD = 1 / 3
@@ -73,7 +76,8 @@ def from_stacks(case: Case, joins: Joins, *, hung: bool) -> Conclusion | None:
         hung: whether something else tells that the job hangs.
     """
     files = dict.fromkeys(o.line.file for o in case.observations if o.rule_id in RULES)
-    stacks = [s for view in case.views if view.name in files for s in read_stacks(view)]
+    views = without_copies(view for view in case.views if view.name in files)
+    stacks = [s for view in views for s in read_stacks(view)]
     places, again = _latest(stacks, joins)
     if len(places) < _LEAST or any(outlived(case, p.stack.head) for p in places):
         return None
@@ -127,7 +131,9 @@ def _place(stack: Stack, joins: Joins) -> Place:
     )
     if any(_LOADER.search(frame.file) for frame in frames):
         waits = None  # it waits for data, not for the others
-    site = next((f for f in frames if not _of_library(f.file)), frames[0])
+    # Native frames of the interpreter have no lines, and stand in front of what it runs.
+    own = [f for f in frames if not _of_library(f.file)]
+    site = next((f for f in own if f.line is not None), own[0] if own else frames[0])
     return Place(stack, rank, node, waits, site)
 
 

@@ -214,6 +214,8 @@ def _initiating(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
         return False
     if _killed_before(case, verdict, winner):
         return False
+    if winner.rule_id == stacks.LOADER and _stacks(case, rules, verdict):
+        return True
     if winner.tier is Tier.GENERIC and _victims_exception(case, verdict, winner):
         return False
     if winner.rule_id == INTERRUPTED:
@@ -283,6 +285,8 @@ def _status(case: Case, verdict: Verdict, winner: Observation, kind: Kind) -> St
     ]
     if winner.rule_id.startswith("learned-"):
         return Status.SUPPORTED  # a few incidents of one site do not establish a cause
+    if winner.rule_id == stacks.LOADER:
+        return Status.HYPOTHESIS if verdict.collectives is None else Status.SUPPORTED
     if kind is Kind.ROOT and winner.tier not in (Tier.GENERIC, Tier.EXIT):
         contested = [r for r in rivals if (gap := case.seconds_between(winner, r)) is not None and abs(gap) < 1.0
                      and r.line.label != winner.line.label]  # fmt: skip

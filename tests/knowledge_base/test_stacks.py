@@ -128,3 +128,62 @@ def test_real_processes_that_hang(diagnose: Run, tmp_path: Path) -> None:
     assert (found.failure_type, found.suspects.ranks) == ("nccl_slow_rank_timeout", [1])
     assert "load_shard" in found.summary
     assert "2 others wait at train" in found.summary
+
+
+def faulthandler(rank: int, *threads: str) -> list[str]:
+    head = "Thread 0x00007f (most recent call first):"
+    lines = [line for frame in threads for line in (head, f'  File "{frame}', "")]
+    return [f"[rank{rank}]: {line}" for line in ("Timeout (0:00:05)!", *lines)]
+
+
+def interleaved(*dumps: list[str]) -> str:
+    return "".join(f"{line}\n" for lines in zip(*dumps, strict=True) for line in lines)
+
+
+IDLE = '/usr/lib/python3.11/threading.py", line 331 in wait'
+REDUCE = '/opt/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", line 2806 in all_reduce'
+AUGMENT = '/app/aug.py", line 31 in augment'
+MOVED = "".join(f"2026-03-01 03:00:{s:02d} step {s} loss {9 / s:.3f}\n" for s in range(1, 12))
+
+
+def test_dumps_of_ranks_that_interleave_are_one_look_each(diagnose: Run) -> None:
+    look = interleaved(*(faulthandler(r, IDLE, AUGMENT if r == 6 else REDUCE) for r in range(8)))
+    once, twice = diagnose(MOVED + look), diagnose(MOVED + look + look)
+    assert (once.status, once.suspects.ranks) == (Status.HYPOTHESIS, [6])
+    assert (twice.status, twice.suspects.ranks) == (Status.SUPPORTED, [6])
+    copied = diagnose({"a.log": MOVED + look, "b.log": MOVED + look})
+    assert (copied.status, copied.suspects.ranks) == (Status.HYPOTHESIS, [6])
+
+
+def test_crashes_that_interleave_are_no_look(diagnose: Run) -> None:
+    crash = interleaved(
+        *(
+            [f"[rank{r}]: Fatal Python error: Aborted", *faulthandler(r, IDLE, AUGMENT if r == 6 else REDUCE)[1:]]
+            for r in range(8)
+        )
+    )  # fmt: skip
+    assert diagnose(MOVED + crash).failure_type != "nccl_slow_rank_timeout"
+
+
+def test_what_a_variable_holds_is_no_event(diagnose: Run) -> None:
+    files = ranks(WAITS, WAITS, SAVES, WAITS)
+    files["rank_2.txt"] = files["rank_2.txt"].replace(
+        "            step: 12\n",
+        '            step: 12\n            seen: "RuntimeError: CUDA error: uncorrectable ECC error encountered"\n',
+    )
+    found = diagnose(files)
+    assert (found.failure_type, found.suspects.ranks) == ("nccl_slow_rank_timeout", [2])
+
+
+def test_native_frames_of_the_interpreter_do_not_hide_the_program(diagnose: Run) -> None:
+    files = ranks(WAITS, WAITS, SAVES, WAITS)
+    files["rank_2.txt"] = files["rank_2.txt"].replace(
+        "    write (zip", "    __write (libc.so.6)\n    0x55e1f0 (python3.11)\n    write (zip"
+    )
+    assert "save_shard (ckpt.py:77)" in diagnose(files).summary
+
+
+def test_one_look_at_a_loader_is_a_guess(diagnose: Run) -> None:
+    assert diagnose(pyspy(4400, LOADS)).status is Status.HYPOTHESIS
+    found = diagnose(ranks(WAITS, WAITS, WAITS, LOADS))
+    assert (found.status, found.suspects.ranks) == (Status.HYPOTHESIS, [3])
