@@ -20,7 +20,7 @@ _PART = re.compile(r"[/_]|\.(?!\d)")
 def content_origins(surveys: Sequence[FileSurvey]) -> dict[str, Origin]:
     """Return by file name the origins that differ from what the path alone tells.
 
-    - In a single-node torchrun tree the local rank is the rank.
+    - In a single-node tree of torchrun, or folder of Paddle's launcher, the local rank is the rank.
     - `worker-3.log` is rank 3 unless its lines carry labels of other ranks: then it is a pod.
     - `kubectl describe pod` names the node of its pod at its top.
     - A file without a node whose name holds a host that the other lines name is that host's.
@@ -59,15 +59,14 @@ def _in(one: FileSurvey, word: bytes, pattern: re.Pattern[bytes]) -> list[re.Mat
 
 
 def _single_tree(surveys: Sequence[FileSurvey]) -> dict[str, Origin]:
+    local = [one for one in surveys if one.source.origin.local_rank is not None]
     trees = {
-        one.source.name.rsplit("/attempt_", 1)[0]
-        for one in surveys
-        if one.source.origin.local_rank is not None and "/attempt_" in "/" + one.source.name
+        name.rsplit("/attempt_", 1)[0] if "/attempt_" in "/" + name else name.rpartition("/")[0]
+        for name in (one.source.name for one in local)
     }
     if len(trees) != 1:
         return {}
     return {
         one.source.name: replace(one.source.origin, rank=one.source.origin.local_rank)
-        for one in surveys
-        if one.source.origin.local_rank is not None
+        for one in local
     }

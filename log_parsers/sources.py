@@ -174,6 +174,9 @@ def _natural(name: str) -> list[tuple[int, str]]:
 # <run id>/attempt_<k>/<local rank>/stdout.log of torchrun --log-dir
 _TORCHRUN = re.compile(r"(?:^|/)attempt_(?P<attempt>\d+)/(?P<local>\d+)/(?:stdout|stderr|error)")
 _RANK_FILE = re.compile(r"(?:^|[/._-])(?:global_?)?rank[-_.]?(?P<rank>\d{1,6})(?=[/._-]|$)", re.I)
+# PaddlePaddle's launcher numbers the workers of a node, Azure ML the processes of a job.
+_PADDLE_FILE = re.compile(r"(?:^|/)workerlog\.(?P<local>\d{1,4})$")
+_AZURE_FILE = re.compile(r"(?:^|/)std_log_process_(?P<rank>\d{1,6})\.txt$")
 _DDP_FILE = re.compile(r"(?:^|/)(?:worker|task|trainer)[-_.](?P<rank>\d{1,6})(?=[/._-]|$)", re.I)
 _NCCL_FILE = re.compile(
     r"(?:^|/)nccl[\w-]*?[._](?P<node>[A-Za-z][\w-]*?)[._](?P<pid>\d+)(?:\.|$)", re.I
@@ -215,7 +218,10 @@ def origin_of(name: str) -> Origin:
         return Origin(node=nccl["node"], pid=int(nccl["pid"]))
     if _SCHEDULER_FILE.search(name):
         return Origin(stream=Stream.SCHEDULER)
-    match = _RANK_FILE.search(name) or _DDP_FILE.search(name)
+    worker = _PADDLE_FILE.search(name)
+    if worker:
+        return Origin(local_rank=int(worker["local"]), node=_node_of(name))
+    match = _RANK_FILE.search(name) or _DDP_FILE.search(name) or _AZURE_FILE.search(name)
     return Origin(rank=int(match["rank"]) if match else None, node=_node_of(name))
 
 

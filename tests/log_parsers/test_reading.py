@@ -168,6 +168,9 @@ def test_a_torn_cache_is_rebuilt(tmp_path):
         ("dmesg-gpu-7.log", None, None, "gpu-7", None),
         ("gpu-7.dmesg", None, None, "gpu-7", None),
         ("nccl_debug.hx3.4411", None, None, "hx3", None),
+        ("log/workerlog.3", None, 3, None, None),
+        ("gpu-12/log/workerlog.0", None, 0, "gpu-12", None),
+        ("user_logs/std_log_process_03.txt", 3, None, None, None),
         ("train.log", None, None, None, None),
     ],
 )
