@@ -14,9 +14,11 @@ from dataclasses import dataclass, field
 from rerail.domain.evidence import LogLine, Observation
 from rerail.knowledge_base.causality.case import Case
 from rerail.knowledge_base.causality.copies import without_copies
-from rerail.knowledge_base.causality.progress import survived
+from rerail.knowledge_base.causality.progress import step_rows, survived
 from rerail.log_parsers.view import LogView
 
+_ABOVE, _BELOW = 1_000, 20_000  # lines of a report around what the rules find of it
+_STEPS = 2
 MISMATCH = "nccl-ras-mismatch"
 RULES = frozenset({"nccl-ras-dead", "nccl-ras-incomplete", MISMATCH})
 
@@ -79,11 +81,14 @@ def finding(case: Case) -> Finding | None:
         return None
     names = dict.fromkeys(o.line.file for o in seen)
     views = without_copies(next(v for v in case.views if v.name == name) for name in names)
-    reports = [report for view in views for report in _reports(view)]
+    reports: list[Report] = []
+    for view in views:
+        hits = [o.line.number for o in seen if o.line.file == view.name]
+        reports += _reports(view, min(hits), max(hits))
     for report in reversed(reports):
         if report.gone or report.ranks:
             return _gone(report)
-    return _same_twice(reports)
+    return _same_twice(case, reports)
 
 
 def _gone(report: Report) -> Finding | None:
@@ -107,16 +112,19 @@ def _gone(report: Report) -> Finding | None:
     )
 
 
-def _same_twice(reports: list[Report]) -> Finding | None:
+def _same_twice(case: Case, reports: list[Report]) -> Finding | None:
     """Two reports with the same counts: the ranks that launched less are where the others wait."""
     before: dict[str, Lag] = {}
-    found: Lag | None = None
+    still: list[Lag] = []
     for report in reports:
-        for name, lag in report.lags.items():
-            earlier = before.get(name)
-            still = earlier is not None and earlier.counts == lag.counts and lag.behind
-            found = lag if still else None if found is not None and not still else found
-            before[name] = lag
+        if not report.lags:
+            continue
+        again = [(before[name], lag) for name, lag in report.lags.items() if name in before]
+        # Where one communicator moves, or the job trains, the others do not wait for ever.
+        moved = any(a.counts != b.counts or _trained(case, a.line, b.line) for a, b in again)
+        still = [] if moved else [lag for _, lag in again if lag.behind]
+        before |= report.lags
+    found = next((lag for lag in still if lag.whole_job), still[0] if still else None)
     if found is None:
         return None
     top = max(found.counts)
@@ -132,12 +140,21 @@ def _same_twice(reports: list[Report]) -> Finding | None:
     )
 
 
-def _reports(view: LogView) -> list[Report]:
-    """Read the reports of one file, in order."""
+def _trained(case: Case, first: LogLine, last: LogLine) -> bool:
+    """Tell whether the job printed steps between two lines of one file."""
+    if first.file != last.file:
+        return False
+    rows = step_rows(case.view(first))
+    return len({r.step for r in rows if first.number < r.line < last.number}) >= _STEPS
+
+
+def _reports(view: LogView, first: int, last: int) -> list[Report]:
+    """Read the reports of one file, in order, from around a first hit to behind a last one."""
     reports = [Report()]
     mode, comm, up_to = "", "", 0
-    for number in view.numbers:
-        text = view.text(number) or ""
+    for number in view.between(first - _ABOVE, last + _BELOW):
+        line = view.line(number)
+        text = line.message if line is not None else ""
         report = reports[-1]
         if _BEGINS.match(text):
             if report != Report():
@@ -152,15 +169,15 @@ def _reports(view: LogView) -> list[Report]:
             mode, comm = head["kind"], ""
         elif named := _COMM.search(text):
             mode, comm, size = named["kind"], named["hash"], report.sizes.get(int(named["group"]))
-            line = view.line(number)
+            whole = size is not None and size == report.gpus
             if line is not None and mode == "MISMATCH":
-                report.lags[comm] = Lag(line, size is not None and size == report.gpus)
-            elif mode == "INCOMPLETE" and size != report.gpus:
+                report.lags[comm] = Lag(line, whole)
+            elif mode == "INCOMPLETE" and not whole:
                 mode = "PART"
         elif mode == "MISMATCH" and comm in report.lags:
             up_to = _count(report.lags[comm], text, up_to)
         elif mode in ("DEAD", "INCOMPLETE"):
-            _unreached(report, view.line(number), text, dead=mode == "DEAD")
+            _unreached(report, line, text, dead=mode == "DEAD")
     return reports
 
 

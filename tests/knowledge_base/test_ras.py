@@ -82,3 +82,33 @@ def test_counts_that_move_are_a_running_job(diagnose: Run) -> None:
 def test_a_job_that_trained_on_did_not_fail(diagnose: Run) -> None:
     later = "".join(f"step {s} loss 2.0\n" for s in range(12, 40))
     assert diagnose(STEPS + report(dead(5)) + later).outcome is Outcome.NO_FAILURE
+
+
+def test_steps_between_two_reports_are_a_running_job(diagnose: Run) -> None:
+    steps = "".join(f"step {s} loss 2.0\n" for s in range(12, 16))
+    found = diagnose(STEPS + report(behind(64, 60)) + steps + report(behind(64, 60)))
+    assert found.outcome is Outcome.NO_FAILURE
+
+
+def test_a_report_behind_labels_is_read_as_any(diagnose: Run) -> None:
+    text = "".join(f"n3: {line}\n" for line in report(dead(5)).splitlines())
+    found = diagnose(STEPS + text)
+    assert found.failure_type == "process_exit_unexplained"
+    assert (found.suspects.ranks, found.suspects.nodes) == ([13], ["10.2.0.7"])
+
+
+def test_without_its_table_a_report_names_no_rank_of_the_job(diagnose: Run) -> None:
+    found = diagnose(STEPS + "\n" + dead(5))
+    assert (found.suspects.ranks, found.suspects.nodes) == ([], ["10.2.0.7"])
+
+
+def test_the_communicator_of_the_job_counts_and_one_that_moves_clears_all(diagnose: Run) -> None:
+    part = (
+        "\n#1-0 (37a079b828ff1a75) MISMATCH\n  Communicator ranks have different AllReduce operation counts\n"
+        "  7 ranks have launched up to operation {top}\n"
+        "  Rank 2 has launched up to operation 9 -- GPU 2 managed by process 4402 on node 10.2.0.6\n"
+    )
+    first = report(behind(64, 60) + part.format(top=10))
+    assert diagnose(STEPS + first + first).suspects.ranks == [11]
+    moved = report(behind(64, 60) + part.format(top=11))
+    assert diagnose(STEPS + first + moved).outcome is Outcome.NO_FAILURE
