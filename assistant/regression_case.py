@@ -30,7 +30,7 @@ def case_of(file: IncidentFile) -> dict[str, Any]:
     first = file.diagnosis.first_fault
     confirmed = file.confirmation()
     wanted = f"{first.file}:{first.line}" if first is not None else None
-    if confirmed is not None and confirmed.verdict != "right":
+    if confirmed is not None and (confirmed.verdict != "right" or confirmed.first_fault):
         wanted = confirmed.first_fault
     root = next((i for i, x in enumerate(lines) if f"{x.file}:{x.number}" == wanted), None)
     label = file.row.true_type
@@ -98,13 +98,22 @@ def remove_case(name: str) -> None:
         _put(name, None)
 
 
+def _name(row: str) -> str | None:
+    """Return the id of a case; ValueError where a row is none."""
+    case = json.loads(row)
+    if not isinstance(case, dict):
+        raise ValueError(f"{row[:40]} is no case")
+    name: str | None = case.get("id")
+    return name
+
+
 def _put(name: str, case: dict[str, Any] | None) -> Path:
     path = data_folder() / FILE_NAME
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         old = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        rows = [row for row in old if row.strip() and json.loads(row).get("id") != name]
+        rows = [row for row in old if row.strip() and _name(row) != name]
         if case is not None:
             rows.append(json.dumps(case))
         temporary.write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")

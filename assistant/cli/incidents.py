@@ -264,6 +264,13 @@ def confirm_command(
 
     with opened_store() as engine, writing(engine) as connection:
         found = find_id(connection, name)
+        said = load(connection, found).row.failure_type
+        if verdict == "right" and failure_type not in (None, said):
+            raise UsageError(
+                f"the verdict was {said or 'none'}: it is not right where the true type is {failure_type}",
+                subject=found,
+                hint=f"rerail confirm {found} --verdict wrong --type {failure_type}",
+            )
         line = None
         if first_fault is not None:
             line = named_line(load(connection, found).incident, first_fault)

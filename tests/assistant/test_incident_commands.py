@@ -133,6 +133,17 @@ def test_a_correction_takes_the_sign_off_and_its_case_back(rerail, tmp_path):
     assert "gpu_pcie_error" in cases.read_text() and "signed off" in rerail("incidents").stdout
 
 
+def test_right_does_not_go_with_another_type(rerail, tmp_path):
+    rerail("diagnose", dmesg(tmp_path, 1))
+    said = rerail("confirm", "last", "--type", "cuda_oom")
+    assert said.returncode == 2 and "--verdict wrong --type cuda_oom" in said.stderr
+    assert rerail("confirm", "last", "--type", "gpu_fallen_off_bus").returncode == 0
+    (tmp_path / "data").mkdir(exist_ok=True)
+    (tmp_path / "data" / "cases.jsonl").write_text("[]\n")
+    said = rerail("signoff", "last")
+    assert said.returncode == 74 and "is no case" in said.stderr
+
+
 def test_the_regression_case_keeps_files_apart(rerail, tmp_path):
     """A kernel line among a job's steps would be something that training survived."""
     folder = tmp_path / "job"
