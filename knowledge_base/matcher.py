@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -175,20 +175,31 @@ class _Matcher:
         return None
 
     def _near(self, pattern: str, rule: Rule, view: LogView, line: LogLine) -> bool:
-        return self._nearest(pattern, rule, view, line) is not None
+        search = compiled(pattern).search
+        return any(
+            number != line.number and search(view.text(number) or "")
+            for number in self._around(rule, view, line)
+        )
 
-    def _nearest(self, pattern: str, rule: Rule, view: LogView, line: LogLine) -> int | None:
-        """Return the number of the first line around another that a pattern finds, if any."""
+    def _around(self, rule: Rule, view: LogView, line: LogLine) -> Iterator[int]:
         first = line.number - (0 if rule.direction == "after" else rule.within)
         last = line.number + (0 if rule.direction == "before" else rule.within)
+        return view.between(first, last)
+
+    def _nearest(self, pattern: str, rule: Rule, view: LogView, line: LogLine) -> int | None:
+        """Return the number of the nearest line that a pattern finds, of the same label if one is."""
         search = compiled(pattern).search
-        for number in view.between(first, last):
-            if number == line.number:
-                continue
-            text = view.text(number)
-            if text is not None and search(text):
-                return number
-        return None
+        found = [
+            number
+            for number in self._around(rule, view, line)
+            if number != line.number and search(view.text(number) or "")
+        ]
+
+        def far(number: int) -> tuple[bool, int]:
+            other = view.line(number)
+            return other is None or other.label != line.label, abs(number - line.number)
+
+        return min(found, key=far, default=None)
 
     def traceback(self, view: LogView, line: LogLine) -> Traceback:
         key = (view.index, line.number)

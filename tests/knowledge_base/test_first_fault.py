@@ -286,3 +286,12 @@ def test_a_line_beside_a_hit_must_be_named(keys):
     }
     with pytest.raises(RuleError, match="tells_nearby"):
         make_rule(rule, "site.yaml")
+
+
+def test_a_listing_is_judged_by_its_own_count(diagnose):
+    found = diagnose(
+        "node-6: $ nvidia-smi -L | wc -l\nnode-6: 8\nnode-7: $ nvidia-smi -L | wc -l\nnode-7: 6\n"
+        "node-7: RuntimeError: CUDA error: invalid device ordinal\n"
+    )
+    assert (found.failure_type, found.first_fault.line) == ("gpu_missing_at_start", 4)
+    assert found.suspects.nodes == ["node-7"]
