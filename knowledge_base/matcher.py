@@ -15,13 +15,13 @@ from functools import lru_cache
 from rerail.domain.evidence import LogLine, Observation, Role, Tier
 from rerail.knowledge_base.rules import Rule
 from rerail.log_parsers.scan import Signature
-from rerail.log_parsers.stacks import is_variable
 from rerail.log_parsers.tracebacks import (
     Traceback,
     is_quoted_source,
     looks_like_exception,
     traceback_above,
 )
+from rerail.log_parsers.variables import is_variable
 from rerail.log_parsers.view import LogView
 
 _CONTEXT_ROLES = frozenset({Role.INITIATING})

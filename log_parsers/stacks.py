@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rerail.domain.evidence import LogLine
+from rerail.log_parsers.variables import AT_MOST, FRAMES
 from rerail.log_parsers.view import LogView
 
 _PROCESS = re.compile(r"^Process (?P<pid>\d+): ")
@@ -25,10 +26,6 @@ _CRASH = re.compile(r"^Fatal Python error: ")
 _TIMEOUT = re.compile(r"^Timeout \(\d+:\d\d:\d\d(?:\.\d+)?\)!$")
 _MAIN = "MainThread"
 _BETWEEN = 3  # lines between two threads of one dump
-_FRAMES = 200  # lines of one process below the head of a thread
-_AT_MOST = 2_000  # lines, those of other processes in between included
-_VARIABLE = re.compile(r"(?:^|[\]:|>]) {8,}\w+: ")
-_VARIABLES = re.compile(r"(?:^|[\]:|>]) {4,}(?:Arguments|Locals):$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,31 +87,9 @@ def read_stacks(view: LogView) -> list[Stack]:
     return sorted([*found, *pending.values()], key=lambda one: one.head.number)
 
 
-def is_variable(view: LogView, line: LogLine) -> bool:
-    """Tell whether a line is an argument or a local that py-spy prints below a frame.
-
-    What a variable holds is no event: a loss of NaN, or the words of an error that was handled.
-    """
-    if not _VARIABLE.search(line.text):
-        return False
-    own = 0
-    for number in range(line.number - 1, max(0, line.number - _AT_MOST), -1):
-        above = view.line(number)
-        if above is None or own > _FRAMES:
-            return False
-        if above.label != line.label:
-            continue
-        own += 1
-        if _VARIABLES.search(above.text):
-            return True
-        if not _VARIABLE.search(above.text):
-            return False
-    return False
-
-
 def _near(view: LogView, label: str, first: int, last: int) -> bool:
     """Tell whether hardly a line of one process stands between two others of it."""
-    if last - first > _AT_MOST:
+    if last - first > AT_MOST:
         return False
     own = 0
     for number in view.between(first + 1, last - 1):
@@ -146,11 +121,11 @@ def _frames(
     frames: list[Frame] = []
     lines: list[LogLine] = []
     number, own = head.number, 0
-    while (line := view.line(number := number + 1)) is not None and number - head.number < _AT_MOST:
+    while (line := view.line(number := number + 1)) is not None and number - head.number < AT_MOST:
         if line.label != head.label:
             continue
         own += 1
-        if own > _FRAMES:
+        if own > FRAMES:
             break
         text = line.message.strip()
         match = form.match(text)

@@ -11,10 +11,10 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
 from rerail.domain.evidence import LogLine, Observation
+from rerail.knowledge_base.causality.asked import RAS_REPORTS
 from rerail.knowledge_base.causality.case import Case
 from rerail.knowledge_base.causality.joins import Joins
 from rerail.knowledge_base.causality.progress import survived
-from rerail.knowledge_base.causality.ras import finding
 from rerail.log_parsers.tracebacks import looks_like_exception, traceback_above
 
 _WORK = re.compile(
@@ -274,7 +274,11 @@ def _stalled_below(case: Case, line: LogLine) -> list[tuple[LogLine, str]]:
 
 def _health_report(case: Case, result: Collectives) -> None:
     """Read whom NCCL's own report names, where no rank names anybody."""
-    found = None if result.named else finding(case)
+    if result.named or not any(o.rule_id in RAS_REPORTS for o in case.observations):
+        return
+    from rerail.knowledge_base.causality.ras import finding
+
+    found = finding(case)
     if found is None:
         return
     result.named, result.named_by = list(found.ranks), found.line

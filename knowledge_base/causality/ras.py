@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass, field
 
 from rerail.domain.evidence import LogLine, Observation
+from rerail.knowledge_base.causality.asked import RAS_REPORTS
 from rerail.knowledge_base.causality.case import Case
 from rerail.knowledge_base.causality.copies import without_copies
 from rerail.knowledge_base.causality.progress import step_rows, survived
@@ -19,8 +20,6 @@ from rerail.log_parsers.view import LogView
 
 _ABOVE, _BELOW = 1_000, 20_000  # lines of a report around what the rules find of it
 _STEPS = 2
-MISMATCH = "nccl-ras-mismatch"
-RULES = frozenset({"nccl-ras-dead", "nccl-ras-incomplete", MISMATCH})
 
 _BEGINS = re.compile(r"^\s*(?:NCCL version \d|Job summary\s*$)")
 _TOTALS = re.compile(r"^\s*[\d-]+ +(?P<per_node>[\d-]+) +[\d-]+ +\d+ +(?P<gpus>\d+)\s*$")
@@ -76,11 +75,10 @@ class Finding:
 
 def finding(case: Case) -> Finding | None:
     """Return whom the reports of the case name, or None where there are none or training went on."""
-    seen: list[Observation] = [o for o in case.observations if o.rule_id in RULES]
+    seen: list[Observation] = [o for o in case.observations if o.rule_id in RAS_REPORTS]
     if not seen or survived(case, seen[-1]):
         return None
-    names = dict.fromkeys(o.line.file for o in seen)
-    views = without_copies(next(v for v in case.views if v.name == name) for name in names)
+    views = without_copies({o.line.file: case.view(o.line) for o in seen}.values())
     reports: list[Report] = []
     for view in views:
         hits = [o.line.number for o in seen if o.line.file == view.name]

@@ -15,16 +15,13 @@ from dataclasses import dataclass
 
 from rerail.domain.diagnosis import Status
 from rerail.domain.evidence import LogLine
+from rerail.knowledge_base.causality.asked import STACKS
 from rerail.knowledge_base.causality.case import Case
 from rerail.knowledge_base.causality.copies import without_copies
 from rerail.knowledge_base.causality.joins import Joins
 from rerail.knowledge_base.causality.progress import outlived
 from rerail.knowledge_base.causality.symptoms import Conclusion
 from rerail.log_parsers.stacks import Frame, Stack, read_stacks
-
-RULES = frozenset({"fw-faulthandler-stack", "fw-pyspy-stack"})
-LOADER = "data-pyspy-dataloader-get"
-"""Finds a process that waits for data: in one look a guess, as all that stacks tell."""
 
 _LEAST = 3
 _MOST_ODD = 1 / 3
@@ -75,7 +72,7 @@ def from_stacks(case: Case, joins: Joins, *, hung: bool) -> Conclusion | None:
         joins: which process is which rank.
         hung: whether something else tells that the job hangs.
     """
-    files = dict.fromkeys(o.line.file for o in case.observations if o.rule_id in RULES)
+    files = dict.fromkeys(o.line.file for o in case.observations if o.rule_id in STACKS)
     views = without_copies(view for view in case.views if view.name in files)
     stacks = [s for view in views for s in read_stacks(view)]
     places, again = _latest(stacks, joins)

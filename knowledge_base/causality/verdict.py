@@ -19,10 +19,10 @@ from rerail.knowledge_base.causality import (
     joins,
     numeric,
     select,
-    stacks,
     symptoms,
 )
 from rerail.knowledge_base.causality.allocation import foreign
+from rerail.knowledge_base.causality.asked import LOADER, STACKS
 from rerail.knowledge_base.causality.case import Case
 from rerail.knowledge_base.causality.last_moves import behind
 from rerail.knowledge_base.causality.locate import NO_NODE, locate, peers_tell
@@ -214,7 +214,7 @@ def _initiating(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
         return False
     if _killed_before(case, verdict, winner):
         return False
-    if winner.rule_id == stacks.LOADER and _stacks(case, rules, verdict):
+    if winner.rule_id == LOADER and _stacks(case, rules, verdict):
         return True
     if winner.tier is Tier.GENERIC and _victims_exception(case, verdict, winner):
         return False
@@ -285,7 +285,7 @@ def _status(case: Case, verdict: Verdict, winner: Observation, kind: Kind) -> St
     ]
     if winner.rule_id.startswith("learned-"):
         return Status.SUPPORTED  # a few incidents of one site do not establish a cause
-    if winner.rule_id == stacks.LOADER:
+    if winner.rule_id == LOADER:
         return Status.HYPOTHESIS if verdict.collectives is None else Status.SUPPORTED
     if kind is Kind.ROOT and winner.tier not in (Tier.GENERIC, Tier.EXIT):
         contested = [r for r in rivals if (gap := case.seconds_between(winner, r)) is not None and abs(gap) < 1.0
@@ -301,7 +301,11 @@ def _stacks(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
     odd = exits.first_odd(verdict.exits)
     if (found is not None and (found.named or found.divergent)) or odd is not None:
         return False
-    conclusion = stacks.from_stacks(case, verdict.joins, hung=found is not None)
+    if not any(o.rule_id in STACKS for o in case.observations):
+        return False
+    from rerail.knowledge_base.causality.stacks import from_stacks
+
+    conclusion = from_stacks(case, verdict.joins, hung=found is not None)
     if conclusion is None or (found is not None and not conclusion.ranks):
         return False
     return _take(verdict, conclusion, Outcome.FAILURE)
