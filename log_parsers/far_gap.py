@@ -35,7 +35,10 @@ def behind_far_gap(pattern: str) -> str | None:
             return None
         if piece["any"] or (piece["width"] and int(piece["width"]) >= _FAR):
             rest = flags + pattern[piece.end() :]
-            telling = _compiles(rest) and _told(parser.parse(rest)) >= _TELLING
+            try:
+                telling = _told(parser.parse(rest)) >= _TELLING
+            except re.error:  # it speaks of a group in front of the gap
+                telling = False
             return rest if telling else None
     return None
 
@@ -53,11 +56,3 @@ def _told(items: Any) -> int:
         elif operator in (sre.MAX_REPEAT, sre.MIN_REPEAT) and value[0]:
             told += _told(value[2])
     return told
-
-
-def _compiles(pattern: str) -> bool:
-    try:
-        re.compile(pattern)
-    except re.error:
-        return False
-    return True

@@ -36,12 +36,12 @@ _NEW = 4  # a piece in which every fourth skeleton is new gains nothing
 _PATIENCE = 4  # such pieces in a row
 _REST = 64  # pieces that are then scanned line by line
 _ROUND, _TRIED, _LEARNING = 512, 4, 128  # pieces
-# Share of the lines of a piece above which it is scanned as it is: to cut a line out costs as much
-# as to scan some 150 bytes with all signatures, or 1,500 with few.
-_MOSTLY = {"all": 0.6, "few": 0.3}
 _COLOUR = re.compile(rb"\x1b\[[:;<=>?]*(m)")
 
 _NONE, _FEW, _ALL = 0, 1, 2
+# Share of the lines of a piece above which it is scanned as it is: to cut a line out costs as much
+# as to scan some 150 bytes with all signatures, or 1,500 with few.
+_MOSTLY = {_ALL: 0.6, _FEW: 0.3}
 _LF = 10
 
 
@@ -127,7 +127,7 @@ class Sieve:
             rows = np.flatnonzero(classes == kind) if not every else np.arange(len(classes))
             if scanner is None or not len(rows):
                 continue
-            if len(rows) > _MOSTLY["all" if kind == _ALL else "few"] * len(classes):
+            if len(rows) > _MOSTLY[kind] * len(classes):
                 text, rows = piece.text, np.arange(len(classes))
             else:
                 lines = _lines(piece) if lines is None else lines

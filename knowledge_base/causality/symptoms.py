@@ -18,6 +18,7 @@ from rerail.knowledge_base.causality.case import Case
 from rerail.knowledge_base.causality.collectives import Collectives
 from rerail.knowledge_base.causality.exits import ExitFact
 from rerail.knowledge_base.causality.joins import Joins
+from rerail.knowledge_base.causality.one_node import GPUS_PER_NODE
 from rerail.knowledge_base.causality.progress import survived
 
 _PEER = re.compile(
@@ -35,7 +36,6 @@ _ENDINGS = frozenset({
     "mpi-abort-invoked", "deepspeed-killing-subprocess", "torch-launch-subprocess-failed", "accelerate-launch-failed",
 })  # fmt: skip
 _RESTARTS = re.compile(r"(?i)restarting|been restarted|will restart")
-_GPUS_PER_NODE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def from_side_thread(found: Collectives, lived_with: Sequence[Observation]) -> C
     if len(found.suspects) != 1 or found.divergent:
         return None
     missing = found.suspects[0]
-    small = max([missing, *found.victims]) < _GPUS_PER_NODE
+    small = max([missing, *found.victims]) < GPUS_PER_NODE
     for observation in lived_with:
         thread, line = observation.fields.get("thread"), observation.line
         # On one node a launcher's label of the local rank is the rank's.
