@@ -7,13 +7,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from rerail.domain.evidence import Stream
-from rerail.log_parsers.prefixes import Origin
+from rerail.log_parsers.prefixes import Origin, is_no_host
 from rerail.log_parsers.survey import FileSurvey
 
 _SAMPLE = 400
 _RANK_LABEL = re.compile(rb"^.{0,60}?\[(?:rank|default)(?P<rank>\d{1,6})\]:", re.MULTILINE)
 _NCCL_HOST = re.compile(rb"(?:^|[\s\]:])(?P<host>[A-Za-z][\w.-]{1,80}):\d+:\d+ \[\d+\] ")
 _DESCRIBED = re.compile(rb"^Node: {2,}(?P<node>[A-Za-z0-9][\w.-]*)(?:/[\da-fA-F.:]+)?\s*$")
+# DeepSpeed's launcher lists the hosts of the job; pdsh, which it starts, puts the host in front of each line.
+_MAPPED = re.compile(rb"'(?P<host>[A-Za-z][\w.-]{0,80})': \[\d{1,6}(?:, \d{1,6})*\]")
+_MAPS = (b"global_rank_mapping=", b"WORLD INFO DICT: ")
+# No logger labels the frames of a traceback: what stands in front of them is put there for each line.
+_FRAMED = re.compile(rb'^(?P<host>(?=[\w.-]*[\d-])[A-Za-z][\w.-]{1,80}): {3}File "')
 _PART = re.compile(r"[/_]|\.(?!\d)")
 
 
@@ -23,6 +28,8 @@ def content_origins(surveys: Sequence[FileSurvey]) -> dict[str, Origin]:
     - In a single-node tree of torchrun, or folder of Paddle's launcher, the local rank is the rank.
     - `worker-3.log` is rank 3 unless its lines carry labels of other ranks: then it is a pod.
     - `kubectl describe pod` names the node of its pod at its top.
+    - Words in front of the lines of a merged file are hosts where a launcher lists them, or where they stand
+      in front of the frames of a traceback too.
     - A file without a node whose name holds a host that the other lines name is that host's.
     """
     found = _single_tree(surveys)
@@ -43,9 +50,20 @@ def content_origins(surveys: Sequence[FileSurvey]) -> dict[str, Origin]:
             node = described or named
             if len(node) == 1:
                 changed = replace(changed, node=node.pop())
+        if words := _hosts_in_front(one):
+            changed = replace(changed, hosts=words)
         if changed is not origin:
             found[name] = changed
     return found
+
+
+def _hosts_in_front(one: FileSurvey) -> frozenset[str]:
+    hosts = {m["host"].decode() for m in _in(one, b':   File "', _FRAMED)}
+    hosts = {host for host in hosts if not is_no_host(host)}
+    for word in _MAPS:
+        for match in _in(one, word, _MAPPED):
+            hosts |= {m["host"].decode() for m in _MAPPED.finditer(match.string)}
+    return frozenset(hosts)
 
 
 def _in(one: FileSurvey, word: bytes, pattern: re.Pattern[bytes]) -> list[re.Match[bytes]]:

@@ -182,6 +182,8 @@ _LABELS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ),
     ("local", re.compile(r"\[default(?P<local>\d{1,3})\]:?")),
     ("local", re.compile(r"\[(?:trainer|worker|agent|node)(?P<local>\d{1,3})\]:")),
+    # With two numbers: which is the rank depends on the template that a site gives torchrun.
+    ("level", re.compile(r"\[(?:default|trainer|worker|agent|node)\d{1,3}\|\d{1,6}\]:")),
     ("ucx", re.compile(r"\[(?P<node>" + _HOST + r"):(?P<pid>\d{1,8}):\d+:\d+\]")),
     ("pod", re.compile(r"\[pod/(?P<node>[^\]/\s]+)(?:/[^\]\s]*)?\]")),
     ("pod", re.compile(r"\[pod\]")),
@@ -283,6 +285,7 @@ _PDSH = re.compile(
     r"(?P<node>(?=[A-Za-z0-9.-]*[0-9])(?=[A-Za-z0-9.-]*[A-Za-z])[a-z0-9][A-Za-z0-9.-]{1,80}|"
     r"(?:\d{1,3}\.){3}\d{1,3}): "
 )
+_WORD_IN_FRONT = re.compile(r"(?P<node>[A-Za-z][\w.-]{1,80}): ")
 _SYSLOG_HOST = re.compile(
     r"(?P<node>"
     + _HOST
@@ -331,6 +334,8 @@ class Origin:
     pid: int | None = None
     stream: Stream | None = None
     attempt: int | None = None
+    hosts: frozenset[str] = frozenset()
+    """Words that a launcher puts in front of the lines of this file, and that are hosts by the file's own account."""
 
 
 DEVICE = "g"
@@ -349,6 +354,9 @@ def parse_line(
     at = 0
     stamp = find_stamp(text, year=year)
     kernel_label, outermost = False, True
+    if origin.hosts and (word := _WORD_IN_FRONT.match(text)) and word["node"] in origin.hosts:
+        node, at, outermost = word["node"], word.end(), False
+        label.append(node)
     for _ in range(8):
         while at < len(text) and text[at] == " ":
             at += 1
@@ -397,6 +405,11 @@ def parse_line(
         stream=stream,
         label="/".join(label),
     )
+
+
+def is_no_host(word: str) -> bool:
+    """Tell whether a word in front of a colon is a counter, a level or a device, and no host."""
+    return bool(_NOT_HOST.match(word) or _DEVICE.match(word))
 
 
 def _behind_stamp(text: str, end: int) -> int:

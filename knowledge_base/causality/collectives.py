@@ -50,7 +50,7 @@ _NOTIFY = re.compile(
 )
 # Horovod lists the tensors that each rank has not submitted: in lines of their own, or behind each tensor.
 _STALLED = "Missing ranks:"
-_STALLED_RANK = re.compile(r"(?:^|[\s>:])(?P<ranks>\d{1,6}): \[[\w./]")
+_STALLED_RANK = re.compile(r"(?:^|[\s>:])(?P<ranks>\d{1,6}): \[(?P<tensors>[\w./][^\]]{0,2000})")
 _STALLED_TENSOR = re.compile(r"\[missing ranks: ?(?P<ranks>\d+(?:, ?\d+)*)\]")
 
 
@@ -81,7 +81,8 @@ class Collectives:
     `absent` are ranks that the job has and that printed no time-out; `behind` have the smallest
     last enqueued work; `divergent` ran another operation or size than the majority.
     `silent` tells that those who are named sent no more heartbeats: their processes ended; `unmoved`
-    that they live, and their monitors or their peers saw no more of them. `nodes` are where those are
+    that they live, and their monitors or their peers saw no more of them. `crossed` tells that each rank
+    waits for what another one has not submitted. `nodes` are where those are
     who are named, `lost_node` is one of which nobody is left.
     """
 
@@ -94,6 +95,9 @@ class Collectives:
     named_by: LogLine | None = None
     silent: bool = False
     unmoved: str | None = None
+    awaited: dict[int, str] = field(default_factory=dict)
+    awaited_by: LogLine | None = None
+    crossed: bool = False
     elsewhere: bool = False
     nodes: tuple[str, ...] = ()
     lost_node: str | None = None
@@ -119,6 +123,8 @@ class Collectives:
             return f"{who} stopped sending heartbeats to the coordinator"
         if self.named:
             return f"{who} {are} named by the other ranks as missing from the collective"
+        if self.crossed:
+            return f"{who} wait for each other: each submitted tensors that another one did not"
         if self.divergent and self.elsewhere:
             return f"{who} waited at another place of the program than the others"
         if self.divergent:
@@ -174,6 +180,7 @@ def analyse(case: Case, joins: Joins) -> Collectives | None:
     _behind(result, status)
     _divergent(result)
     _overtaken(result, status, stuck)
+    _elsewhere_in_one_group(result)
     _call_sites(result)
     _absent(result, joins)
     return result
@@ -235,6 +242,7 @@ def _stalled(case: Case, observation: Observation, result: Collectives) -> None:
     """Read which ranks a monitor or Horovod waits for, where training did not go on behind it."""
     line, text = observation.line, observation.line.text
     found: list[tuple[LogLine, str]] = []
+    awaited: dict[int, str] = {}
     unmoved = ""
     for pattern, words in (
         (_HEARTBEAT, "sent no heartbeat to its monitor"),
@@ -250,7 +258,9 @@ def _stalled(case: Case, observation: Observation, result: Collectives) -> None:
         if match := _STALLED_TENSOR.search(text):
             found.append((line, match["ranks"]))
         elif _STALLED in text:
-            found += _stalled_below(case, line)
+            below = _stalled_below(case, line)
+            found += [(told, ranks) for told, ranks, _ in below]
+            awaited.update({int(ranks): tensors for _, ranks, tensors in below})
     if not found or survived(case, observation):
         return
     result.unmoved = unmoved
@@ -258,9 +268,11 @@ def _stalled(case: Case, observation: Observation, result: Collectives) -> None:
         {int(r) for _, ranks in found for r in ranks.split(",")} | {*result.named}
     )
     result.named_by = result.named_by or found[0][0]
+    if awaited:
+        result.awaited, result.awaited_by = awaited, found[0][0]
 
 
-def _stalled_below(case: Case, line: LogLine) -> list[tuple[LogLine, str]]:
+def _stalled_below(case: Case, line: LogLine) -> list[tuple[LogLine, str, str]]:
     view = case.view(line)
     found = []
     for number in view.between(line.number + 1, line.number + 64):
@@ -268,7 +280,7 @@ def _stalled_below(case: Case, line: LogLine) -> list[tuple[LogLine, str]]:
         below = view.line(number) if match else None
         if match is None or below is None:
             break
-        found.append((below, match["ranks"]))
+        found.append((below, match["ranks"], match["tensors"]))
     return found
 
 
@@ -293,6 +305,10 @@ def _hold_to_a_minority(result: Collectives, joins: Joins) -> None:
     known = joins.ranks_seen | set(result.named) | set(range(min(joins.world_size or 0, 65_536)))
     if len(result.named) * 2 > len(known):
         result.named, result.named_by, result.unmoved = [], None, None
+        if set(result.awaited) == known and len(set(result.awaited.values())) > 1:
+            # Nobody has submitted everything: no rank is late, they submit different things.
+            result.crossed, result.divergent = True, sorted(known)
+            result.named_by = result.awaited_by
 
 
 def _first(case: Case, result: Collectives) -> None:
@@ -362,6 +378,33 @@ def _overtaken(
         others = sorted(set(seats) - set(odd))
         if odd and others and len(odd) <= len(others):
             result.divergent = odd if len(odd) < len(others) else sorted(seats)
+
+
+def _elsewhere_in_one_group(result: Collectives) -> None:
+    """Without status lines: a minority that waits in another operation than the others, further on by two.
+
+    Releases that name no group number the ranks of each group from 0; where no number stands twice and
+    none is missing, all that is told is of one group, and its sequence numbers can be compared.
+    """
+    told = [t for t in result.timeouts if t.seq is not None and t.op is not None]
+    if result.divergent or result.behind or any(t.pg is not None for t in result.timeouts):
+        return
+    matches = [_IN_GROUP.search(t.line.text) for t in told]
+    seats = [int(match["rank"]) for match in matches if match]
+    if len(seats) < 3 or sorted(seats) != list(range(len(told))):
+        return
+    common, count = Counter((t.seq, t.op, t.numel) for t in told).most_common(1)[0]
+    ahead = [
+        t
+        for t in told
+        if t.seq is not None
+        and common[0] is not None
+        and t.seq > common[0] + 1
+        and t.op != common[1]
+    ]
+    ranks = sorted({t.rank for t in ahead if t.rank is not None})
+    if common[1] in _NEEDS_ALL and len(ahead) + count == len(told) and 0 < len(ranks) < count:
+        result.divergent = ranks
 
 
 def _call_site(case: Case, line: LogLine) -> str | None:

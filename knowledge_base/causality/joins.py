@@ -39,11 +39,15 @@ _ADDRESS = re.compile(
 )
 # Megatron's rerun state machine says where a rank sits.
 _SEATED = re.compile(r"\b[Rr]ank (?P<rank>\d{1,6}), node (?P<node>[\w.-]{1,80}), device \d")
+# DeepSpeed's launcher lists which ranks it starts on which host.
+_MAPPED = re.compile(r"'(?P<node>[\w.-]{1,80})': \[(?P<ranks>\d{1,6}(?:, \d{1,6}){0,63})\]")
 _WORDS = re.compile(
-    rb"local_rank|exitcode|host |nranks|pid=|Xid|nproc|nnodes|orld|WORLD|\[Proxy Service \d|with PID|, node |"
-    rb"Bootstrap : U|; OOB "
+    rb"local_rank|global_rank_mapping|exitcode|host |nranks|pid=|Xid|nproc|nnodes|orld|WORLD|\[Proxy Service \d|"
+    rb"with PID|, node |Bootstrap : U|; OOB "
 )
 _XID_PID = re.compile(r"Xid \((?:PCI:)?(?P<pci>[0-9A-Fa-f:.]+)\): \d+, pid='?(?P<pid>\d+)")
+
+_TELLS = ("Proxy Service", ", node ", "with PID", "global_rank_mapping=")
 
 # What stands in front of a line and differs in nothing but the time says the same.
 _CLOCK = re.compile(
@@ -125,7 +129,7 @@ def _read_text(text: str, view: LogView, number: int, joins: Joins, reading: _Re
         line = view.line(number)
         if line is not None and line.node:
             joins.node_of_address.setdefault(match["address"], line.node)
-    if "Proxy Service" in text or ", node " in text or "with PID" in text:
+    if any(word in text for word in _TELLS):
         _told(text, view.line(number), joins)
     if "pid=" in text and (match := _WORKER.search(text)):
         joins.by_pid.learn(int(match["pid"]), rank=int(match["rank"]))
@@ -148,6 +152,10 @@ def _told(text: str, line: LogLine | None, joins: Joins) -> None:
         joins.by_pid.learn(int(match["pid"]), rank=int(match["rank"]), node=match["node"])
     elif match := _SEATED.search(text):
         joins.node_of_rank.setdefault(int(match["rank"]), match["node"])
+    elif "global_rank_mapping=" in text:
+        for match in _MAPPED.finditer(text):
+            for rank in match["ranks"].split(", "):
+                joins.node_of_rank.setdefault(int(rank), match["node"])
     elif match := _PROXY.search(text):
         if line is not None and line.pid is not None and line.rank is None:
             joins.by_pid.learn(line.pid, rank=int(match["rank"]), node=line.node)

@@ -331,3 +331,64 @@ def test_an_error_that_no_rule_knows_behind_the_last_step_is_not_taken_for_a_hea
     assert diagnose(
         STEPS + cry + "\n" + "".join(f"step {i} loss 2.{i}\n" for i in range(6, 9))
     ).outcome is (Outcome.NO_FAILURE)
+
+
+def test_ranks_that_each_submitted_something_else_diverged(diagnose: Run) -> None:
+    log = (
+        "[0]<stdout>:Epoch 0: loss 2.3\n[1]<stdout>:Epoch 0: loss 2.3\n"
+        "[0]<stderr>:[2020-12-29 16:51:57.7: W horovod/common/stall_inspector.cc:105] One or more tensors were submitted "
+        "to be reduced, gathered or broadcasted by subset of ranks and are waiting for remainder of ranks for more than "
+        "60 seconds. This may indicate that different ranks are trying to submit different tensors\n"
+        "[0]<stderr>:Missing ranks:\n{}"
+    )
+    lists = "[0]<stderr>:0: [broadcast.size]\n[0]<stderr>:1: [allreduce.c1, allreduce.c2 ...]\n"
+    found = diagnose(log.format(lists))
+    assert (found.failure_type, found.suspects.ranks) == ("rank_divergence", [0, 1])
+    alike = "[0]<stderr>:0: [allreduce.c1]\n[0]<stderr>:1: [allreduce.c1]\n"
+    assert diagnose(log.format(alike)).failure_type != "rank_divergence"
+
+
+def watchdog_of_old(seq: int, op: str, rank: int) -> str:
+    return (
+        f"[E ProcessGroupNCCL.cpp:475] [Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={seq}, "
+        f"OpType={op}, NumelIn=768, NumelOut=768, Timeout(ms)=1800000) ran for 180000{rank} milliseconds before timing out.\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("told", "leaf", "ranks"),
+    [
+        ([(786, "ALLGATHER", 0), (791, "ALLREDUCE", 1), (786, "ALLGATHER", 2)], "rank_divergence", [1]),
+        # Two groups: a number that stands twice.
+        ([(786, "ALLGATHER", 0), (791, "ALLREDUCE", 0), (786, "ALLGATHER", 1)], "nccl_timeout_unexplained", None),
+        # The last completes alone as its root.
+        ([(786, "BROADCAST", 0), (791, "ALLREDUCE", 1), (786, "BROADCAST", 2)], "nccl_timeout_unexplained", None),
+    ],
+)  # fmt: skip
+def test_a_rank_further_on_in_another_operation_of_one_group_diverged(
+    diagnose: Run, told: list[tuple[int, str, int]], leaf: str, ranks: list[int] | None
+) -> None:
+    found = diagnose("".join(watchdog_of_old(*one) for one in told))
+    assert found.failure_type == leaf
+    assert ranks is None or found.suspects.ranks == ranks
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        'gpub:   File "/w/train.py", line 8, in main\n',
+        "x: [INFO] [launch.py:161:main] global_rank_mapping=defaultdict(<class 'list'>, {'gpub': [0, 1], 'gpux': [2, 3]})\n",
+    ],
+)
+def test_a_word_in_front_of_lines_is_a_host_where_the_log_shows_it(
+    diagnose: Run, extra: str
+) -> None:
+    failed = (
+        "gpub: Traceback (most recent call last):\ngpub: OSError: [Errno 24] Too many open files\n"
+    )
+    assert diagnose(failed).suspects.nodes == []
+    named = "gpu-b" if "File" in extra else "gpub"
+    found = diagnose((extra + failed).replace("gpub", named))
+    assert found.suspects.nodes == [named]
+    # A logger's level in front of a frame is none.
+    assert diagnose(failed.replace("gpub: ", "ERROR: ")).suspects.nodes == []
