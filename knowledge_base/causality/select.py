@@ -51,10 +51,16 @@ _TRAINED = 3  # step lines that make it known how a run goes on
 # Markers of the whole run; the others end a stage, and what fails behind a stage is a failure.
 _RUN_COMPLETE = frozenset(
     {
-        "ok-mlperf-run-stop", "ok-mlperf-status", "ok-exit-code-zero", "ok-slurm-completed", "ok-k8s-completed",
+        "ok-mlperf-run-stop", "ok-mlperf-run-stop-bare", "ok-mlperf-status", "ok-exit-code-zero",
+        "ok-slurm-completed", "ok-k8s-completed",
         "ok-ray-job-succeeded", "ok-torchrun-agent-finished", "ok-deepspeed-launcher-success",
     }
 )  # fmt: skip
+
+# The benchmark's own record that the run missed its target; a sentence of success beside it, which
+# the same program prints for every end, says nothing against it. Only its record of success does.
+_TARGET_MISSED = "num-mlperf-run-aborted"
+_TARGET_MET = frozenset({"ok-mlperf-run-stop", "ok-mlperf-status"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +163,11 @@ def select(case: Case, rules: dict[str, Rule], beside: Collection[int] = frozens
             continue
         if observation.leaf == "loss_nan" and ends_non_finite(case):
             # A run that reports its completion with a loss of NaN has completed nothing.
+            result.candidates.append(observation)
+            continue
+        if observation.rule_id == _TARGET_MISSED and (
+            result.success is None or result.success.rule_id not in _TARGET_MET
+        ):
             result.candidates.append(observation)
             continue
         if result.success is not None and not case.before(observation, result.success):

@@ -43,3 +43,25 @@ def test_a_sentence_behind_collectives_that_timed_out_is_not_believed(diagnose):
     assert diagnose(STEPS + TIMED_OUT + "Training completed.\n").outcome == "failure"
     assert diagnose(STEPS + TIMED_OUT + MORE + "Training completed.\n").outcome == "no_failure"
     assert diagnose(STEPS + "Training completed.\n" + TIMED_OUT).outcome == "no_failure"
+
+
+MISSED = ':::MLL 1561494010.268 run_stop: {"value": null, "metadata": {"status": "aborted"}}\n'
+MET = ':::MLL 1561494010.268 run_stop: {"value": null, "metadata": {"status": "success"}}\n'
+
+
+def test_a_run_that_records_a_missed_target_is_not_cleared_by_a_sentence(diagnose):
+    for log in (
+        STEPS + MISSED + "| done training in 1168.7 seconds\n",
+        STEPS + "| done training in 1168.7 seconds\n" + MISSED,
+    ):
+        assert diagnose(log).failure_type == "target_not_reached"
+    assert diagnose(STEPS + MISSED + MORE + MET).outcome == "no_failure"
+
+
+def test_a_run_stop_without_a_status_is_an_end_unless_another_says_that_it_failed(diagnose):
+    start = ':::MLLOG {"key": "run_start", "value": null, "metadata": {}}\n'
+    bare = ':::MLLOG {"key": "run_stop", "value": null, "metadata": {"lineno": 671}}\n'
+    assert diagnose(start).outcome == "inconclusive"
+    assert diagnose(start + bare).outcome == "no_failure"
+    failed = ':::MLLOG {"key": "run_stop", "value": {"success": false}, "metadata": {}}\n'
+    assert diagnose(start + failed + bare).failure_type == "target_not_reached"
