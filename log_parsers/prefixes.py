@@ -12,7 +12,7 @@ import string
 from dataclasses import dataclass
 
 from rerail.domain.evidence import LogLine, Stream
-from rerail.log_parsers.timestamps import find_stamp
+from rerail.log_parsers.timestamps import Stamp, find_stamp
 
 _HOST = r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,80}[A-Za-z0-9])?"
 # Words that end in a digit or hold a dash and stand before a colon without being a host.
@@ -294,6 +294,11 @@ _SYSLOG_HOST = re.compile(
     # A program that is not known must carry its process id, else any two words would be a host.
     r"|(?P<node2>(?=[\w.-]*\d)[a-z][\w.-]{1,80}) [a-z][\w.-]{1,30}\[(?P<pid>\d{1,8})\]: "
 )
+# RFC 3164: behind its own kind of time stand a host and a program, whatever the program.
+_SYSLOG_TIME = re.compile(r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,9})?Z? ")
+_SYSLOG_ANY = re.compile(
+    r"(?P<node>(?=[\w.-]*\d)[a-z][\w.-]{1,80}) [a-z][\w./-]{1,40}(?:\[(?P<pid>\d{1,8})\])?: "
+)
 # Devices that kernel messages name where a collector would put a host.
 _DEVICE = re.compile(
     r"(?i)^(?:info|warn(?:ing)?|error|debug|critical|fatal|trace|notice|success)$|"
@@ -364,7 +369,7 @@ def parse_line(
         if stamp is not None and at <= stamp.start <= at + 3 and ":" not in text[at : stamp.start]:
             at = _behind_stamp(text, stamp.end)
             continue
-        found = _peel(text, at, outermost)
+        found = _peel(text, at, outermost, stamp)
         if found is None:
             break
         kind, match = found
@@ -418,7 +423,9 @@ def _behind_stamp(text: str, end: int) -> int:
     return end
 
 
-def _peel(text: str, at: int, outermost: bool) -> tuple[str, re.Match[str]] | None:
+def _peel(
+    text: str, at: int, outermost: bool, stamp: Stamp | None
+) -> tuple[str, re.Match[str]] | None:
     """Match one label at an offset; srun's bare number counts only as the `outermost` label."""
     first = text[at : at + 1]
     if not first:
@@ -448,9 +455,15 @@ def _peel(text: str, at: int, outermost: bool) -> tuple[str, re.Match[str]] | No
         if counted or not _NOT_HOST.match(match["node"]):
             return "pdsh", match
     match = _SYSLOG_HOST.match(text, at)
-    if match and at > 0 and not _DEVICE.match(match["node"] or match["node2"]):
-        return "syslog", match
-    return None
+    if match is None or at == 0 or _DEVICE.match(match["node"] or match["node2"]):
+        match = _behind_syslog(text, stamp.start, at) if stamp is not None else None
+    return ("syslog", match) if match else None
+
+
+def _behind_syslog(text: str, stamp: int, at: int) -> re.Match[str] | None:
+    front = _SYSLOG_TIME.match(text, stamp)
+    match = _SYSLOG_ANY.match(text, at) if front and front.end() == at else None
+    return match if match and not is_no_host(match["node"]) else None
 
 
 def _logger_head(text: str, at: int) -> re.Match[str] | None:

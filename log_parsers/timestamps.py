@@ -45,7 +45,7 @@ _FORMS: tuple[tuple[str, re.Pattern[str]], ...] = (
         "glog",
         re.compile(r"(?:^|[\[\s:])[IWEF](?P<mo>0[1-9]|1[0-2]|[1-9])(?P<d>[0-2]\d|3[01]) " + _HMS),
     ),
-    ("syslog", re.compile(_MON + r" +(?P<d>[0-3]?\d) " + _HMS)),
+    ("syslog", re.compile(_MON + r" +(?P<d>[0-3]?\d) " + _HMS + r"(?P<z>Z)?")),
     ("md", re.compile(r"(?:^|[\s\[])(?P<mo>[01]\d)-(?P<d>[0-3]\d) " + _HMS)),
     ("boot", re.compile(r"(?:^|\s)\[\s*(?P<boot>\d{1,9}\.\d{3,6})\]")),
     ("mllog", re.compile(r'"time_ms": ?(?P<ms>1\d{12})\b')),

@@ -41,6 +41,8 @@ _LEAVES_OF_ONE_PROCESS = frozenset({"process_segfault", "comm_library_bug"})
 _TORN_DOWN = frozenset({0, -15, 143})
 _KILLED = frozenset({-9, 137, -15, 143})
 _LEAST_SENTENCE = 24
+# An object that a tool of its own process failed on, and the exception of the rank that waited for the tool.
+_OBJECT = re.compile(r"\b(?:s3|gs|gcs|oss|obs|abfss?|az|hdfs)://[^\s'\",)]{12,400}")
 _ENDS_STEP = frozenset({"srun-step-aborted", "slurm-step-cancelled"})
 _JAX_TASK = re.compile(
     r"task:(?P<task>\d{1,6})\b[^/]{0,80}(?:heartbeat timeout|set to ERROR|disconnected|unhealthy|stopped sending)"
@@ -52,14 +54,19 @@ def rank_told_again(case: Case, winner: Observation) -> int | None:
     """Return the only rank whose own line tells of the same fault, or None.
 
     On a GPU every line of the same kind counts, for its error sticks to the context; of any other
-    fault only the same sentence.
+    fault only the same sentence, or an exception on the same object of a store.
     """
     sentence = winner.line.message.partition(": ")[2].strip()
+    named = _OBJECT.search(winner.line.text)
     ranks: set[int] = set()
     for other in case.observations:
-        if other is winner or other.leaf != winner.leaf:
+        if other is winner:
             continue
         text = other.line.text
+        if named and other.lines and other.line.rank is not None and named[0] in text:
+            ranks.add(other.line.rank)
+        if other.leaf != winner.leaf:
+            continue
         if winner.leaf not in _GPU_LEAVES and (
             len(sentence) < _LEAST_SENTENCE or sentence not in text
         ):

@@ -122,3 +122,21 @@ def test_who_notices_that_ranks_differ_is_not_to_blame(diagnose: Run) -> None:
         "between ranks:parameter count, local end 128, remote end 64\n"
     )
     assert (found.failure_type, found.suspects.ranks) == ("rank_divergence", [])
+
+
+def test_the_rank_whose_exception_names_the_object_that_failed(diagnose: Run) -> None:
+    tool = (
+        "download failed: s3://corpus/shards/shard-000221.tar to - Connection was closed before we received a valid "
+        'response from endpoint URL: "https://corpus.s3.us-east-1.amazonaws.com/shards/shard-000221.tar".\n'
+    )
+
+    def raised(rank: int, shard: int) -> str:
+        return (
+            f"[rank{rank}]: Traceback (most recent call last):\n"
+            f'[rank{rank}]:   File "/x/webdataset/gopen.py", line 98, in wait_for_child\n'
+            f'[rank{rank}]: OSError: (("pipe:aws s3 cp s3://corpus/shards/shard-{shard:06d}.tar -",), {{}}): exit 1 (read) {{}}\n'
+        )
+
+    found = diagnose(STEPS + tool + raised(6, 221))
+    assert (found.failure_type, found.suspects.ranks) == ("object_store_error", [6])
+    assert diagnose(STEPS + tool + raised(6, 221) + raised(7, 221)).suspects.ranks == []
