@@ -80,6 +80,9 @@ _FORMS: tuple[tuple[str, re.Pattern[bytes], re.Pattern[bytes] | None], ...] = tu
         ("iter_bracket", rb"Iter\(train\) +\[ *(?P<step>\d+)/ *\d+\]", b""),
         ("fairseq", rb"epoch \d+: +(?P<step>\d+) / \d+ loss=", b""),
         ("fairseq_json", rb'"num_updates": "(?P<step>\d+)"', b""),
+        ("gnmt", rb"TRAIN \[\d+\]\[(?P<step>\d+)/\d+\]", b""),
+        ("mxnet", rb"\] Epoch\[\d+\] Batch ?\[(?:\d+-)?(?P<step>\d+)\]\s", b""),
+        ("paddle", rb"Train Pass \d+, batch (?P<step>\d+),", b""),
         (
             "json",
             rb'step": ?(?P<step>\d+)(?=[^\n]{0,400}loss": ?["\d.NnIi-])',
@@ -108,7 +111,7 @@ _FORMS: tuple[tuple[str, re.Pattern[bytes], re.Pattern[bytes] | None], ...] = tu
         ),
         (
             "tqdm",
-            rb"\| *(?P<step>\d+)/\d+ \[[\d:]+<[^,\]\n]{1,12}, +(?P<rate>[\d.]+)(?P<unit>s/it|it/s)",
+            rb"\| *(?P<step>\d+)/(?!1 )\d+ \[[\d:]+<[^,\]\n]{1,12}, +(?P<rate>[\d.]+)(?P<unit>s/it|it/s)",
             b"",
         ),
     )
@@ -154,13 +157,14 @@ _TPS = re.compile(
     rb"throughput(?: per GPU \(TFLOP/s/GPU\))?)['\"]?\s*[:= ]\s*(" + _NUMBER + rb")",
     re.IGNORECASE,
 )
-_SAMPLES = re.compile(rb'"(?:step_num|samples_count|iteration|step|iter)": ?(\d+)')
+_SAMPLES = re.compile(rb'"(?:step_num|samples_count|iteration|step|iter)": ?(\d+)(?![\d.])')
 # Where a form begins with another number than the step, which stands somewhere behind it; ms-swift
 # prints the Trainer's line with the step beside the last one.
 _STEP_BEHIND = {
     "mllog": _SAMPLES,
     "mllog_rate": _SAMPLES,
     "hf": re.compile(rb"'global_step/max_steps': '(\d+)/"),
+    "fairseq": re.compile(rb"\bnum_updates=(\d+)"),
 }
 _EPOCH = re.compile(rb"(?:'epoch': |epoch[ :=\[]{1,3})([\d.]+)", re.IGNORECASE)
 _RANK = re.compile(rb"^\s*(?:\[(?:rank|default) ?(\d+)\]|(\d+): |\[\d+,(\d+)\]<)", re.IGNORECASE)
@@ -326,6 +330,8 @@ _RATES = (b"tps", b"s/s", b"throughput", b"wps", b"ips", b"tgs", b"s_per_sec", b
 _NO_LAYOUT = frozenset({"tqdm", "mllog", "mllog_rate"})
 
 
+# Sentences of one length make a batch here, so that healthy times differ threefold from line to line.
+_UNTIMED = frozenset({"gnmt"})
 def _row(
     line: int, form: str, match: re.Match[bytes], text: bytes, start: int
 ) -> tuple[StepRow, dict[str, Span]]:
@@ -354,7 +360,8 @@ def _row(
     if b"epoch" in lower:
         row.epoch = _first(_EPOCH, text, "epoch", spans)
     row.data_time = _data_time(text, lower, spans)
-    row.step_time = _step_time(form, groups, text, lower, spans)
+    timed = form not in _UNTIMED
+    row.step_time = _step_time(form, groups, text, lower, spans) if timed else None
     if groups.get("tps") is not None:
         row.throughput = _float(groups["tps"])
     behind = _STEP_BEHIND[form].search(text) if form in _STEP_BEHIND else None

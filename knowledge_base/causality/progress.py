@@ -29,6 +29,11 @@ def step_rows(view: LogView) -> list[StepRow]:
     return strong or view.survey.steps
 
 
+def _only_a_rate(row: StepRow) -> bool:
+    """MLPerf's loggers sum a run up in a line like those of its blocks, without a step."""
+    return row.form == "mllog_rate" and row.step is None
+
+
 def last_step(case: Case, attempt: int | None = None) -> LastStep | None:
     """Return the furthest step of the evidence, or None when no step line was found."""
     best: tuple[int, float, int, LastStep] | None = None
@@ -42,7 +47,7 @@ def last_step(case: Case, attempt: int | None = None) -> LastStep | None:
         rows = step_rows(view)
         if not rows:
             continue
-        row = rows[-1]
+        row = next((r for r in reversed(rows) if not _only_a_rate(r)), rows[-1])
         line = view.line(row.line)
         if line is None:
             continue
