@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Collection
 from time import thread_time
 
 from rerail.log_parsers.piece import Piece, rows_of
@@ -19,7 +19,7 @@ class Candidates:
         self._miner = miner
 
     def of(
-        self, piece: Piece, first_line: int, settled: Container[int] = ()
+        self, piece: Piece, first_line: int, settled: Collection[int] = ()
     ) -> list[tuple[int, int]]:
         """Return (row of the line in the piece, signature) of all candidates, in order of rows.
 
@@ -39,7 +39,7 @@ class Candidates:
             return self._directly(piece, settled)
         started = thread_time()
         if miner is not None:
-            tally = tally_arrow(raw, first_line)
+            tally = tally_arrow(piece, first_line)
             miner.add(tally)
             started = thread_time()  # the tally is needed anyhow
         sieved = sieve.pays()
@@ -47,12 +47,12 @@ class Candidates:
             pairs = self._directly(piece, settled)
         else:
             if miner is None:
-                tally = tally_arrow(raw, first_line)
+                tally = tally_arrow(piece, first_line)
             pairs = sorted(sieve.pairs(piece, tally, settled))
         sieve.took(sieved, (thread_time() - started) / len(raw))
         return pairs
 
-    def _directly(self, piece: Piece, settled: Container[int]) -> list[tuple[int, int]]:
+    def _directly(self, piece: Piece, settled: Collection[int]) -> list[tuple[int, int]]:
         found = [one for one in self._scanner.candidates(piece.text, settled) if one[0] > 0]
         if not found:
             return []

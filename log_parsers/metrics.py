@@ -19,7 +19,7 @@ from rerail.log_parsers.step_layouts import Span, StepLayouts
 MAX_ROWS = 200_000
 DENSE_ROWS = 60_000
 _MANY_RANKS = 8
-_DENSE_OF_MANY = 16_000
+_DENSE_OF_EACH, _DENSE_OF_MANY = 128, 16_000  # rows of a rank, of all
 _LAST_CHUNKS = 16
 _NUMBER = rb"[-+]?(?:\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+)"
 _VALUE = rb"(?:" + _NUMBER + rb"|[-+]?(?:nan|inf)(?:inity)?)"
@@ -219,9 +219,10 @@ class StepReader:
         self._unread.clear()
         self._feed(piece, first_line)
         many = len(self._ranks) >= _MANY_RANKS
-        if many and self._dense > _DENSE_OF_MANY:
-            self._dense = _DENSE_OF_MANY
-            self._full_at = min(self._full_at, self._dense)
+        if many and self._stride == 1:
+            wanted = max(_DENSE_OF_MANY // 2, _DENSE_OF_EACH * len(self._ranks))
+            self._dense = min(DENSE_ROWS, self._most, _DENSE_OF_MANY, wanted)
+            self._full_at = self._dense
         if len(self.rows) >= self._full_at:
             if self._stride == 1 and not many and len(self.rows) < self._most:
                 self._full_at = self._most
@@ -242,7 +243,10 @@ class StepReader:
         chunk, ends = piece.text, piece.text_ends
         self._bytes += len(chunk)
         # A progress bar draws its frames into one line, each behind a carriage return.
-        frame_ends = ends if b"\r" not in chunk else ends_of_frames(chunk)
+        if b"\r" not in chunk:
+            frame_ends = ends
+        else:
+            frame_ends = piece.frame_ends if chunk is piece.raw else ends_of_frames(chunk)
         found: dict[int, tuple[str, re.Match[bytes]]] = {}
         for name, pattern, guard in forms:
             matches = [
@@ -326,12 +330,12 @@ def _follows(chunk: bytes, at: int, words: tuple[bytes, ...], form: re.Pattern[b
 
 _RATES = (b"tps", b"s/s", b"throughput", b"wps", b"ips", b"tgs", b"s_per_sec", b"speed(")
 
+# Sentences of one length make a batch here, so that healthy times differ threefold from line to line.
+_UNTIMED = frozenset({"gnmt"})
 # Forms whose lines are read in a way that a layout of plain numbers does not describe.
 _NO_LAYOUT = frozenset({"tqdm", "mllog", "mllog_rate"})
 
 
-# Sentences of one length make a batch here, so that healthy times differ threefold from line to line.
-_UNTIMED = frozenset({"gnmt"})
 def _row(
     line: int, form: str, match: re.Match[bytes], text: bytes, start: int
 ) -> tuple[StepRow, dict[str, Span]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rerail.log_parsers.scan import searchable
@@ -11,7 +11,7 @@ from rerail.log_parsers.scan import searchable
 # Below this, importing numpy would cost more than it saves.
 _LARGE = 65_536
 
-
+_LF, _CR = 10, 13
 _FRAME_END = re.compile(rb"[\r\n]")
 
 
@@ -22,13 +22,13 @@ class Piece:
         raw: The bytes as they were read.
     """
 
-    __slots__ = ("_ends", "_lines", "_stops", "_text", "_text_ends", "raw")
+    __slots__ = ("_ends", "_frame_ends", "_lines", "_text", "_text_ends", "raw")
 
     def __init__(self, raw: bytes) -> None:
         self.raw = raw
         self._text: bytes | None = None
         self._ends: Any = None
-        self._stops: list[int] | None = None
+        self._frame_ends: Any = None
         self._text_ends: Any = None
         self._lines: list[bytes] | None = None
 
@@ -46,8 +46,27 @@ class Piece:
     def ends(self) -> Any:
         """Offsets of the newlines in `raw`: a numpy array of a large piece, a list of a small one."""
         if self._ends is None:
-            self._ends = line_ends(self.raw)
+            self._find_ends()
         return self._ends
+
+    @property
+    def frame_ends(self) -> Any:
+        """Offsets of newlines and carriage returns in `raw`: `ends` itself if there are no returns."""
+        if self._frame_ends is None:
+            self._find_ends()
+        return self._frame_ends
+
+    def _find_ends(self) -> None:
+        if b"\r" not in self.raw:
+            self._ends = self._frame_ends = line_ends(self.raw)
+            return
+        self._frame_ends = ends = ends_of_frames(self.raw)
+        if isinstance(ends, list):
+            self._ends = [end for end in ends if self.raw[end] == _LF]
+        else:
+            import numpy as np
+
+            self._ends = ends[np.frombuffer(self.raw, np.uint8)[ends] == _LF]
 
     @property
     def text_ends(self) -> Any:
@@ -61,13 +80,24 @@ class Piece:
         """How many lines there are, a last one without its newline included."""
         return len(self.ends) + (not self.raw.endswith(b"\n"))
 
-    def line(self, row: int) -> bytes:
-        """Return one line without its newline; few are looked at, so they are cut one by one."""
-        if self._stops is None:
-            self._stops = self.ends if isinstance(self.ends, list) else self.ends.tolist()
-        stops = self._stops
-        start = stops[row - 1] + 1 if row else 0
-        return self.raw[start : stops[row] if row < len(stops) else None]
+    def with_lines(self, pairs: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int, bytes]]:
+        """Add to each (row, number) the line of the row without its newline.
+
+        Few lines are looked at, so they are cut one by one. Rows behind the last are left out.
+        """
+        count, ends, raw = self.rows, self.ends, self.raw
+        pairs = [pair for pair in pairs if pair[0] < count]
+        if isinstance(ends, list):
+            starts = [ends[row - 1] + 1 if row else 0 for row, _ in pairs]
+            stops = [ends[row] if row < len(ends) else len(raw) for row, _ in pairs]
+        else:
+            import numpy as np
+
+            bounds = np.concatenate(([-1], ends, [len(raw)]))
+            rows = np.fromiter((row for row, _ in pairs), np.int64, len(pairs))
+            starts, stops = (bounds[rows] + 1).tolist(), bounds[rows + 1].tolist()
+        for (row, number), start, stop in zip(pairs, starts, stops, strict=True):
+            yield row, number, raw[start:stop]
 
     def lines(self) -> list[bytes]:
         """Return all lines without their newlines."""
@@ -81,7 +111,7 @@ def line_ends(data: bytes) -> Any:
     if len(data) > _LARGE:
         import numpy as np
 
-        return np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == 10)
+        return np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == _LF)
     found: list[int] = []
     at = data.find(b"\n")
     while at >= 0:
@@ -96,7 +126,7 @@ def ends_of_frames(data: bytes) -> Any:
         import numpy as np
 
         letters = np.frombuffer(data, dtype=np.uint8)
-        return np.flatnonzero((letters == 10) | (letters == 13))
+        return np.flatnonzero((letters == _LF) | (letters == _CR))
     return [match.start() for match in _FRAME_END.finditer(data)]
 
 

@@ -11,12 +11,12 @@ scan of every line, in a fraction of the time.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Any
 
 from rerail.log_parsers.far_gap import behind_far_gap
-from rerail.log_parsers.piece import Piece
+from rerail.log_parsers.piece import Piece, line_ends
 from rerail.log_parsers.scan import searchable
 from rerail.log_parsers.tallies import Tally
 from rerail.log_parsers.text import clean
@@ -28,6 +28,7 @@ Build = Callable[[Sequence[int], Sequence[str]], "Scanner"]
 """Compiles patterns that stand for the signatures of the given numbers into a scanner."""
 
 _REMEMBERED = 150_000  # skeletons
+_SETS_LEFT_OUT = 4  # of signatures, for which it is remembered which lines need a look
 _LONGEST = 512  # bytes of a skeleton that is remembered
 _OFTEN = 200  # lines with one skeleton that earn its signatures a set of their own
 _REBUILD = 4 << 20  # bytes scanned with all signatures between two such sets
@@ -42,7 +43,6 @@ _NONE, _FEW, _ALL = 0, 1, 2
 # Share of the lines of a piece above which it is scanned as it is: to cut a line out costs as much
 # as to scan some 150 bytes with all signatures, or 1,500 with few.
 _MOSTLY = {_ALL: 0.6, _FEW: 0.3}
-_LF = 10
 
 
 class Sieve:
@@ -64,8 +64,9 @@ class Sieve:
         self._always = frozenset(range(len(images))) - frozenset(numbers)
         self._few: frozenset[int] = frozenset()
         self._scanner_of_few: Scanner | None = None
-        self._needs: dict[bytes, frozenset[int]] = {}
-        self._class: dict[bytes, int] = {}
+        # What skeletons call for; None where their text is not known.
+        self._needs: dict[bytes, frozenset[int] | None] = {}
+        self._kinds: dict[frozenset[int], dict[bytes, int]] = {}
         self._often: dict[bytes, int] = {}
         self._scanned = 0
         self._rebuilds = 0
@@ -100,7 +101,7 @@ class Sieve:
         else:
             self._direct = min(seconds, 1.1 * self._direct)
 
-    def pairs(self, piece: Piece, tally: Tally, skip: Container[int]) -> set[tuple[int, int]]:
+    def pairs(self, piece: Piece, tally: Tally, skip: Iterable[int]) -> set[tuple[int, int]]:
         """Return (row of the line in the piece, signature) of all candidates.
 
         Args:
@@ -109,9 +110,9 @@ class Sieve:
             skip: signatures that are not looked for.
         """
         import numpy as np
-        import pyarrow as pa
 
-        classes = np.frombuffer(self._classes(tally), np.uint8)[tally.codes]
+        left_out = frozenset(skip)
+        classes = np.frombuffer(self._classes(tally, left_out), np.uint8)[tally.codes]
         if tally.lines is not None:
             # A match may reach over the frames of a progress bar, and no skeleton does.
             frames = np.bincount(tally.lines)
@@ -123,36 +124,37 @@ class Sieve:
         found: set[tuple[int, int]] = set()
         lines: Any = None
         for kind, scanner in ((_ALL, self._whole), (_FEW, self._scanner_of_few)):
-            every = kind == _FEW and bool(self._always)
+            every = kind == _FEW and not self._always <= left_out
             rows = np.flatnonzero(classes == kind) if not every else np.arange(len(classes))
             if scanner is None or not len(rows):
                 continue
             if len(rows) > _MOSTLY[kind] * len(classes):
-                text, rows = piece.text, np.arange(len(classes))
+                text, stops, rows = piece.text, piece.text_ends, np.arange(len(classes))
             else:
                 lines = _lines(piece) if lines is None else lines
-                text = searchable(lines.take(pa.array(rows)).buffers()[2].to_pybytes())
+                text, stops = _taken(lines, rows)
             if kind == _ALL:
                 self._scanned += len(text)
-            candidates = scanner.candidates(text, skip)
+            candidates = scanner.candidates(text, left_out)
             if candidates:
                 at = np.fromiter((end for end, _ in candidates), np.int64, len(candidates)) - 1
-                stops = np.flatnonzero(np.frombuffer(text, np.uint8) == _LF)
                 places = rows[np.searchsorted(stops, np.maximum(at, 0))].tolist()
                 found.update(
                     (row, index) for row, (_, index) in zip(places, candidates, strict=True)
                 )
         if self._scanned > _REBUILD and self._rebuilds < _REBUILDS:
-            self._widen(tally)
+            self._widen(tally, left_out)
         return found
 
-    def _classes(self, tally: Tally) -> bytes:
-        known, result, new = self._class, bytearray(len(tally.keys)), 0
+    def _classes(self, tally: Tally, left_out: frozenset[int]) -> bytes:
+        known = self._kinds_without(left_out)
+        result, new = bytearray(len(tally.keys)), 0
         for at, key in enumerate(tally.keys):
             kind = known.get(key)
             if kind is None:
-                kind = self._learn(key)
-                new += 1
+                if key not in self._needs:
+                    new += 1
+                kind = self._learn(key, left_out, known)
             if kind:
                 result[at] = kind
                 if kind == _ALL:
@@ -162,29 +164,47 @@ class Sieve:
             self._useless, self._resting = 0, _REST
         return bytes(result)
 
-    def _learn(self, skeleton: bytes) -> int:
-        texts = _texts(skeleton)
-        needs = frozenset(index for text in texts for _, index in self._skeletons.candidates(text))
-        kind = _ALL if not texts else _NONE if not needs else _FEW if needs <= self._few else _ALL
+    def _kinds_without(self, left_out: frozenset[int]) -> dict[bytes, int]:
+        """Return what is known of skeletons where these signatures are not looked for any more.
+
+        Most lines of a log call for a signature that asks only whether the log holds such a line;
+        once it is answered, they need no further look.
+        """
+        known = self._kinds.get(left_out)
+        if known is None:
+            if len(self._kinds) >= _SETS_LEFT_OUT:
+                del self._kinds[next(iter(self._kinds))]
+            known = self._kinds[left_out] = {}
+        return known
+
+    def _learn(self, skeleton: bytes, left_out: frozenset[int], known: dict[bytes, int]) -> int:
+        if skeleton in self._needs:
+            needs = self._needs[skeleton]
+        else:
+            texts = _texts(skeleton)
+            found = (index for text in texts for _, index in self._skeletons.candidates(text))
+            needs = frozenset(found) if texts else None
+        kind = self._kind(needs, left_out)
         if len(skeleton) <= _LONGEST:
-            if len(self._class) >= _REMEMBERED:
-                self._class.clear()
+            if len(self._needs) >= _REMEMBERED:
                 self._needs.clear()
                 self._often.clear()
-            self._class[skeleton] = kind
-            if needs:
-                self._needs[skeleton] = needs
+                for kinds in self._kinds.values():
+                    kinds.clear()
+            self._needs[skeleton] = needs
+            known[skeleton] = kind
         return kind
 
-    def _widen(self, tally: Tally) -> None:
+    def _kind(self, needs: frozenset[int] | None, left_out: frozenset[int]) -> int:
+        if needs is None:
+            return _ALL
+        needs -= left_out
+        return _NONE if not needs else _FEW if needs <= self._few else _ALL
+
+    def _widen(self, tally: Tally, left_out: frozenset[int]) -> None:
         """Give the signatures that common lines call for a set of their own."""
-        wanted = self._few.union(
-            *(
-                self._needs.get(key, frozenset())
-                for key, count in self._often.items()
-                if count >= _OFTEN
-            )
-        )
+        common = (self._needs.get(key) for key, count in self._often.items() if count >= _OFTEN)
+        wanted = self._few.union(*(needs - left_out for needs in common if needs))
         self._scanned = 0
         self._often.clear()
         if wanted == self._few:
@@ -196,8 +216,7 @@ class Sieve:
             if (needs := self._needs.get(key))
         ]
         self._set_few(wanted, lines)
-        for key, needs in self._needs.items():
-            self._class[key] = _FEW if needs <= self._few else _ALL
+        self._kinds.clear()
 
     def _set_few(
         self, wanted: frozenset[int], lines: Sequence[tuple[frozenset[int], str]] = ()
@@ -239,3 +258,17 @@ def _lines(piece: Piece) -> Any:
     return pa.Array.from_buffers(
         pa.binary(), len(ends), [None, pa.py_buffer(starts), pa.py_buffer(piece.raw)]
     )
+
+
+def _taken(lines: Any, rows: Any) -> tuple[bytes, Any]:
+    """Return some of the lines as one searchable text, and the offsets of its newlines."""
+    import numpy as np
+    import pyarrow as pa
+
+    taken = lines.take(pa.array(rows))
+    _, offsets, values = taken.buffers()
+    raw = values.to_pybytes()
+    text = searchable(raw)
+    if text is not raw:
+        return text, line_ends(text)
+    return text, np.frombuffer(offsets, np.int32)[1 : len(rows) + 1] - 1

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rerail.log_parsers.masks import mask_raw, protected_words
+from rerail.log_parsers.piece import Piece
 from rerail.log_parsers.tallies import (
     DELETED,
     Tally,
@@ -127,7 +128,7 @@ class SkeletonMiner:
                 chunk = chunk[:cut]
         if chunk:
             self._add(
-                tally_arrow(chunk, first_line)
+                tally_arrow(Piece(chunk), first_line)
                 if self._use_arrow(len(chunk), arrow)
                 else tally_plain(chunk, first_line)
             )

@@ -423,5 +423,5 @@ def iter_chunks(stream: IO[bytes], size: int = 1 << 18) -> Iterator[bytes]:
                 yield carry
                 carry = b""
             continue
-        yield carry + block[:cut]
+        yield b"".join((carry, memoryview(block)[:cut])) if carry or cut < len(block) else block
         carry = block[cut:]

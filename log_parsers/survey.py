@@ -186,6 +186,8 @@ class _Pass:
         self._labels: defaultdict[int, set[bytes]] = defaultdict(set)
         self._wordings: dict[tuple[int, bytes], int] = {}
         self._full: set[tuple[int, bytes]] = set()
+        # By wording and label: signatures of which one hit more is counted and remembered as last.
+        self._spent: dict[tuple[bytes, bytes], dict[int, deque[tuple[int, bytes]]]] = {}
         self._last: defaultdict[int, deque[tuple[int, bytes]]] = defaultdict(
             lambda: deque(maxlen=LAST_HITS)
         )
@@ -267,25 +269,31 @@ class _Pass:
 
     def _confirm(self, piece: Piece, first: int, pairs: list[tuple[int, int]]) -> None:
         counts, full, labels, last = self.result.counts, self._full, self._labels, self._last
-        count, at, raw, stem = piece.rows, -1, b"", b""
+        at, raw, stem, label = -1, b"", b"", b""
         text: str | None = None
-        label: bytes | None = None
-        for row, index in pairs:
-            if row >= count:
-                continue
+        spent: dict[int, deque[tuple[int, bytes]]] | None = None
+        for row, index, line in piece.with_lines(pairs):
             if row != at:
-                at, raw, text, label = row, piece.line(row), None, None
-                stem = _stem(raw)
+                at, raw, text = row, line, None
+                stem, label = _stem(raw), _label(raw)
+                spent = self._spent.get((stem, label))
+            if spent is not None and index in spent:
+                counts[index] += 1
+                spent[index].append((first + row, raw))
+                continue
             if self._signatures[index].presence:
                 self._settle(index, raw)
                 continue
             counts[index] = counts.get(index, 0) + 1
             wording = index, stem
-            if wording in full or not self._has_room(wording):
-                label = _label(raw) if label is None else label
-                if label in labels[index] or not self._is_new(index, label):
-                    last[index].append((first + row, raw))
-                    continue
+            if (wording in full or not self._has_room(wording)) and (
+                label in labels[index] or not self._is_new(index, label)
+            ):
+                last[index].append((first + row, raw))
+                if len(self._spent) < WORDINGS:
+                    spent = self._spent.setdefault((stem, label), {})
+                    spent[index] = last[index]
+                continue
             if text is None:
                 text = clean(raw)
             # Redaction is the dearer half; most candidates that fail do so without it.

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
+from rerail.log_parsers.piece import Piece
+
 DELETED = b"0123456789abcdef\x00"
 """The bytes that a skeleton leaves out."""
 
@@ -88,25 +90,19 @@ def tally_plain(chunk: bytes, first_line: int) -> Tally:
     )
 
 
-def tally_arrow(chunk: bytes, first_line: int) -> Tally:
+def tally_arrow(piece: Piece, first_line: int) -> Tally:
     """Tally whole frames with numpy and pyarrow; `arrow_at_hand` says whether they are there."""
     modules = _modules()
     assert modules is not None
     np, pa = modules
-    skeletons = chunk.translate(None, DELETED)
+    chunk, ends_of_raw = piece.raw, piece.frame_ends
+    # A tenth quicker than the method of bytes.
+    skeletons = bytearray(chunk).translate(_CR_TO_LF, DELETED)
     letters = np.frombuffer(skeletons, np.uint8)
+    ends = np.flatnonzero(letters == _LF)
     returns = None
-    if b"\r" in skeletons:
-        # One look for all four bytes from line feed to carriage return; the other two are rare.
-        ends = np.flatnonzero((letters - _LF) <= _CR - _LF)
-        kinds = letters[ends]
-        returns = kinds == _CR
-        if not (returns | (kinds == _LF)).all():
-            ends, returns = ends[returns | (kinds == _LF)], returns[returns | (kinds == _LF)]
-        letters = letters.copy()
-        letters[ends[returns]] = _LF
-    else:
-        ends = np.flatnonzero(letters == _LF)
+    if ends_of_raw is not piece.ends:
+        returns = np.frombuffer(chunk, np.uint8)[ends_of_raw] == _CR
     total = len(ends)
     offsets = np.empty(total + 1, np.int32)
     offsets[0] = 0
@@ -131,17 +127,9 @@ def tally_arrow(chunk: bytes, first_line: int) -> Tally:
         first_lines, last_lines = lines[first], lines[last]
     else:
         first_lines, last_lines = first, last
-    ends_of_raw: list[Any] = []
 
     def raw(frame: int) -> bytes:
-        if not ends_of_raw:
-            whole = np.frombuffer(chunk, np.uint8)
-            is_end = whole == _LF
-            if returns is not None:
-                is_end |= whole == _CR
-            ends_of_raw.append(np.flatnonzero(is_end))
-        at = ends_of_raw[0]
-        return chunk[at[frame - 1] + 1 if frame else 0 : at[frame]]
+        return chunk[ends_of_raw[frame - 1] + 1 if frame else 0 : ends_of_raw[frame]]
 
     return Tally(
         total,

@@ -31,11 +31,11 @@ def lines_hit(
     with open_source(Source(path, path.name)) as stream:
         for chunk in iter_chunks(stream, chunk_size):
             piece = Piece(chunk)
-            for row, index in candidates.of(piece, number):
+            for row, index, line in piece.with_lines(candidates.of(piece, number)):
                 pattern = compiled.get(index)
                 if pattern is None:
                     pattern = compiled[index] = re.compile(signatures[index].pattern)
-                if pattern.search(clean(piece.line(row))):
+                if pattern.search(clean(line)):
                     hits.add((number + row, index))
             number += chunk.count(b"\n")
     return hits

@@ -11,7 +11,10 @@ import pytest
 import yaml
 
 import rerail.knowledge_base
+from rerail.knowledge_base.matcher import rule_set
+from rerail.knowledge_base.rules import usable_rules
 from rerail.log_parsers import tallies
+from rerail.log_parsers.piece import Piece
 from rerail.log_parsers.scan import Signature, make_scanner, sieve_of
 from rerail.log_parsers.skeleton_patterns import skeleton_pattern
 from rerail.log_parsers.sources import Source
@@ -164,7 +167,7 @@ def test_the_sieve_finds_what_a_scan_of_every_line_finds(
         result = survey(Source(path, "job.log"), signatures, scanner, mine=True, chunk_size=1 << 15)
         sieve = sieve_of(scanner)
         assert sieve is not None
-        assert bool(sieve._class) == arrow
+        assert bool(sieve._needs) == arrow
         if arrow:
             assert sieve._scanner_of_few is not None
         return result
@@ -219,3 +222,34 @@ def test_the_quicker_way_is_taken() -> None:
     assert share(1e-9, 3e-9) > 0.9
     assert share(3e-9, 1e-9) < 0.1
     assert share(1e-9, 3e-9) > 0.9
+
+
+def test_every_shipped_signature_has_an_image() -> None:
+    # One that has none makes the reader look at every line of every log.
+    signatures = rule_set(usable_rules()[0]).signatures
+    assert [s.pattern for s in signatures if skeleton_pattern(s.pattern) is None] == []
+
+
+def test_lines_that_only_call_for_an_answered_signature_are_not_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scanner = make_scanner(
+        [Signature("NCCL INFO", presence=True), Signature("CUDA out of memory")],
+        cache=None,
+        engine="hyperscan",
+    )
+    sieve = sieve_of(scanner)
+    assert sieve is not None
+    piece = Piece(b"".join(b"rank%d NCCL INFO opCount %x\n" % (n % 8, n) for n in range(5_000)))
+    tally = tallies.tally_arrow(piece, 1)
+    read: list[int] = []
+    scan = scanner.candidates
+    monkeypatch.setattr(
+        scanner, "candidates", lambda text, skip=(): (read.append(len(text)), scan(text, skip))[1]
+    )
+    assert {index for _, index in sieve.pairs(piece, tally, frozenset())} == {0}
+    assert sum(read) == len(piece)
+    read.clear()
+    assert sieve.pairs(piece, tally, frozenset({0})) == set()
+    assert not read
+    assert {index for _, index in sieve.pairs(piece, tally, frozenset())} == {0}
