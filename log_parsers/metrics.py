@@ -157,7 +157,7 @@ _TPS = re.compile(
     rb"throughput(?: per GPU \(TFLOP/s/GPU\))?)['\"]?\s*[:= ]\s*(" + _NUMBER + rb")",
     re.IGNORECASE,
 )
-_SAMPLES = re.compile(rb'"(?:step_num|samples_count|iteration|step|iter)": ?(\d+)(?![\d.])')
+_SAMPLES = re.compile(rb'"(?:step_num|samples_count|iteration|step|iter)": ?(\d+)(?:\.0+)?(?![\d.])')
 # Where a form begins with another number than the step, which stands somewhere behind it; ms-swift
 # prints the Trainer's line with the step beside the last one.
 _STEP_BEHIND = {

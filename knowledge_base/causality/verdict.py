@@ -50,6 +50,8 @@ _SAYS_NOTHING = frozenset({1, -6, 134, -15, 143, -2, -1})
 _ENDS_A_HANG = frozenset({"job_time_limit", "job_cancelled_or_hangup"})
 _BY_ITSELF = frozenset({-4, -7, -8, -9, -11, 132, 135, 136, 137, 139})
 _NO_NODE_TO_BLAME = frozenset({"job_time_limit", "job_preempted", "job_cancelled_or_hangup"})
+# What the run as a whole did: the rank that prints it is the one that logs for all.
+_NOBODYS_DOING = frozenset({"target_not_reached"})
 
 
 @dataclass(slots=True)
@@ -228,6 +230,8 @@ def _initiating(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
     verdict.rule = rules.get(winner.rule_id)
     verdict.action = winner.action
     verdict.status = _status(case, verdict, winner, kind)
+    if winner.leaf in _NOBODYS_DOING:
+        return True
     place = locate(case, verdict.selection, verdict.joins, verdict.exits, winner)
     verdict.pci, verdict.gpu = place.pci, place.gpu
     verdict.ranks = [place.rank] if place.rank is not None else []

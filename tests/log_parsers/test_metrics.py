@@ -50,6 +50,7 @@ FORMATS: list[tuple[str, str, dict[str, Any]]] = [
     ("mlperf", ':::MLLOG {"namespace": "", "time_ms": 1772331247000, "event_type": "POINT_IN_TIME", "key": "train_loss", "value": 6.5, "metadata": {"samples_count": 9216}}', {"step": 9216, "loss": 6.5}),
     ("mlperf rate", ':::MLLOG {"key": "tracked_stats", "value": {"throughput": 812.5}, "metadata": {"step": 40}}', {"step": 40, "throughput": 812.5}),
     ("mlperf rate whose step is a part of an epoch", ':::MLLOG {"key": "tracked_stats", "value": {"throughput": 812.5}, "metadata": {"step": 0.9994}}', {"step": None, "throughput": 812.5}),
+    ("mlperf rate, a step with a point", ':::MLLOG {"key": "tracked_stats", "value": {"throughput": 812.5}, "metadata": {"step": 221184.0}}', {"step": 221184, "throughput": 812.5}),
     ("fairseq, whose step is the count of updates", "| epoch 002:   1000 / 1637 loss=4.690, ppl=1.00, wps=323091, ups=4.1, num_updates=2632, gnorm=22811.8, wall=628", {"step": 2632, "loss": 4.69, "grad_norm": 22811.8}),
     ("gnmt, batches of like sentences", "0: TRAIN [3][1710/1885]\tTime 0.147 (0.143)\tData 2.21e-04 (3.30e-04)\tTok/s 101119 (96561)\tLoss/tok 3.0447 (3.1421)\tLR 7.000e-04", {"step": 1710, "step_time": None}),
     ("mxnet", "2020-06-22 09:45:23,993 Node[0] Epoch[33] Batch [600-620]\tSpeed: 17994.92 samples/sec\taccuracy=0.767548", {"step": 620}),
