@@ -434,7 +434,11 @@ def _peel(
         match = pattern.match(text, at)
         if not match or (kind == "task" and not outermost):
             continue
-        if kind == "bracket" and _NOT_HOST.match(match["node"]):
+        if (
+            kind == "bracket"
+            and _NOT_HOST.match(match["node"])
+            and not match["node"].startswith(("node-", "host-"))
+        ):
             continue
         if (
             kind == "bare"

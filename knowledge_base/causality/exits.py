@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from rerail.domain.evidence import LogLine, Observation, Role, Tier
 from rerail.knowledge_base.causality.case import Case
 from rerail.knowledge_base.causality.joins import Joins
+from rerail.log_parsers.timestamps import find_stamp
 
 SIGNALS = {"killed": 9, "out of memory": 9, "segmentation fault": 11, "aborted": 6, "bus error": 7, "terminated": 15,
            "illegal instruction": 4, "floating point exception": 8, "floating-point exception": 8,
@@ -54,12 +55,15 @@ _SPAWN = re.compile(
 _DEEPSPEED = re.compile(r"exits with return code = (?P<code>-?\d+)")
 _BLOCK_CODE = re.compile(r"^\s*exitcode\s*: (?P<code>-?\d+) \(pid: (?P<pid>\d+)\)")
 _BLOCK_RANK = re.compile(r"^\s*rank\s*: (?P<rank>\d+) \(local_rank: (?P<local>\d+)\)")
+_BLOCK_TIME = re.compile(r"^\s*time\s*: (?=\d{4}-\d\d-\d\d_)")
 _BLOCK_HOST = re.compile(r"^\s*host\s*: (?P<host>\S+)")
 _BASH = re.compile(
     r"line \d+: +(?P<pid>\d+) (?P<word>Killed|Aborted|Segmentation fault|Bus error|Terminated)\b"
 )
 
-_TELLING = ("exit", "task", "rank ", "host ", "line ", "signal", "process name", "running at",
+_SKEW_S = 2.0
+"""By how much the clocks of two hosts may differ; torchrun writes full seconds."""
+_TELLING = ("exit", "task", "rank ", "host ", "time ", "line ", "signal", "process name", "running at",
             "trainer process")  # fmt: skip
 _SIGNAL_NAMES = {"SIGHUP": 1, "SIGINT": 2, "SIGQUIT": 3, "SIGILL": 4, "SIGTRAP": 5, "SIGABRT": 6, "SIGBUS": 7,
                  "SIGFPE": 8, "SIGKILL": 9, "SIGUSR1": 10, "SIGSEGV": 11, "SIGUSR2": 12, "SIGPIPE": 13,
@@ -78,6 +82,8 @@ class ExitFact:
     pid: int | None = None
     root_block: bool = False
     spawned: bool = False
+    ended: float | None = None
+    """When, in seconds since the epoch by the clock of its host, as torchrun's table says it."""
 
 
 @dataclass(slots=True)
@@ -88,6 +94,7 @@ class _Block:
     rank: int | None = None
     local: int | None = None
     host: str | None = None
+    ended: float | None = None
     mpi_rank: int | None = None
 
     def takes(self, message: str) -> bool:
@@ -99,6 +106,9 @@ class _Block:
             self.host = m["node"]
         elif m := _MPI_NAME.search(message):
             self.mpi_rank = int(m["rank"])
+        elif _BLOCK_TIME.match(message):
+            stamp = find_stamp(message, year=1970)
+            self.ended = stamp.seconds if stamp else None
         elif m := _BLOCK_HOST.search(message):
             self.host = m["host"]
         elif m := _BLOCK_RANK.search(message):
@@ -125,8 +135,10 @@ class _Block:
             return fact
         if m := _BLOCK_CODE.search(message):
             code, pid = int(m["code"]), int(m["pid"])
-            fact = ExitFact(code, line, self.rank, self.local, self.host, pid, self.in_root)
-            self.rank = self.local = self.host = None
+            fact = ExitFact(
+                code, line, self.rank, self.local, self.host, pid, self.in_root, ended=self.ended
+            )
+            self.rank = self.local = self.host = self.ended = None
             self.in_root = False
             return fact
         return None
@@ -285,4 +297,21 @@ def first_odd(facts: list[ExitFact]) -> ExitFact | None:
         for f in facts
         if f.code == facts[best].code and (f.pid is None or f.pid == facts[best].pid)
     ]
-    return next((f for f in same if f.rank is not None), facts[best])
+    chosen = next((f for f in same if f.rank is not None), facts[best])
+    return _earliest([f for f in facts if weight(f) == weight(chosen)], chosen)
+
+
+def _earliest(rivals: list[ExitFact], chosen: ExitFact) -> ExitFact:
+    """Return which of the processes in torchrun's tables ended first: each host tells only of its own.
+
+    Within a host it is the one that torchrun calls the root cause; between hosts the clocks decide,
+    where they differ by more than they may be wrong.
+    """
+    if chosen.ended is None:
+        return chosen
+    timed = [f for f in rivals if f.ended is not None]
+    first = min(timed, key=lambda f: (f.ended or 0.0, not f.root_block))
+    if first.node != chosen.node and chosen.ended - (first.ended or 0.0) <= _SKEW_S:
+        first = chosen
+    own = [f for f in timed if f.node == first.node and f.ended == first.ended and f.root_block]
+    return next(iter(own), first)

@@ -84,9 +84,11 @@ def rank_that_ended(
 ) -> int | None:
     """Return the only rank that ended by itself, for a fault that one process has, or None."""
     category = leaves()[winner.leaf].category if winner.leaf else None
-    if category not in _OF_ONE_PROCESS and winner.leaf not in _LEAVES_OF_ONE_PROCESS:
-        return None
     told = [c for c in selection.candidates if c.leaf == winner.leaf and c.tier is winner.tier]
+    # What a program does on every rank alike is raised once on each; a single traceback is of a single one.
+    alone = bool(winner.lines) and len(told) == 1 and not case.with_role(Role.CASCADE)
+    if category not in _OF_ONE_PROCESS and winner.leaf not in _LEAVES_OF_ONE_PROCESS and not alone:
+        return None
     if winner.tier not in (Tier.HARDWARE, Tier.HOST) and len(told) > 1:
         return None  # as many processes as lines may have it
     own = [f for f in exits if f.code not in _TORN_DOWN]

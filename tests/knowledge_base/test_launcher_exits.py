@@ -90,3 +90,37 @@ def test_the_cleaning_up_of_a_platform_is_not_its_first_exit(diagnose: Run) -> N
 def test_the_host_of_an_mpich_box_is_the_node(diagnose: Run) -> None:
     box = "=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n=   PID 4774 RUNNING AT nc-08\n=   EXIT CODE: 139\n"
     assert diagnose(STEPS + box).suspects.nodes == ["nc-08"]
+
+
+def table(host: str, root: tuple[int, str], *others: tuple[int, str]) -> str:
+    def row(number: int, rank: int, at: str) -> str:
+        return (
+            f"[{number}]:\n  time      : 2026-06-03_{at}\n  host      : {host}\n  rank      : {rank} (local_rank: {rank % 4})\n"
+            f"  exitcode  : 1 (pid: {19400 + rank})\n  error_file: <N/A>\n"
+        )
+
+    failures = "".join(row(i + 1, *one) for i, one in enumerate(others))
+    return (
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \ntrain.py FAILED\nFailures:\n"
+        + failures
+        + "Root Cause (first observed failure):\n"
+        + row(0, *root)
+    )
+
+
+@pytest.mark.parametrize(
+    ("tables", "rank", "node"),
+    [
+        (table("gn-1", (0, "22:45:52"), (3, "22:45:52")), 0, "gn-1"),
+        (table("gn-1", (0, "22:45:52"), (3, "22:45:52")) + table("gn-2", (4, "22:45:01")), 4, "gn-2"),
+        # Clocks of two hosts agree no better than this.
+        (table("gn-1", (0, "22:45:52")) + table("gn-2", (4, "22:45:51")), 0, "gn-1"),
+    ],
+)  # fmt: skip
+def test_the_tables_of_several_hosts_are_compared_by_their_clocks(
+    diagnose: Run, tables: str, rank: int, node: str
+) -> None:
+    found = diagnose(STEPS + tables)
+    assert (found.failure_type, found.suspects.ranks, found.suspects.nodes) == (
+        "process_exit_unexplained", [rank], [node],
+    )  # fmt: skip

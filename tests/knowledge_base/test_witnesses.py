@@ -140,3 +140,18 @@ def test_the_rank_whose_exception_names_the_object_that_failed(diagnose: Run) ->
     found = diagnose(STEPS + tool + raised(6, 221))
     assert (found.failure_type, found.suspects.ranks) == ("object_store_error", [6])
     assert diagnose(STEPS + tool + raised(6, 221) + raised(7, 221)).suspects.ranks == []
+
+
+def test_a_single_traceback_is_of_the_single_process_that_ended(diagnose: Run) -> None:
+    raised = (
+        "Traceback (most recent call last):\n"
+        '  File "/w/train.py", line 7, in save\n'
+        "FileNotFoundError: [Errno 2] No such file or directory: '/runs/ckpt/step=3.ckpt'\n"
+    )
+    ended = (
+        "[rank: 1] Child process with PID 2977 terminated with code 1. Forcefully terminating all other processes to "
+        "avoid zombies\n"
+    )
+    assert diagnose(STEPS + raised + ended).suspects.ranks == [1]
+    # With two tracebacks it may be either process.
+    assert diagnose(STEPS + raised + raised + ended).suspects.ranks == []

@@ -129,6 +129,8 @@ def parse(text: str, **origin: object) -> LogLine:
         ("Jan 25 11:17:13 vm-7 train/app[88]: boom", None, None, "vm-7", 88),
         ("Jan 25 11:17:13 step7 loss: 2.1", None, None, None, None),
         ("2026-01-25 11:17:13 vm-7 docker: boom", None, None, None, None),
+        ("[node-1] Fatal Python error: x", None, None, "node-1", None),
+        ("[step-1] loss 2.1", None, None, None, None),
         ("[trainer0|3]:vm-7:401:401 [2] NCCL INFO x", None, None, "vm-7", 401),
         ("[serial gpu-7] [882.1] watchdog: BUG: soft lockup", None, None, "gpu-7", None),
         ("[n-114 kern] [4700.6] EXT4-fs error", None, None, "n-114", None),
