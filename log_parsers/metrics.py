@@ -20,7 +20,7 @@ MAX_ROWS = 200_000
 DENSE_ROWS = 60_000
 _MANY_RANKS = 8
 _DENSE_OF_EACH, _DENSE_OF_MANY = 128, 16_000  # rows of a rank, of all
-_LAST_CHUNKS = 16
+_LAST_CHUNKS, _FEWEST_LAST_CHUNKS, _LAST_OF_EACH = 16, 4, 64  # rows of a rank
 _NUMBER = rb"[-+]?(?:\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+)"
 _VALUE = rb"(?:" + _NUMBER + rb"|[-+]?(?:nan|inf)(?:inity)?)"
 
@@ -157,7 +157,9 @@ _TPS = re.compile(
     rb"throughput(?: per GPU \(TFLOP/s/GPU\))?)['\"]?\s*[:= ]\s*(" + _NUMBER + rb")",
     re.IGNORECASE,
 )
-_SAMPLES = re.compile(rb'"(?:step_num|samples_count|iteration|step|iter)": ?(\d+)(?:\.0+)?(?![\d.])')
+_SAMPLES = re.compile(
+    rb'"(?:step_num|samples_count|iteration|step|iter)": ?(\d+)(?:\.0+)?(?![\d.])'
+)
 # Where a form begins with another number than the step, which stands somewhere behind it; ms-swift
 # prints the Trainer's line with the step beside the last one.
 _STEP_BEHIND = {
@@ -204,7 +206,7 @@ class StepReader:
         self._layouts = StepLayouts()
         self._ranks: set[int | None] = set()
         self._stride = 1
-        self._number = 0
+        self._number = self._pieces_read = 0
         self._dense = min(DENSE_ROWS, most)
         self._full_at = self._dense
         last = _LAST_CHUNKS if most >= DENSE_ROWS else _LAST_CHUNKS // 4
@@ -217,6 +219,7 @@ class StepReader:
             self._unread.append((piece, first_line))
             return
         self._unread.clear()
+        self._pieces_read += 1
         self._feed(piece, first_line)
         many = len(self._ranks) >= _MANY_RANKS
         if many and self._stride == 1:
@@ -232,7 +235,12 @@ class StepReader:
 
     def finish(self) -> list[StepRow]:
         """Read the last chunks, if they were left out, and return the rows in order of lines."""
-        for piece, first_line in self._unread:
+        unread = list(self._unread)
+        if len(self._ranks) >= _MANY_RANKS:
+            per_piece = len(self.rows) / max(1, self._pieces_read)
+            wanted = _LAST_OF_EACH * len(self._ranks) / max(1.0, per_piece)
+            unread = unread[-max(_FEWEST_LAST_CHUNKS, int(wanted)) :]
+        for piece, first_line in unread:
             self._feed(piece, first_line)
         self._unread.clear()
         return self.rows
