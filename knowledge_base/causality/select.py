@@ -57,6 +57,7 @@ _RUN_COMPLETE = frozenset(
     }
 )  # fmt: skip
 
+RUN_STARTED = "run-started-mllog"
 # The benchmark's own record that the run missed its target; a sentence of success beside it, which
 # the same program prints for every end, says nothing against it. Only its record of success does.
 _TARGET_MISSED = "num-mlperf-run-aborted"
@@ -341,9 +342,21 @@ def _last_attempt(case: Case, result: Selection) -> list[Observation]:
     return kept
 
 
+def _behind(start: LogLine | None, end: LogLine) -> bool:
+    """Tell whether a run was announced behind a line; another rank's late output is older."""
+    if start is None or start.number < end.number:
+        return False
+    return start.time is None or end.time is None or start.time > end.time
+
+
 def _final_success(case: Case, observations: list[Observation]) -> Observation | None:
-    """Return the last success marker, unless training went on behind it."""
-    markers = [o for o in observations if o.role is Role.SUCCESS]
+    """Return the last success marker, unless training went on or another run began behind it."""
+    begun = {o.line.file: o.line for o in observations if o.rule_id == RUN_STARTED}
+    markers = [
+        o
+        for o in observations
+        if o.role is Role.SUCCESS and not _behind(begun.get(o.line.file), o.line)
+    ]
     if not markers:
         return None
     last = markers[-1]

@@ -457,7 +457,7 @@ def _unknown_cry(case: Case, last: LogLine) -> LogLine | None:
 
 def _nothing(case: Case, verdict: Verdict) -> None:
     """No error, no odd exit, no odd number."""
-    started = any(o.rule_id == "run-started-mllog" for o in case.observations)
+    started = any(o.rule_id == select.RUN_STARTED for o in case.observations)
     if started:
         verdict.why = "the run announces its start and never its end, and no error was printed"
         verdict.line = verdict.last.line if verdict.last else None

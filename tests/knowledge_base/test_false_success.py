@@ -67,3 +67,10 @@ def test_a_run_stop_without_a_status_is_an_end_unless_another_says_that_it_faile
     assert diagnose(start + bare).outcome == "no_failure"
     failed = ':::MLLOG {"key": "run_stop", "value": {"success": false}, "metadata": {}}\n'
     assert diagnose(start + failed + bare).failure_type == "target_not_reached"
+
+
+def test_a_further_run_that_only_began_is_no_success(diagnose):
+    begun = ':::MLL 1561494020.100 run_start: {"value": null, "metadata": {}}\n'
+    late = ':::MLL 1561490000.100 run_start: {"value": null, "metadata": {}}\n'
+    assert diagnose(MET + begun).outcome == "inconclusive"
+    assert diagnose(MET + late).outcome == "no_failure"
