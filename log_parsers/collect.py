@@ -117,14 +117,10 @@ def _survey_all(
     on_progress: Callable[[int, int], None] | None,
 ) -> list[FileSurvey]:
     count = workers or os.cpu_count() or 1
-    known = all(s.name != STDIN and not s.name.endswith(_PACKED) for s in sources)
+    piped = any(s.name == STDIN for s in sources)
+    known = not piped and not any(s.name.endswith(_PACKED) for s in sources)
     scanner = _scanner_of_thread(plan, total if known else None)
-    if (
-        count > 1
-        and len(sources) > 1
-        and total > PARALLEL_FROM
-        and all(s.name != STDIN for s in sources)
-    ):
+    if count > 1 and len(sources) > 1 and total > PARALLEL_FROM and not piped:
         surveyed = _in_parallel(sources, plan, count, total, on_progress)
         if surveyed is not None:
             return surveyed

@@ -322,8 +322,16 @@ def _kept_frames(rows: Sequence[int], *, all_frames: bool) -> list[int]:
 def _rank_of_line(chunk: bytes, start: int) -> int | None:
     """Return the rank in the label of a line; only the first of its frames has it."""
     at = chunk.rfind(b"\n", 0, start) + 1
-    label = _RANK.match(chunk[at : at + 40])
-    return int(label[1] or label[2] or label[3]) if label else None
+    return _labelled(chunk[at : at + 40])[0]
+
+
+def _labelled(text: bytes) -> tuple[int | None, Span | None]:
+    """Return the rank in the label of a line, and where it stands."""
+    label = _RANK.match(text)
+    if label is None:
+        return None, None
+    group = label.lastindex or 1  # one of the forms matched
+    return int(label[group]), Span(*label.span(group))
 
 
 def _stands_behind(guard: re.Pattern[bytes], chunk: bytes, at: int) -> bool:
@@ -380,10 +388,9 @@ def _row(
     if behind is not None:
         row.step = int(behind[1])
         spans["step"] = Span(*behind.span(1))
-    label = _RANK.match(text)
-    if label:
-        row.rank = int(label[1] or label[2] or label[3])
-        spans["rank"] = Span(*next(label.span(i) for i in (1, 2, 3) if label[i]))
+    row.rank, place = _labelled(text)
+    if place is not None:
+        spans["rank"] = place
     return row, spans
 
 

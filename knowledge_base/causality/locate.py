@@ -14,7 +14,6 @@ from rerail.knowledge_base.causality.case import Case
 from rerail.knowledge_base.causality.exits import ExitFact
 from rerail.knowledge_base.causality.joins import Joins, find_pci
 from rerail.knowledge_base.causality.one_node import (
-    GPUS_PER_NODE,
     device_in_front,
     one_node,
     spawned,
@@ -141,9 +140,10 @@ def _rank(
         return identity.rank
     if (
         identity is not None
-        and (identity.local_rank in joins.ranks_seen or _one_small_node(joins))
-        and len(joins.nodes_seen) <= 1
         and identity.local_rank is not None
+        and len(joins.nodes_seen) <= 1
+        and joins.ranks_seen
+        and (identity.local_rank in joins.ranks_seen or one_node(joins, identity.local_rank))
     ):
         # On a single node, as the labels show it, a local rank is a rank.
         return identity.local_rank
@@ -161,12 +161,6 @@ def _rank(
     if told is None:
         told = _died(exits)
     return told if told is not None else rank_that_ended(case, selection, exits, winner)
-
-
-def _one_small_node(joins: Joins) -> bool:
-    """All ranks that the labels show fit on one node, and there are labels to go by."""
-    highest = max([*joins.ranks_seen, (joins.world_size or 1) - 1])
-    return bool(joins.ranks_seen) and highest < GPUS_PER_NODE
 
 
 def _everywhere(selection: Selection, winner: Observation, place: Place) -> bool:
