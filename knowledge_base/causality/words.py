@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from datetime import UTC, datetime
 
@@ -30,6 +31,8 @@ from rerail.knowledge_base.taxonomy import NO_FAILURE, leaves
 from rerail.log_parsers.tracebacks import is_marker
 
 MAX_TEXT = 600
+_LONGEST_FIELD = 80
+_BLANK = re.compile(r"\{(\w+)\}")
 _NODE_CATEGORIES = frozenset(
     {
         "hardware_gpu", "gpu_memory_ecc", "nvlink_nvswitch", "network", "host_os", "storage",
@@ -128,8 +131,8 @@ def _summary(case: Case, verdict: Verdict) -> str:
     if by_dumps:
         return verdict.why
     text = f"{leaf.meaning}{where}"
-    detail = verdict.why or (verdict.rule.note if verdict.rule else "")
-    if detail and "{" not in detail:
+    detail = verdict.why or _note(verdict)
+    if detail:
         text += f": {detail}"
     text = text.rstrip(".") + "."
     cascade = len(case.with_role(Role.CASCADE))
@@ -141,6 +144,18 @@ def _summary(case: Case, verdict: Verdict) -> str:
         )
         text += f" {cascade} further {lines}."
     return text
+
+
+def _note(verdict: Verdict) -> str:
+    """The rule's note with what the line named; none where the line lacks one of its fields."""
+    if verdict.rule is None:
+        return ""
+    fields = verdict.observation.fields if verdict.observation else {}
+    if any(not fields.get(name) for name in _BLANK.findall(verdict.rule.note)):
+        return ""
+    return _BLANK.sub(
+        lambda blank: fields[blank[1]].strip(" .")[:_LONGEST_FIELD], verdict.rule.note
+    )
 
 
 def _where(verdict: Verdict) -> str:
