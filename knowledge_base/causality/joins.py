@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from rerail.domain.evidence import LogLine, Stream
 from rerail.knowledge_base.causality.case import Case
 from rerail.knowledge_base.causality.processes import Identity, Processes
+from rerail.knowledge_base.causality.seats import Seats
 from rerail.log_parsers.view import LogView
 
 _AGENT_PID = re.compile(r"local_rank: (?P<local>\d+) \(pid: (?P<pid>\d+)\)")
@@ -39,15 +40,24 @@ _ADDRESS = re.compile(
 )
 # Megatron's rerun state machine says where a rank sits.
 _SEATED = re.compile(r"\b[Rr]ank (?P<rank>\d{1,6}), node (?P<node>[\w.-]{1,80}), device \d")
-# DeepSpeed's launcher lists which ranks it starts on which host.
-_MAPPED = re.compile(r"'(?P<node>[\w.-]{1,80})': \[(?P<ranks>\d{1,6}(?:, \d{1,6}){0,63})\]")
+# Ray Train lists its workers: host, process, rank.
+_RAY_SEAT = re.compile(
+    r"\bip=(?P<node>[^,)\s]{3,60}), pid=(?P<pid>\d{1,8})\) world_rank=(?P<rank>\d{1,6}), local_rank=(?P<local>\d{1,3})"
+)
 _WORDS = re.compile(
-    rb"local_rank|global_rank_mapping|exitcode|host |nranks|pid=|Xid|nproc|nnodes|orld|WORLD|\[Proxy Service \d|"
-    rb"with PID|, node |Bootstrap : U|; OOB "
+    rb"local_rank|global_rank_mapping|global_ranks=|exitcode|host |nranks|pid=|Xid|nproc|nnodes|orld|WORLD|"
+    rb"\[Proxy Service \d|with PID|, node |Bootstrap : U|; OOB "
 )
 _XID_PID = re.compile(r"Xid \((?:PCI:)?(?P<pci>[0-9A-Fa-f:.]+)\): \d+, pid='?(?P<pid>\d+)")
 
-_TELLS = ("Proxy Service", ", node ", "with PID", "global_rank_mapping=")
+_TELLS = (
+    "Proxy Service",
+    ", node ",
+    "with PID",
+    "global_rank_mapping=",
+    "world_rank=",
+    "global_ranks=",
+)
 
 # What stands in front of a line and differs in nothing but the time says the same.
 _CLOCK = re.compile(
@@ -63,6 +73,7 @@ class Joins:
     by_pci: dict[str, Identity] = field(default_factory=dict)
     node_of_rank: dict[int, str] = field(default_factory=dict)
     node_of_address: dict[str, str] = field(default_factory=dict)
+    seats: Seats = field(default_factory=Seats)
     world_size: int | None = None
     ranks_seen: set[int] = field(default_factory=set)
     nodes_seen: set[str] = field(default_factory=set)
@@ -153,9 +164,17 @@ def _told(text: str, line: LogLine | None, joins: Joins) -> None:
     elif match := _SEATED.search(text):
         joins.node_of_rank.setdefault(int(match["rank"]), match["node"])
     elif "global_rank_mapping=" in text:
-        for match in _MAPPED.finditer(text):
-            for rank in match["ranks"].split(", "):
-                joins.node_of_rank.setdefault(int(rank), match["node"])
+        for rank, node in joins.seats.learn_mapping(text).items():
+            joins.node_of_rank.setdefault(rank, node)
+    elif "global_ranks=" in text:
+        joins.seats.learn_own(text, line)
+    elif match := _RAY_SEAT.search(text):
+        rank, node = int(match["rank"]), match["node"]
+        joins.by_pid.learn(int(match["pid"]), rank=rank, local_rank=int(match["local"]), node=node)
+        joins.node_of_rank.setdefault(rank, node)
+        joins.ranks_seen.add(rank)
+        joins.nodes_seen.add(node)
+        joins.nodes_at_work.add(node)
     elif match := _PROXY.search(text):
         if line is not None and line.pid is not None and line.rank is None:
             joins.by_pid.learn(line.pid, rank=int(match["rank"]), node=line.node)

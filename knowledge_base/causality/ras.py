@@ -175,7 +175,7 @@ def _reports(view: LogView, first: int, last: int) -> list[Report]:
         elif mode == "MISMATCH" and comm in report.lags:
             up_to = _count(report.lags[comm], text, up_to)
         elif mode in ("DEAD", "INCOMPLETE"):
-            _unreached(report, line, text, dead=mode == "DEAD")
+            _unreached(report, line, text, dead=mode == "DEAD", in_job=bool(comm))
     return reports
 
 
@@ -191,12 +191,17 @@ def _count(lag: Lag, text: str, up_to: int) -> int:
     return up_to
 
 
-def _unreached(report: Report, line: LogLine | None, text: str, *, dead: bool) -> None:
+def _unreached(
+    report: Report, line: LogLine | None, text: str, *, dead: bool, in_job: bool
+) -> None:
     if process := _PROCESS.search(text):
         place = process["node"], process["gpu"]
         report.gone += [place] if place not in report.gone else []
     elif missing := _MISSING.search(text):
         report.ranks = sorted({*report.ranks, *map(int, missing["ranks"].split(","))})
+    elif in_job and (one := _RANK.search(text)) and int(one["rank"]) < (report.gpus or 0):
+        # NCCL 2.27 names each rank with its process; a freed communicator gave numbers beyond the job (issue 1762).
+        report.ranks = sorted({*report.ranks, int(one["rank"])})
     else:
         return
     report.dead |= dead

@@ -112,3 +112,16 @@ def test_the_communicator_of_the_job_counts_and_one_that_moves_clears_all(diagno
     assert diagnose(STEPS + first + first).suspects.ranks == [11]
     moved = report(behind(64, 60) + part.format(top=11))
     assert diagnose(STEPS + first + moved).outcome is Outcome.NO_FAILURE
+
+
+def test_an_incomplete_report_may_name_the_rank_with_its_process(diagnose: Run) -> None:
+    named = (
+        "INCOMPLETE\n  Missing communicator data from 1 job process\n"
+        "  Process 4402 on node 10.2.0.7 managing GPU 2\n"
+        "\n#0-0 (cf264af53edbe986) INCOMPLETE\n  Missing communicator data from {n} ranks\n"
+        "  Rank {rank} -- GPU 2 managed by process 4402 on node 10.2.0.7\n"
+    )
+    found = diagnose(report(named.format(n=1, rank=10)))
+    assert (found.suspects.ranks, found.suspects.nodes) == ([10], ["10.2.0.7"])
+    # NCCL 2.27.3 printed numbers of freed memory (NVIDIA/nccl#1762).
+    assert diagnose(report(named.format(n=255, rank=1057455228))).suspects.ranks == []

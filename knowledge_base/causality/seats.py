@@ -1,0 +1,62 @@
+"""Which rank sits at which local rank of a host, as launchers list it.
+
+DeepSpeed's launcher lists the ranks of every host in the order of its GPUs, and shows each process
+all of them; torchelastic's agent lists the ranks of its own host in the order of their local ranks.
+With Ray and torchx the host is a replica's name in front of the line.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from rerail.domain.evidence import LogLine
+
+# torchx puts the role and the number of the replica in front, and behind it the local rank of a worker.
+_REPLICA = re.compile(r"(?P<place>[a-z][\w.-]{0,60}/\d{1,5}) (?:\[(?P<local>\d{1,3})\]:)?")
+_OWN_RANKS = re.compile(r"\bglobal_ranks=\[(?P<ranks>\d{1,6}(?:, \d{1,6}){0,63})\]")
+_MAPPED = re.compile(r"'(?P<node>[\w.-]{1,80})': \[(?P<ranks>\d{1,6}(?:, \d{1,6}){0,63})\]")
+
+
+@dataclass(slots=True)
+class Seats:
+    """The ranks of each place in the order of local ranks; `by_gpu` where that is the order of GPUs too."""
+
+    _ranks: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    by_gpu: set[str] = field(default_factory=set)
+
+    def learn_mapping(self, text: str) -> dict[int, str]:
+        """Read DeepSpeed's `global_rank_mapping=`; return the host of each rank."""
+        hosts: dict[int, str] = {}
+        for match in _MAPPED.finditer(text):
+            self._ranks[match["node"]] = _numbers(match["ranks"])
+            self.by_gpu.add(match["node"])
+            hosts |= dict.fromkeys(self._ranks[match["node"]], match["node"])
+        return hosts
+
+    def learn_own(self, text: str, line: LogLine | None) -> None:
+        """Read an agent's `global_ranks=[...]`; the ranks of a later round replace those of an earlier one."""
+        place = _place(line)
+        if place is not None and (match := _OWN_RANKS.search(text)):
+            self._ranks[place] = _numbers(match["ranks"])
+
+    def rank_at(self, line: LogLine, gpu: int | None) -> int | None:
+        """Return the rank of the process that wrote a line, or whose GPU it names, or None."""
+        place = _place(line)
+        ranks = self._ranks.get(place or "", ())
+        front = _REPLICA.match(line.text) if line.node is None else None
+        local = int(front["local"]) if front and front["local"] else line.local_rank
+        if local is None and place in self.by_gpu:
+            local = gpu
+        return ranks[local] if local is not None and local < len(ranks) else None
+
+
+def _place(line: LogLine | None) -> str | None:
+    if line is None or line.node is not None:
+        return line.node if line is not None else None
+    front = _REPLICA.match(line.text)
+    return front["place"] if front else None
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(", "))
