@@ -16,12 +16,12 @@ _POOL = "OPENBLAS_NUM_THREADS"
 
 
 def collect_seldom() -> None:
-    """Look for garbage cycles after 50,000 new objects and not after 700.
+    """Look for garbage cycles after 200,000 new objects and not after 700.
 
     Loading modules and rules makes half a million objects that all stay; going through them again
     and again is a tenth of a diagnosis.
     """
-    gc.set_threshold(50_000, 20, 20)
+    gc.set_threshold(200_000, 20, 20)
 
 
 @contextmanager
