@@ -23,6 +23,7 @@ from rerail.knowledge_base.causality.rank_sections import odd_one_out, rank_abov
 from rerail.knowledge_base.causality.select import Selection
 from rerail.knowledge_base.causality.smi_sections import gpu_above
 from rerail.knowledge_base.causality.witnesses import (
+    WAITED,
     accused_by_several,
     ended_before_order,
     node_in_words,
@@ -186,7 +187,12 @@ def _felt_by(case: Case, selection: Selection, winner: Observation) -> int | Non
     } - {None}
     felt = device or {c.line.rank for c in selection.candidates} - {None}
     # Who tells of a lost peer sat at the other end.
-    told = [o.line for o in case.with_role(Role.CASCADE) if "peer" not in o.line.text]
+    # Who waited in vain in a collective felt nothing but that another rank did not come.
+    told = [
+        o.line
+        for o in case.with_role(Role.CASCADE)
+        if "peer" not in o.line.text and not WAITED.search(o.line.text)
+    ]
     # A rank of another node only lost this one.
     here = [line for line in told if line.node and line.node == winner.line.node]
     felt = felt or {line.rank for line in here or told} - {None}

@@ -23,6 +23,10 @@ _MPI_REACH = 24
 _RANK_VALUE = re.compile(
     r"^\s*rank\s{1,4}(?P<rank>\d{1,6}) = (?P<value>-?[\d.]{1,40}|-?inf|nan)\s*$"
 )
+# torch_npu heads what the accelerator's library says with the process and its rank, -1 where it has none.
+_NPU_HEAD = re.compile(r"\(PID:\d{1,9}, Device:-?\d{1,4}, RankID:(?P<rank>\d{1,6})\) ERR\d{5}\b")
+_NPU_SAYS = re.compile(r"(?:^|\s)E[A-Z]\d{4}: ")
+_NPU_REACH = 3
 _TABLE_FROM = 12  # lines below the complaint within which its table begins
 _SECTION = re.compile(r"-{4,}(?P<edge>Begin|End) global rank (?P<rank>\d{1,6}) STD(?:OUT|ERR)-{4,}")
 
@@ -32,6 +36,8 @@ def rank_above(case: Case, line: LogLine) -> int | None:
     view = case.view(line)
     if line.rank is None and _MPI_STACK.match(line.message):
         return _mpi_head(view, line)
+    if line.rank is None and (npu := _npu_head(view, line)) is not None:
+        return npu
     own_traceback = True
     for number in reversed(list(view.between(max(1, line.number - _REACH), line.number))):
         text = view.text(number)
@@ -43,6 +49,19 @@ def rank_above(case: Case, line: LogLine) -> int | None:
             own_traceback = False
         if "global rank" in text and (match := _SECTION.search(text)):
             return int(match["rank"]) if match["edge"] == "Begin" else None
+    return None
+
+
+def _npu_head(view: LogView, line: LogLine) -> int | None:
+    """The rank in torch_npu's heading: on the line, below the exception's own, or above the library's words."""
+    numbers = [line.number]
+    if "Error" in line.text:
+        numbers.append(line.number + 1)
+    if _NPU_SAYS.search(line.text):
+        numbers += range(line.number - 1, max(0, line.number - 1 - _NPU_REACH), -1)
+    for number in numbers:
+        if match := _NPU_HEAD.search(view.text(number) or ""):
+            return int(match["rank"])
     return None
 
 

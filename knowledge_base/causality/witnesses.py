@@ -38,6 +38,16 @@ _OF_ONE_PROCESS = frozenset(
 )
 # A crash, and a library that calls itself inconsistent, are one process's until others tell the same.
 _LEAVES_OF_ONE_PROCESS = frozenset({"process_segfault", "comm_library_bug"})
+_ABORTED = frozenset({-6, 134})
+WAITED = re.compile(
+    r"collective operation timeout|before timing out|Timeout at NCCL work|timed out after \d{1,10} ?m?s(?:econds)?\b"
+)
+_NCCL_RAISED = re.compile(
+    r"Error: NCCL error in: .{1,200}(?:internal error|invalid usage|system error|cuda error)"
+)
+_NCCL_OF_OTHERS = re.compile(
+    r"remote process|ncclRemoteError|retrieving ncclUniqueId|[Ss]ocket|[Tt]imed? ?out"
+)
 _TORN_DOWN = frozenset({0, -15, 143})
 _KILLED = frozenset({-9, 137, -15, 143})
 _LEAST_SENTENCE = 24
@@ -76,6 +86,25 @@ def rank_told_again(case: Case, winner: Observation) -> int | None:
             rank = int(match["rank"])
         if rank is not None:
             ranks.add(rank)
+    if not ranks:
+        return _rank_of_own_nccl_error(case, winner)
+    return ranks.pop() if len(ranks) == 1 else None
+
+
+def _rank_of_own_nccl_error(case: Case, winner: Observation) -> int | None:
+    """Return the only rank whose exception is of an NCCL call that failed in itself, or None.
+
+    NCCL's warning names host and process; PyTorch raises what the call returned under the rank's
+    label. Who lost a peer, or waited for another's id, tells of that one.
+    """
+    if winner.leaf != "net_interface_misconfig" or "NCCL WARN" not in winner.line.text:
+        return None
+    raised = [
+        o.line
+        for o in case.observations
+        if _NCCL_RAISED.search(o.line.text) and not _NCCL_OF_OTHERS.search(o.line.text)
+    ]
+    ranks = {line.rank for line in raised}
     return ranks.pop() if len(ranks) == 1 else None
 
 
@@ -92,8 +121,13 @@ def rank_that_ended(
     if winner.tier not in (Tier.HARDWARE, Tier.HOST) and len(told) > 1:
         return None  # as many processes as lines may have it
     own = [f for f in exits if f.code not in _TORN_DOWN]
-    if any(f.code in (-6, 134) for f in own) and case.with_role(Role.CASCADE):
-        return None  # that is how NCCL ends the ranks that waited in vain
+    cascades = case.with_role(Role.CASCADE)
+    if any(f.code in _ABORTED for f in own) and cascades:
+        # That is how NCCL ends the ranks that waited in vain; each of them has said so before.
+        waited = {o.line.rank for o in cascades if WAITED.search(o.line.text)}
+        if not waited or None in waited or any(not WAITED.search(o.line.text) for o in cascades):
+            return None
+        own = [f for f in own if f.rank not in waited]
     ranks = {f.rank for f in own}
     ranks.discard(None)
     return ranks.pop() if len(ranks) == 1 else None

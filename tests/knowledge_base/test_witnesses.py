@@ -155,3 +155,59 @@ def test_a_single_traceback_is_of_the_single_process_that_ended(diagnose: Run) -
     assert diagnose(STEPS + raised + ended).suspects.ranks == [1]
     # With two tracebacks it may be either process.
     assert diagnose(STEPS + raised + raised + ended).suspects.ranks == []
+
+
+HANG = "HW Exception by GPU node-9 (Agent handle: 0x5b5e27441f40) reason :GPU Hang\n"
+WAITED = (
+    "[rank{0}]:[E1109 11:40:12.551 ProcessGroupNCCL.cpp:616] [Rank {0}] Watchdog caught collective operation timeout: "
+    "WorkNCCL(SeqNum=920, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600012 milliseconds "
+    "before timing out.\n"
+)
+ABORTED = (
+    "train.py FAILED\n------------------------------------------------------\n"
+    "Root Cause (first observed failure):\n[0]:\n  time      : 2026-01-09_11:40:13\n  host      : amd-12\n"
+    "  rank      : {0} (local_rank: {0})\n  exitcode  : -6 (pid: 8216)\n  error_file: <N/A>\n"
+    "  traceback : Signal 6 (SIGABRT) received by PID 8216\n"
+)
+
+
+def test_who_waited_in_vain_did_not_feel_a_fault_of_a_gpu(diagnose: Run) -> None:
+    assert diagnose(STEPS + HANG + WAITED.format(1)).suspects.ranks == []
+    found = diagnose(STEPS + HANG + WAITED.format(1) + ABORTED.format(5))
+    assert (found.failure_type, found.suspects.ranks) == ("gpu_internal_fault", [5])
+    # NCCL ends a rank that waited in vain with the same signal.
+    assert diagnose(STEPS + HANG + WAITED.format(5) + ABORTED.format(5)).suspects.ranks == []
+
+
+def test_a_rocm_agent_is_no_gpu_index(diagnose: Run) -> None:
+    assert diagnose(STEPS + HANG).suspects.gpus == []
+
+
+def test_torch_npu_heads_what_its_library_says_with_the_rank(diagnose: Run) -> None:
+    head = "[ERROR] 2026-02-02-02:02:02 (PID:77, Device:3, RankID:{0}) ERR02200 DIST call hccl api failed.\n"
+    said = (
+        "RuntimeError: [ERROR] HCCL error in: torch_npu/csrc/distributed/ProcessGroupHCCL.cpp:64\n"
+        + head
+        + "EJ0001: 2026-02-02-02:02:02.112.001 Failed to initialize the HCCP process. Reason: Maybe the last training "
+        "process is running.\n"
+    )
+    found = diagnose(said.format(11))
+    assert (found.failure_type, found.suspects.ranks) == ("gpu_occupied_by_other_process", [11])
+    assert diagnose(said.format(-1)).suspects.ranks == []
+
+
+def test_the_rank_whose_own_nccl_call_failed(diagnose: Run) -> None:
+    warned = (
+        "gpu-a9:22220:22220 [0] bootstrap.cc:48 NCCL WARN Bootstrap : no socket interface found\n"
+    )
+    own = (
+        "[rank{0}]: torch.distributed.DistBackendError: NCCL error in: ../torch/csrc/distributed/c10d/"
+        "ProcessGroupNCCL.cpp:1691, internal error - please report this issue to the NCCL developers\n"
+    )
+    waits = (
+        "[rank1]: torch.distributed.DistBackendError: [1] is setting up NCCL communicator and retrieving ncclUniqueId "
+        "from [0] via c10d key-value store by key '0', but store->get('0') got error: Connection reset by peer\n"
+    )
+    found = diagnose(warned + own.format(0) + waits)
+    assert (found.failure_type, found.suspects.ranks) == ("net_interface_misconfig", [0])
+    assert diagnose(warned + own.format(0) + own.format(4)).suspects.ranks == []
