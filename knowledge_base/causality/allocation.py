@@ -13,6 +13,7 @@ from rerail.domain.evidence import Observation, Role
 from rerail.errors import RerailError
 from rerail.knowledge_base.causality.case import Case
 from rerail.knowledge_base.causality.joins import Joins
+from rerail.knowledge_base.causality.processes import short
 
 _LIST = re.compile(
     r"\b(?:SLURM_JOB_NODELIST|SLURM_NODELIST|SLURM_STEP_NODELIST)=[\"']?(?P<nodes>[\w.,\[\]-]+)"
@@ -33,8 +34,8 @@ def _beside(observation: Observation, own: frozenset[str], schemes: set[str]) ->
     node = observation.fields.get("node") or observation.line.node
     if not node or observation.line.rank is not None:
         return False
-    short = node.split(".")[0]
-    return short not in own and _scheme(short) in schemes
+    name = short(node)
+    return name not in own and _scheme(name) in schemes
 
 
 def nodes(case: Case, joins: Joins) -> frozenset[str]:
@@ -46,7 +47,7 @@ def nodes(case: Case, joins: Joins) -> frozenset[str]:
                 match = _LIST.search(view.text(number) or "")
                 if match:
                     listed |= _expanded(match["nodes"])
-    placed = {name.split(".")[0] for name in joins.node_of_rank.values()}
+    placed = {short(name) for name in joins.node_of_rank.values()}
     if listed:
         # A step's list may be a part of the job's.
         return frozenset(listed | placed)
@@ -60,7 +61,7 @@ def _expanded(text: str) -> set[str]:
     from rerail.tools.clusters.host_list import expand
 
     try:
-        return {name.split(".")[0] for name in expand(text)}
+        return {short(name) for name in expand(text)}
     except (RerailError, ValueError):
         return set()
 

@@ -20,6 +20,7 @@ from rerail.knowledge_base.causality.one_node import (
 )
 from rerail.knowledge_base.causality.processes import Identity
 from rerail.knowledge_base.causality.rank_sections import odd_one_out, rank_above
+from rerail.knowledge_base.causality.ray_tasks import task_of
 from rerail.knowledge_base.causality.select import Selection
 from rerail.knowledge_base.causality.smi_sections import gpu_above
 from rerail.knowledge_base.causality.witnesses import (
@@ -67,7 +68,7 @@ def locate(
     if accused is not None:
         place.node = accused
         return place
-    identity = _identity(joins, winner, place.pci)
+    identity = _identity(case, joins, winner, place.pci)
     place.rank = _rank(case, selection, joins, exits, winner, identity)
     place.node = (
         fields.get("node")
@@ -95,7 +96,7 @@ def locate(
     return place
 
 
-def _identity(joins: Joins, winner: Observation, pci: str | None) -> Identity | None:
+def _identity(case: Case, joins: Joins, winner: Observation, pci: str | None) -> Identity | None:
     pid = winner.fields.get("pid")
     # An address belongs to one process of a node; the ids inside a container are others than the
     # kernel's, and repeat.
@@ -106,6 +107,13 @@ def _identity(joins: Joins, winner: Observation, pci: str | None) -> Identity | 
     own = winner.line.pid
     if by_pid is None and own is not None and winner.leaf and not peers_tell(winner.leaf):
         by_pid = joins.by_pid.get(own, winner.line.node)
+    if (
+        by_pid is None
+        and by_pci is None
+        and not peers_tell(winner.leaf or "")
+        and (task := task_of(case, winner.line)) is not None
+    ):
+        by_pid = joins.by_pid.get(*task) or Identity(pid=task[0], node=task[1])
     return by_pid or by_pci
 
 
@@ -148,8 +156,9 @@ def _rank(
     ):
         # On a single node, as the labels show it, a local rank is a rank.
         return identity.local_rank
-    if line.rank is not None:
-        return line.rank
+    seated = joins.seats.rank_at(line)
+    if seated is not None:
+        return seated
     local = device_in_front(line) if line.label else spawned(case, line)
     if local is not None and one_node(joins, local):
         return local

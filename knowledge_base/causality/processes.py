@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+
+_IPV4 = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}")
+
+
+def short(name: str) -> str:
+    """Return a host's name without its domain; an address has none, and 10.1.0.5 is not 10.1.0.7."""
+    return name if _IPV4.fullmatch(name) else name.split(".")[0]
 
 
 @dataclass(slots=True)
@@ -78,4 +86,4 @@ def _fits(known: int | None, told: int | None) -> bool:
 
 
 def _same(known: str | None, told: str) -> bool:
-    return known is not None and known.split(".")[0] == told.split(".")[0]
+    return known is not None and short(known) == short(told)

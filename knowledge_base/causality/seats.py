@@ -15,6 +15,8 @@ from rerail.domain.evidence import LogLine
 # torchx puts the role and the number of the replica in front, and behind it the local rank of a worker.
 _REPLICA = re.compile(r"(?P<place>[a-z][\w.-]{0,60}/\d{1,5}) (?:\[(?P<local>\d{1,3})\]:)?")
 _OWN_RANKS = re.compile(r"\bglobal_ranks=\[(?P<ranks>\d{1,6}(?:, \d{1,6}){0,63})\]")
+# PyTorch's allocator counts the GPUs that its process sees.
+_SEEN_GPU = re.compile(r"\bGPU (?P<gpu>\d{1,2})(?:;| has a total capacity)")
 _MAPPED = re.compile(r"'(?P<node>[\w.-]{1,80})': \[(?P<ranks>\d{1,6}(?:, \d{1,6}){0,63})\]")
 
 
@@ -40,14 +42,16 @@ class Seats:
         if place is not None and (match := _OWN_RANKS.search(text)):
             self._ranks[place] = _numbers(match["ranks"])
 
-    def rank_at(self, line: LogLine, gpu: int | None) -> int | None:
-        """Return the rank of the process that wrote a line, or whose GPU it names, or None."""
+    def rank_at(self, line: LogLine) -> int | None:
+        """Return the rank of the process that wrote a line, by its front or by the GPU that it names, or None."""
+        if line.rank is not None:
+            return line.rank
         place = _place(line)
         ranks = self._ranks.get(place or "", ())
         front = _REPLICA.match(line.text) if line.node is None else None
         local = int(front["local"]) if front and front["local"] else line.local_rank
-        if local is None and place in self.by_gpu:
-            local = gpu
+        if local is None and place in self.by_gpu and (seen := _SEEN_GPU.search(line.text)):
+            local = int(seen["gpu"])
         return ranks[local] if local is not None and local < len(ranks) else None
 
 

@@ -1,0 +1,34 @@
+"""Which remote process a traceback of Ray is of: the driver prints it, another host raised it.
+
+`RayTaskError.as_instanceof_cause` gives the driver the worker's own traceback behind a line
+`ray.exceptions.RayTaskError(OutOfMemoryError): ray::Worker.step() (pid=118848, ip=10.130.71.7, ...)`.
+"""
+
+from __future__ import annotations
+
+import re
+
+from rerail.domain.evidence import LogLine
+from rerail.knowledge_base.causality.case import Case
+
+_TASK = re.compile(
+    r"\bray::[\w.:<>\[\]-]{1,120}\(\) \((?:[^)]{0,80}, )?pid=(?P<pid>\d{1,8}), ip=(?P<node>[^,)\s]{3,60})"
+)
+_OF_TRACEBACK = re.compile(
+    r"^\s|^Traceback \(most recent call last\)|^During handling of|^The above exception|^$|^[\w.]{1,80}(?:Error|Exception)\b"
+)
+_REACH = 300  # lines of a traceback and of those chained in front of it
+
+
+def task_of(case: Case, line: LogLine) -> tuple[int, str] | None:
+    """Return the process id and the host of the remote task that raised what a line tells, or None."""
+    if line.label:
+        return None  # a worker's own output says whose it is
+    view = case.view(line)
+    for number in reversed(list(view.between(max(1, line.number - _REACH), line.number))):
+        text = view.text(number) or ""
+        if match := _TASK.search(text):
+            return int(match["pid"]), match["node"]
+        if not _OF_TRACEBACK.match(text):
+            return None
+    return None

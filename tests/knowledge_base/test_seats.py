@@ -1,0 +1,64 @@
+"""Which rank a line is of, where only a launcher's list tells: DeepSpeed, torchelastic with torchx, Ray."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rerail.domain.diagnosis import Diagnosis
+from rerail.knowledge_base.causality.processes import Processes
+
+Run = Callable[[str | dict[str, str]], Diagnosis]
+
+
+def place(found: Diagnosis) -> tuple[int | None, str | None]:
+    assert found.first_fault is not None
+    return found.first_fault.rank, found.first_fault.node
+
+
+OOM = "RuntimeError: CUDA out of memory. Tried to allocate 1.58 GiB (GPU {gpu}; 31.75 GiB total capacity; 1.20 GiB free)"
+TRACE = 'Traceback (most recent call last):\n  File "train.py", line 9, in <module>\n    loss.backward()\n'
+
+
+def test_the_gpu_of_a_deepspeed_host_is_a_rank_of_the_job(diagnose: Run) -> None:
+    mapping = (
+        "n7: [INFO] [launch.py:101:main] global_rank_mapping=defaultdict(<class 'list'>, "
+        "{'n7': [0, 1, 2, 3], 'n8': [4, 5, 6, 7]})\n"
+    )
+    said = "".join(f"n8: {line}\n" for line in (TRACE + OOM.format(gpu=3)).split("\n"))
+    found = diagnose(mapping + "n7: step=10, lr=0.1\n" + said)
+    assert place(found) == (7, "n8")
+    # Without the list the number of a GPU says nothing of the rank.
+    assert place(diagnose("n7: step=10, lr=0.1\n" + said)) == (None, "n8")
+
+
+def test_a_replica_of_torchx_lists_its_own_ranks_and_the_last_round_counts(diagnose: Run) -> None:
+    rounds = "train/0   global_ranks=[4, 5]\ntrain/1   global_ranks=[0, 1]\n"
+    last = "train/0   global_ranks=[0, 1]\ntrain/1   global_ranks=[2, 3]\n"
+    said = "".join(f"train/1 [1]:{line}\n" for line in (TRACE + OOM.format(gpu=1)).split("\n"))
+    assert place(diagnose(rounds + last + "train/0 [0]:step 1 loss 2.1\n" + said))[0] == 3
+
+
+def test_a_traceback_that_ray_s_driver_prints_is_of_the_remote_task(diagnose: Run) -> None:
+    workers = (
+        "(TorchTrainer pid=9) - (node_id=3b10aa, ip=10.1.0.5, pid=311) world_rank=0, local_rank=0, node_rank=0\n"
+        "(TorchTrainer pid=9) - (node_id=77e1c4, ip=10.1.0.7, pid=311) world_rank=4, local_rank=0, node_rank=1\n"
+        "(RayTrainWorker pid=311, ip=10.1.0.5) step 3 loss 0.7\n"
+    )
+    raised = (
+        'Traceback (most recent call last):\n  File "worker.py", line 937, in get_objects\n    raise value\n'
+        "ray.exceptions.RayTaskError(OutOfMemoryError): ray::_RayTrainWorker__execute.get_next() (pid=311, {ip}actor_id=b2)\n"
+        '  File "/w/train.py", line 2, in f\n    loss.backward()\n' + OOM.format(gpu=0) + "\n"
+    )
+    found = diagnose(workers + raised.format(ip="ip=10.1.0.7, "))
+    assert place(found) == (4, "10.1.0.7")
+    # The id alone is that of two processes.
+    assert place(diagnose(workers + raised.format(ip=""))) == (None, None)
+
+
+def test_two_addresses_are_two_hosts() -> None:
+    known = Processes()
+    known.learn(311, rank=0, node="10.1.0.5")
+    known.learn(311, rank=4, node="10.1.0.7")
+    found = known.get(311, "10.1.0.7")
+    assert found is not None
+    assert found.rank == 4
