@@ -38,19 +38,25 @@ def _beside(observation: Observation, own: frozenset[str], schemes: set[str]) ->
     return name not in own and _scheme(name) in schemes
 
 
-def nodes(case: Case, joins: Joins) -> frozenset[str]:
-    """Return the job's nodes without their domains; empty where not all of them are known."""
-    listed: set[str] = set()
+def listed(case: Case) -> set[str]:
+    """Return the nodes that Slurm's list in front of the job's output names, without their domains."""
+    found: set[str] = set()
     for view in case.views:
         for number in view.numbers[:_HEAD]:
             if b"NODELIST=" in view.survey.kept[number]:
                 match = _LIST.search(view.text(number) or "")
                 if match:
-                    listed |= _expanded(match["nodes"])
+                    found |= _expanded(match["nodes"])
+    return found
+
+
+def nodes(case: Case, joins: Joins) -> frozenset[str]:
+    """Return the job's nodes without their domains; empty where not all of them are known."""
+    told = listed(case)
     placed = {short(name) for name in joins.node_of_rank.values()}
-    if listed:
+    if told:
         # A step's list may be a part of the job's.
-        return frozenset(listed | placed)
+        return frozenset(told | placed)
     world = joins.world_size
     if world is None or set(joins.node_of_rank) != set(range(world)):
         return frozenset()

@@ -13,6 +13,7 @@ from rerail.domain.evidence import LogLine, Observation, Role, Stream, Tier
 from rerail.knowledge_base.causality.case import Case
 from rerail.knowledge_base.causality.exits import ExitFact
 from rerail.knowledge_base.causality.joins import Joins, find_pci
+from rerail.knowledge_base.causality.launch_checks import node_found_faulty, node_not_joined
 from rerail.knowledge_base.causality.one_node import (
     device_in_front,
     one_node,
@@ -65,6 +66,7 @@ def locate(
     accused = (
         accused_by_several(selection, joins, winner) if peers_tell(winner.leaf or "") else None
     )
+    accused = accused or node_not_joined(case, joins, winner)
     if accused is not None:
         place.node = accused
         return place
@@ -76,6 +78,7 @@ def locate(
         or (identity.node if identity else None)
         or node_in_words(case, selection, winner)
         or node_of_broadcast(case, line)
+        or node_found_faulty(case, winner)
     )
     if place.gpu is None and identity is not None:
         place.gpu = identity.gpu if identity.gpu is not None else identity.local_rank
@@ -162,11 +165,20 @@ def _rank(
     local = device_in_front(line) if line.label else spawned(case, line)
     if local is not None and one_node(joins, local):
         return local
-    if winner.tier in (Tier.HARDWARE, Tier.HOST) or line.stream is Stream.KERNEL:
+    return _rank_by_others(case, selection, exits, winner)
+
+
+def _rank_by_others(
+    case: Case, selection: Selection, exits: list[ExitFact], winner: Observation
+) -> int | None:
+    """The rank of a fault whose own line names none, by who felt it, told it again or ended of it."""
+    if winner.tier in (Tier.HARDWARE, Tier.HOST) or winner.line.stream is Stream.KERNEL:
         felt = _felt_by(case, selection, winner)
         if felt is None:
             felt = rank_that_ended(case, selection, exits, winner)
         return felt if felt is not None else rank_lost_by_jax(case)
+    if winner.leaf == "node_fail_scheduler":
+        return rank_lost_by_jax(case)
     told = rank_told_again(case, winner)
     if told is None:
         told = _died(exits)

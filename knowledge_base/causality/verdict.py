@@ -440,6 +440,9 @@ def _take(verdict: Verdict, conclusion: symptoms.Conclusion | None, outcome: Out
     verdict.action, verdict.beside = conclusion.action, conclusion.beside
     if not verdict.nodes:
         nodes = {verdict.joins.node_of_rank.get(r) for r in verdict.ranks} - {None}
+        only = set(verdict.joins.nodes_at_work)
+        if not nodes and verdict.ranks and only and one_node(verdict.joins, max(verdict.ranks)):
+            nodes = {*only}
         verdict.nodes = sorted(n for n in nodes if n and n not in NO_NODE)
     return True
 

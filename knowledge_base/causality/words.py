@@ -84,12 +84,16 @@ def _first_fault(case: Case, verdict: Verdict) -> FirstFault | None:
     ):
         return None
     line = verdict.line
+    # Who tells of a node that is not its own tells no rank of it.
+    own = line.node or verdict.joins.node_of_rank.get(-1 if line.rank is None else line.rank)
+    elsewhere = len(verdict.nodes) == 1 and own not in (None, verdict.nodes[0])
+    told = None if elsewhere else line.rank
     return FirstFault(
         file=line.file,
         line=line.number,
         text=line.text[:MAX_TEXT],
         time=iso(case.time(line)),
-        rank=verdict.ranks[0] if len(verdict.ranks) == 1 else line.rank,
+        rank=verdict.ranks[0] if len(verdict.ranks) == 1 else told,
         node=verdict.nodes[0]
         if len(verdict.nodes) == 1
         else None

@@ -1,0 +1,49 @@
+"""What launchers know of nodes before training: which did not join, and which failed the node check."""
+
+from __future__ import annotations
+
+import re
+
+from rerail.domain.evidence import Observation
+from rerail.knowledge_base.causality.allocation import listed
+from rerail.knowledge_base.causality.case import Case
+from rerail.knowledge_base.causality.joins import Joins
+from rerail.knowledge_base.causality.processes import short
+from rerail.knowledge_base.taxonomy import leaves
+
+_JOINED = re.compile(r"\b(?P<joined>\d{1,6})/(?P<all>\d{1,6}) clients joined")
+_FAULTY = re.compile(r"\bFault nodes are: \[(?P<node_rank>\d{1,6})\]")
+_CHECKED = re.compile(
+    r"The node (?P<node>[\w.-]{1,120}) has joined round \d{1,6} of the network-check rendezvous "
+    r"as rank (?P<node_rank>\d{1,6}) "
+)
+_OF_A_NODE = frozenset({"hardware_gpu", "gpu_memory_ecc", "nvlink_nvswitch", "network", "container_driver"})  # fmt: skip
+
+
+def node_not_joined(case: Case, joins: Joins, winner: Observation) -> str | None:
+    """Return the only node of the allocation that wrote nothing, where the store waited for one agent more, or None."""
+    told = _JOINED.search(winner.line.text) if winner.leaf == "rendezvous_timeout" else None
+    if told is None or int(told["all"]) - int(told["joined"]) != 1:
+        return None
+    nodes = listed(case)
+    silent = nodes - {short(node) for node in joins.nodes_at_work}
+    # One client a node: the store counts agents, and not their processes.
+    return silent.copy().pop() if len(nodes) == int(told["all"]) and len(silent) == 1 else None
+
+
+def node_found_faulty(case: Case, winner: Observation) -> str | None:
+    """Return the only node that DLRover's check before training found faulty, for a fault that a node has, or None."""
+    if winner.leaf is None or leaves()[winner.leaf].category not in _OF_A_NODE:
+        return None
+    faulty: str | None = None
+    names: dict[str, set[str]] = {}
+    view = case.view(winner.line)
+    for number in view.numbers:
+        raw = view.survey.kept[number]
+        if b"Fault nodes are" in raw and (match := _FAULTY.search(view.text(number) or "")):
+            faulty = match["node_rank"]
+        elif b"network-check" in raw and (match := _CHECKED.search(view.text(number) or "")):
+            names.setdefault(match["node_rank"], set()).add(match["node"])
+    found = names.get(faulty or "", set())
+    # Ranks are given anew in every round.
+    return found.copy().pop() if len(found) == 1 else None

@@ -1,0 +1,74 @@
+"""Nodes that launchers know of before training: who did not join, who failed DLRover's check, whom JAX lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from rerail.domain.diagnosis import Diagnosis
+
+Run = Callable[[str | dict[str, str]], Diagnosis]
+
+STARTED = "SLURM_JOB_NODELIST=c[11-14]\n" + "".join(
+    f"{task}: c{11 + task}: starting the agent of node {task}\n" for task in range(3)
+)
+STORE = "0: torch.distributed.DistStoreError: Timed out after 901 seconds waiting for clients. {n}/4 clients joined.\n"
+
+
+def place(found: Diagnosis) -> tuple[int | None, str | None]:
+    assert found.first_fault is not None
+    return found.first_fault.rank, found.first_fault.node
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        (STARTED + STORE.format(n=3), (None, "c14")),
+        # Two more were waited for, so that the silent one is not the only one.
+        (STARTED + STORE.format(n=2), (0, "c11")),
+        # All of them wrote.
+        (STARTED + "3: c14: starting the agent of node 3\n" + STORE.format(n=3), (0, "c11")),
+    ],
+)
+def test_the_node_that_did_not_join(diagnose: Run, text: str, where: tuple[int, str]) -> None:
+    found = diagnose(text)
+    assert found.failure_type == "rendezvous_timeout"
+    assert place(found) == where
+
+
+def test_dlrover_names_the_node_by_its_rank_in_the_check(diagnose: Run) -> None:
+    joined = "".join(
+        f"[INFO] [training.py:249:next_rendezvous] The node job-worker-{n} has joined round 0 of the network-check "
+        f"rendezvous as rank {n} in a world of size 2.\n"
+        for n in range(2)
+    )
+    fault = "RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
+    told = "[INFO] [training.py:771:run] Fault nodes are: [{}]  and stragglers are: [].\n"
+    assert place(diagnose(joined + fault + told.format(1)))[1] == "job-worker-1"
+    assert place(diagnose(joined + fault + told.format("0, 1")))[1] is None
+
+
+def test_a_host_that_the_cloud_lost_ran_the_task_that_jax_lost(diagnose: Run) -> None:
+    lost = (
+        "w-0: E0827 19:54:18.568412 1170 coordination_service.cc:1170] /job:jax_worker/replica:0/task:{} has been set to "
+        "ERROR in coordination service: UNAVAILABLE: Task /job:jax_worker/replica:0/task:{} heartbeat timeout.\n"
+    )
+    host = (
+        "2026-08-27T19:52:31Z compute.instances.hostError Instance terminated by Compute Engine.\n"
+    )
+    assert place(diagnose(host + lost.format(5, 5)))[0] == 5
+    assert place(diagnose(host + lost.format(5, 5) + lost.format(6, 6)))[0] is None
+
+
+def test_a_slow_rank_of_a_job_on_one_node_is_on_that_node(diagnose: Run) -> None:
+    init = "n31:41:52 [0] NCCL INFO ncclCommInitRank comm 0x5 rank 0 nranks 2 cudaDev 0 busId 1000 - Init COMPLETE\n"
+    busy = "[rank1]: Tokenizing (num_proc=1):   4%|4         | 31/780 [28:11<11:20:44, 1.1 examples/s]\n"
+    timeout = (
+        "[rank0]:[E1119 13:21:12.5 ProcessGroupNCCL.cpp:616] [Rank 0] Watchdog caught collective operation timeout: "
+        "WorkNCCL(SeqNum=1, OpType=BROADCAST, NumelIn=1, NumelOut=1, Timeout(ms)=1800000) ran for 1800000 milliseconds "
+        "before timing out.\n"
+    )
+    found = diagnose(init + busy * 2 + timeout)
+    assert (found.failure_type, found.suspects.ranks) == ("nccl_slow_rank_timeout", [1])
+    assert place(found) == (1, "n31")
