@@ -20,7 +20,7 @@ MAX_ROWS = 200_000
 DENSE_ROWS = 60_000
 _MANY_RANKS = 8
 _DENSE_OF_EACH, _DENSE_OF_MANY = 128, 16_000  # rows of a rank, of all
-_LAST_CHUNKS, _FEWEST_LAST_CHUNKS, _LAST_OF_EACH = 16, 4, 64  # rows of a rank
+_LAST_CHUNKS, _FEWEST_LAST_CHUNKS, _LAST_OF_EACH = 8, 2, 64  # rows of a rank
 _NUMBER = rb"[-+]?(?:\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+)"
 _VALUE = rb"(?:" + _NUMBER + rb"|[-+]?(?:nan|inf)(?:inity)?)"
 

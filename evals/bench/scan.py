@@ -71,7 +71,7 @@ def measure(data: Dataset, *, runs: int) -> list[Bar]:
             grep.cpu_s / ours.cpu_s, baseline, note=_speed(data, ours) + beside),
         Bar("scan", f"{SIGNATURES:,} made-up signatures, no rule among them", 0.14,
             grep.cpu_s / without_rules.cpu_s, baseline, note=_speed(data, without_rules)),
-        Bar("scan", "hits equal for pieces of 64 kB and 256 kB, cause among them", 1.0,
+        Bar("scan", "hits equal for pieces of 64 kB and 512 kB, cause among them", 1.0,
             right, "ground truth", unit="", note=f"{len(lines):,} lines hit"),
     ]  # fmt: skip
 
