@@ -25,6 +25,7 @@ from rerail.knowledge_base.causality.ray_tasks import task_of
 from rerail.knowledge_base.causality.select import Selection
 from rerail.knowledge_base.causality.smi_sections import gpu_above
 from rerail.knowledge_base.causality.witnesses import (
+    LOST,
     WAITED,
     accused_by_several,
     ended_before_order,
@@ -212,10 +213,12 @@ def _felt_by(case: Case, selection: Selection, winner: Observation) -> int | Non
     told = [
         o.line
         for o in case.with_role(Role.CASCADE)
-        if "peer" not in o.line.text and not WAITED.search(o.line.text)
+        if not LOST.search(o.line.text) and not WAITED.search(o.line.text)
     ]
     # A rank of another node only lost this one.
     here = [line for line in told if line.node and line.node == winner.line.node]
+    if winner.line.node and any(line.node for line in told):
+        told = here
     felt = felt or {line.rank for line in here or told} - {None}
     return felt.pop() if len(felt) == 1 else None
 

@@ -39,6 +39,7 @@ _OF_ONE_PROCESS = frozenset(
 # A crash, and a library that calls itself inconsistent, are one process's until others tell the same.
 _LEAVES_OF_ONE_PROCESS = frozenset({"process_segfault", "comm_library_bug"})
 _ABORTED = frozenset({-6, 134})
+LOST = re.compile(r"\bpeer\b|remote process|network error")
 WAITED = re.compile(
     r"collective operation timeout|before timing out|Timeout at NCCL work|timed out after \d{1,10} ?m?s(?:econds)?\b"
 )

@@ -211,3 +211,26 @@ def test_the_rank_whose_own_nccl_call_failed(diagnose: Run) -> None:
     found = diagnose(warned + own.format(0) + waits)
     assert (found.failure_type, found.suspects.ranks) == ("net_interface_misconfig", [0])
     assert diagnose(warned + own.format(0) + own.format(4)).suspects.ranks == []
+
+
+def test_who_lost_a_peer_on_another_node_did_not_feel_its_fault(diagnose: Run) -> None:
+    nic = (
+        "Jan  5 03:11:09 hx-17 kernel: [81.1] mlx5_core 0000:5e:00.0: wait_func:1195:(pid 77): ACCESS_REG(0x805) timeout. "
+        "Will cause a leak of a command resource\n"
+    )
+    lost = (
+        "hx-04: [rank35]:[E105 03:11:31.1 ProcessGroupNCCL.cpp:1515] [PG 0 Rank 35] Process group watchdog thread terminated "
+        "with exception: NCCL error: {}\n"
+    )
+    for why in (
+        "remote process exited or there was a network error, NCCL version 2.20.5",
+        "unhandled system error, NCCL version 2.20.5",
+    ):
+        found = diagnose(STEPS + nic + lost.format(why))
+        assert (found.suspects.ranks, found.suspects.nodes) == ([], ["hx-17"])
+
+
+def test_the_address_of_an_amd_gpu(diagnose: Run) -> None:
+    found = diagnose(STEPS + "[22100.6] amdgpu 0000:43:00.0: amdgpu: GPU mode1 reset failed\n")
+    assert found.failure_type == "gpu_internal_fault"
+    assert [gpu.gpu for gpu in found.suspects.gpus] == ["0000:43:00.0"]
