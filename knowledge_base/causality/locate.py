@@ -88,7 +88,9 @@ def locate(
     if place.node is None:
         place.node = _node_of_task(exits, line)
     if place.node is None:
-        place.node = _node_from_exits(ended_before_order(case, exits), place.rank)
+        place.node = _node_from_exits(
+            _before_the_loss(case, ended_before_order(case, exits)), place.rank
+        )
     if place.node is None and len(joins.nodes_seen) == 1:
         # A node that only its kernel speaks of need not be where a program failed.
         deep = winner.tier in (Tier.HARDWARE, Tier.HOST) or line.stream is Stream.KERNEL
@@ -182,7 +184,7 @@ def _rank_by_others(
         return rank_lost_by_jax(case)
     told = rank_told_again(case, winner)
     if told is None:
-        told = _died(exits)
+        told = _died(exits, winner)
     return told if told is not None else rank_that_ended(case, selection, exits, winner)
 
 
@@ -191,10 +193,15 @@ def _everywhere(selection: Selection, winner: Observation, place: Place) -> bool
     return len(same) >= EVERYWHERE and place.rank in same and not place.pci
 
 
-def _died(exits: list[ExitFact]) -> int | None:
+def _died(exits: list[ExitFact], winner: Observation) -> int | None:
     """The only rank that a signal ended by itself is the one whose crash the log shows."""
-    # Not SIGABRT: that is how NCCL ends the ranks that waited in vain.
-    crashed = {f.rank for f in exits if f.code in (-4, -7, -8, -9, -11)} - {None}
+    node = winner.fields.get("node") or winner.line.node
+    # Not SIGABRT: that is how NCCL ends the ranks that waited in vain. Nor who ended on another host.
+    crashed = {
+        f.rank
+        for f in exits
+        if f.code in (-4, -7, -8, -9, -11) and (not node or f.node in (None, node))
+    } - {None}
     return crashed.pop() if len(crashed) == 1 else None
 
 
@@ -221,6 +228,17 @@ def _felt_by(case: Case, selection: Selection, winner: Observation) -> int | Non
         told = here
     felt = felt or {line.rank for line in here or told} - {None}
     return felt.pop() if len(felt) == 1 else None
+
+
+def _before_the_loss(case: Case, exits: list[ExitFact]) -> list[ExitFact]:
+    """The exits in front of the first line that tells of a lost process: nobody was torn down before it."""
+    lost = [o.line for o in case.with_role(Role.CASCADE)]
+    first = [
+        f
+        for f in exits
+        if lost and all(f.line.file == line.file and f.line.number < line.number for line in lost)
+    ]
+    return first or exits
 
 
 def _node_from_exits(exits: list[ExitFact], rank: int | None) -> str | None:

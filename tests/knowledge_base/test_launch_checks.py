@@ -72,3 +72,31 @@ def test_a_slow_rank_of_a_job_on_one_node_is_on_that_node(diagnose: Run) -> None
     found = diagnose(init + busy * 2 + timeout)
     assert (found.failure_type, found.suspects.ranks) == ("nccl_slow_rank_timeout", [1])
     assert place(found) == (1, "n31")
+
+
+def test_a_process_that_could_not_start_is_not_the_one_killed_on_another_host(
+    diagnose: Run,
+) -> None:
+    proxy = (
+        "[proxy:0:1@n2] HYDU_create_process (utils/launch/launch.c:74): "
+        "execvp error on file ./train (No such file or directory)\n"
+    )
+    killed = (
+        "=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n=   RANK 0 PID 51 RUNNING AT n1\n"
+        "=   KILLED BY SIGNAL: 9 (Killed)\n"
+    )
+    found = diagnose(proxy + killed)
+    assert found.failure_type == "scheduler_launch_failure"
+    assert place(found) == (None, "n2")
+
+
+def test_who_ended_before_anybody_lost_a_peer_ended_first(diagnose: Run) -> None:
+    fault = "Error: no files found matching the pattern: /local/train_*.bin\n"
+    lost = "[0] NCCL error in file llmc/zero.cuh at line 84: remote process exited or there was a network error\n"
+    ended = "srun: error: q{}: tasks {}: Exited with exit code 1\n"
+    assert (
+        place(diagnose(fault + ended.format(8, "2-3") + lost + ended.format(7, "0-1")))[1] == "q8"
+    )
+    assert (
+        place(diagnose(fault + lost + ended.format(8, "2-3") + ended.format(7, "0-1")))[1] is None
+    )
