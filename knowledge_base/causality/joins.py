@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from rerail.domain.evidence import LogLine, Stream
 from rerail.knowledge_base.causality.case import Case
+from rerail.knowledge_base.causality.identity_lines import WORDS, identity_in
 from rerail.knowledge_base.causality.processes import Identity, Processes
 from rerail.knowledge_base.causality.seats import Seats
 from rerail.log_parsers.view import LogView
@@ -46,8 +47,9 @@ _RAY_SEAT = re.compile(
 )
 _WORDS = re.compile(
     rb"local_rank|global_rank_mapping|global_ranks=|exitcode|host |nranks|pid=|Xid|nproc|nnodes|orld|WORLD|"
-    rb"\[Proxy Service \d|with PID|, node |Bootstrap : U|; OOB "
+    rb"\[Proxy Service \d|with PID|, node |Bootstrap : U|; OOB |" + WORDS
 )
+_INTRODUCED = re.compile(WORDS)
 _XID_PID = re.compile(r"Xid \((?:PCI:)?(?P<pci>[0-9A-Fa-f:.]+)\): \d+, pid='?(?P<pid>\d+)")
 
 _TELLS = (
@@ -114,6 +116,8 @@ def build(case: Case) -> Joins:
             text = view.text(number) if _WORDS.search(kept[number]) else None
             if text is not None:
                 _read_text(text, view, number, joins, reading)
+                if _INTRODUCED.search(kept[number]):
+                    _introduce(text, joins)
         # Labels tie ranks to nodes; parsing every line is too slow for large logs, hits suffice.
         hits = sorted({h.line for h in view.survey.hits})
         fronts: set[bytes] = set()
@@ -178,6 +182,20 @@ def _told(text: str, line: LogLine | None, joins: Joins) -> None:
     elif match := _PROXY.search(text):
         if line is not None and line.pid is not None and line.rank is None:
             joins.by_pid.learn(line.pid, rank=int(match["rank"]), node=line.node)
+
+
+def _introduce(text: str, joins: Joins) -> None:
+    who, bus = identity_in(text) or (Identity(), None)
+    if who.rank is None or who.node is None:
+        return
+    joins.ranks_seen.add(who.rank)
+    joins.node_of_rank.setdefault(who.rank, who.node)
+    joins.nodes_seen.add(who.node)
+    joins.nodes_at_work.add(who.node)
+    if who.pid is not None:
+        joins.by_pid.learn(who.pid, rank=who.rank, node=who.node, gpu=who.gpu)
+    if bus is not None:
+        joins.by_pci.setdefault(f"{who.node}|{pci_key(bus)}", who)
 
 
 def _read_label(line: LogLine, joins: Joins, reading: _Reading) -> None:

@@ -14,6 +14,8 @@ from rerail.domain.evidence import LogLine
 
 # torchx puts the role and the number of the replica in front, and behind it the local rank of a worker.
 _REPLICA = re.compile(r"(?P<place>[a-z][\w.-]{0,60}/\d{1,5}) (?:\[(?P<local>\d{1,3})\]:)?")
+# stern puts pod and container in front of every line, and nothing around them.
+_STERN = re.compile(r"(?P<place>[a-z0-9][a-z0-9.-]{2,120}) [a-z][a-z0-9-]{0,60} {1,8}global_ranks=")
 _OWN_RANKS = re.compile(r"\bglobal_ranks=\[(?P<ranks>\d{1,6}(?:, \d{1,6}){0,63})\]")
 # PyTorch's allocator counts the GPUs that its process sees.
 _SEEN_GPU = re.compile(r"\bGPU (?P<gpu>\d{1,2})(?:;| has a total capacity)")
@@ -39,6 +41,8 @@ class Seats:
     def learn_own(self, text: str, line: LogLine | None) -> None:
         """Read an agent's `global_ranks=[...]`; the ranks of a later round replace those of an earlier one."""
         place = _place(line)
+        if place is None and line is not None and (front := _STERN.match(line.text)):
+            place = front["place"]
         if place is not None and (match := _OWN_RANKS.search(text)):
             self._ranks[place] = _numbers(match["ranks"])
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from rerail.domain.diagnosis import Diagnosis
 from rerail.knowledge_base.causality.processes import Processes
 
@@ -36,6 +38,18 @@ def test_a_replica_of_torchx_lists_its_own_ranks_and_the_last_round_counts(diagn
     last = "train/0   global_ranks=[0, 1]\ntrain/1   global_ranks=[2, 3]\n"
     said = "".join(f"train/1 [1]:{line}\n" for line in (TRACE + OOM.format(gpu=1)).split("\n"))
     assert place(diagnose(rounds + last + "train/0 [0]:step 1 loss 2.1\n" + said))[0] == 3
+
+
+@pytest.mark.parametrize("front", ["[pod/train-worker-{}/pytorch] ", "train-worker-{} pytorch "])
+def test_an_agent_in_a_pod_lists_the_ranks_of_its_workers(diagnose: Run, front: str) -> None:
+    listed = "".join(
+        front.format(pod) + f"  global_ranks={ranks}\n" for pod, ranks in ((0, [0, 1]), (1, [2, 3]))
+    )
+    said = "".join(
+        front.format(1) + f"[default1]:{line}\n" for line in (TRACE + "KeyError: 'x'").split("\n")
+    )
+    assert place(diagnose(listed + said)) == (3, "train-worker-1")
+    assert place(diagnose(said.replace("default1", "default0")))[0] != 3
 
 
 def test_a_traceback_that_ray_s_driver_prints_is_of_the_remote_task(diagnose: Run) -> None:

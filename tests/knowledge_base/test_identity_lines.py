@@ -1,0 +1,48 @@
+"""Lines in which a program says which rank, host and process it is, joined to what the kernel knows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from rerail.domain.diagnosis import Diagnosis
+from rerail.knowledge_base.causality.identity_lines import identity_in
+
+Run = Callable[[str | dict[str, str]], Diagnosis]
+
+KILLED = "[Mon Aug 18 10:20:58 2025] Out of memory: Killed process 3112 (python) total-vm:214118936kB, anon-rss:1kB\n"
+XID = "Aug 18 10:20:58 n07 kernel: NVRM: Xid (PCI:0000:41:00): 79, pid=1, name=x, GPU has fallen off the bus.\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "rank", "node"),
+    [
+        ("INFO | rank: {r}, local_rank: 0, host: {n}, pid: {p}\n", 5, "n07"),
+        ("{n}: INFO init rank={r} local_rank=1 world_size=8 hostname={n} pid={p}\n", 5, "n07"),
+        ("#  Rank  {r} Group  0 Pid   {p} on        {n} device  1 [0x41] NVIDIA H100\n", 5, "n07"),
+        # Two of the three say nothing of the third.
+        ("INFO | local_rank: 1, host: {n}, pid: {p}\n", None, "n07"),
+        ("INFO | rank: {r}, local_rank: 0, pid: {p}\n", None, "n07"),
+    ],
+)
+def test_the_kernel_s_process_is_a_rank(
+    diagnose: Run, text: str, rank: int | None, node: str
+) -> None:
+    said = text.format(r=4, n="n06", p=3110) + text.format(r=5, n="n07", p=3112)
+    first = diagnose(said + "step 10 loss 2.1\n" + "n07: " + KILLED).first_fault
+    assert first is not None
+    assert (first.rank, first.node) == (rank, node)
+
+
+def test_the_address_in_nccl_tests_is_that_of_the_kernel(diagnose: Run) -> None:
+    said = "#  Rank  {} Group  0 Pid   {} on        {} device  1 [0000:41:00] NVIDIA H100\n"
+    first = diagnose(said.format(4, 7, "n06") + said.format(5, 9, "n07") + XID).first_fault
+    assert first is not None
+    assert (first.rank, first.node) == (5, "n07")
+
+
+def test_a_binding_tells_the_host_and_not_the_process() -> None:
+    found = identity_in("[n07:03100] MCW rank 1 bound to socket 0[core 0[hwt 0-1]]: [BB/../..]")
+    assert found is not None
+    assert (found[0].rank, found[0].node, found[0].pid) == (1, "n07", None)
