@@ -42,6 +42,11 @@ def _letters(number: int) -> bytes:
 
 
 def _peak_mb() -> float:
+    # `ru_maxrss` outlives exec: it would count what the parent, which compiles the rules, once held.
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) / 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / 1024 if sys.platform != "darwin" else peak / 1024**2
 

@@ -175,7 +175,7 @@ def test_no_signatures_find_nothing() -> None:
 def test_old_compiled_databases_are_removed(tmp_path: Path) -> None:
     for number in range(30):
         make_scanner([Signature(f"word{number}")], cache=tmp_path, engine="hyperscan")
-    assert len(list(tmp_path.glob("*.hsdb"))) <= 16
+    assert len(list(tmp_path.glob("*.hsdb"))) <= 24
 
 
 def test_skipped_signatures_propose_nothing() -> None:
@@ -184,3 +184,18 @@ def test_skipped_signatures_propose_nothing() -> None:
             continue
         scanner = make_scanner([Signature("aaa"), Signature("bbb")], cache=None, engine=engine)
         assert {i for _, i in scanner.candidates(b"aaa bbb\n", {0})} == {1}
+
+
+@pytest.mark.skipif(find_spec("hyperscan") is None, reason="only hyperscan compiles sets")
+def test_a_large_set_is_compiled_in_blocks_and_finds_the_same(tmp_path: Path) -> None:
+    patterns = [f"fault {number:03d}x" for number in range(700)]
+    signatures = [Signature(p) for p in patterns]
+    own = Signature("link down", added=True)
+    text = b"all well\nfault 003x on link down\nfault 699x\nfault 350x and fault 349x\n"
+    for every in (signatures, [own, *signatures], [*signatures, own]):
+        blocks = make_scanner(every, cache=tmp_path, engine="hyperscan")
+        plain = make_scanner(every, cache=None, engine="re")
+        for skip in (frozenset(), frozenset({0, 3, 350, 351, 700})):
+            assert set(blocks.candidates(text, skip)) == set(plain.candidates(text, skip))
+    # Two blocks of shipped patterns and the site's one: its place among all does not matter.
+    assert len(list(tmp_path.glob("*.hsdb"))) == 3
