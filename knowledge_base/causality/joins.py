@@ -185,6 +185,7 @@ def _told(text: str, line: LogLine | None, joins: Joins) -> None:
 
 
 def _introduce(text: str, joins: Joins) -> None:
+    joins.seats.learn_agent(text)
     who, bus = identity_in(text) or (Identity(), None)
     if who.rank is None or who.node is None:
         return

@@ -80,6 +80,7 @@ def locate(
         or node_in_words(case, selection, winner)
         or node_of_broadcast(case, line)
         or node_found_faulty(case, winner)
+        or joins.seats.node_of(line)
     )
     if place.gpu is None and identity is not None:
         place.gpu = identity.gpu if identity.gpu is not None else identity.local_rank

@@ -22,12 +22,20 @@ _SEEN_GPU = re.compile(r"\bGPU (?P<gpu>\d{1,2})(?:;| has a total capacity)")
 _MAPPED = re.compile(r"'(?P<node>[\w.-]{1,80})': \[(?P<ranks>\d{1,6}(?:, \d{1,6}){0,63})\]")
 
 
+# Determined: a trial's container says on which agent it runs; its id stands in front of every line.
+_ON_AGENT = re.compile(
+    r"New trial runner in \(container (?P<container>[0-9a-f]{8})[0-9a-f-]{0,40}\) on agent (?P<agent>[\w.-]{1,80}):"
+)
+_IN_CONTAINER = re.compile(r"\b(?P<container>[0-9a-f]{8}) (?:\[rank=\d{1,6}\] )?\|\| ")
+
+
 @dataclass(slots=True)
 class Seats:
     """The ranks of each place in the order of local ranks; `by_gpu` where that is the order of GPUs too."""
 
     _ranks: dict[str, tuple[int, ...]] = field(default_factory=dict)
     by_gpu: set[str] = field(default_factory=set)
+    _agents: dict[str, str] = field(default_factory=dict)
 
     def learn_mapping(self, text: str) -> dict[int, str]:
         """Read DeepSpeed's `global_rank_mapping=`; return the host of each rank."""
@@ -45,6 +53,16 @@ class Seats:
             place = front["place"]
         if place is not None and (match := _OWN_RANKS.search(text)):
             self._ranks[place] = _numbers(match["ranks"])
+
+    def learn_agent(self, text: str) -> None:
+        """Read on which agent a container of Determined runs."""
+        if match := _ON_AGENT.search(text):
+            self._agents[match["container"]] = match["agent"]
+
+    def node_of(self, line: LogLine) -> str | None:
+        """Return the agent whose container wrote a line, or None."""
+        match = _IN_CONTAINER.search(line.text, 0, 120) if self._agents else None
+        return self._agents.get(match["container"]) if match else None
 
     def rank_at(self, line: LogLine) -> int | None:
         """Return the rank of the process that wrote a line, by its front or by the GPU that it names, or None."""

@@ -259,10 +259,14 @@ def from_lost_peer(case: Case, joins: Joins) -> Conclusion | None:
     }
     if len(named) == 1 and first is not None:
         peer, line = next(iter(named.items()))
-        if line.node != peer:
+        # Each host says with which address NCCL starts on it; its peers know it by nothing else.
+        node = joins.node_of_address.get(peer, peer)
+        if line.node not in (peer, node):
+            who = peer if node == peer else f"{node} ({peer})"
+            left = "error" if node in joins.nodes_seen else "line"
             return Conclusion(
                 "node_crash", line, Status.HYPOTHESIS,
-                f"all that is known is that {peer} closed its connections; it left no line of its own",
-                (), (peer,), "restart_and_exclude_suspect_node",
+                f"all that is known is that {who} closed its connections; it left no {left} of its own",
+                (), (node,), "restart_and_exclude_suspect_node",
             )  # fmt: skip
     return None
