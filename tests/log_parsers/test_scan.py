@@ -187,7 +187,10 @@ def test_skipped_signatures_propose_nothing() -> None:
 
 
 @pytest.mark.skipif(find_spec("hyperscan") is None, reason="only hyperscan compiles sets")
-def test_a_large_set_is_compiled_in_blocks_and_finds_the_same(tmp_path: Path) -> None:
+def test_a_large_set_is_compiled_in_blocks_and_finds_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rerail.log_parsers.scan._LARGE", 5_000)
     patterns = [f"fault {number:03d}x" for number in range(700)]
     signatures = [Signature(p) for p in patterns]
     own = Signature("link down", added=True)
