@@ -48,12 +48,13 @@ _TOLD_BY_PEERS = frozenset({"network", "nccl_communication", "distributed_init"}
 
 @dataclass(slots=True)
 class Place:
-    """Rank, node, local GPU index and PCI address of a fault; None where unknown."""
+    """Rank, node, local GPU index and PCI address of a fault, and why there if its line does not say; None where unknown."""
 
     rank: int | None = None
     node: str | None = None
     gpu: int | None = None
     pci: str | None = None
+    why: str | None = None
 
 
 def locate(
@@ -67,7 +68,10 @@ def locate(
     accused = (
         accused_by_several(selection, joins, winner) if peers_tell(winner.leaf or "") else None
     )
-    accused = accused or node_not_joined(case, joins, winner)
+    if accused is None and (accused := node_not_joined(case, joins, winner)) is not None:
+        place.why = (
+            f"one node is missing in the store, and of the allocation only {accused} wrote nothing"
+        )
     if accused is not None:
         place.node = accused
         return place

@@ -234,6 +234,7 @@ def _initiating(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
         return True
     place = locate(case, verdict.selection, verdict.joins, verdict.exits, winner)
     verdict.pci, verdict.gpu = place.pci, place.gpu
+    verdict.why = place.why or verdict.why
     verdict.ranks = [place.rank] if place.rank is not None else []
     found = verdict.collectives
     if not verdict.ranks and winner.leaf == "rank_divergence" and found is not None:

@@ -35,6 +35,7 @@ def test_the_node_that_did_not_join(diagnose: Run, text: str, where: tuple[int, 
     found = diagnose(text)
     assert found.failure_type == "rendezvous_timeout"
     assert place(found) == where
+    assert ("only c14 wrote nothing" in found.summary) == (where[1] == "c14")
 
 
 def test_dlrover_names_the_node_by_its_rank_in_the_check(diagnose: Run) -> None:
