@@ -68,7 +68,9 @@ def test_a_heading_or_a_neighbour_names_the_rank(
 
 
 def test_the_end_of_a_section_ends_its_rank(diagnose: Run) -> None:
-    section = COMPOSER.partition("\n")[2]  # without the launcher's line, which tells the rank as well
+    section = COMPOSER.partition("\n")[
+        2
+    ]  # without the launcher's line, which tells the rank as well
     head, _, tail = section.partition("Traceback")
     found = diagnose(head + "----------End global rank 3 STDERR----------\nTraceback" + tail)
     assert found.suspects.ranks == []
