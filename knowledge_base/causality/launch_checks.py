@@ -12,7 +12,7 @@ from rerail.knowledge_base.causality.processes import short
 from rerail.knowledge_base.taxonomy import leaves
 
 _JOINED = re.compile(r"\b(?P<joined>\d{1,6})/(?P<all>\d{1,6}) clients joined")
-_FAULTY = re.compile(r"\bFault nodes are: \[(?P<node_rank>\d{1,6})\]")
+_FAULTY = re.compile(r"\bFault nodes are: \[(?P<list>[\d, ]*)\]")
 _CHECKED = re.compile(
     r"The node (?P<node>[\w.-]{1,120}) has joined round \d{1,6} of the network-check rendezvous "
     r"as rank (?P<node_rank>\d{1,6}) "
@@ -35,15 +35,22 @@ def node_found_faulty(case: Case, winner: Observation) -> str | None:
     """Return the only node that DLRover's check before training found faulty, for a fault that a node has, or None."""
     if winner.leaf is None or leaves()[winner.leaf].category not in _OF_A_NODE:
         return None
-    faulty: str | None = None
+    told, verdict = "", 0
     names: dict[str, set[str]] = {}
     view = case.view(winner.line)
-    for number in view.numbers:
+    # What a later check says, of this fault or of the next, was found out behind it.
+    for number in view.between(1, winner.line.number - 1):
         raw = view.survey.kept[number]
         if b"Fault nodes are" in raw and (match := _FAULTY.search(view.text(number) or "")):
-            faulty = match["node_rank"]
+            # Every check judges all nodes anew: an empty list clears the one before.
+            told, verdict = match["list"], number
         elif b"network-check" in raw and (match := _CHECKED.search(view.text(number) or "")):
             names.setdefault(match["node_rank"], set()).add(match["node"])
-    found = names.get(faulty or "", set())
+    faulty = told.replace(",", " ").split()
+    if len(faulty) != 1 or any(
+        verdict < row.line < winner.line.number for row in view.survey.steps
+    ):
+        return None  # who trained behind the check was not among the nodes that failed it
+    found = names.get(faulty[0], set())
     # Ranks are given anew in every round.
     return found.copy().pop() if len(found) == 1 else None

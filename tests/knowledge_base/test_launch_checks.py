@@ -46,8 +46,19 @@ def test_dlrover_names_the_node_by_its_rank_in_the_check(diagnose: Run) -> None:
     )
     fault = "RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
     told = "[INFO] [training.py:771:run] Fault nodes are: [{}]  and stragglers are: [].\n"
-    assert place(diagnose(joined + fault + told.format(1)))[1] == "job-worker-1"
-    assert place(diagnose(joined + fault + told.format("0, 1")))[1] is None
+    assert place(diagnose(joined + told.format(1) + fault))[1] == "job-worker-1"
+    for unproven in (
+        told.format("0, 1") + fault,
+        # The check was repeated, and all passed it.
+        told.format(1) + told.format("") + fault,
+        told.format(1) + told.format("0, 1") + fault,
+        # Trained on since, so that the check found something else.
+        told.format(1) + "step 1 loss 2.1\nstep 2 loss 2.0\n" + fault,
+        # A check behind the fault.
+        fault + told.format(1),
+    ):
+        assert place(diagnose(joined + unproven))[1] is None, unproven
+    assert place(diagnose(joined + told.format("") + told.format(0) + fault))[1] == "job-worker-0"
 
 
 def test_a_host_that_the_cloud_lost_ran_the_task_that_jax_lost(diagnose: Run) -> None:
