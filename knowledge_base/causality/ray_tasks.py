@@ -14,10 +14,9 @@ from rerail.knowledge_base.causality.case import Case
 _TASK = re.compile(
     r"\bray::[\w.:<>\[\]-]{1,120}\(\) \((?:[^)]{0,80}, )?pid=(?P<pid>\d{1,8}), ip=(?P<node>[^,)\s]{3,60})"
 )
-_OF_TRACEBACK = re.compile(
-    r"^\s|^Traceback \(most recent call last\)|^During handling of|^The above exception|^$|^[\w.]{1,80}(?:Error|Exception)\b"
-)
-_REACH = 300  # lines of a traceback and of those chained in front of it
+_HEADLINE = re.compile(r"^[\w.]{1,80}(?:Error|Exception)\b")
+_FRAME = re.compile(r"^\s+\S")
+_REACH = 300  # lines of a traceback
 
 
 def task_of(case: Case, line: LogLine) -> tuple[int, str] | None:
@@ -29,6 +28,8 @@ def task_of(case: Case, line: LogLine) -> tuple[int, str] | None:
         text = view.text(number) or ""
         if match := _TASK.search(text):
             return int(match["pid"]), match["node"]
-        if not _OF_TRACEBACK.match(text):
+        # Ray puts its `ray::` line in the place of every head of a remote traceback, also of the chained ones,
+        # so that another head, headline or blank line ends it: what follows is the driver's own.
+        if not _FRAME.match(text) and (number != line.number or not _HEADLINE.match(text)):
             return None
     return None

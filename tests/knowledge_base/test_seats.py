@@ -69,6 +69,37 @@ def test_a_traceback_that_ray_s_driver_prints_is_of_the_remote_task(diagnose: Ru
     assert place(diagnose(workers + raised.format(ip=""))) == (None, None)
 
 
+@pytest.mark.parametrize(
+    "between",
+    [
+        'Traceback (most recent call last):\n  File "driver.py", line 14, in main\n',
+        "\nDuring handling of the above exception, another exception occurred:\n\n"
+        'Traceback (most recent call last):\n  File "driver.py", line 14, in main\n',
+        "",
+    ],
+)
+def test_what_the_driver_raises_behind_a_remote_traceback_is_its_own(
+    diagnose: Run, between: str
+) -> None:
+    remote = (
+        'Traceback (most recent call last):\n  File "driver.py", line 10, in main\n    ray.get(ref)\n'
+        "ray.exceptions.RayTaskError(ValueError): ray::Worker.step() (pid=311, ip=10.1.0.7, actor_id=b2)\n"
+        '  File "worker.py", line 33, in step\n    raise ValueError("cache miss")\nValueError: cache miss\n'
+    )
+    assert place(diagnose(remote + between + OOM.format(gpu=0) + "\n")) == (None, None)
+
+
+def test_ray_puts_the_task_before_each_traceback_of_a_remote_chain(diagnose: Run) -> None:
+    chain = (
+        "ray.exceptions.RayTaskError(OutOfMemoryError): ray::Worker.step() (pid=311, ip=10.1.0.7, actor_id=b2)\n"
+        '  File "worker.py", line 33, in step\n    cache[key]\nKeyError: 7\n\n'
+        "During handling of the above exception, another exception occurred:\n\n"
+        "ray::Worker.step() (pid=311, ip=10.1.0.7, actor_id=b2)\n"
+        '  File "worker.py", line 35, in step\n    x.cuda()\n' + OOM.format(gpu=0) + "\n"
+    )
+    assert place(diagnose(chain)) == (None, "10.1.0.7")
+
+
 def test_two_addresses_are_two_hosts() -> None:
     known = Processes()
     known.learn(311, rank=0, node="10.1.0.5")
