@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from rerail.domain.evidence import Observation
+from rerail.domain.evidence import LogLine, Observation, Stream
 from rerail.knowledge_base.causality.allocation import listed
 from rerail.knowledge_base.causality.case import Case
 from rerail.knowledge_base.causality.joins import Joins
@@ -17,6 +17,7 @@ _CHECKED = re.compile(
     r"The node (?P<node>[\w.-]{1,120}) has joined round \d{1,6} of the network-check rendezvous "
     r"as rank (?P<node_rank>\d{1,6}) "
 )
+_AROUND = 200  # lines on either side of the store's
 _OF_A_NODE = frozenset({"hardware_gpu", "gpu_memory_ecc", "nvlink_nvswitch", "network", "container_driver"})  # fmt: skip
 
 
@@ -28,7 +29,31 @@ def node_not_joined(case: Case, joins: Joins, winner: Observation) -> str | None
     nodes = listed(case)
     silent = nodes - {short(node) for node in joins.nodes_at_work}
     # One client a node: the store counts agents, and not their processes.
-    return silent.copy().pop() if len(nodes) == int(told["all"]) and len(silent) == 1 else None
+    if len(nodes) != int(told["all"]) or len(silent) != 1:
+        return None
+    writer = _node_of(winner.line, joins)
+    if writer is None or short(writer) in silent or not _all_labelled(case, joins, winner.line):
+        return None
+    return silent.pop()
+
+
+def _node_of(line: LogLine, joins: Joins) -> str | None:
+    return line.node or (joins.node_of_rank.get(line.rank) if line.rank is not None else None)
+
+
+def _all_labelled(case: Case, joins: Joins, around: LogLine) -> bool:
+    """Tell whether the lines around one are all of known nodes, but for a batch script's head and the scheduler's."""
+    view = case.view(around)
+    labelled = False
+    for number in view.between(around.number - _AROUND, around.number + _AROUND):
+        line = view.line(number)
+        if line is None or not line.text.strip() or line.stream is Stream.SCHEDULER:
+            continue
+        if _node_of(line, joins) is not None:
+            labelled = True
+        elif labelled or line.stream is Stream.AGENT:
+            return False  # it may be of the node that seems silent
+    return labelled
 
 
 def node_found_faulty(case: Case, winner: Observation) -> str | None:

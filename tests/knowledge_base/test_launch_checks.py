@@ -38,6 +38,24 @@ def test_the_node_that_did_not_join(diagnose: Run, text: str, where: tuple[int, 
     assert ("only c14 wrote nothing" in found.summary) == (where[1] == "c14")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        # The store's line says not whose it is.
+        STARTED + STORE.format(n=3).removeprefix("0: "),
+        # Another one may be of the node that seems silent.
+        STARTED + "W0301 10:00:00.000 torch/distributed/run.py:793] starting\n" + STORE.format(n=3),
+        STARTED + STORE.format(n=3) + "Tokenizing the corpus\n",
+        # The task is of no node that is known.
+        STARTED + STORE.format(n=3).replace("0: ", "3: ", 1),
+    ],
+)
+def test_lines_without_a_label_may_be_of_the_silent_node(diagnose: Run, text: str) -> None:
+    found = diagnose(text)
+    assert found.failure_type == "rendezvous_timeout"
+    assert place(found)[1] != "c14"
+
+
 def test_dlrover_names_the_node_by_its_rank_in_the_check(diagnose: Run) -> None:
     joined = "".join(
         f"[INFO] [training.py:249:next_rendezvous] The node job-worker-{n} has joined round 0 of the network-check "
