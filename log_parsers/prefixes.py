@@ -20,7 +20,7 @@ _NOT_HOST = re.compile(
     r"(?i)^(?:epoch|step|iter(?:ation)?|batch|layer|block|stage|fold|round|phase|seed|gpu|cuda|rank|"
     r"local_rank|device|worker|thread|process|proc|pid|task|level|v|version|line|frame|ep|lr|run|trial|test|"
     r"part|chunk|shard|bucket|group|node|host|top|acc|loss|f|h|l|t|p|x|y|q|utf|sha|md|fp|bf|int|float|"
-    r"e|hop|block|conv|python|cu|nccl|nvidia|torch|error|exit|code)[-_]?\d*$"
+    r"e|hop|block|conv|python|cu|nccl|nvidia|torch|error|exit|code|s5cmd)[-_]?\d*$"
 )
 # What pdsh and DeepSpeed's hostfile call hosts: gpu003, node12 is a counter, node-12 and node012 are hosts.
 _COUNTED_HOST = re.compile(
@@ -294,10 +294,13 @@ _SYSLOG_HOST = re.compile(
     # A program that is not known must carry its process id, else any two words would be a host.
     r"|(?P<node2>(?=[\w.-]*\d)[a-z][\w.-]{1,80}) [a-z][\w.-]{1,30}\[(?P<pid>\d{1,8})\]: "
 )
-# RFC 3164: behind its own kind of time stand a host and a program, whatever the program.
+# RFC 3164: behind its own kind of time stand a host and a program. A logger's asctime may be the same, with a
+# model or a checkpoint behind it, so that the program must be a service, carry its process id, or follow a counted host.
 _SYSLOG_TIME = re.compile(r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,9})?Z? ")
 _SYSLOG_ANY = re.compile(
-    r"(?P<node>(?=[\w.-]*\d)[a-z][\w.-]{1,80}) [a-z][\w./-]{1,40}(?:\[(?P<pid>\d{1,8})\])?: "
+    r"(?P<node>(?=[\w.-]*\d)[a-z][\w.-]{1,80}) (?:(?P<service>docker|podman|crio|rsyslogd|chronyd|ntpd|auditd|"
+    r"smartd|multipathd|earlyoom|sudo|su|cron|systemd-[a-z]{1,20}|nvidia-[a-z-]{1,30})|"
+    r"[a-z][\w./-]{1,40})(?:\[(?P<pid>\d{1,8})\])?: "
 )
 # Devices that kernel messages name where a collector would put a host.
 _DEVICE = re.compile(
@@ -467,7 +470,13 @@ def _peel(
 def _behind_syslog(text: str, stamp: int, at: int) -> re.Match[str] | None:
     front = _SYSLOG_TIME.match(text, stamp)
     match = _SYSLOG_ANY.match(text, at) if front and front.end() == at else None
-    return match if match and not is_no_host(match["node"]) else None
+    if match is None:
+        return None
+    told, word = match["service"] or match["pid"], match["node"]
+    if _COUNTED_HOST.match(word):
+        # A worker may as well be a thread that logs.
+        return match if told or not word.startswith("worker") else None
+    return match if told and not is_no_host(word) else None
 
 
 def _logger_head(text: str, at: int) -> re.Match[str] | None:
