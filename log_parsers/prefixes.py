@@ -295,11 +295,12 @@ _SYSLOG_HOST = re.compile(
     r"|(?P<node2>(?=[\w.-]*\d)[a-z][\w.-]{1,80}) [a-z][\w.-]{1,30}\[(?P<pid>\d{1,8})\]: "
 )
 # RFC 3164: behind its own kind of time stand a host and a program. A logger's asctime may be the same, with a
-# model or a checkpoint behind it, so that the program must be a service, carry its process id, or follow a counted host.
+# model or a checkpoint behind it: the program must be a service (Taskcluster's among them), carry its process id,
+# or follow a counted host.
 _SYSLOG_TIME = re.compile(r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,9})?Z? ")
 _SYSLOG_ANY = re.compile(
     r"(?P<node>(?=[\w.-]*\d)[a-z][\w.-]{1,80}) (?:(?P<service>docker|podman|crio|rsyslogd|chronyd|ntpd|auditd|"
-    r"smartd|multipathd|earlyoom|sudo|su|cron|systemd-[a-z]{1,20}|nvidia-[a-z-]{1,30})|"
+    r"smartd|multipathd|earlyoom|sudo|su|cron|start-worker|generic-worker|systemd-[a-z]{1,20}|nvidia-[a-z-]{1,30})|"
     r"[a-z][\w./-]{1,40})(?:\[(?P<pid>\d{1,8})\])?: "
 )
 # Devices that kernel messages name where a collector would put a host.

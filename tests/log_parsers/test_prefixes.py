@@ -129,6 +129,7 @@ def parse(text: str, **origin: object) -> LogLine:
         ("Jan 25 11:17:13 vm-7 train/app[88]: boom", None, None, "vm-7", 88),
         ("Jan 25 11:17:13 step7 loss: 2.1", None, None, None, None),
         ("Jan 25 11:17:13 vm-7 train: boom", None, None, None, None),
+        ("Jan 25 11:17:13Z vm-7-zl start-worker: Aborting task...", None, None, "vm-7-zl", None),
         ("Jan 25 11:17:13 node-12 train: boom", None, None, "node-12", None),
         ("Jan 25 11:17:13 gn14 sudo: boom", None, None, "gn14", None),
         ("Jan 25 11:17:13 step7 sudo: boom", None, None, None, None),
