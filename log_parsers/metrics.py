@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from operator import attrgetter
 
 from rerail.log_parsers.piece import Piece, ends_of_frames, rows_of
 from rerail.log_parsers.step_layouts import Span, StepLayouts
@@ -20,7 +21,7 @@ MAX_ROWS = 200_000
 DENSE_ROWS = 60_000
 _MANY_RANKS = 8
 _DENSE_OF_EACH, _DENSE_OF_MANY = 128, 16_000  # rows of a rank, of all
-_LAST_CHUNKS, _FEWEST_LAST_CHUNKS, _LAST_OF_EACH = 8, 2, 64  # rows of a rank
+_LAST_CHUNKS, _FEWEST_LAST_CHUNKS = 8, 2
 _NUMBER = rb"[-+]?(?:\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+)"
 _VALUE = rb"(?:" + _NUMBER + rb"|[-+]?(?:nan|inf)(?:inity)?)"
 
@@ -194,8 +195,8 @@ class StepReader:
 
     A file with more rows than are of use is sampled: from `DENSE_ROWS` on (fewer where many ranks
     share the file) only every second chunk is read, then every fourth, and so on. The beginning
-    and the last chunks are always read in full, for a run ends where it fails. `most` rows are
-    read in full of a file of one rank.
+    is read in full, and so are the last chunks, for a run ends where it fails: of many ranks as many
+    as show the last step of each. `most` rows are read in full of a file of one rank.
     """
 
     def __init__(self, most: int = MAX_ROWS) -> None:
@@ -206,7 +207,7 @@ class StepReader:
         self._layouts = StepLayouts()
         self._ranks: set[int | None] = set()
         self._stride = 1
-        self._number = self._pieces_read = 0
+        self._number = 0
         self._dense = min(DENSE_ROWS, most)
         self._full_at = self._dense
         last = _LAST_CHUNKS if most >= DENSE_ROWS else _LAST_CHUNKS // 4
@@ -218,8 +219,6 @@ class StepReader:
         if self._number % self._stride:
             self._unread.append((piece, first_line))
             return
-        self._unread.clear()
-        self._pieces_read += 1
         self._feed(piece, first_line)
         many = len(self._ranks) >= _MANY_RANKS
         if many and self._stride == 1:
@@ -235,14 +234,19 @@ class StepReader:
 
     def finish(self) -> list[StepRow]:
         """Read the last chunks, if they were left out, and return the rows in order of lines."""
-        unread = list(self._unread)
-        if len(self._ranks) >= _MANY_RANKS:
-            per_piece = len(self.rows) / max(1, self._pieces_read)
-            wanted = _LAST_OF_EACH * len(self._ranks) / max(1.0, per_piece)
-            unread = unread[-max(_FEWEST_LAST_CHUNKS, int(wanted)) :]
-        for piece, first_line in unread:
+        latest = {row.rank: row.line for row in self.rows}
+        many, read = len(latest) >= _MANY_RANKS, 0
+        while self._unread:
+            piece, first_line = self._unread.pop()
+            if many and read >= _FEWEST_LAST_CHUNKS and min(latest.values()) >= first_line:
+                break  # the last step of every rank stands behind it
+            known = len(self.rows)
             self._feed(piece, first_line)
+            for row in self.rows[known:]:
+                latest[row.rank] = max(row.line, latest.get(row.rank, 0))
+            read += 1
         self._unread.clear()
+        self.rows.sort(key=attrgetter("line"))
         return self.rows
 
     def _feed(self, piece: Piece, first_line: int) -> None:

@@ -254,7 +254,7 @@ class _Hyperscan(_Compiled):
                 text = expression.decode()
                 return RuleError(
                     f"the pattern {text!r} does not compile: {error}",
-                    subject=f"signature {index}",
+                    subject=f"signature {self._numbers[index]}",
                     hint="rerail kb lint",
                 )
         return RuleError(
@@ -513,7 +513,7 @@ def _mark_used(path: Path) -> None:
 
 
 def _prune(written: Path) -> None:
-    """Remove all but the newest few compiled databases: each set of rules leaves one of 7 MB."""
+    """Remove all but the newest few compiled databases: each set of rules leaves one or two of 7 MB."""
     try:
         old = sorted(written.parent.glob("signatures-*.hsdb"), key=lambda p: -p.stat().st_mtime)
         for path in old[_DATABASES_KEPT:]:

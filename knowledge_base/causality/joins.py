@@ -77,6 +77,8 @@ class Joins:
     node_of_address: dict[str, str] = field(default_factory=dict)
     seats: Seats = field(default_factory=Seats)
     world_size: int | None = None
+    node_count: int | None = None
+    """How many nodes the job was started on, where its launcher says so."""
     ranks_seen: set[int] = field(default_factory=set)
     nodes_seen: set[str] = field(default_factory=set)
     nodes_at_work: set[str] = field(default_factory=set)
@@ -213,6 +215,7 @@ def _read_label(line: LogLine, joins: Joins, reading: _Reading) -> None:
 
 
 def _conclude(joins: Joins, reading: _Reading) -> None:
+    joins.node_count = reading.nodes
     for rank, seen in reading.hosts.items():
         joins.node_of_rank.setdefault(rank, max(sorted(seen), key=lambda n: seen[n]))
     if joins.world_size is None and reading.per_node and len(joins.nodes_seen) <= 1:

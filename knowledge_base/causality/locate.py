@@ -19,7 +19,7 @@ from rerail.knowledge_base.causality.one_node import (
     one_node,
     spawned,
 )
-from rerail.knowledge_base.causality.processes import Identity
+from rerail.knowledge_base.causality.processes import Identity, short
 from rerail.knowledge_base.causality.rank_sections import odd_one_out, rank_above
 from rerail.knowledge_base.causality.ray_tasks import task_of
 from rerail.knowledge_base.causality.select import Selection
@@ -98,8 +98,11 @@ def locate(
         )
     if place.node is None and len(joins.nodes_seen) == 1:
         # A node that only its kernel speaks of need not be where a program failed.
-        deep = winner.tier in (Tier.HARDWARE, Tier.HOST) or line.stream is Stream.KERNEL
-        place.node = next(iter(joins.nodes_seen if deep else joins.nodes_at_work), None)
+        kernel = line.stream is Stream.KERNEL
+        deep = winner.tier in (Tier.HARDWARE, Tier.HOST) or kernel
+        # Nor does a rank run on the only node of which the log knows the name, where there are several.
+        if kernel or place.rank is None or one_node(joins, place.rank):
+            place.node = next(iter(joins.nodes_seen if deep else joins.nodes_at_work), None)
     if place.node in NO_NODE:
         place.node = None
     if _everywhere(selection, winner, place):
@@ -200,12 +203,12 @@ def _everywhere(selection: Selection, winner: Observation, place: Place) -> bool
 
 def _died(exits: list[ExitFact], winner: Observation) -> int | None:
     """The only rank that a signal ended by itself is the one whose crash the log shows."""
-    node = winner.fields.get("node") or winner.line.node
+    node = short(winner.fields.get("node") or winner.line.node or "")
     # Not SIGABRT: that is how NCCL ends the ranks that waited in vain. Nor who ended on another host.
     crashed = {
         f.rank
         for f in exits
-        if f.code in (-4, -7, -8, -9, -11) and (not node or f.node in (None, node))
+        if f.code in (-4, -7, -8, -9, -11) and (not node or not f.node or short(f.node) == node)
     } - {None}
     return crashed.pop() if len(crashed) == 1 else None
 

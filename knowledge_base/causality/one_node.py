@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from rerail.domain.evidence import LogLine
 from rerail.knowledge_base.causality.case import Case
@@ -34,4 +35,18 @@ def spawned(case: Case, line: LogLine) -> int | None:
 def one_node(joins: Joins, local: int) -> bool:
     """Tell whether nothing in the logs speaks against a job on one node."""
     ranks = [*joins.ranks_seen, (joins.world_size or 1) - 1, local]
-    return len(joins.nodes_at_work) <= 1 and max(ranks) < GPUS_PER_NODE
+    alone = len(joins.nodes_at_work) <= 1 and (joins.node_count or 1) == 1
+    return alone and max(ranks) < GPUS_PER_NODE
+
+
+def node_around(joins: Joins, ranks: Sequence[int]) -> str | None:
+    """Return the only node of a job, where it is known that these ranks run there, or None.
+
+    It is where the launcher says that there is one node, or where ranks on both sides of them do.
+    """
+    if len(joins.nodes_at_work) != 1 or not ranks or not one_node(joins, max(ranks)):
+        return None
+    (node,) = joins.nodes_at_work
+    there = [rank for rank, where in joins.node_of_rank.items() if where == node]
+    enclosed = bool(there) and min(there) <= min(ranks) and max(ranks) <= max(there)
+    return node if joins.node_count == 1 or enclosed else None

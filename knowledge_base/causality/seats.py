@@ -18,6 +18,7 @@ _REPLICA = re.compile(r"(?P<place>[a-z][\w.-]{0,60}/\d{1,5}) (?:\[(?P<local>\d{1
 _STERN = re.compile(r"(?P<place>[a-z0-9][a-z0-9.-]{2,120}) [a-z][a-z0-9-]{0,60} {1,8}global_ranks=")
 _OWN_RANKS = re.compile(r"\bglobal_ranks=\[(?P<ranks>\d{1,6}(?:, \d{1,6}){0,63})\]")
 # PyTorch's allocator counts the GPUs that its process sees.
+_ON_IT = re.compile(r"\b[Pp]rocess \d{1,9} has ")
 _SEEN_GPU = re.compile(r"\bGPU (?P<gpu>\d{1,2})(?:;| has a total capacity)")
 _MAPPED = re.compile(r"'(?P<node>[\w.-]{1,80})': \[(?P<ranks>\d{1,6}(?:, \d{1,6}){0,63})\]")
 
@@ -72,9 +73,19 @@ class Seats:
         ranks = self._ranks.get(place or "", ())
         front = _REPLICA.match(line.text) if line.node is None else None
         local = int(front["local"]) if front and front["local"] else line.local_rank
-        if local is None and place in self.by_gpu and (seen := _SEEN_GPU.search(line.text)):
-            local = int(seen["gpu"])
+        if local is None and place in self.by_gpu:
+            local = _gpu_of_its_own(line.text)
         return ranks[local] if local is not None and local < len(ranks) else None
+
+
+def _gpu_of_its_own(text: str) -> int | None:
+    """Return the GPU that a process out of memory names, where it can only be its own.
+
+    The first one is also what a process calls the only one that it sees, and where other ranks of
+    a host leave memory by mistake; a second process on a GPU shows such a mistake.
+    """
+    seen = _SEEN_GPU.search(text)
+    return int(seen["gpu"]) or None if seen and len(_ON_IT.findall(text)) < 2 else None
 
 
 def _place(line: LogLine | None) -> str | None:

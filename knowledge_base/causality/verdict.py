@@ -26,7 +26,7 @@ from rerail.knowledge_base.causality.asked import LOADER, STACKS
 from rerail.knowledge_base.causality.case import Case
 from rerail.knowledge_base.causality.last_moves import behind
 from rerail.knowledge_base.causality.locate import NO_NODE, locate, peers_tell
-from rerail.knowledge_base.causality.one_node import one_node
+from rerail.knowledge_base.causality.one_node import node_around, one_node
 from rerail.knowledge_base.causality.own_failures import in_doubt
 from rerail.knowledge_base.causality.progress import LastStep, last_step, outlived, survived
 from rerail.knowledge_base.rules import Rule
@@ -441,9 +441,8 @@ def _take(verdict: Verdict, conclusion: symptoms.Conclusion | None, outcome: Out
     verdict.action, verdict.beside = conclusion.action, conclusion.beside
     if not verdict.nodes:
         nodes = {verdict.joins.node_of_rank.get(r) for r in verdict.ranks} - {None}
-        only = set(verdict.joins.nodes_at_work)
-        if not nodes and verdict.ranks and only and one_node(verdict.joins, max(verdict.ranks)):
-            nodes = {*only}
+        if not nodes:
+            nodes = {node_around(verdict.joins, verdict.ranks)}
         verdict.nodes = sorted(n for n in nodes if n and n not in NO_NODE)
     return True
 

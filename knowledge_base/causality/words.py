@@ -26,6 +26,7 @@ from rerail.domain.evidence import LogLine, Observation, Role
 from rerail.knowledge_base.causality.case import Case
 from rerail.knowledge_base.causality.last_moves import laggards, stop
 from rerail.knowledge_base.causality.missing import missing
+from rerail.knowledge_base.causality.processes import short
 from rerail.knowledge_base.causality.verdict import Verdict
 from rerail.knowledge_base.taxonomy import NO_FAILURE, leaves
 from rerail.log_parsers.tracebacks import is_marker
@@ -86,7 +87,9 @@ def _first_fault(case: Case, verdict: Verdict) -> FirstFault | None:
     line = verdict.line
     # Who tells of a node that is not its own tells no rank of it.
     own = line.node or verdict.joins.node_of_rank.get(-1 if line.rank is None else line.rank)
-    elsewhere = len(verdict.nodes) == 1 and own not in (None, verdict.nodes[0])
+    elsewhere = (
+        len(verdict.nodes) == 1 and own is not None and short(own) != short(verdict.nodes[0])
+    )
     told = None if elsewhere else line.rank
     return FirstFault(
         file=line.file,

@@ -46,3 +46,53 @@ def test_the_agents_local_rank_is_the_rank_where_labels_show_one_node(diagnose: 
     )
     assert diagnose("rank5: step 40 loss 2.2\n" + crash).suspects.ranks == [5]
     assert diagnose("rank13: step 40 loss 2.2\n" + crash).suspects.ranks == []
+
+
+TIMEOUT = (
+    "[rank{rank}]:[E1119 13:21:12.512781555 ProcessGroupNCCL.cpp:616] [Rank {rank}] Watchdog caught collective operation "
+    "timeout: WorkNCCL(SeqNum=5, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600123 "
+    "milliseconds before timing out.\n"
+)
+SEATED = (
+    "n01:41{rank}:42{rank} [{rank}] NCCL INFO ncclCommInitRank comm 0x5584021f1100 rank {rank} nranks {size} cudaDev {rank} "
+    "nvmlDev {rank} busId {rank}1000 commId 0xb886029f29f1a815 - Init COMPLETE\n"
+)
+
+
+def silent(missing: int, size: int) -> str:
+    return "".join(TIMEOUT.format(rank=rank) for rank in range(size) if rank != missing)
+
+
+def test_a_silent_rank_is_on_the_only_node_where_its_neighbours_are(diagnose: Run) -> None:
+    placed = "".join(SEATED.format(rank=rank, size=4) for rank in (0, 3))
+    found = diagnose(placed + silent(1, 4))
+    assert (found.suspects.ranks, found.suspects.nodes) == ([1], ["n01"])
+
+
+def test_a_silent_rank_is_on_no_node_where_others_may_be(diagnose: Run) -> None:
+    placed = SEATED.format(rank=0, size=8) + "[rank0]: --nnodes=2 --nproc_per_node=4\n"
+    found = diagnose(placed + silent(5, 8))
+    assert (found.suspects.ranks, found.suspects.nodes) == ([5], [])
+    found = diagnose(SEATED.format(rank=0, size=8) + silent(5, 8))
+    assert (found.suspects.ranks, found.suspects.nodes) == ([5], [])
+
+
+def test_the_only_host_that_introduces_itself_is_not_that_of_every_rank(diagnose: Run) -> None:
+    log = (
+        "[rank0]: INFO started rank=0 hostname=n01 pid=1234 world_size=16\n"
+        "[rank13]: step 1 loss 2.0\n"
+        "[rank13]: RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
+    )
+    found = diagnose(log)
+    assert (found.suspects.ranks, found.suspects.nodes) == ([13], [])
+
+
+def test_a_host_is_the_same_with_and_without_its_domain(diagnose: Run) -> None:
+    log = (
+        "n02.cluster.local: Traceback (most recent call last):\n"
+        'n02.cluster.local:   File "/w/a.py", line 1, in <module>\n'
+        "n02.cluster.local: RuntimeError: DataLoader worker (pid 4471) is killed by signal: Segmentation fault.\n"
+        "srun: error: n02: task 5: Segmentation fault (core dumped)\n"
+        "srun: error: n03: task 9: Exited with exit code 1\n"
+    )
+    assert diagnose(log).suspects.ranks == [5]

@@ -107,3 +107,19 @@ def test_two_addresses_are_two_hosts() -> None:
     found = known.get(311, "10.1.0.7")
     assert found is not None
     assert found.rank == 4
+
+
+def test_a_gpu_names_a_rank_only_where_it_can_be_its_own(diagnose: Run) -> None:
+    log = (
+        "n01: [INFO] [launch.py:99:main] global_rank_mapping=defaultdict(<class 'list'>, "
+        "{{'n01': [0, 1, 2, 3], 'n02': [4, 5, 6, 7]}})\n"
+        "n02: Traceback (most recent call last):\n"
+        'n02:   File "/w/train.py", line 9, in <module>\n'
+        "n02: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU {gpu} has a total capacity of "
+        "79.15 GiB of which 1.00 GiB is free. Process 4471 has 70.1 GiB memory in use.{more}\n"
+    )
+    assert diagnose(log.format(gpu=2, more="")).suspects.ranks == [6]
+    # The only GPU that a process sees is its number 0, and others leave memory there by mistake.
+    assert diagnose(log.format(gpu=0, more="")).suspects.ranks == []
+    two = " Process 4472 has 8.1 GiB memory in use."
+    assert diagnose(log.format(gpu=2, more=two)).suspects.ranks == []

@@ -180,6 +180,24 @@ def test_a_long_log_of_many_ranks_is_sampled_but_read_to_its_end(
     assert found[-1].line == line - 1
 
 
+def test_the_last_step_of_every_rank_is_read_where_each_writes_in_blocks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rerail.log_parsers.metrics._DENSE_OF_MANY", 800)
+    reader, line = StepReader(), 1
+    for number in range(160):
+        rank = number % 16 if number < 152 else number % 8  # the others wrote their last before
+        steps = range(number // 16 * 64, number // 16 * 64 + 64)
+        text = "".join(f"[rank{rank}]: iteration {s}/ 999 | lm loss: 1.0 |\n" for s in steps)
+        reader.feed(Piece(text.encode()), line)
+        line += 64
+    found = reader.finish()
+    last = {row.rank: row.line for row in found}
+    assert [row.line for row in found] == sorted({row.line for row in found})
+    # All eight pieces that are kept are read: each shows another rank.
+    assert [last[rank] for rank in range(8)] == [(153 + rank) * 64 for rank in range(8)]
+
+
 def test_a_long_log_of_one_rank_is_read_in_full() -> None:
     reader = StepReader()
     text = "".join(f"iteration {step}/ 99999 | lm loss: 1.0 |\n" for step in range(70_000))

@@ -202,3 +202,7 @@ def test_a_large_set_is_compiled_in_blocks_and_finds_the_same(
             assert set(blocks.candidates(text, skip)) == set(plain.candidates(text, skip))
     # Two blocks of shipped patterns and the site's one: its place among all does not matter.
     assert len(list(tmp_path.glob("*.hsdb"))) == 3
+    signatures[500] = Signature("(unclosed")
+    with pytest.raises(RuleError) as caught:
+        make_scanner(signatures, cache=None, engine="hyperscan")
+    assert caught.value.subject == "signature 500"
