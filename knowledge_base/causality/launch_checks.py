@@ -60,21 +60,25 @@ def node_found_faulty(case: Case, winner: Observation) -> str | None:
     """Return the only node that DLRover's check before training found faulty, for a fault that a node has, or None."""
     if winner.leaf is None or leaves()[winner.leaf].category not in _OF_A_NODE:
         return None
-    told, verdict = "", 0
+    told, verdict, joined = "", 0, 0
     names: dict[str, set[str]] = {}
     view = case.view(winner.line)
-    # What a later check says, of this fault or of the next, was found out behind it.
-    for number in view.between(1, winner.line.number - 1):
+    fault = winner.line.number
+    for number in view.numbers:
         raw = view.survey.kept[number]
         if b"Fault nodes are" in raw and (match := _FAULTY.search(view.text(number) or "")):
+            if number > fault and not verdict < joined < fault:
+                break  # the check of another fault
             # Every check judges all nodes anew: an empty list clears the one before.
             told, verdict = match["list"], number
+            if number > fault:
+                break
         elif b"network-check" in raw and (match := _CHECKED.search(view.text(number) or "")):
             names.setdefault(match["node_rank"], set()).add(match["node"])
+            joined = number if number < fault else joined
     faulty = told.replace(",", " ").split()
-    if len(faulty) != 1 or any(
-        verdict < row.line < winner.line.number for row in view.survey.steps
-    ):
+    first, last = (verdict, fault) if verdict < fault else (joined, verdict)
+    if len(faulty) != 1 or any(first < row.line < last for row in view.survey.steps):
         return None  # who trained behind the check was not among the nodes that failed it
     found = names.get(faulty[0], set())
     # Ranks are given anew in every round.

@@ -65,6 +65,8 @@ def test_dlrover_names_the_node_by_its_rank_in_the_check(diagnose: Run) -> None:
     fault = "RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
     told = "[INFO] [training.py:771:run] Fault nodes are: [{}]  and stragglers are: [].\n"
     assert place(diagnose(joined + told.format(1) + fault))[1] == "job-worker-1"
+    # The check itself met the fault.
+    assert place(diagnose(joined + fault + told.format(1)))[1] == "job-worker-1"
     for unproven in (
         told.format("0, 1") + fault,
         # The check was repeated, and all passed it.
@@ -72,8 +74,10 @@ def test_dlrover_names_the_node_by_its_rank_in_the_check(diagnose: Run) -> None:
         told.format(1) + told.format("0, 1") + fault,
         # Trained on since, so that the check found something else.
         told.format(1) + "step 1 loss 2.1\nstep 2 loss 2.0\n" + fault,
-        # A check behind the fault.
-        fault + told.format(1),
+        # A check behind the fault that did not begin in front of it, or with training between.
+        told.format("") + fault + told.format(1),
+        "step 1 loss 2.1\nstep 2 loss 2.0\n" + fault + told.format(1),
+        fault + told.format(""),
     ):
         assert place(diagnose(joined + unproven))[1] is None, unproven
     assert place(diagnose(joined + told.format("") + told.format(0) + fault))[1] == "job-worker-0"
