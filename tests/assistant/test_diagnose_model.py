@@ -73,9 +73,10 @@ def test_a_wrong_url_is_a_banner(log, tmp_path):
 
 def test_ctrl_c_stops_the_model_and_keeps_the_verdict(log, tmp_path):
     with FakeModelServer(play.slow(60)) as server:
+        # Where the tests run in the background of a script, Ctrl-C is ignored and passed on so.
         child = subprocess.Popen(
-            [RERAIL, "diagnose", str(log)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            text=True, env=environment(tmp_path, server.url),
+            ["env", "--default-signal=INT", RERAIL, "diagnose", str(log)], stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True, env=environment(tmp_path, server.url),
         )  # fmt: skip
         end = time.monotonic() + 60
         while not server.requests and time.monotonic() < end:

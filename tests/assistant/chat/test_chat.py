@@ -231,6 +231,7 @@ def terminal(tmp_path, job):
     def begin(**more):
         child, end = pty.fork()
         if child == 0:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # ignored behind a script's `&`
             os.execve(rerail, [rerail, "chat"], {**environment, **more})
         opened.append((child, end))
         seen = b""
