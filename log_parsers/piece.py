@@ -85,6 +85,8 @@ class Piece:
 
         Few lines are looked at, so they are cut one by one. Rows behind the last are left out.
         """
+        if not pairs:
+            return
         count, ends, raw = self.rows, self.ends, self.raw
         pairs = [pair for pair in pairs if pair[0] < count]
         if isinstance(ends, list):
