@@ -82,4 +82,4 @@ def node_found_faulty(case: Case, winner: Observation) -> str | None:
         return None  # who trained behind the check was not among the nodes that failed it
     found = names.get(faulty[0], set())
     # Ranks are given anew in every round.
-    return found.copy().pop() if len(found) == 1 else None
+    return next(iter(found)) if len(found) == 1 else None

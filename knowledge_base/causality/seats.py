@@ -17,12 +17,10 @@ _REPLICA = re.compile(r"(?P<place>[a-z][\w.-]{0,60}/\d{1,5}) (?:\[(?P<local>\d{1
 # stern puts pod and container in front of every line, and nothing around them.
 _STERN = re.compile(r"(?P<place>[a-z0-9][a-z0-9.-]{2,120}) [a-z][a-z0-9-]{0,60} {1,8}global_ranks=")
 _OWN_RANKS = re.compile(r"\bglobal_ranks=\[(?P<ranks>\d{1,6}(?:, \d{1,6}){0,63})\]")
-# PyTorch's allocator counts the GPUs that its process sees.
 _ON_IT = re.compile(r"\b[Pp]rocess \d{1,9} has ")
+# PyTorch's allocator counts the GPUs that its process sees.
 _SEEN_GPU = re.compile(r"\bGPU (?P<gpu>\d{1,2})(?:;| has a total capacity)")
 _MAPPED = re.compile(r"'(?P<node>[\w.-]{1,80})': \[(?P<ranks>\d{1,6}(?:, \d{1,6}){0,63})\]")
-
-
 # Determined: a trial's container says on which agent it runs; its id stands in front of every line.
 _ON_AGENT = re.compile(
     r"New trial runner in \(container (?P<container>[0-9a-f]{8})[0-9a-f-]{0,40}\) on agent (?P<agent>[\w.-]{1,80}):"
