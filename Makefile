@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench eval faultlab kubernetes format clean
+.PHONY: help demo test check bench eval faultlab kubernetes nightly format clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -60,6 +60,12 @@ KUBERNETES_BIN ?= $(HOME)/.cache/rerail/kubernetes-1.20.2
 kubernetes: $(VENV)/.dev  ## Build a real Kubernetes control plane (once, 10 to 20 minutes), test recovery on it.
 	evals/kubernetes/build.sh $(KUBERNETES_BIN)
 	KUBERNETES_BIN=$(KUBERNETES_BIN) $(BIN)/python -m pytest -m kubernetes tests/recovery tests/evals/kubernetes
+
+nightly: kubernetes  ## What takes long or needs root: Kubernetes, all scenarios and traps on a real Slurm, the hook's load.
+	evals/cluster/install.sh
+	$(BIN)/rerail eval cluster run
+	$(BIN)/rerail eval cluster run trust
+	$(BIN)/rerail eval load
 
 bench: $(VENV)/.dev  ## Measure speed and memory as ratios; SIZE_GB=1.2.
 	$(BIN)/rerail eval bench --size-gb $(or $(SIZE_GB),1.2)

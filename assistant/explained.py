@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from rerail.assistant.agent.endpoint import configured
 from rerail.assistant.agent_tools.facts import JobFacts, Known
-from rerail.assistant.agent_tools.lines import LineSource, SnapshotSource, ViewSource
+from rerail.assistant.agent_tools.lines import LineSource, ViewSource
 from rerail.assistant.pipeline import Outcome
 from rerail.assistant.record import Recorded, make_incident
+from rerail.assistant.stored_lines import StoredSource
 from rerail.domain.diagnosis import Diagnosis
 from rerail.domain.diagnosis import Outcome as Result
 from rerail.domain.incident import Incident, NodeEvent
@@ -17,7 +18,8 @@ from rerail.errors import RerailError
 from rerail.settings import Settings, load_settings
 
 if TYPE_CHECKING:
-    from rerail.assistant.agent.explain import Explanation
+    from rerail.assistant.agent.budget import Budget
+    from rerail.assistant.agent.explain import Explanation, OnClaim
 
 
 def wanted(diagnosis: Diagnosis, settings: Settings | None = None) -> bool:
@@ -26,16 +28,29 @@ def wanted(diagnosis: Diagnosis, settings: Settings | None = None) -> bool:
 
 
 def explain_recorded(
-    recorded: Recorded, *, on_event: Callable[[str], None] | None = None
+    recorded: Recorded,
+    *,
+    on_event: Callable[[str], None] | None = None,
+    on_claim: OnClaim | None = None,
+    budget: Budget | None = None,
 ) -> tuple[Diagnosis, Explanation]:
-    """Ask the model about a diagnosis; return the diagnosis with its words, and the explanation."""
+    """Ask the model about a diagnosis; return the diagnosis with its words, and the explanation.
+
+    `on_event` and `on_claim` are those of `explain`.
+    """
     from rerail.assistant.agent.explain import Explanation, explain
 
     outcome = recorded.outcome
     incident = recorded.incident or make_incident(outcome, [])
     settings = load_settings()
     try:
-        explanation = explain(facts_for(incident, outcome), settings, on_event=on_event)
+        explanation = explain(
+            facts_for(incident, outcome),
+            settings,
+            on_event=on_event,
+            on_claim=on_claim,
+            budget=budget,
+        )
     except RerailError as error:
         explanation = Explanation(
             name=settings.model,
@@ -65,7 +80,7 @@ def facts_for(incident: Incident, outcome: Outcome | None = None) -> JobFacts:
     if outcome is not None:
         lines = ViewSource(outcome.case.views)
     else:
-        lines = SnapshotSource(incident.snapshot.lines)
+        lines = StoredSource(incident)
     return JobFacts(incident, lines, similar_known, runbook_page, tuple(_node_events(incident)))
 
 

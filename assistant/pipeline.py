@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rerail.assistant.narrow import EVERYTHING, Narrow
+from rerail.cached_yaml import cache_folder
 from rerail.domain.diagnosis import Diagnosis
-from rerail.knowledge_base.cached_yaml import cache_folder
+from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality import recorder
-from rerail.knowledge_base.causality.case import Case
 from rerail.knowledge_base.causality.verdict import Verdict, judge
 from rerail.knowledge_base.causality.words import to_diagnosis
 from rerail.knowledge_base.matcher import RuleSet, match, rule_set
@@ -125,7 +125,13 @@ def diagnose_collection(
         Problem("rules of this site", f"left out: {error}", error.hint or "rerail kb lint")
         for error in usable_rules()[1]
     ]
-    case = Case(collection.views, found.observations, found.counts, collection.problems)
+    case = Case(
+        collection.views,
+        found.observations,
+        found.counts,
+        collection.problems,
+        only_rank=narrow.rank,
+    )
     verdict = judge(case, {rule.id: rule for rule in rules().rules})
     if dumps is not None:
         recorder.apply(verdict, dumps)

@@ -26,6 +26,7 @@ from rerail.knowledge_base.fingerprint import (
 )
 from rerail.knowledge_base.store.clock import now_iso
 from rerail.knowledge_base.store.inbox import submit
+from rerail.log_parsers.redaction import redact
 from rerail.settings import load_settings
 
 HISTORY_DAYS = 7.0
@@ -89,7 +90,7 @@ def make_incident(
     if job:
         starts = [a.number for a in outcome.diagnosis.attempts]
         last = attempt if attempt is not None else max(starts, default=0)
-        reference = JobRef(cluster=cluster, job=job, attempt=last)
+        reference = JobRef(cluster=cluster, job=redact(job), attempt=last)
     identity = job_identity(reference) if reference else evidence_identity(snapshot.sources)
     name = incident_id(identity)
     diagnosis = outcome.diagnosis.model_copy(update={"incident": name})
@@ -103,7 +104,7 @@ def make_incident(
         diagnosis=diagnosis,
         fingerprint=fingerprint(diagnosis),
         snapshot=snapshot,
-        paths=tuple("-" if str(p) == "-" else str(Path(p).absolute()) for p in paths),
+        paths=tuple("-" if str(p) == "-" else redact(str(Path(p).absolute())) for p in paths),
         rules_version=rules_version(),
     )
 

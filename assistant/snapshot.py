@@ -149,7 +149,6 @@ def _templates(outcome: Outcome) -> list[TemplateCount]:
     from rerail.log_parsers.job_templates import JobTemplates
     from rerail.log_parsers.masks import is_protected
     from rerail.log_parsers.mined import miner_of
-    from rerail.log_parsers.redaction import redact
     from rerail.log_parsers.text import clean
 
     kept = sum(len(line) for v in outcome.case.views for line in v.survey.kept.values())
@@ -161,11 +160,11 @@ def _templates(outcome: Outcome) -> list[TemplateCount]:
     chosen += [t for t in rare if t not in chosen][: _MOST_TEMPLATES - len(chosen)]
     return [
         TemplateCount(
-            text=redact(t.template.text)[:240],
+            text=t.template.text[:240],
             count=t.template.count,
             file=t.first_file,
             first_line=max(1, t.template.first_line),
-            sample=redact(clean(t.template.sample))[:240],
+            sample=clean(t.template.sample)[:240],
         )
         for t in chosen
         if t.template.text.strip()
@@ -220,7 +219,7 @@ def _finite(value: float | None) -> float | None:
 
 
 def _ranks(outcome: Outcome) -> list[RankFact]:
-    joins = outcome.verdict.joins
+    identities = outcome.verdict.identities
     suspects = set(outcome.diagnosis.suspects.ranks)
     hurt = {rank for c in outcome.diagnosis.consequences for rank in c.ranks}
     leaf = outcome.diagnosis.failure_type
@@ -245,18 +244,23 @@ def _ranks(outcome: Outcome) -> list[RankFact]:
             if rank is not None and row.step is not None:
                 last[rank] = max(last.get(rank, row.step), row.step)
                 seen[rank] = (view, row.line)
-        for rank, row in _last_by_label(view, set(joins.ranks_seen) - set(last)):
+        for rank, row in _last_by_label(view, set(identities.ranks_seen) - set(last)):
             last[rank], seen[rank] = row.step or 0, (view, row.line)
     trained = {rank: _time_of(outcome, *place) for rank, place in seen.items()}
     failed = _failed_at(outcome)
-    gpu = {i.rank: i.gpu for i in joins.by_pid if i.rank is not None and i.gpu is not None}
+    gpu = {i.rank: i.gpu for i in identities.by_pid if i.rank is not None and i.gpu is not None}
     everyone = sorted(
-        suspects | hurt | told | set(joins.ranks_seen) | set(joins.node_of_rank) | set(last)
+        suspects
+        | hurt
+        | told
+        | set(identities.ranks_seen)
+        | set(identities.node_of_rank)
+        | set(last)
     )
     return [
         RankFact(
             rank=rank,
-            node=joins.node_of_rank.get(rank),
+            node=identities.node_of_rank.get(rank),
             gpu=gpu.get(rank),
             last_step=last.get(rank),
             last_step_at=iso(trained.get(rank)),
@@ -295,15 +299,15 @@ def _failed_at(outcome: Outcome) -> dict[int, float]:
 
 
 def _allocation(outcome: Outcome) -> Allocation:
-    joins = outcome.verdict.joins
+    identities = outcome.verdict.identities
     ranks: dict[str, list[int]] = defaultdict(list)
-    for rank, node in sorted(joins.node_of_rank.items()):
+    for rank, node in sorted(identities.node_of_rank.items()):
         ranks[node].append(rank)
-    for node in joins.nodes_seen:
+    for node in identities.nodes_seen:
         ranks.setdefault(node, [])
     return Allocation(
         nodes=tuple(NodeShare(node=n, ranks=tuple(r)) for n, r in sorted(ranks.items())),
-        world_size=joins.world_size,
+        world_size=identities.world_size,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from pathlib import Path
 
+from rerail.log_parsers.redaction import redact
 from rerail.log_parsers.straggler_lines import StragglerNote, straggler_notes
 from rerail.log_parsers.text import clean
 from rerail.tools.localize.findings import Finding, Localization, outcome_of
@@ -18,7 +19,7 @@ def read_straggler_log(path: Path) -> Localization | None:
         raw = stream.read(_MOST_BYTES)
     if b"Score=" not in raw and b"/Rnk: " not in raw and b"STRAGGLER" not in raw:
         return None
-    notes = straggler_notes((i, clean(line)) for i, line in enumerate(raw.split(b"\n"), 1))
+    notes = straggler_notes((i, redact(clean(line))) for i, line in enumerate(raw.split(b"\n"), 1))
     by_rank: dict[int, list[StragglerNote]] = defaultdict(list)
     for note in notes:
         by_rank[note.rank].append(note)

@@ -92,6 +92,7 @@ def agent(
     blind: Annotated[bool, typer.Option(help="Hide the rules' verdict from the model.")] = False,
     record: Annotated[Path | None, typer.Option(help="Keep the answers in this file.")] = None,
     replay: Annotated[Path | None, typer.Option(help="Score a recorded run instead.")] = None,
+    turns: Annotated[int, typer.Option(help="Most requests for one sample.")] = 8,
     json_output: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
     """Score a model endpoint beside the rules alone."""
@@ -109,6 +110,7 @@ def agent(
             blind=blind,
             record=record,
             replay=replay,
+            turns=turns,
             json_output=json_output,
         )
     )
@@ -121,12 +123,19 @@ def retrieval(
         Path | None, typer.Option(help="Folder of recorded fault-lab runs.")
     ] = None,
     boosts: Annotated[bool, typer.Option(help="Let fingerprint and cluster count.")] = False,
+    held_out: Annotated[
+        Path | None, typer.Option(help="Labelled cases that chose nothing here.")
+    ] = None,
     json_output: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
     """Score how well a failure is found again: words, vectors, both."""
     from rerail.evals.retrieval.command import retrieval_command
 
-    raise typer.Exit(retrieval_command(cases, recorded, boosts=boosts, json_output=json_output))
+    raise typer.Exit(
+        retrieval_command(
+            cases, recorded, boosts=boosts, json_output=json_output, held_out=held_out
+        )
+    )
 
 
 @app.command("attacks")
@@ -200,6 +209,19 @@ def storm(
     from rerail.evals.cluster.storm import storm_command
 
     raise typer.Exit(storm_command(events, json_output))
+
+
+@app.command("load")
+def load(
+    seconds: Annotated[
+        float, typer.Option(min=1, help="Seconds for hooks, and for webhooks.")
+    ] = 60,
+    json_output: Annotated[bool, typer.Option("--json")] = False,
+) -> None:
+    """Measure hooks at a thousand a minute and webhooks at a hundred a second."""
+    from rerail.evals.cluster.load import load_command
+
+    raise typer.Exit(load_command(seconds, json_output))
 
 
 cluster = typer.Typer(help="Recovery on a real Slurm on this machine.", no_args_is_help=True)

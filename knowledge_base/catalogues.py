@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from rerail.knowledge_base.cached_yaml import load_cached
+from rerail.cached_yaml import load_cached
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,23 @@ def exit_code(code: int | str) -> CodeMeaning | None:
                 signal=entry.get("signal", ""), source=table["source"],
             )  # fmt: skip
     return None
+
+
+@lru_cache(maxsize=1)
+def _ends() -> dict[int, str]:
+    table = load_cached(FOLDER / "exit_codes.yaml")
+    return {
+        code: entry["ends"]
+        for entry in table["codes"]
+        if "ends" in entry
+        for code in entry["codes"]
+        if isinstance(code, int)
+    }
+
+
+def how_it_ended(code: int) -> str:
+    """Return how a process with this exit code or negative signal came to its end; "own" for a code of its own."""
+    return _ends().get(code, "own")
 
 
 def lookup(kind: str, code: str) -> CodeMeaning | None:

@@ -7,6 +7,7 @@ do not change when a log is moved, renamed or compressed.
 from __future__ import annotations
 
 from base64 import b32encode
+from collections.abc import Callable
 from hashlib import sha256
 
 from rerail.domain.diagnosis import Diagnosis
@@ -15,11 +16,23 @@ from rerail.domain.job import JobRef
 from rerail.log_parsers.masks import mask
 
 
-def fingerprint(diagnosis: Diagnosis) -> Fingerprint:
-    """Return the fingerprint of a verdict.
+def fingerprint(diagnosis: Diagnosis, version: str = "") -> Fingerprint:
+    """Return the fingerprint of a verdict, by the version in force or a named one.
 
-    The root is the leaf and the rule that saw it; without a rule, the leaf and the masked text of
-    the first fault. The entity adds the first accused node and GPU.
+    A version is never edited: what is stored was made by it, and a changed rule would tell apart what
+    was alike. A better rule is a further version (as Sentry's grouping configurations are); a snapshot
+    holds what each one returns.
+
+    Raises:
+        KeyError: when no version has this name.
+    """
+    return VERSIONS[version or CURRENT](diagnosis)
+
+
+def _v1(diagnosis: Diagnosis) -> Fingerprint:
+    """The leaf and the rule that saw it; without a rule, the leaf and the masked text of the first fault.
+
+    The entity adds the first accused node and GPU.
     """
     first = diagnosis.first_fault
     by = "" if first is None else first.rule or mask(first.text)
@@ -27,6 +40,10 @@ def fingerprint(diagnosis: Diagnosis) -> Fingerprint:
     node = next(iter(diagnosis.suspects.nodes), None)
     gpu = next((str(g.gpu) for g in diagnosis.suspects.gpus), "")
     return Fingerprint(root=root, entity=None if node is None else _short(f"{root}\n{node}\n{gpu}"))
+
+
+VERSIONS: dict[str, Callable[[Diagnosis], Fingerprint]] = {"v1": _v1}
+CURRENT = "v1"
 
 
 def evidence_identity(sources: tuple[SourceFile, ...]) -> str:

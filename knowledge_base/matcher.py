@@ -235,4 +235,6 @@ class _Matcher:
             lines=lines,
             action=str(rule.action) if rule.action else None,
             attempt=view.origin.attempt or 0,
+            marks=rule.marks,
+            blames=rule.blames,
         )

@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rerail.cached_yaml import cache_folder
 from rerail.domain.evidence import Observation
-from rerail.knowledge_base.cached_yaml import cache_folder
 from rerail.knowledge_base.matcher import RuleSet, _Matcher, compiled, match, rule_set
 from rerail.knowledge_base.rules import Rule, scanned_patterns
 from rerail.log_parsers.collect import assemble

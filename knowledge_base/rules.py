@@ -13,16 +13,25 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from rerail.cached_yaml import cache_folder, load_cached
 from rerail.domain.diagnosis import Action
-from rerail.domain.evidence import Role, Stream, Tier
+from rerail.domain.evidence import Blames, Role, Stream, Tier
 from rerail.errors import RuleError
 from rerail.knowledge_base import catalogues
-from rerail.knowledge_base.cached_yaml import cache_folder, load_cached
-from rerail.knowledge_base.taxonomy import leaves
+from rerail.knowledge_base.taxonomy import has, leaves
 from rerail.log_parsers.scan import compile_complaints
 from rerail.settings import load_settings
 
 FOLDER = Path(__file__).with_name("rules")
+LEARNED = "learned-"
+"""How the names of learned rules begin."""
+MARKS = frozenset({
+    "activity", "attempt_started", "cancelled", "checkpoint_saved", "collective_timeout", "ended_by_itself", "ends_step",
+    "finished_early", "first_rank_prints", "interrupted", "learned", "orderly_end", "pod_assigned", "ras_mismatch",
+    "ras_report", "reports_failure", "run_complete", "run_started", "stack", "store_lost", "target_met", "target_missed",
+    "task_lost", "waits_for_data",
+})  # fmt: skip
+"""What an event can mean for the job beyond its role; `rules/README.md` explains each."""
 _LOUD = frozenset({Role.BENIGN, Role.SUCCESS})
 
 
@@ -53,6 +62,8 @@ class Rule:
     weight: int = 0
     action: Action | None = None
     hint: bool = False
+    marks: frozenset[str] = frozenset()
+    blames: Blames = Blames.SPEAKER
     safety: str = ""
     source: str = ""
     note: str = ""
@@ -109,10 +120,16 @@ def usable_rules() -> tuple[tuple[Rule, ...], tuple[RuleError, ...]]:
             try:
                 found = parse_rules(load_cached(path), path.name)
                 _check_patterns(found)
-                _add(rules, owner, [replace(rule, added=True) for rule in found])
+                _add(rules, owner, [_of_site(rule) for rule in found])
             except RuleError as error:
                 broken.append(error)
     return tuple(rules), tuple(broken)
+
+
+def _of_site(rule: Rule) -> Rule:
+    """A rule that was learned here rests on a few incidents of one site."""
+    learned = {"learned"} if rule.id.startswith(LEARNED) else set()
+    return replace(rule, added=True, marks=rule.marks | learned)
 
 
 def _add(rules: list[Rule], owner: dict[str, str], found: Sequence[Rule]) -> None:
@@ -187,16 +204,28 @@ def make_rule(raw: dict[str, Any], file: str) -> Rule:
         values["stream"] = tuple(
             Stream(s) for s in ([stream] if isinstance(stream, str) else stream)
         )
+        values["blames"] = Blames(raw["blames"]) if raw.get("blames") else _blames(raw.get("leaf"))
         values["action"] = Action(raw["action"]) if raw.get("action") else None
     except ValueError as error:
         raise wrong(str(error)) from None
     complaint = _complaint(raw, values["role"])
     if complaint:
         raise wrong(complaint)
+    values["marks"] = frozenset(raw.get("marks") or ())
     values.setdefault("priority", 80 if values["role"] in _LOUD else 50)
     for key in ("matches", "must_not_match"):
         values[key] = tuple(str(x) for x in raw.get(key) or ())
     return Rule(file=file, **values)
+
+
+@lru_cache(maxsize=256)
+def _blames(leaf: str | None) -> Blames:
+    """Return whom the failures of a leaf are held against where a rule says nothing else."""
+    if has(leaf, "nobodys_node") or has(leaf, "whole_run"):
+        return Blames.NOBODY
+    if has(leaf, "told_by_peers"):
+        return Blames.PEER
+    return Blames.HOST if has(leaf, "whole_host") else Blames.SPEAKER
 
 
 def _complaint(raw: dict[str, Any], role: Role) -> str | None:
@@ -206,6 +235,8 @@ def _complaint(raw: dict[str, Any], role: Role) -> str | None:
         return f"unknown leaf {leaf!r}"
     if role is Role.INITIATING and leaf is None:
         return "an initiating rule needs a leaf"
+    if unknown := set(raw.get("marks") or ()) - MARKS:
+        return f"unknown mark {sorted(unknown)[0]!r}"
     if raw.get("direction", "both") not in ("both", "before", "after"):
         return "direction is none of both, before, after"
     for key in ("hint", "tells_nearby"):

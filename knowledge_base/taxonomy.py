@@ -7,8 +7,8 @@ from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
 
+from rerail.cached_yaml import load_cached
 from rerail.domain.diagnosis import Action, Layer
-from rerail.knowledge_base.cached_yaml import load_cached
 
 PATH = Path(__file__).with_name("taxonomy.yaml")
 NO_FAILURE = "no_failure"
@@ -32,6 +32,7 @@ class Leaf:
     kind: Kind
     layer: Layer
     action: Action
+    traits: frozenset[str] = frozenset()
 
 
 @lru_cache(maxsize=1)
@@ -47,8 +48,15 @@ def leaves() -> dict[str, Leaf]:
                 Kind(raw["kind"]),
                 Layer(raw["layer"]),
                 Action(raw["action"]),
+                frozenset(category.get("traits") or ()) | frozenset(raw.get("traits") or ()),
             )
     return found
+
+
+def has(leaf: str | None, trait: str) -> bool:
+    """Tell whether the taxonomy says this of a leaf, or of its category; `taxonomy.yaml` explains each trait."""
+    known = leaves().get(leaf or "")
+    return known is not None and trait in known.traits
 
 
 @lru_cache(maxsize=1)

@@ -8,7 +8,6 @@ from time import thread_time
 from rerail.log_parsers.piece import Piece, rows_of
 from rerail.log_parsers.scan import Scanner, sieve_of
 from rerail.log_parsers.skeletons import SkeletonMiner
-from rerail.log_parsers.tallies import arrow_pays, tally_arrow
 
 
 class Candidates:
@@ -19,7 +18,7 @@ class Candidates:
         self._miner = miner
 
     def of(
-        self, piece: Piece, first_line: int, settled: Collection[int] = ()
+        self, piece: Piece, first_line: int, settled: Collection[int] = (), *, arrow: bool
     ) -> list[tuple[int, int]]:
         """Return (row of the line in the piece, signature) of all candidates, in order of rows.
 
@@ -27,9 +26,9 @@ class Candidates:
             piece: the next piece of the file.
             first_line: the number of its first line in the file.
             settled: signatures that are not looked for.
+            arrow: what `tallies.arrow_pays` said of the piece.
         """
-        miner, raw = self._miner, piece.raw
-        sieve, arrow = None, arrow_pays(len(raw))
+        miner, raw, sieve = self._miner, piece.raw, None
         # One skeleton says nothing of a piece that ends inside a line.
         if arrow and raw.endswith(b"\n") and (miner is None or miner.between_lines):
             sieve = sieve_of(self._scanner)
@@ -39,7 +38,7 @@ class Candidates:
             return self._directly(piece, settled)
         started = thread_time()
         if miner is not None:
-            tally = tally_arrow(piece, first_line)
+            tally = piece.tally(first_line)
             miner.add(tally)
             started = thread_time()  # the tally is needed anyhow
         sieved = sieve.pays()
@@ -47,7 +46,7 @@ class Candidates:
             pairs = self._directly(piece, settled)
         else:
             if miner is None:
-                tally = tally_arrow(piece, first_line)
+                tally = piece.tally(first_line)
             pairs = sorted(sieve.pairs(piece, tally, settled))
         sieve.took(sieved, (thread_time() - started) / len(raw))
         return pairs

@@ -13,7 +13,7 @@ from rerail.errors import EvidenceError
 from rerail.log_parsers.file_origins import content_origins
 from rerail.log_parsers.metrics import MAX_ROWS
 from rerail.log_parsers.scan import SMALL, Scanner, Signature, is_compiled, make_scanner
-from rerail.log_parsers.sources import STDIN, Discovery, Problem, Source, discover
+from rerail.log_parsers.sources import STDIN, Discovery, Problem, Source, discover, reading_order
 from rerail.log_parsers.survey import FileSurvey, survey
 from rerail.log_parsers.timestamps import year_in
 from rerail.log_parsers.view import LogView
@@ -79,7 +79,7 @@ def assemble(surveys: Sequence[FileSurvey], problems: Sequence[Problem] = ()) ->
     """Turn surveys into views, with one year for stamps that carry none."""
     collection = Collection(problems=list(problems))
     texts: list[FileSurvey] = []
-    for one in surveys:
+    for one in sorted(surveys, key=lambda one: reading_order(one.source.name)):
         collection.problems += one.problems
         collection.size += one.size
         collection.lines += one.lines
@@ -88,7 +88,7 @@ def assemble(surveys: Sequence[FileSurvey], problems: Sequence[Problem] = ()) ->
         elif one.kept:
             texts.append(one)
     collection.year = _year(texts)
-    origins = content_origins(texts)
+    origins = content_origins(texts, year=collection.year)
     for index, one in enumerate(texts):
         collection.views.append(
             LogView(one, index, year=collection.year, origin=origins.get(one.source.name))

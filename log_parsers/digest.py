@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from rerail.domain.evidence import LogLine
 from rerail.log_parsers.job_templates import Family, JobTemplate, JobTemplates, natural
 from rerail.log_parsers.masks import is_protected, mask
-from rerail.log_parsers.redaction import redact
 from rerail.log_parsers.skeletons import SkeletonMiner
 from rerail.log_parsers.text import clean
 
@@ -310,7 +309,7 @@ class _Writer:
             at = (found.first_file, template.first_line)
             if template.count > RARE or at in self._shown:
                 continue
-            text = redact(clean(template.sample))
+            text = clean(template.sample)
             if not text.strip() or self._masks[mask(text)]:
                 continue
             self._masks[mask(text)] += 1
@@ -324,7 +323,7 @@ class _Writer:
             if template.count <= RARE or not template.text:
                 continue
             files = f" {len(found.files):,} files" if len(self._job.frames) > 1 else ""
-            text = _cut(_flat(redact(template.text)), width)
+            text = _cut(_flat(template.text), width)
             yield f"{template.count:,}x{files} to line {template.last_line:,} | {text}", None
 
 

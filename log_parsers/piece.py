@@ -22,7 +22,7 @@ class Piece:
         raw: The bytes as they were read.
     """
 
-    __slots__ = ("_ends", "_frame_ends", "_lines", "_text", "_text_ends", "raw")
+    __slots__ = ("_ends", "_frame_ends", "_lines", "_tally", "_text", "_text_ends", "raw")
 
     def __init__(self, raw: bytes) -> None:
         self.raw = raw
@@ -31,6 +31,7 @@ class Piece:
         self._frame_ends: Any = None
         self._text_ends: Any = None
         self._lines: list[bytes] | None = None
+        self._tally: Any = None
 
     def __len__(self) -> int:
         return len(self.raw)
@@ -74,6 +75,14 @@ class Piece:
         if self._text_ends is None:
             self._text_ends = self.ends if self.text is self.raw else line_ends(self.text)
         return self._text_ends
+
+    def tally(self, first_line: int) -> Any:
+        """Return the tally of its skeletons (`tallies.tally_arrow`), made once."""
+        if self._tally is None:
+            from rerail.log_parsers.tallies import tally_arrow
+
+            self._tally = tally_arrow(self, first_line)
+        return self._tally
 
     @property
     def rows(self) -> int:

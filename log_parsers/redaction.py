@@ -1,90 +1,190 @@
-"""Masks secrets once, at ingestion, so that none reaches a screen, a store or a model.
+"""Masks secrets in one line; what they look like stands in `secret_kinds.yaml`.
 
-A dozen patterns of our own: general secret scanners were measured to flood on log lines (hashes,
-node names) or to miss the forms that training logs hold (environment dumps, URLs with passwords).
+Everything that comes from a job is masked where it enters: files by `redactor.Redactor`, before any
+other reader sees a byte; what comes from elsewhere (a scheduler's answer, a settings value) by
+`redact`. Patterns of our own, because general secret scanners were measured to flood on log lines
+(hashes, node names) or to miss the forms that training logs hold (environment dumps, URLs).
 """
 
 from __future__ import annotations
 
+import math
 import re
+from collections import Counter
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from rerail.cached_yaml import load_cached
 
 MASK = "[redacted]"
+KINDS_FILE = Path(__file__).with_name("secret_kinds.yaml")
+CUT = "\N{BROKEN BAR}"
+"""Stands inside the examples of secrets, so that no scanner of repositories takes them for leaks."""
 
-# Words one of which every secret form holds; a search for each is far cheaper than one expression.
-_TRIGGERS = (
-    "key", "token", "secret", "passw", "passphrase", "pwd", "credential", "authorization", "bearer",
-    "eyj", "akia", "asia", "hf_", "sk-", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat", "xox",
-    "xapp-", "glpat", "nvapi", "aiza", "cookie", "signature", "sig=",
-)  # fmt: skip
-_VALUE = r"""(?:"[^"]{4,}"|'[^']{4,}'|[^\s,;&"'\])}]{6,})"""
-_PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
-    # Whole tokens whose form is public.
-    (re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"), MASK),
-    (re.compile(r"\bhf_[A-Za-z0-9]{20,}"), MASK),
-    (re.compile(r"\bsk-[A-Za-z0-9_-]{16,}"), MASK),
-    (re.compile(r"\bgh[pousr]_[A-Za-z0-9]{20,}|\bgithub_pat_[A-Za-z0-9_]{20,}"), MASK),
-    (re.compile(r"\bglpat-[A-Za-z0-9_-]{16,}|\bnvapi-[A-Za-z0-9_-]{20,}"), MASK),
-    (re.compile(r"\bxox[abposr]-[A-Za-z0-9-]{10,}|\bxapp-[A-Za-z0-9-]{10,}"), MASK),
-    (re.compile(r"\bAIza[0-9A-Za-z_-]{30,}"), MASK),
-    (re.compile(r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?"), MASK),
-    (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*"), MASK),
-    # A password inside a URL; the host stays, it is evidence.
-    (
-        re.compile(r"(?P<k>[a-zA-Z][a-zA-Z0-9+.-]{0,30}://[^/\s:@]{0,100}):[^/\s@]{1,200}@"),
-        r"\g<k>:" + MASK + "@",
-    ),
-    (
-        re.compile(
-            r"(?i)(?P<k>\bauthorization['\"]?\s*[:=]\s*['\"]?(?:bearer|basic|token)?\s*)[^\s'\"]{6,}"
-        ),
-        r"\g<k>" + MASK,
-    ),
-    (re.compile(r"(?P<k>\b[Bb]earer\s+)[A-Za-z0-9._~+/=-]{12,}"), r"\g<k>" + MASK),
-    (
-        re.compile(
-            r"(?P<k>[?&](?:X-Amz-Signature|X-Amz-Security-Token|X-Amz-Credential|sig|Signature|token|access_token)=)[^&\s'\"]{6,}"
-        ),
-        r"\g<k>" + MASK,
-    ),
+_MASK = MASK.encode()
+# What stands for a value and is none.
+_NOTHING = re.compile(
+    rb"(?i)(?:none|null|nil|true|false|yes|no|undefined|unset|empty|\*+|x{3,}|\.{2,}|<[^>]*>|\$\{?\w+\}?|\$\(.*"
+    rb"|%\(?\w*\)?[sd]?|\{\w*\}|\[redacted\].*|\[?redacted\]?|\[hidden\]|\(.*)"
 )
-# NAME=value, name: value, "name": "value"; the name must end in a secret word.
-_ASSIGNMENT = re.compile(
-    r"""(?ix)
-    (?P<k> (?<![A-Za-z0-9]) [A-Za-z0-9_.-]{0,60}?
-      (?: api[_-]?key | secret[_-]?key | access[_-]?key(?:[_-]?id)? | private[_-]?key | encryption[_-]?key
-        | auth[_-]?token | access[_-]?token | session[_-]?token | security[_-]?token | refresh[_-]?token
-        | (?<![a-z])token | client[_-]?secret | secret | password | passwd | passphrase | pwd
-        | credentials? | cookie )
-      ['"]? \s* (?: = | : (?!:) | => ) \s* )
-    (?P<v> """
-    + _VALUE
-    + ")"
-)
-# What every assignment holds; the expression above costs milliseconds on a word of 3,000 letters.
-_ASSIGNED = re.compile(
-    r"(?i)(?:key(?:[_-]?id)?|token|secret|password|passwd|passphrase|pwd|credentials?|cookie)"
-    r"['\"]?\s*[=:]"
-)
+# A number with or without a unit, a list of them, a plain word: settings, not secrets.
 _PLAIN = re.compile(
-    r"^['\"]?(?:[\d.,:]+|none|null|true|false|\*+|<[^>]*>|\[redacted\].*|[A-Za-z]{1,11})['\"]?$",
-    re.I,
+    rb"(?i)[-+]?[\d.,:/x]+(?:e[-+]?\d+)?(?:[mun]?s|%|[kmgt]i?b?)?|[A-Za-z]{1,11}|<[^>]*>|</?\w+>"
+)
+_WORDS = re.compile(rb"[A-Za-z_-]+[.,;:!]?")
+_PATH = re.compile(
+    rb"(?:~|\.{1,2})?/(?:[\w.@-]+/)*[\w@-]+\.\w{1,6}|~/\S*|\.{1,2}/\S*"
+    rb"|/(?:home|etc|root|opt|var|usr|run|mnt|data|tmp|scratch|secrets?)(?:/[\w.@-]+)*/?"
+)
+_PASSWORD = re.compile(rb"(?i:passw|pwd|passphrase|secret)|[A-Z0-9]_PASS\W")
+# `opt_adamw_beta_1`: words with a number each at most.
+_NAMED = re.compile(rb"[A-Za-z]+\d{0,3}(?:[_.-](?:[A-Za-z]+\d{0,3}|\d{1,4}))+")
+_FOLDER = re.compile(rb"(?:^|[^A-Za-z])(?:OLD)?PWD\W")
+_LEAST_ENTROPY = 3.0  # bits a character; gitleaks asks 3 for most of its kinds
+_LEAST_RANDOM = 16
+
+
+@dataclass(frozen=True, slots=True)
+class SecretKind:
+    """One kind of secret: see the head of `secret_kinds.yaml`."""
+
+    id: str
+    words: tuple[bytes, ...]
+    pattern: str
+    unless: str
+    block: bool
+
+
+@lru_cache(maxsize=1)
+def secret_kinds() -> tuple[SecretKind, ...]:
+    """Return all kinds, in the order in which they are looked for."""
+    return tuple(
+        SecretKind(
+            one["id"],
+            tuple(str(word).encode() for word in one["words"]),
+            one["pattern"],
+            one.get("unless", ""),
+            bool(one.get("block")),
+        )
+        for one in load_cached(KINDS_FILE)["kinds"]
+    )
+
+
+def without_cuts(value: Any) -> Any:
+    """Return examples of secrets as a job would print them."""
+    if isinstance(value, str):
+        return value.replace(CUT, "")
+    return [without_cuts(one) for one in value]
+
+
+# In a text that is at hand as a whole, the last letters of a key are told by the line that ends it.
+_LAST_OF_KEY = re.compile(
+    rb"[A-Za-z0-9+/]{1,64}={0,2}"
+    rb"(?=[ \t\r]*\n[^\n]{0,200}---- ?-?END[ A-Z0-9_-]{0,100}PRIVATE KEY)"
 )
 
 
 def redact(text: str) -> str:
-    """Return `text` with every secret that is recognised replaced by `[redacted]`."""
-    lower = text.lower()
-    if not any(word in lower for word in _TRIGGERS) and not ("://" in text and "@" in text):
-        return text
-    for pattern, replacement in _PATTERNS:
-        text = pattern.sub(replacement, text)
-    return _ASSIGNMENT.sub(_mask_value, text) if _ASSIGNED.search(text) else text
+    """Return `text`, one line or many, with every secret that is recognised replaced by `[redacted]`."""
+    raw = text.encode("utf-8", "surrogatepass")
+    if "\n" in text:
+        from rerail.log_parsers.redactor import Redactor
+
+        masked = _LAST_OF_KEY.sub(_MASK, Redactor().feed(raw))
+    else:
+        masked = redact_line(raw)
+    return text if masked == raw else masked.decode("utf-8", "surrogatepass")
 
 
-def _mask_value(match: re.Match[str]) -> str:
-    value = match["v"]
-    # Counts, booleans and plain words behind such a name are settings, not secrets
-    # ("consumed tokens: 26022182912", "token: True"). Passwords are masked whatever they hold.
-    if _PLAIN.match(value) and not re.search(r"(?i)passw|pwd|passphrase|secret", match["k"]):
-        return match[0]
-    return f"{match['k']}{MASK}"
+def redact_all(value: Any) -> Any:
+    """Return a JSON-like value with the secrets in its strings masked; keys stay."""
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, dict):
+        return {key: _redact_named(key, one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [redact_all(one) for one in value]
+    return value
+
+
+def _redact_named(key: Any, value: Any) -> Any:
+    """Mask a value by its key as well: `{"password": "x"}` is one secret in two strings."""
+    if not isinstance(value, str) or not isinstance(key, str) or len(value) > 4_000:
+        return redact_all(value)
+    whole = f"{key}={value}"
+    masked = redact(whole)
+    return value if masked == whole else masked.removeprefix(f"{key}=")
+
+
+def redact_line(raw: bytes) -> bytes:
+    """Return one line with its secrets masked; the same object where there is none."""
+    lower = raw.lower()
+    for at, kind in enumerate(secret_kinds()):
+        if any(word in lower for word in kind.words):
+            raw = compiled(at).sub(_masker(kind.unless), raw)
+    return raw
+
+
+@lru_cache(maxsize=512)
+def compiled(at: int) -> re.Pattern[bytes]:
+    """Return the pattern of a kind by its place; compiled when it is first needed."""
+    return re.compile(secret_kinds()[at].pattern.encode(), re.MULTILINE)
+
+
+@lru_cache(maxsize=16)
+def _masker(unless: str) -> Any:
+    def replace(match: re.Match[bytes]) -> bytes:
+        whole = match[0]
+        if "v" not in match.re.groupindex:
+            return whole if unless == "random" and not looks_random(whole) else _MASK
+        value = match["v"]
+        if value is None or _stays(unless, match, value):
+            return whole
+        start, stop = match.start("v") - match.start(), match.end("v") - match.start()
+        return whole[:start] + _MASK + whole[stop:]
+
+    return replace
+
+
+def _stays(unless: str, match: re.Match[bytes], value: bytes) -> bool:
+    bare = value.strip(b"\"'\\")
+    if bare[:1] in (b"b", b"r", b"u") and value[1:2] in (b'"', b"'", b"\\"):
+        bare = bare[1:].strip(b"\"'\\")
+    if not bare or _NOTHING.fullmatch(bare):
+        return True
+    if unless == "random":
+        return not looks_random(bare)
+    if unless == "word":
+        return _WORDS.fullmatch(bare) is not None
+    if unless == "plain":
+        return _PLAIN.fullmatch(bare) is not None
+    if unless == "plain-or-path":
+        return (_PLAIN.fullmatch(bare) is not None and not _PASSWORD.search(whole_of(match))) or (
+            _PATH.fullmatch(bare) is not None
+        )
+    if unless == "plain-but-passwords":
+        if _PATH.fullmatch(bare) or (bare.startswith(b"/") and _FOLDER.search(match["n"])):
+            return True
+        # Counts, booleans and plain words behind such a name are settings, not secrets ("consumed
+        # tokens: 26022182912", "token: True"). Passwords are masked whatever they hold.
+        return _PLAIN.fullmatch(bare) is not None and not _PASSWORD.search(match["n"])
+    return False
+
+
+def whole_of(match: re.Match[bytes]) -> bytes:
+    """Return what stands before the value: the name of a flag or variable."""
+    return match[0][: match.start("v") - match.start()]
+
+
+def looks_random(value: bytes) -> bool:
+    """Tell whether a value was drawn by chance rather than named: length, digits, letters, entropy."""
+    if (
+        len(value) < _LEAST_RANDOM
+        or _NAMED.fullmatch(value)
+        or not (re.search(rb"\d", value) and re.search(rb"[A-Za-z]", value))
+    ):
+        return False
+    shares = [count / len(value) for count in Counter(value).values()]
+    return -sum(share * math.log2(share) for share in shares) >= _LEAST_ENTROPY

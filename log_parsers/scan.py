@@ -40,12 +40,14 @@ class Signature:
     `wants_context` keeps the lines around its hits. `presence` asks only whether the pattern
     occurs at all: hits behind the first are not looked at. `added` marks a pattern of the site
     itself: those are compiled apart, so that a new one does not compile the shipped ones again.
+    `loose` marks one with look-around: the compiled engine looks for something wider.
     """
 
     pattern: str
     wants_context: bool = False
     presence: bool = False
     added: bool = False
+    loose: bool = False
 
 
 class Scanner(Protocol):
@@ -109,6 +111,14 @@ def make_scanner(
                     hint="pip install google-re2",
                 ) from None
     return _PlainRe(patterns)
+
+
+def compiled_at_hand(signatures: Sequence[Signature], cache: Path | None) -> bool:
+    """Tell whether these signatures need no compiling: hyperscan and its database are there."""
+    try:
+        return _at_hand(signatures, cache)
+    except ImportError:
+        return False
 
 
 def is_compiled(scanner: Scanner) -> bool:
@@ -226,6 +236,7 @@ class _Hyperscan(_Compiled):
         for one in signatures:
             pattern = one.pattern
             flag = hs.HS_FLAG_SINGLEMATCH if _once(one) else 0
+            flag |= hs.HS_FLAG_PREFILTER if one.loose else 0
             if pattern.startswith("(?i)"):
                 pattern, flag = pattern[4:], flag | hs.HS_FLAG_CASELESS
             expressions.append(relaxed(pattern).encode())
@@ -293,6 +304,7 @@ def _database_path(
         digest.update(repr(numbers).encode())
     for one in signatures:
         digest.update(one.pattern.encode() + (b"\1" if one.presence else b"\0"))
+        digest.update(b"\2" if one.loose else b"")
     return cache / f"signatures-{digest.hexdigest()[:24]}.hsdb"
 
 

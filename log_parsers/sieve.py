@@ -131,8 +131,8 @@ class Sieve:
             if len(rows) > _MOSTLY[kind] * len(classes):
                 text, stops, rows = piece.text, piece.text_ends, np.arange(len(classes))
             else:
-                lines = _lines(piece) if lines is None else lines
-                text, stops = _taken(lines, rows)
+                lines = lines_of(piece) if lines is None else lines
+                text, stops = taken(lines, rows)
             if kind == _ALL:
                 self._scanned += len(text)
             candidates = scanner.candidates(text, left_out)
@@ -246,7 +246,7 @@ def _texts(skeleton: bytes) -> tuple[bytes, ...]:
     return () if b"\x1b" in bare else (bare, _COLOUR.sub(rb"\1", skeleton), skeleton)
 
 
-def _lines(piece: Piece) -> Any:
+def lines_of(piece: Piece) -> Any:
     """Return the lines of a piece as an Arrow array over its bytes, to take some of them out."""
     import numpy as np
     import pyarrow as pa
@@ -260,13 +260,13 @@ def _lines(piece: Piece) -> Any:
     )
 
 
-def _taken(lines: Any, rows: Any) -> tuple[bytes, Any]:
+def taken(lines: Any, rows: Any) -> tuple[bytes, Any]:
     """Return some of the lines as one searchable text, and the offsets of its newlines."""
     import numpy as np
     import pyarrow as pa
 
-    taken = lines.take(pa.array(rows))
-    _, offsets, values = taken.buffers()
+    chosen = lines.take(pa.array(rows))
+    _, offsets, values = chosen.buffers()
     raw = values.to_pybytes()
     text = searchable(raw)
     if text is not raw:

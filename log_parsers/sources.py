@@ -20,6 +20,8 @@ from typing import IO, Any, cast
 from rerail.domain.evidence import Stream
 from rerail.errors import EvidenceError
 from rerail.log_parsers.prefixes import NOWHERE, Origin
+from rerail.log_parsers.redaction import redact
+from rerail.log_parsers.redactor import cut_of
 from rerail.log_parsers.text import clean
 
 STDIN = "<stdin>"
@@ -28,6 +30,14 @@ _SKIP_SUFFIXES = (
     ".pt", ".pth", ".ckpt", ".safetensors", ".bin", ".npy", ".npz", ".so", ".pyc", ".whl", ".png",
     ".jpg", ".svg", ".pdf", ".tar", ".zip", ".db", ".sqlite", ".parquet", ".arrow", ".distcp", ".metadata",
 )  # fmt: skip
+
+# logrotate's `train.log.3`, also packed; `rank.0` and `stdout.12` without a suffix before are no rotation.
+_ROTATED = re.compile(
+    r"(?P<stem>.*\.(?:log|out|err|txt|output|messages))\.(?P<count>\d{1,3})(?:\.(?:gz|zst|xz|bz2))?$|"
+    r"(?P<stem2>(?:.*/)?(?:messages|syslog|kern|dmesg))\.(?P<count2>\d{1,3})(?:\.(?:gz|zst|xz|bz2))?$"
+)
+_PACKED = re.compile(r"(?P<stem>.*)\.(?:gz|zst|xz|bz2)$")
+_NUMBERS = re.compile(r"(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +91,27 @@ def discover(arguments: Iterable[str | Path]) -> Discovery:
     return found
 
 
+def reading_order(name: str) -> tuple[tuple[tuple[int, int, str], ...], int, str]:
+    """Return the sort key of a file among the others of a job: numbers by value, rotated logs oldest first.
+
+    The key holds nothing of how the files were named on the command line, so that a verdict does not
+    depend on the order of the arguments.
+    """
+    stem, rotation = name, 0
+    rotated = _ROTATED.match(name)
+    if rotated:
+        stem = rotated["stem"] or rotated["stem2"]
+        rotation = -int(rotated["count"] or rotated["count2"])
+    elif packed := _PACKED.match(name):
+        stem = packed["stem"]
+    parts = tuple(
+        (0, int(part), "") if part.isdigit() else (1, 0, part)
+        for part in _NUMBERS.split(stem)
+        if part
+    )
+    return parts, rotation, name
+
+
 def _expand(text: str) -> list[Path]:
     path = Path(text).expanduser()
     if _exists(path):
@@ -124,7 +155,8 @@ def _add(path: Path, found: Discovery, seen: set[tuple[int, int]], folder: Path 
     if path.is_dir():
         _walk(path, found, seen, folder or path)
         return
-    if not path.is_file() and not path.is_fifo():
+    # A pipe that was named is read; one that lies in a folder would be waited for, for ever.
+    if not path.is_file() and (folder is not None or not path.is_fifo()):
         found.problems.append(Problem(_shown(path), "not a regular file", ""))
         return
     name = _shown(path.relative_to(folder) if folder else path)
@@ -141,7 +173,7 @@ def _add(path: Path, found: Discovery, seen: set[tuple[int, int]], folder: Path 
 
 def _shown(path: Path) -> str:
     """Return a path as reports show it: a job may give its files any name, escape codes included."""
-    return clean(os.fsencode(path))
+    return redact(clean(os.fsencode(path)))
 
 
 def _walk(folder: Path, found: Discovery, seen: set[tuple[int, int]], root: Path) -> None:
@@ -406,7 +438,7 @@ def iter_chunks(stream: IO[bytes], size: int = 1 << 18) -> Iterator[bytes]:
     """Yield the stream in pieces that end at a newline wherever one is to be had.
 
     A line longer than 8 MiB is split by force, so that memory stays bounded; the reader counts
-    newlines, so line numbers are right all the same.
+    newlines, so line numbers are right all the same. No secret is cut in two by that.
     """
     carry = b""
     limit = 8 << 20
@@ -420,8 +452,9 @@ def iter_chunks(stream: IO[bytes], size: int = 1 << 18) -> Iterator[bytes]:
         if cut == 0:
             carry += block
             if len(carry) >= limit:
-                yield carry
-                carry = b""
+                cut = cut_of(carry)
+                yield carry[:cut]
+                carry = carry[cut:]
             continue
         yield b"".join((carry, memoryview(block)[:cut])) if carry or cut < len(block) else block
         carry = block[cut:]

@@ -19,10 +19,11 @@ from rerail.log_parsers.candidates import Candidates
 from rerail.log_parsers.flight_recorder.recognise import looks_like_flight_recorder
 from rerail.log_parsers.metrics import MAX_ROWS, StepReader, StepRow
 from rerail.log_parsers.piece import Piece
-from rerail.log_parsers.redaction import redact
+from rerail.log_parsers.redactor import Redactor
 from rerail.log_parsers.scan import Scanner, Signature
 from rerail.log_parsers.skeletons import SkeletonMiner
 from rerail.log_parsers.sources import Problem, Source, iter_chunks, open_source
+from rerail.log_parsers.tallies import arrow_pays
 from rerail.log_parsers.text import clean
 
 WHOLE_FILE = 2 << 20
@@ -201,6 +202,7 @@ class _Pass:
         self._candidates = Candidates(scanner, self.result.miner)
         self._end = _End()
         self._crlf = False
+        self._redactor = Redactor()
         self._steps = StepReader(step_rows)
 
     def broken(self, error: Exception) -> None:
@@ -214,12 +216,15 @@ class _Pass:
         )
 
     def feed(self, chunk: bytes) -> None:
-        result = self.result
+        result, size = self.result, len(chunk)
         first = result.lines + 1
-        result.ends_with_newline = chunk.endswith(b"\n")
+        arrow = arrow_pays(size)
         if first == 1 and not result.size:
             self._crlf = chunk[: chunk.find(b"\n") + 1].endswith(b"\r\n")
-        raw = piece = Piece(chunk)
+        # Before anything else sees a byte: what is mined, kept or cited cannot hold a secret.
+        raw = piece = self._redactor.mask(Piece(chunk), first, tally=arrow and not self._crlf)
+        chunk = raw.raw
+        result.ends_with_newline = chunk.endswith(b"\n")
         if self._crlf:
             piece = Piece(chunk.replace(b"\r\n", b"\n"))
         newlines = len(piece.ends)
@@ -227,12 +232,12 @@ class _Pass:
         if self._small is None and self._wanted:
             self._serve(raw, first)
         self._steps.feed(piece, first)
-        pairs = self._candidates.of(piece, first, self._settled)
+        pairs = self._candidates.of(piece, first, self._settled, arrow=arrow)
         if pairs:
             self._confirm(raw, first, pairs)
         if self._small is None:
             self._above.add(first, chunk)
-        result.size += len(chunk)
+        result.size += size
         # A line split by force ends without a newline and goes on in the next chunk.
         result.lines = first - 1 + newlines
 
@@ -297,8 +302,7 @@ class _Pass:
                 continue
             if text is None:
                 text = clean(raw)
-            # Redaction is the dearer half; most candidates that fail do so without it.
-            if not (self._matches(index, text) and self._matches(index, redact(text))):
+            if not self._matches(index, text):
                 counts[index] -= 1
                 continue
             self._kept_hits[index] = self._kept_hits.get(index, 0) + 1
@@ -312,7 +316,7 @@ class _Pass:
                     self._keep_around(piece.lines(), first, row)
 
     def _settle(self, index: int, raw: bytes) -> None:
-        if index not in self._settled and self._matches(index, redact(clean(raw))):
+        if index not in self._settled and self._matches(index, clean(raw)):
             self._settled.add(index)
             self.result.counts[index] = 1
 
@@ -409,7 +413,7 @@ class _Pass:
                 self._keep(number, raw, always=True)
             for index, last in self._last.items():
                 for number, raw in last:
-                    if self._matches(index, redact(clean(raw))):
+                    if self._matches(index, clean(raw)):
                         self._keep(number, raw, always=True)
                         result.hits.append(Hit(number, index))
         nonempty = [n for n in sorted(result.kept)[-TAIL_LINES:] if result.kept[n].strip()]

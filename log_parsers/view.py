@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 from rerail.domain.evidence import LogLine
 from rerail.log_parsers.prefixes import Origin, parse_line
-from rerail.log_parsers.redaction import redact
 from rerail.log_parsers.survey import FileSurvey
 from rerail.log_parsers.text import clean
 
@@ -32,13 +31,13 @@ class LogView:
         return self.survey.source.name
 
     def text(self, number: int) -> str | None:
-        """Return the cleaned, redacted text of a line, or None where it was not kept."""
+        """Return the cleaned text of a line; the reader masked its secrets, or None where it was not kept."""
         found = self._texts.get(number)
         if found is None:
             raw = self.survey.kept.get(number)
             if raw is None:
                 return None
-            found = self._texts[number] = redact(clean(raw))
+            found = self._texts[number] = clean(raw)
         return found
 
     def line(self, number: int) -> LogLine | None:

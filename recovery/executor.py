@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,15 +17,18 @@ from typing import Any
 from sqlalchemy import Connection, Engine
 
 from rerail.domain.plan import ActionKind, ActionState, Mode, PlannedAction, RecoveryPlan, Risk
-from rerail.errors import ClusterError, RecoveryError, RerailError
+from rerail.errors import ClusterError, ConfigError, RecoveryError, RerailError
 from rerail.knowledge_base.store.engine import reading, writing
 from rerail.recovery import approvals
+from rerail.recovery.brake import Brake
 from rerail.recovery.checkpoints import is_intact
 from rerail.recovery.clusters.writer import Check, ClusterWriter
-from rerail.recovery.notify import message, send
+from rerail.recovery.job_file import JobFile
+from rerail.recovery.live_policy import LivePolicy
+from rerail.recovery.notify import message, send, step_message
 from rerail.recovery.restart_file import Restart, order
 from rerail.recovery.site_policy import SitePolicy
-from rerail.recovery.store import control, plans
+from rerail.recovery.store import control, outbox, plans
 from rerail.recovery.store.plans import ActionRow
 
 TELLING = (ActionKind.NOTIFY, ActionKind.TICKET)
@@ -60,8 +63,10 @@ class Executor:
     """Moves the actions of stored plans forward; call `advance` again and again.
 
     `writer_for` gives the cluster adapter of a plan, or None where the plan's cluster has none.
-    `restart_path` gives where a job reads its restart orders, or None. `on_change` is told of every
-    state that an action reaches. `live_step` gives how far a running job's log shows it, or None.
+    `restart_file` gives where a job reads its restart orders, or None. `live` is the policy file as
+    it is now; without it `policy` never changes. `brake` is asked before each side effect. `on_change` is told of every
+    state that an action reaches. `live_step` gives how far a running job's log shows it, or None,
+    `finished` whether its last attempt has ended well.
     `job_writer` carries out what goes to a running job and not to the cluster. Plans of another
     cluster than `cluster` are left alone: job numbers are the same there. `memory` is a folder of
     the operators' account that remembers finished steps, should the store be changed past rerail.
@@ -72,12 +77,16 @@ class Executor:
     key: bytes
     clock: Callable[[], float]
     writer_for: Callable[[RecoveryPlan], ClusterWriter | None]
-    restart_path: Callable[[RecoveryPlan], Path | None] = lambda plan: None
+    restart_file: Callable[[RecoveryPlan], JobFile | None] = lambda plan: None
     on_change: Callable[[ActionRow, ActionState, str], None] = lambda row, state, note: None
+    say: Callable[[str], None] = lambda text: None
     live_step: Callable[[RecoveryPlan], int | None] = lambda plan: None
+    finished: Callable[[RecoveryPlan], bool] = lambda plan: False
     job_writer: ClusterWriter | None = None
     cluster: str | None = None
     memory: Path | None = None
+    live: LivePolicy | None = None
+    brake: Brake = field(default_factory=Brake)
     worker: str = field(default_factory=worker_name)
     hold_s: float = 120.0
     _first_step: dict[str, tuple[int | None, float]] = field(default_factory=dict)
@@ -99,9 +108,35 @@ class Executor:
                 changes += self._advance_plan(name)
             except RerailError as error:  # a damaged plan must not hold up those behind it
                 wrong = wrong or error
+        self.tell()
         if wrong is not None:
             raise wrong
         return changes
+
+    def tell(self) -> None:
+        """Deliver what people have not been told yet; what cannot be delivered is tried again."""
+        with reading(self.engine) as connection:
+            waiting = list(outbox.due(connection, self.clock()))
+        for key, content, tries in waiting:
+            try:
+                send(content, self.policy.notify)
+            except ClusterError as error:
+                with writing(self.engine) as connection:
+                    outbox.later(connection, key, content, tries + 1, self.clock())
+                if not tries:
+                    self.say(f"{content.get('text', key)}: not told: {error.message}; tried again")
+                continue
+            with writing(self.engine) as connection:
+                outbox.delivered(connection, key)
+
+    def policy_now(self) -> SitePolicy | None:
+        """Return the policy of this moment, or None where its file is broken or has vanished."""
+        if self.live is None:
+            return self.policy
+        try:
+            return self.live.now()
+        except ConfigError:
+            return None
 
     def _advance_plan(self, name: str) -> int:
         changes = 0
@@ -128,6 +163,8 @@ class Executor:
             why = error.message
         with writing(self.engine) as own:
             plans.close_altered(own, name, why, self.clock())
+            text = f"plan {name} is not executed: {why}"
+            outbox.put(own, f"{name}/altered", {"kind": "plan_refused", "plan": name, "text": text})
         raise RecoveryError(f"{why}; nothing of it is done", subject=name, hint="rerail audit show")
 
     def _blocks(self, row: ActionRow) -> bool:
@@ -159,40 +196,72 @@ class Executor:
             if now >= row.plan.expires_at:
                 return self._move(row, ActionState.EXPIRED, now, "nobody approved it in time")
             return False
-        if self.policy.dry_run and row.action.kind not in TELLING:
-            return False
         if row.action.kind not in TELLING:
             if row.plan.mode is not Mode.AUTO_LOW:
                 return False
             if now >= row.plan.expires_at:
                 return self._move(row, ActionState.EXPIRED, now, "not begun in time")
+            if self.held():
+                return False
+            policy = self.policy_now()
+            if policy is None or policy.dry_run:
+                return False
         return self._execute(row, now)
 
+    def held(self) -> str:
+        """Return why no step runs by itself now, or an empty string; the steps wait meanwhile."""
+        return "" if self.live is None else self.live.trouble()
+
     def _move(
-        self, row: ActionRow, to: ActionState, now: float, note: str = "", **values: Any
+        self,
+        row: ActionRow,
+        to: ActionState,
+        now: float,
+        note: str = "",
+        ran: Sequence[Sequence[str]] = (),
+        **values: Any,
     ) -> bool:
         begun = row.state in (ActionState.EXECUTING, ActionState.VERIFYING, ActionState.UNKNOWN)
         if begun and to in (ActionState.VERIFIED, ActionState.FAILED):
             self._remember(row)
         with writing(self.engine) as connection:
-            moved = plans.move(*(connection, row, to), actor="rerail", now=now, note=note, **values)
+            moved = plans.move(
+                *(connection, row, to), actor="rerail", now=now, note=note, ran=ran, **values
+            )
+            if moved:
+                self._keep_to_tell(connection, row, to, note)
         if moved:
             self.on_change(row, to, note)
         return moved
 
+    def _keep_to_tell(
+        self, connection: Connection, row: ActionRow, to: ActionState, note: str
+    ) -> None:
+        """Keep a message where people have to know: a step failed, was refused, or is unknown."""
+        bad = to is ActionState.FAILED or (to is ActionState.UNKNOWN and not row.tries)
+        late = to is ActionState.EXPIRED and not row.action.needs_approval
+        if (bad or late) and row.action.kind not in TELLING:
+            key = f"{row.plan.id}/{row.action.step}/{to}"
+            outbox.put(connection, key, step_message(row.plan, row.action, to, note))
+
     def _execute(self, row: ActionRow, now: float) -> bool:
         """Take the step, then do it; whoever loses the race for the step does nothing."""
         telling = row.action.kind in TELLING
+        policy = self.policy if telling else self.policy_now()
+        if policy is None:
+            return False  # its file is broken or gone: nobody knows what is allowed
         with writing(self.engine) as connection:
             reason = plans.why_untrusted(connection, row.plan, self.key)
             if not reason and self._finished(row):
                 reason = "it was finished before: its state was set back past rerail"
             if not reason and not telling:
-                reason = self._forbidden(connection, row, now)
+                reason = self._forbidden(connection, row, policy, now)
             to = ActionState.FAILED if reason else ActionState.EXECUTING
             moved = plans.move(
                 *(connection, row, to), actor="rerail", now=now, note=reason, holder=self.worker
             )
+            if moved:
+                self._keep_to_tell(connection, row, to, reason)
         if not moved:
             return False
         self.on_change(row, to, reason)
@@ -221,18 +290,20 @@ class Executor:
         mark = self._mark(row)
         return mark is not None and mark.exists()
 
-    def _forbidden(self, connection: Connection, row: ActionRow, now: float) -> str:
+    def _forbidden(
+        self, connection: Connection, row: ActionRow, policy: SitePolicy, now: float
+    ) -> str:
         """Return why the gate does not let a step through, whatever was decided before."""
         action, plan = row.action, row.plan
-        if self.policy.dry_run:
+        if policy.dry_run:
             return "dry run: the policy file has dry_run: true"
-        if why := control.breaker_reason(connection):
-            return f"the breaker is open: {why}"
+        if why := self.brake.why(connection):
+            return why
         if action.needs_approval:
-            needed = approvals.persons_needed(action, self.policy)
+            needed = approvals.persons_needed(action, policy)
             if len(approvals.approvers(connection, self.key, plan, action, now)) < needed:
                 return "there is no valid approval: unsigned, expired, or of another plan"
-        elif why := self._not_by_itself(row):
+        elif why := _not_by_itself(row, policy):
             return why
         if action.kind is ActionKind.DRAIN and not action.needs_approval:
             drained = plans.carried_out_since(
@@ -240,28 +311,15 @@ class Executor:
             )
             if (
                 len({target for _, target in drained} | {action.target})
-                > self.policy.budgets.nodes_per_hour
+                > policy.budgets.nodes_per_hour
             ):
-                return f"{self.policy.budgets.nodes_per_hour} nodes in an hour is the budget"
-        window = self.policy.breaker
+                return f"{policy.budgets.nodes_per_hour} nodes in an hour is the budget"
+        window = policy.breaker
         recent = plans.carried_out_since(connection, now - window.window_s)
         if len(recent) >= window.actions_in_window:
             why = f"{len(recent)} actions within {window.window_s:g} s"
             control.trip(connection, why)
             return f"the breaker opened: {why}"
-        return ""
-
-    def _not_by_itself(self, row: ActionRow) -> str:
-        """Return why the policy of now does not let a step run without an approval.
-
-        The plan says that it may, but a plan in the store is as old, and as true, as its writer.
-        """
-        modes = {one.id: one.mode for one in self.policy.rules}
-        mode = modes.get(row.plan.rule, self.policy.default_mode)
-        if mode is not Mode.AUTO_LOW:
-            return f"rule {row.plan.rule!r} does not act by itself (any more): its mode is {mode}"
-        if row.action.risk is not Risk.LOW or not row.action.reversible:
-            return f"{row.action.kind} is never done without an approval"
         return ""
 
     def _fresh(self, row: ActionRow) -> ActionRow:
@@ -272,6 +330,15 @@ class Executor:
     def _perform(self, row: ActionRow) -> None:
         """Do what the step says; its state is `executing` in the store at this point."""
         now = self.clock()
+        ran: list[Sequence[str]] = []
+        wrote: list[Sequence[str]] = []
+
+        def before(command: Sequence[str]) -> None:
+            # A step that has begun is finished: a job that is held and not released would wait for ever.
+            if not ran and (why := self.why_stopped(row)):
+                raise RecoveryError(f"not done: {why}", subject=row.plan.id, hint="rerail doctor")
+            ran.append(command)
+
         try:
             if row.action.kind in TELLING:
                 send(message(row.plan, row.action), self.policy.notify)
@@ -281,27 +348,43 @@ class Executor:
             if why := writer.preconditions(row.action, row.plan.job):
                 self._move(row, ActionState.FAILED, now, f"not done: {why}")
                 return
-            self._order_restart(row)
-            writer.carry_out(row.action, row.plan.job, row.plan.incident)
+            if why := self.why_stopped(row):
+                raise RecoveryError(f"not done: {why}", subject=row.plan.id, hint="rerail doctor")
+            wrote += self._order_restart(row)
+            writer.carry_out(row.action, row.plan.job, row.plan.incident, before)
         except ClusterError as error:
             if not error.recoverable:
-                self._move(row, ActionState.FAILED, now, error.message)
+                self._move(row, ActionState.FAILED, now, error.message, [*wrote, *ran])
                 return
-            self._later(row, now, error.message)
+            self._later(row, now, error.message, [*wrote, *ran])
             return
         except RerailError as error:
-            self._move(row, ActionState.FAILED, now, error.message)
+            self._move(row, ActionState.FAILED, now, error.message, [*wrote, *ran])
             return
-        self._move(row, ActionState.VERIFYING, now, carried_out_at=now)
+        self._move(row, ActionState.VERIFYING, now, "", [*wrote, *ran], carried_out_at=now)
 
-    def _later(self, row: ActionRow, now: float, why: str) -> None:
+    def why_stopped(self, row: ActionRow) -> str:
+        """Return why a step must not have its side effect at this very moment, or an empty string."""
+        policy = self.policy_now()
+        if policy is None:
+            return self.held()
+        if policy.dry_run:
+            return "the policy file has dry_run: true"
+        if not row.action.needs_approval and (why := self.held()):
+            return why
+        with reading(self.engine) as connection:
+            return self.brake.why(connection)
+
+    def _later(
+        self, row: ActionRow, now: float, why: str, ran: Sequence[Sequence[str]] = ()
+    ) -> None:
         """The cluster went away in between: what happened is unknown, and looked at later."""
         tries = row.tries + 1
         if tries >= MOST_TRIES:
-            self._move(row, ActionState.FAILED, now, f"given up after {tries} tries: {why}")
+            self._move(row, ActionState.FAILED, now, f"given up after {tries} tries: {why}", ran)
             return
         wait = min(60.0, 1.0 * 1.7**tries)
-        self._move(row, ActionState.UNKNOWN, now, why, tries=tries, not_before=now + wait)
+        self._move(row, ActionState.UNKNOWN, now, why, ran, tries=tries, not_before=now + wait)
 
     def writer_of(self, row: ActionRow) -> ClusterWriter:
         """Return the adapter that carries a step out.
@@ -320,31 +403,35 @@ class Executor:
             )
         return writer
 
-    def _order_restart(self, row: ActionRow) -> None:
-        """Write the restart file of an action that chooses a checkpoint."""
-        path = self.check_restart(row)
-        if path is not None:
-            order(path, _restart(row.plan, row.action))
+    def _order_restart(self, row: ActionRow) -> list[Sequence[str]]:
+        """Write the restart file of an action that chooses a checkpoint; return what was written."""
+        file = self.check_restart(row)
+        if file is None:
+            return []
+        restart = _restart(row.plan, row.action)
+        order(file, restart)
+        return [("write", str(file.path), f"checkpoint={restart.checkpoint}", *file.as_user)]
 
-    def check_restart(self, row: ActionRow) -> Path | None:
+    def check_restart(self, row: ActionRow) -> JobFile | None:
         """Return where the restart file goes of a step that chooses a checkpoint; None for others.
 
         Raises:
-            RecoveryError: The place is not known, or the checkpoint is damaged by now.
+            RecoveryError: The place is not known or not to be written, or the checkpoint is damaged.
         """
         if row.action.kind not in ORDERS_A_RESTART:
             return None
-        path = self.restart_path(row.plan)
-        if path is None:
+        file = self.restart_file(row.plan)
+        if file is None:
             raise RecoveryError(
                 "the policy does not say where the job reads its restart orders",
                 subject="jobs.restart_file",
                 hint="set jobs.restart_file in the policy file",
             )
         chosen = str(row.action.parameters["checkpoint"])
-        if is_intact(Path(chosen)) is False:
+        file.check()
+        if is_intact(Path(chosen), file.owner) is False:
             raise RecoveryError(f"checkpoint {chosen} is damaged by now", subject=chosen)
-        return path
+        return file
 
     def _find_out(self, row: ActionRow, now: float) -> bool:
         """Ask the cluster whether an interrupted step happened; run it only if it did not."""
@@ -389,14 +476,30 @@ class Executor:
     def _progresses(self, plan: RecoveryPlan, now: float) -> bool:
         """Return whether the job's step count was seen to change since it runs again.
 
-        A job without step lines is believed after a minute of running.
+        A job that has ended well needs no proof; one without step lines is believed after a minute.
         """
+        if self.finished(plan):
+            return True
         step = self.live_step(plan)
         first, since = self._first_step.setdefault(plan.id, (step, now))
         if step is not None and first is None:
             self._first_step[plan.id] = (step, since)
             return False
         return (step is not None and step != first) or now - since > SILENT_S
+
+
+def _not_by_itself(row: ActionRow, policy: SitePolicy) -> str:
+    """Return why the policy of now does not let a step run without an approval.
+
+    The plan says that it may, but a plan in the store is as old, and as true, as its writer.
+    """
+    modes = {one.id: one.mode for one in policy.rules}
+    mode = modes.get(row.plan.rule, policy.default_mode)
+    if mode is not Mode.AUTO_LOW:
+        return f"rule {row.plan.rule!r} does not act by itself (any more): its mode is {mode}"
+    if row.action.risk is not Risk.LOW or not row.action.reversible:
+        return f"{row.action.kind} is never done without an approval"
+    return ""
 
 
 def _restart(plan: RecoveryPlan, action: PlannedAction) -> Restart:

@@ -212,7 +212,8 @@ def _may_not_act(situation: Situation, policy: SitePolicy, action: Action) -> st
     if situation.job.job == UNKNOWN_JOB:
         return "no job is known for this incident: rerail diagnose PATH --job ID names one"
     if history.breaker_open:
-        return "the breaker is open: nothing is done until a person closes it"
+        why = history.stopped or "the breaker is open"
+        return f"{why}: nothing is done until a person lets it go on"
     if history.plans_for_incident >= policy.budgets.plans_per_incident:
         return f"{history.plans_for_incident} plans were made for this incident already"
     if situation.state in ENDED_WELL:
@@ -276,6 +277,9 @@ def _recover(draft: _Draft, action: Action) -> None:
         excluded = tuple(dict.fromkeys((*excluded, *_repeated(draft))))
     if reason := _no_restart(situation, draft.policy):
         draft.refuse(reason)
+        return
+    if situation.cannot_requeue:
+        _submit_again(draft, action, excluded)
         return
     if action in (Action.ROLL_BACK, Action.ROLL_BACK_SKIP):
         _roll_back(draft, skip=action is Action.ROLL_BACK_SKIP)
@@ -440,6 +444,31 @@ def _requeue(draft: _Draft, excluded: tuple[str, ...], *, firm: bool = True) -> 
     )
 
 
+def _submit_again(draft: _Draft, action: Action, excluded: tuple[str, ...]) -> None:
+    """Plan for a job that the scheduler would not start again: a requeue of it must fail."""
+    situation = draft.situation
+    draft.refuse(f"not requeued: {situation.cannot_requeue}")
+    if action in (Action.ROLL_BACK, Action.ROLL_BACK_SKIP) or situation.stalled:
+        draft.refuse("not submitted again: its owner has to end it, or to choose the checkpoint")
+    elif not situation.may_resubmit:
+        how = f": {situation.submit_line}" if situation.submit_line else ""
+        draft.refuse(f"its owner has to submit it again{how}")
+    else:
+        draft.add(
+            ActionKind.RESUBMIT,
+            "the job cannot be requeued; it is submitted again as its owner submitted it",
+            target=situation.job.job,
+            risk=Risk.MEDIUM,
+            undo=ActionKind.CANCEL,
+            preconditions=("the job has ended", "it was not submitted again yet"),
+            verify="the new job runs",
+            parameters={
+                "submit_line": situation.submit_line,
+                **({"exclude": list(excluded)} if excluded else {}),
+            },
+        )
+
+
 def _rebalance(draft: _Draft) -> None:
     """Plan S2 for a job that runs slowly: fewer micro-batches for the slow groups."""
     # numpy is loaded only where a split is computed
@@ -451,6 +480,9 @@ def _rebalance(draft: _Draft) -> None:
         return
     if speeds.communication or situation.diagnosis.failure_type in COMMUNICATION:
         draft.refuse("micro-batches are left as they are: moving them does not mend a slow network")
+        return
+    if situation.order_hindrance:
+        draft.refuse(f"micro-batches are left as they are: {situation.order_hindrance}")
         return
     present, times = list(speeds.micro_batches), list(speeds.unit_time_s)
     wanted = split(times, sum(present))
@@ -479,6 +511,9 @@ def _roll_back(draft: _Draft, *, skip: bool) -> None:
     first, last = situation.bad_from, situation.bad_to
     if skip and (first is None or last is None or last < first):
         draft.refuse("not rolled back: which batches were bad is not known")
+        return
+    if situation.order_hindrance:
+        draft.refuse(f"not rolled back: {situation.order_hindrance}")
         return
     usable = [one for one in situation.checkpoints if one.intact is not False]
     if skip and first is not None:

@@ -46,8 +46,11 @@ def rehearse(executor: Executor, row: ActionRow, now: float) -> Rehearsal:
     with reading(executor.engine) as connection:
         if why := plans.why_untrusted(connection, plan, executor.key):
             return Rehearsal(why)
-        if why := control.breaker_reason(connection):
-            return Rehearsal(f"the breaker is open: {why}")
+        if why := executor.brake.why(connection):
+            return Rehearsal(why)
+    policy = executor.policy_now()
+    if policy is None:
+        return Rehearsal(executor.held())
     try:
         writer = executor.writer_of(row)
         if why := writer.preconditions(action, plan.job):
@@ -56,7 +59,7 @@ def rehearse(executor: Executor, row: ActionRow, now: float) -> Rehearsal:
         said = writer.rehearse(action, plan.job, plan.incident)
     except RerailError as error:
         return Rehearsal(error.message)
-    if executor.policy.dry_run:
+    if policy.dry_run:
         return Rehearsal("the policy file has dry_run: true", said)
     return Rehearsal("", said)
 

@@ -175,19 +175,20 @@ class JobLayout(_Part):
     restart_file: str = ""
     speeds: str = ""
     micro_batch_file: str = ""
-    heartbeat: str = ""
     stalled_after_s: Annotated[float, Field(gt=0)] = 900.0
     dump_signal: Literal["USR1", "USR2", "QUIT"] = "USR1"
     health_command: tuple[str, ...] = ("rerail",)
     health_output: str = "/var/log/rerail/health-%j.json"
     health_owners: tuple[str, ...] = ()
+    job_file_command: tuple[str, ...] = ("rerail-job-file",)
+    resubmit: bool = False
     dump_wait_s: Annotated[float, Field(ge=0)] = 5.0
     group_wait_s: Annotated[float, Field(ge=0)] = 30.0
     verify_within_s: Annotated[float, Field(gt=0)] = 1800.0
     keep_evidence_days: Annotated[float, Field(gt=0)] = 30.0
 
     @field_validator(
-        *("checkpoints", "restart_file", "speeds", "micro_batch_file", "heartbeat", "health_output")
+        *("checkpoints", "restart_file", "speeds", "micro_batch_file", "health_output")
     )
     @classmethod
     def _known_fields(cls, pattern: str) -> str:
@@ -290,12 +291,28 @@ class Identities(_Part):
     """What is put before scheduler commands, so that reading and writing are two identities.
 
     A socket is that of a slurmrestd which runs as that identity; empty means commands alone.
+    `job_user` writes order files and submits again as the job's user; empty means that rerail's own
+    account writes them, and that nothing is submitted.
     """
 
     reader: tuple[str, ...] = ()
     writer: tuple[str, ...] = ()
+    job_user: tuple[str, ...] = ()
     reader_socket: str = ""
     writer_socket: str = ""
+
+    @field_validator("job_user")
+    @classmethod
+    def _names_the_user(cls, words: tuple[str, ...]) -> tuple[str, ...]:
+        if words and "{user}" not in words:
+            raise ValueError("job_user has to hold the word {user}: whose account is it otherwise?")
+        return words
+
+
+class Webhooks(_Part):
+    """What a sender of webhooks may name: logs only below these folders; none by default."""
+
+    log_folders: tuple[str, ...] = ()
 
 
 class Notify(_Part):
@@ -321,6 +338,9 @@ class SitePolicy(_Part):
     dcgm: Dcgm = Dcgm()
     identities: Identities = Identities()
     notify: Notify = Notify()
+    webhooks: Webhooks = Webhooks()
+    stop_files: tuple[str, ...] = ()
+    """Files whose mere presence stops all writing, besides `STOP` in the data folder."""
     roots: dict[str, tuple[str, ...]] = {}
     """Shared roots (a switch, a rack, a file system) and the nodes under each."""
 

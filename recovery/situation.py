@@ -55,6 +55,7 @@ class History(_Fact):
     nodes_same_finding: int = 0
     actions_in_window: int = 0
     breaker_open: bool = False
+    stopped: str = ""
     node_failures: dict[str, int] = {}
 
 
@@ -85,6 +86,8 @@ class Situation(_Fact):
     `trained_until` is the last step seen, `bad_from` and `bad_to` the first and last batch that
     can hold the poison (inclusive). `parent` is the incident that this one is folded into. `slow`
     means that the job runs and is slow; `tested` that the nodes' health tests ended after the failure.
+    `order_hindrance` is why no order could be written into the job's folder, `cannot_requeue` why the
+    scheduler would not start the job again; `submit_line` is how its owner submitted it.
     """
 
     incident: str
@@ -104,6 +107,10 @@ class Situation(_Fact):
     bad_to: int | None = None
     history: History = History()
     parent: str | None = None
+    order_hindrance: str = ""
+    cannot_requeue: str = ""
+    submit_line: str = ""
+    may_resubmit: str = ""
     now: float
 
 

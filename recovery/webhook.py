@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +19,7 @@ from rerail.errors import RecoveryError
 
 WINDOW_S = 300.0
 MOST_BYTES = 1 << 20
+SPAN_S = 2 * WINDOW_S
 SEEN_FOLDER = "webhook-seen"
 
 
@@ -67,8 +69,16 @@ def check(
     matches = [hmac.compare_digest(wanted.encode(), one.encode()) for one in signatures[:8]]
     if not any(matches):
         raise RecoveryError("the signature does not fit", subject="webhook")
-    if abs(moment - int(stamp)) > WINDOW_S:
-        raise RecoveryError("the message is older than five minutes", subject="webhook")
+    age = moment - int(stamp)
+    if age > WINDOW_S:
+        raise RecoveryError(
+            f"the message is {age:.0f} s old: older than five minutes", subject="webhook"
+        )
+    if age < -WINDOW_S:
+        raise RecoveryError(
+            f"webhook-timestamp lies {-age:.0f} s in the future: is a clock wrong?",
+            subject="webhook-timestamp",
+        )
     if not _first_time(seen, message_id, moment):
         raise RecoveryError("the message was received before", subject="webhook")
     return message_id
@@ -88,24 +98,41 @@ def check_token(headers: Mapping[str, str], body: bytes, key: bytes) -> None:
         raise RecoveryError("the token does not fit", subject="webhook")
 
 
-def forget(message_id: str, seen: Path) -> None:
+def forget(message_id: str, seen: Path, *, now: float | None = None) -> None:
     """Let a message come again that was genuine but could not be kept."""
-    (seen / hashlib.sha256(message_id.encode()).hexdigest()).unlink(missing_ok=True)
+    for folder in _folders(seen, time.time() if now is None else now):
+        (folder / _name(message_id)).unlink(missing_ok=True)
+
+
+def _name(message_id: str) -> str:
+    return hashlib.sha256(message_id.encode()).hexdigest()
+
+
+def _folders(seen: Path, now: float) -> tuple[Path, Path]:
+    """Return the folders of the present and the last time span; a replay is refused for longer ago."""
+    present = int(now // SPAN_S)
+    return seen / str(present), seen / str(present - 1)
 
 
 def _first_time(seen: Path, message_id: str, now: float) -> bool:
-    """Note an id; the file system makes sure that only one of several receivers is first."""
-    seen.mkdir(parents=True, exist_ok=True, mode=0o700)
-    name = hashlib.sha256(message_id.encode()).hexdigest()
+    """Note an id; the file system makes sure that only one of several receivers is first.
+
+    Ids lie in one folder a time span, so that nobody has to look through all of them to forget some.
+
+    Raises:
+        OSError: It cannot be noted.
+    """
+    present, before = _folders(seen, now)
+    if not present.is_dir():
+        present.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for old in seen.iterdir():
+            if old not in (present, before):
+                shutil.rmtree(old, ignore_errors=True) if old.is_dir() else old.unlink()
+    name = _name(message_id)
+    if (before / name).exists():
+        return False
     try:
-        (seen / name).open("x").close()
+        (present / name).open("x").close()
     except FileExistsError:
         return False
-    for old in seen.iterdir():
-        try:
-            # Beyond twice the window a replay is refused for its age.
-            if now - old.stat().st_mtime > 2 * WINDOW_S:
-                old.unlink()
-        except FileNotFoundError:
-            continue
     return True

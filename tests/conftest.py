@@ -10,9 +10,9 @@ import atexit
 import itertools
 import os
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -81,42 +81,17 @@ def diagnose_files(diagnose: Callable[[Texts], Diagnosis]) -> Callable[..., Diag
 
 @pytest.fixture(scope="session")
 def postgres_url() -> Iterator[str]:
-    """Start a PostgreSQL of this test process, on a socket in a folder of its own.
-
-    The binaries are those of Debian's package; elsewhere the test is skipped. PostgreSQL refuses
-    to run as root, so root starts it as the user that the package made.
-    """
+    """Start a PostgreSQL of this test process; where there is none the test is skipped."""
     pytest.importorskip("psycopg")
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    if not found:
-        pytest.skip("PostgreSQL is not installed: no /usr/lib/postgresql/*/bin/initdb")
-    folder = Path(tempfile.mkdtemp(prefix="rerail-pg-"))
-    become: list[str] = []
-    if os.geteuid() == 0:
+    from rerail.errors import UsageError
+    from rerail.evals.cluster.postgres import running_postgres
+
+    with ExitStack() as stack:
         try:
-            shutil.chown(folder, "postgres", "postgres")
-        except LookupError:
-            shutil.rmtree(folder)
-            pytest.skip("PostgreSQL does not run as root, and there is no user postgres")
-        become = ["runuser", "-u", "postgres", "--"]
-    tools = found[-1].parent
-
-    def run(*command: str) -> None:
-        done = subprocess.run(
-            [*become, *command], cwd=folder, stdin=subprocess.DEVNULL, check=False,
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=120,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-
-    data = str(folder / "data")
-    run(str(tools / "initdb"), "-D", data, "-U", "rerail", "-A", "trust", "--no-sync")
-    options = f"-c listen_addresses= -c unix_socket_directories={folder} -c fsync=off"
-    run(str(tools / "pg_ctl"), "-D", data, "-w", "-o", options, "-l", f"{folder}/log", "start")
-    try:
-        yield f"postgresql://rerail@/postgres?host={folder}"
-    finally:
-        run(str(tools / "pg_ctl"), "-D", data, "-m", "immediate", "stop")
-        shutil.rmtree(folder, ignore_errors=True)
+            url = stack.enter_context(running_postgres())
+        except UsageError as error:
+            pytest.skip(error.message)
+        yield url
 
 
 @pytest.fixture

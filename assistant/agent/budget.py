@@ -15,7 +15,11 @@ class BudgetSpentError(ModelError):
 
 @dataclass(slots=True)
 class Budget:
-    """Limits and what was used of them. Prices are per million tokens."""
+    """Limits and what was used of them. Prices are per million tokens.
+
+    `arriving` counts the pieces of the answer that is being streamed, about one a token; its end
+    replaces them by what the server counted.
+    """
 
     max_calls: int
     max_tokens: int
@@ -25,6 +29,7 @@ class Budget:
     calls: int = 0
     tokens_in: int = 0
     tokens_out: int = 0
+    arriving: int = 0
     started: float = field(default_factory=time.monotonic)
 
     @property
@@ -63,6 +68,7 @@ class Budget:
 
     def spend(self, tokens_in: int, tokens_out: int) -> None:
         """Count one answered request."""
+        self.arriving = 0
         self.tokens_in += tokens_in
         self.tokens_out += tokens_out
 

@@ -53,7 +53,7 @@ class Manner:
     """How a server wants to be asked: found out by its refusals, and kept for later requests.
 
     `small` asks with a short view and a short answer, for a model with a small context; `json` makes
-    the server itself hold the model to a JSON object.
+    the server itself hold the model to a JSON object; `stream` has the answer sent as it is written.
     """
 
     tools: bool = True
@@ -61,6 +61,7 @@ class Manner:
     temperature: bool = True
     small: bool = False
     json: bool = False
+    stream: bool = False
 
     def yields_to(self, error: Exception) -> bool:
         """Ask for less after a refusal; False when there is nothing left to give up."""
@@ -73,6 +74,9 @@ class Manner:
                 ) from error
             self.small, self.tools = True, False
             return True
+        if refuses_request(error) and self.stream:
+            self.stream = False
+            return True
         extras = self.tools or self.temperature or self.json or self.form != "text"
         if refuses_request(error) and extras:
             self.tools, self.temperature, self.json, self.form = False, False, False, "text"
@@ -83,6 +87,8 @@ class Manner:
 def passes(error: Exception) -> bool:
     """Tell whether a failure may be over in a second: refused for now, restarting, cut off."""
     status = getattr(error, "status_code", None)
+    if isinstance(error.__cause__, ModelError):
+        return False
     # A time-out is no such case: the server still works on the request that was given up.
     return status in (429, 500, 502, 503) or type(error).__name__ == "APIConnectionError"
 
@@ -96,6 +102,18 @@ def with_one_retry(work: Callable[[], T], left_s: float) -> T:
             raise
     time.sleep(_WAIT_S)
     return work()
+
+
+def load_client() -> None:
+    """Import the model's client, which takes seconds; they are none of the model's time.
+
+    Where the extra is not installed, `open_model` says so.
+    """
+    try:
+        import rerail.assistant.agent.chat_model
+        import rerail.assistant.agent.loop  # noqa: F401
+    except ImportError:
+        return
 
 
 def open_model(
@@ -118,7 +136,8 @@ def open_model(
             hint="RERAIL_MODEL_URL=http://127.0.0.1:8000/v1",
         )
     try:
-        from langchain_openai import ChatOpenAI
+        from rerail.assistant.agent.chat_model import EndpointModel
+        from rerail.assistant.agent.transport import open_client
     except ModuleNotFoundError:
         raise ConfigError(
             "a model is configured, but the agent is not installed",
@@ -130,7 +149,8 @@ def open_model(
     extra: dict[str, Any] = {} if new_name else {"max_tokens": most}
     if json:
         extra["response_format"] = {"type": "json_object"}
-    return ChatOpenAI(
+    return EndpointModel(
+        http_client=open_client(settings),
         base_url=settings.model_url,
         model=settings.model,
         # Local servers need no key, but the client insists on one.
@@ -229,6 +249,12 @@ def in_words(error: Exception) -> ModelError:
     """Return a failure of the endpoint or of its answer as an error with one clear sentence."""
     if isinstance(error, ModelError):
         return error
+    # The client wraps what its transport raises.
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ModelError):
+            return cause
+        cause = cause.__cause__ or cause.__context__
     name = type(error).__name__
     status = getattr(error, "status_code", None)
     if status == 429:

@@ -6,17 +6,19 @@ verdict of the rules stands as it was printed.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
 
 from rerail.assistant.agent.answer import Answer
 from rerail.assistant.agent.budget import Budget, BudgetSpentError, budget_from
-from rerail.assistant.agent.endpoint import Manner, in_words, open_model, within
-from rerail.assistant.agent.grounding import Grounded, capped_status, ground
-from rerail.assistant.agent.names import names_for
+from rerail.assistant.agent.claims import Check, CheckedClaim, Claim
+from rerail.assistant.agent.endpoint import Manner, in_words, load_client, open_model, within
+from rerail.assistant.agent.grounding import Grounded, capped_status, check_claim, ground
+from rerail.assistant.agent.names import Names, names_for
 from rerail.assistant.agent.prompt import LAST_WORD, prompt_id, system_prompt
 from rerail.assistant.agent.view import first_view
 from rerail.assistant.agent.vote import elect, settled
@@ -27,17 +29,21 @@ from rerail.domain.diagnosis import Status
 from rerail.errors import RerailError
 from rerail.settings import Settings
 
+if TYPE_CHECKING:
+    from rerail.assistant.agent.arriving import Arriving
+
 
 class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
 
 
 class ModelClaim(_Record):
-    """One sentence of the model with the lines that show it; `problem` says why it does not count."""
+    """One sentence with the lines it cites and how far code has checked it; `problem` says why no further."""
 
     text: str
     lines: list[str] = []
     problem: str = ""
+    check: Check = Check.CITED
 
 
 class ModelLine(_Record):
@@ -62,6 +68,7 @@ class Explanation(_Record):
     status: Status = Status.UNKNOWN
     first_fault: ModelLine | None = None
     summary: str = ""
+    summary_checks: list[ModelClaim] = []
     summary_problem: str = ""
     summary_lines: list[str] = []
     claims: list[ModelClaim] = []
@@ -81,6 +88,7 @@ class Explanation(_Record):
 
 
 OnEvent = Callable[[str], None]
+OnClaim = Callable[[ModelClaim], None]
 
 
 def explain(
@@ -88,23 +96,31 @@ def explain(
     settings: Settings,
     *,
     on_event: OnEvent | None = None,
+    on_claim: OnClaim | None = None,
     blind: bool = False,
+    budget: Budget | None = None,
 ) -> Explanation:
     """Return the model's explanation of an incident, or one that says why there is none.
 
-    `blind` hides the rules' verdict from the model; evaluations use it.
+    `blind` hides the rules' verdict from the model; evaluations use it. `budget` can be watched while
+    it is spent. `on_claim` gets each claim of the first sample as soon as it has arrived and is
+    checked, in another thread; which sample speaks for all is known at the end only.
     """
-    budget = budget_from(settings)
+    load_client()
+    budget = budget or budget_from(settings)
+    budget.started = time.monotonic()
     say = on_event or (lambda _: None)
     samples: list[Grounded] = []
     sizes = (0, 0)
     problem: RerailError | None = None
     wanted = max(1, settings.model_samples)
     # One delimiter and one manner for all samples: a server then reads an equal prompt only once.
-    nonce, manner = Shown().nonce, Manner(form=settings.model_answer)
+    nonce = Shown().nonce
+    manner = Manner(form=settings.model_answer, stream=on_claim is not None)
     for number in range(wanted):
         try:
-            asked = _Sample(number, nonce, manner, blind)
+            asked = _Sample(number, nonce, manner, blind, None if samples else on_claim)
+            manner.stream = manner.stream and asked.on_claim is not None
             grounded, sizes = _sample(facts, settings, budget, asked, say)
             samples.append(grounded)
         except RerailError as error:
@@ -144,6 +160,21 @@ class _Sample:
     nonce: str
     manner: Manner
     blind: bool
+    on_claim: OnClaim | None = None
+
+
+def _arriving(
+    facts: JobFacts, shown: Shown, budget: Budget, names: Names | None, on_claim: OnClaim
+) -> Arriving:
+    from rerail.assistant.agent.arriving import Arriving
+
+    def take(claim: Claim) -> None:
+        if names is not None:
+            claim = Claim.model_validate(names.restore_all(claim.model_dump()))
+        for one in check_claim(claim, shown, facts.incident.diagnosis):
+            on_claim(_claim(one))
+
+    return Arriving(take, budget)
 
 
 def _sample(
@@ -171,29 +202,47 @@ def _sample(
         temperature = (0.0 if sample.number == 0 else 0.7) if manner.temperature else None
         names = names_for(settings, facts)
         guard = Guard(budget, frozenset(t.name for t in tools), on_tool=on_tool, names=names)
+        arriving = None
+        if manner.stream and sample.on_claim is not None:
+            arriving = _arriving(facts, shown, budget, names, sample.on_claim)
 
         def work(
             tools: list[Tool] = tools,
             temperature: float | None = temperature,
             guard: Guard = guard,
             texts: tuple[str, str] = (system, opening),
+            arriving: Arriving | None = arriving,
         ) -> Answer:
             model = open_model(
-                settings, temperature=temperature, small=manner.small, json=manner.json
+                settings,
+                temperature=temperature,
+                streaming=arriving is not None,
+                small=manner.small,
+                json=manner.json,
             )
-            system, opening = texts
-            return ask(model, tools, system=system, opening=opening, guard=guard, form=manner.form)
+            return ask(
+                model,
+                tools,
+                system=texts[0],
+                opening=texts[1],
+                guard=guard,
+                form=manner.form,
+                watch=None if arriving is None else arriving.watch,
+            )
 
         try:
             answer = within(budget.left_s, work, limit_s=budget.max_s)
             if names is not None:
                 answer = Answer.model_validate(names.restore_all(answer.model_dump()))
-            return ground(answer, shown), sizes
+            return ground(answer, shown, facts.incident.diagnosis), sizes
         except (
             Exception
         ) as error:  # every client has errors of its own; none may reach the user raw
             if isinstance(error, RerailError) or not manner.yields_to(error):
                 raise in_words(error) from error
+        finally:
+            if arriving is not None:
+                arriving.close()
 
 
 def call_text(name: str, arguments: dict[str, Any]) -> str:
@@ -202,6 +251,10 @@ def call_text(name: str, arguments: dict[str, Any]) -> str:
 
     inside = ", ".join(f"{k}={v!r}" for k, v in list(arguments.items())[:4])
     return plain_line(f"{name}({inside})", most=120)
+
+
+def _claim(one: CheckedClaim) -> ModelClaim:
+    return ModelClaim(text=one.text, lines=list(one.lines), problem=one.problem, check=one.check)
 
 
 def _put_together(facts: JobFacts, samples: list[Grounded], used: dict[str, Any]) -> Explanation:
@@ -220,9 +273,8 @@ def _put_together(facts: JobFacts, samples: list[Grounded], used: dict[str, Any]
         summary=chosen.summary,
         summary_problem=chosen.summary_problem,
         summary_lines=list(chosen.summary_lines),
-        claims=[
-            ModelClaim(text=c.text, lines=list(c.lines), problem=c.problem) for c in chosen.claims
-        ],
+        claims=[_claim(c) for c in chosen.claims],
+        summary_checks=[_claim(c) for c in chosen.summary_checks],
         rivals=[{"failure_type": leaf, "because": why} for leaf, why in chosen.rivals],
         missing=list(chosen.missing),
         problems=list(chosen.problems),

@@ -1,17 +1,21 @@
 """What of an answer holds: citations are checked by code, and the status is capped by rule.
 
-A citation counts when its line was shown. A claim counts when it cites such a line and every
-number and name with a digit in it stands in a cited line; else it is kept and marked. The model
-can agree, object or propose: it never raises a status and never replaces the rules' verdict.
+A citation counts when its line was shown. What a claim says is checked only where code can: a
+quotation against the words of its line, a typed statement against the record of the diagnosis. All
+else is cited at best, and marked. The model can agree, object or propose: it never raises a status
+and never replaces the rules' verdict.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rerail.assistant.agent.answer import Answer
+from rerail.assistant.agent.claims import Check, CheckedClaim, Claim
 from rerail.assistant.agent.plain import plain, plain_line
+from rerail.assistant.agent.restated import instructs, quotes
+from rerail.assistant.agent.statements import check_statement
 from rerail.assistant.agent_tools.shown import Shown
 from rerail.domain.diagnosis import Diagnosis, Outcome, Status
 from rerail.domain.incident import SnapshotLine
@@ -25,20 +29,6 @@ _NO_HANDLE_LEFT = re.compile(r"\s*[\[(][\s,;]*(?:and\s*)?[\])]")
 
 
 @dataclass(frozen=True, slots=True)
-class CheckedClaim:
-    """One sentence, the lines that show it as `file:line`, and why it does not count, if so."""
-
-    text: str
-    lines: tuple[str, ...]
-    problem: str = ""
-
-    @property
-    def holds(self) -> bool:
-        """Tell whether the sentence is shown by its lines."""
-        return not self.problem
-
-
-@dataclass(frozen=True, slots=True)
 class Grounded:
     """An answer after checking."""
 
@@ -49,12 +39,13 @@ class Grounded:
     rivals: tuple[tuple[str, str], ...] = ()
     missing: tuple[str, ...] = ()
     problems: tuple[str, ...] = field(default=())
+    summary_checks: tuple[CheckedClaim, ...] = ()
     summary_problem: str = ""
     summary_lines: tuple[str, ...] = ()
 
     @property
     def grounded_share(self) -> float:
-        """Share of claims that hold; 0 when there is none."""
+        """Share of claims that code has checked; 0 when there is none."""
         return sum(c.holds for c in self.claims) / len(self.claims) if self.claims else 0.0
 
     @property
@@ -64,8 +55,8 @@ class Grounded:
         return self.failure_type, None if at is None else (at.file, at.number)
 
 
-def ground(answer: Answer, shown: Shown) -> Grounded:
-    """Check an answer against what was shown."""
+def ground(answer: Answer, shown: Shown, diagnosis: Diagnosis | None = None) -> Grounded:
+    """Check an answer against what was shown, and against the record where there is one."""
     problems = []
     leaf = answer.failure_type
     if leaf is not None and leaf not in leaves() and leaf != NO_FAILURE:
@@ -78,18 +69,15 @@ def ground(answer: Answer, shown: Shown) -> Grounded:
         # A cause without a line is a guess; it must not win a vote.
         problems.append("names a cause without a line that shows it")
         leaf = None
-    summary = [
-        _check(sentence, _HANDLE.findall(sentence), shown)
-        for sentence in _SENTENCE.split(plain(answer.summary, most=600))
-        if sentence.strip()
-    ]
+    summary = check_text(plain(answer.summary, most=600), None, shown)
     return Grounded(
         failure_type=leaf,
         first_fault=first,
         summary=" ".join(one.text for one in summary),
+        summary_checks=tuple(summary),
         summary_problem=next((one.problem for one in summary if one.problem), ""),
         summary_lines=tuple(dict.fromkeys(place for one in summary for place in one.lines)),
-        claims=tuple(_check(c.text, c.lines, shown) for c in answer.claims),
+        claims=tuple(one for c in answer.claims for one in check_claim(c, shown, diagnosis)),
         rivals=tuple(
             (r.failure_type, plain_line(r.because, most=240))
             for r in answer.rivals
@@ -100,18 +88,47 @@ def ground(answer: Answer, shown: Shown) -> Grounded:
     )
 
 
+def check_claim(claim: Claim, shown: Shown, diagnosis: Diagnosis | None) -> list[CheckedClaim]:
+    """Check one claim of an answer; free text is checked sentence by sentence."""
+    if not claim.typed:
+        return check_text(claim.text or claim.object, claim.lines, shown)
+    one = check_statement(claim, shown, diagnosis)
+    if instructs(claim.object):
+        return [replace(one, check=Check.SUGGESTED, problem="tells somebody to do something")]
+    return [one]
+
+
+def check_text(text: str, handles: list[str] | None, shown: Shown) -> list[CheckedClaim]:
+    """Check free text sentence by sentence: one that is quoted does not vouch for the next.
+
+    `handles` are those of all sentences; None takes those that stand in each.
+    """
+    sentences = [part for part in _SENTENCE.split(text) if part.strip()]
+    return [
+        _check(part, _HANDLE.findall(part) if handles is None else handles, shown)
+        for part in sentences
+    ]
+
+
 def _check(text: str, handles: list[str], shown: Shown) -> CheckedClaim:
     words = plain_line(_NO_HANDLE_LEFT.sub("", _HANDLE.sub("", text)))
     lines = [line for h in handles if (line := shown.find(h)) is not None]
-    places = tuple(dict.fromkeys(f"{x.file}:{x.number}" for x in lines))
+    known = [name for h in handles if (name := shown.known(h)) is not None]
+    places = tuple(dict.fromkeys([*(f"{x.file}:{x.number}" for x in lines), *known]))
+    if instructs(words) or instructs(text):
+        return CheckedClaim(words, places, "tells somebody to do something", Check.SUGGESTED)
     if not handles:
         return CheckedClaim(words, (), "cites nothing")
-    if not lines:
+    if not places:
         return CheckedClaim(words, (), "cites a line that was not shown")
+    if not lines:
+        return CheckedClaim(words, places, "speaks of another incident")
+    if quotes(words, lines):
+        return CheckedClaim(words, places, check=Check.QUOTED)
     unknown = unsupported(words, lines)
     if unknown:
         return CheckedClaim(words, places, f"{unknown[0]} does not stand in the cited lines")
-    return CheckedClaim(words, places)
+    return CheckedClaim(words, places, "says more than the cited lines")
 
 
 def unsupported(text: str, lines: list[SnapshotLine]) -> list[str]:

@@ -5,10 +5,11 @@ Only this package imports LangChain, and only when a model is configured.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from langchain.agents import create_agent
 from langchain.agents.middleware import AgentMiddleware
@@ -94,6 +95,7 @@ class Guard(AgentMiddleware[Any, Any, Any]):
             changes["messages"] = [_with_names(m, self._names.hide_all) for m in messages]
         asked = request.override(**changes)
         response = with_one_retry(lambda: handler(asked), self.budget.left_s)
+        response = replace(response, result=[_with_whole_calls(m) for m in response.result])
         if self._names is not None:
             response = replace(
                 response,
@@ -123,7 +125,7 @@ class Guard(AgentMiddleware[Any, Any, Any]):
             self._on_tool(
                 ToolUse(
                     str(call["name"])[:60],
-                    dict(call.get("args") or {}),
+                    arguments_of(call.get("args")),
                     str(getattr(result, "content", "")),
                     time.monotonic() - began,
                     ok=call["name"] in self._known,
@@ -140,6 +142,30 @@ def _with_names(message: Any, change: Callable[[Any], Any]) -> Any:
             {**call, "args": change(call["args"])} for call in message.tool_calls
         ]
     return message.model_copy(update=update)
+
+
+def _with_whole_calls(message: Any) -> Any:
+    """Make calls of those that a streamed answer wrote with valid JSON and no object as arguments."""
+    calls, broken = [], []
+    for call in getattr(message, "invalid_tool_calls", None) or ():
+        try:
+            arguments = arguments_of(json.loads(call["args"] or "null"))
+        except ValueError:
+            broken.append(call)  # the loop has an answer of its own to broken JSON
+        else:
+            calls.append(
+                {"name": call["name"], "args": arguments, "id": call["id"], "type": "tool_call"}
+            )
+    if not calls:
+        return message
+    return message.model_copy(
+        update={"tool_calls": [*message.tool_calls, *calls], "invalid_tool_calls": broken}
+    )
+
+
+def arguments_of(raw: Any) -> dict[str, Any]:
+    """Return the arguments of a call as a mapping, whatever a model wrote there."""
+    return raw if isinstance(raw, dict) else {"arguments": raw} if raw else {}
 
 
 def as_langchain(tools: list[Tool]) -> list[BaseTool]:
@@ -181,6 +207,7 @@ def ask(
     opening: str,
     guard: Guard,
     form: str = "text",
+    watch: Callable[[AIMessage], None] | None = None,
 ) -> Answer:
     """Run the loop until the model answers.
 
@@ -191,6 +218,7 @@ def ask(
         opening: the first message.
         guard: the limits.
         form: how the answer is asked for: text, tool or schema.
+        watch: called with each piece of an answer of a model that streams.
 
     Raises:
         ModelError: when the answer is not of the form, or a limit is reached.
@@ -210,10 +238,21 @@ def ask(
     )
     # A trace would carry log text to whatever service the environment names.
     with tracing_context(enabled=False):
-        state: dict[str, Any] = agent.invoke(
+        state: dict[str, Any] = {}
+        modes: list[Literal["values", "messages"]] = ["values"]
+        if watch is not None:
+            modes.append("messages")
+        mode: Any
+        piece: Any
+        for mode, piece in agent.stream(
             {"messages": [HumanMessage(opening)]},
+            stream_mode=modes,
             config={"recursion_limit": 4 * MOST_CALLS_PER_SAMPLE + 4},
-        )
+        ):
+            if mode == "values":
+                state = piece
+            elif watch is not None and isinstance(piece[0], AIMessage):
+                watch(piece[0])
     structured = state.get("structured_response")
     if isinstance(structured, Answer):
         return structured

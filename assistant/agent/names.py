@@ -7,15 +7,20 @@ calls its ranks, steps and functions stays: without it there is nothing to expla
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
+from rerail.assistant.agent.slots import typed
 from rerail.assistant.agent_tools.facts import JobFacts
+from rerail.cached_yaml import load_cached
 from rerail.domain.incident import SnapshotLine
 from rerail.errors import ConfigError
+from rerail.log_parsers.masks import mask
 from rerail.settings import Settings
 
-_KINDS = {"TAKEN": "USER", "MAIL": "USER", "NEAR": "HOST", "SITE": "HOST"}
+_KINDS = {"TAKEN": "USER", "MAIL": "USER", "PERSON": "USER", "NEAR": "HOST", "SITE": "HOST"}
 _STAND_IN = re.compile(r"\b(?:HOST|USER|PATH|ADDRESS)_\d+\b")
 _PACKAGES = "/site-packages/"
 _WORTH = r"(?!rank|gpu|cuda|step|line|device|port|epoch|iter|attempt)"
@@ -33,13 +38,15 @@ _ALWAYS = rf"""
 class Names:
     """A reversible map between names and stand-ins such as HOST_1."""
 
-    def __init__(self, hosts: Iterable[str] = (), pattern: str = "") -> None:
-        known = sorted({h for h in hosts if len(h) > 1}, key=lambda h: (-len(h), h))
-        host = "|".join(re.escape(h) for h in known)
+    def __init__(
+        self, hosts: Iterable[str] = (), pattern: str = "", users: Iterable[str] = ()
+    ) -> None:
+        host, user = _any_of(_forms(hosts)), _any_of({u for u in users if len(u) > 1})
         # The names of hosts come first: they also stand in paths.
         hosts_first = (
-            rf"(?P<HOST>(?<![\w-])(?:{host})(?:\.[A-Za-z][\w-]*)*(?![\w-])) |" if host else ""
+            rf"(?P<HOST>(?<![\w-])(?i:{host})(?:\.[A-Za-z][\w-]*)*(?![\w-])) |" if host else ""
         )
+        hosts_first += rf"(?P<PERSON>(?<![\w-])(?i:{user})(?![\w-])) |" if user else ""
         own = f"(?P<SITE>{pattern}) |" if pattern else ""
         try:
             self._names = re.compile(f"{own}{hosts_first}{_ALWAYS}", re.VERBOSE)
@@ -97,17 +104,68 @@ def names_for(settings: Settings, facts: JobFacts) -> Names | None:
         return None
     snapshot, diagnosis = facts.incident.snapshot, facts.incident.diagnosis
     hosts = [share.node for share in snapshot.allocation.nodes] + list(diagnosis.suspects.nodes)
+    hosts += [e.node or "" for e in diagnosis.evidence]
+    hosts += [diagnosis.first_fault.node or ""] if diagnosis.first_fault else []
+    hosts += [gpu.node or "" for gpu in diagnosis.suspects.gpus]
     hosts += [fact.node or "" for fact in snapshot.ranks] + [x.node or "" for x in snapshot.lines]
     hosts += [history.node for history in diagnosis.history]
     hosts += [event.node for event in facts.node_events]
-    return Names(hosts, settings.model_hide_pattern)
+    texts = [diagnosis.summary, *(e.text for e in diagnosis.evidence)]
+    texts += [line.text for line in snapshot.lines]
+    texts += [part for one in snapshot.templates for part in (one.text, one.sample)]
+    found = list(placed_names(texts))
+    hosts += [name for kind, name in found if kind == "host"]
+    users = [name for kind, name in found if kind == "user"]
+    return Names(hosts, settings.model_hide_pattern, users)
+
+
+def placed_names(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield (host or user, name) for the names that stand where programs print them."""
+    places, ordinary = _places()
+    for text in texts:
+        for kind, pattern in places:
+            for match in pattern.finditer(text):
+                name = match["name"].rstrip(".")
+                if name.lower() not in ordinary and not name.isdigit():
+                    yield kind, name
+
+
+@lru_cache(maxsize=1)
+def _places() -> tuple[tuple[tuple[str, re.Pattern[str]], ...], frozenset[str]]:
+    content = load_cached(Path(__file__).with_name("name_places.yaml"))
+    places = tuple((one["kind"], re.compile(one["pattern"], re.M)) for one in content["places"])
+    return places, frozenset(str(word).lower() for word in content["ordinary"])
+
+
+def _forms(hosts: Iterable[str]) -> set[str]:
+    """Return each host as it may stand in a text: whole, without its domain, and inside a template."""
+    found: set[str] = set()
+    for host in hosts:
+        short = host.split(".")[0]
+        for name in {host, short}:
+            if len(name) < 2 or name.lower() in _places()[1] or name.isdigit():
+                continue
+            forms = {name, typed(name), mask(name)}
+            found |= {
+                form for form in forms if re.search(r"[A-Za-z]{2}", re.sub(r"<\w*>", "", form))
+            }
+    return found
+
+
+def _any_of(names: Iterable[str]) -> str:
+    ordered = sorted(set(names), key=lambda name: (-len(name), name))
+    return "|".join(re.escape(name) for name in ordered)
 
 
 def names_in(settings: Settings, lines: Iterable[SnapshotLine]) -> Names | None:
     """Return the map for a request about a few lines; None where names may be sent."""
     if not settings.model_hide_names:
         return None
-    return Names([x.node or "" for x in lines], settings.model_hide_pattern)
+    kept = list(lines)
+    found = list(placed_names(x.text for x in kept))
+    hosts = [x.node or "" for x in kept] + [name for kind, name in found if kind == "host"]
+    users = [name for kind, name in found if kind == "user"]
+    return Names(hosts, settings.model_hide_pattern, users)
 
 
 def _walk(value: Any, change: Any) -> Any:

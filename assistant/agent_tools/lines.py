@@ -8,6 +8,7 @@ from typing import Protocol
 
 from rerail.domain.evidence import LogLine
 from rerail.domain.incident import SnapshotLine
+from rerail.log_parsers.find_lines import find
 from rerail.log_parsers.view import LogView
 
 MOST_HITS = 400
@@ -30,6 +31,10 @@ class LineSource(Protocol):
 
     def search(self, words: Sequence[str], file: str | None) -> Iterator[SnapshotLine]:
         """Yield the lines that hold all words, whatever their case."""
+        ...
+
+    def scope(self) -> str:
+        """Say what the last search looked through, where that was not every line; else empty."""
         ...
 
 
@@ -69,12 +74,18 @@ class SnapshotSource:
                 if all(word in line.text.lower() for word in wanted):
                     yield line
 
+    def scope(self) -> str:
+        """Say that only kept lines are searched."""
+        kept = sum(map(len, self._numbers.values()))
+        return f"only the {kept:,} kept lines were searched"
+
 
 class ViewSource:
-    """The lines of logs that were just read: every line of small files, the kept ones of large."""
+    """The lines of logs that were just read; of a large file the rest is looked up where it lies."""
 
     def __init__(self, views: Sequence[LogView]) -> None:
         self._views = {view.name: view for view in views}
+        self._missed = ""
 
     def files(self) -> list[str]:
         """Return the names of the files."""
@@ -84,7 +95,7 @@ class ViewSource:
         """Return one line, or None where it was not kept."""
         view = self._views.get(file)
         line = view.line(number) if view is not None else None
-        return None if line is None else _as_snapshot(line)
+        return None if line is None else as_snapshot(line)
 
     def around(self, file: str, number: int, before: int, after: int) -> list[SnapshotLine]:
         """Return the kept lines around a number."""
@@ -92,7 +103,7 @@ class ViewSource:
         if view is None:
             return []
         lines = (view.line(n) for n in view.between(number - before, number + after))
-        return [_as_snapshot(line) for line in lines if line is not None]
+        return [as_snapshot(line) for line in lines if line is not None]
 
     def search(self, words: Sequence[str], file: str | None) -> Iterator[SnapshotLine]:
         """Yield the lines that hold all words, whatever their case."""
@@ -100,13 +111,35 @@ class ViewSource:
         for view in self._views.values():
             if file is not None and view.name != file:
                 continue
+            if not view.survey.whole and view.survey.source.path is not None:
+                yield from self._in_file(view, words)
+                continue
             for number in view.numbers:
                 text = (view.text(number) or "").lower()
                 if all(word in text for word in wanted) and (line := view.line(number)) is not None:
-                    yield _as_snapshot(line)
+                    yield as_snapshot(line)
+
+    def _in_file(self, view: LogView, words: Sequence[str]) -> Iterator[SnapshotLine]:
+        try:
+            for line in find(view.survey.source, words, year=view.year):
+                yield as_snapshot(view.line(line.number) or line)
+        except (OSError, EOFError, ValueError) as error:  # TimeoutError is one of the first
+            self._missed = str(error) if isinstance(error, TimeoutError) else ""
+            self._missed = self._missed or f"{view.name} cannot be read any more"
+
+    def scope(self) -> str:
+        """Say what the last search looked through, where that was not every line; else empty."""
+        if self._missed:
+            return self._missed
+        part = [
+            v for v in self._views.values() if not v.survey.whole and v.survey.source.path is None
+        ]
+        kept, total = sum(len(v.numbers) for v in part), sum(v.survey.lines for v in part)
+        return f"only the {kept:,} kept lines of {total:,} were searched" if part else ""
 
 
-def _as_snapshot(line: LogLine) -> SnapshotLine:
+def as_snapshot(line: LogLine) -> SnapshotLine:
+    """Return a line that was read in the form that is stored."""
     return SnapshotLine(
         file=line.file,
         number=line.number,

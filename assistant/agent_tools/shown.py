@@ -23,6 +23,16 @@ class Shown:
         self.log_bytes = 0
         self._by_handle: dict[str, SnapshotLine] = {}
         self._handles: dict[tuple[str, int], str] = {}
+        self._known: set[str] = set()
+
+    def know(self, incident: str) -> None:
+        """Remember that a past incident was shown: what is said by it cites it, not a line."""
+        self._known.add(incident)
+
+    def known(self, name: str) -> str | None:
+        """Return the id of a past incident that was shown, or None when none has this name."""
+        wanted = name.strip().strip("[]").lower()
+        return next((one for one in self._known if one.lower() == wanted), None)
 
     @property
     def opening(self) -> str:

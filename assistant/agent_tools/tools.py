@@ -102,10 +102,12 @@ class Toolbox:
             total += 1
             if total <= MOST_HITS:
                 found.append(line)
+        scope = self.facts.lines.scope()
+        limits = f"\n({scope})" if scope else ""
         if not found:
-            return f"no kept line holds {' and '.join(map(repr, words))} (that is no error)"
+            return f"no line holds {' and '.join(map(repr, words))} (that is no error){limits}"
         # Many equal lines say little: one of each wording, then the rest.
-        return f"{total} lines\n" + self.shown.quote_lines(
+        return f"{total} lines{limits}\n" + self.shown.quote_lines(
             _first_of_each(found), most_bytes=MOST_BYTES
         )
 
@@ -174,6 +176,8 @@ class Toolbox:
         found = self.facts.similar(self.facts.incident)
         if not found:
             return "unseen: no signed-off incident is like this one"
+        for one in found:
+            self.shown.know(one.id)
         rows = [f"{k.id} {k.title}: {k.why}: {' '.join(k.text.split())[:600]}" for k in found]
         return self.shown.quote(rows, most_bytes=MOST_BYTES)
 
@@ -183,7 +187,10 @@ class Toolbox:
             near = difflib.get_close_matches(failure_type, leaves(), 3)
             return f"no such failure type; near: {', '.join(near) or 'none'}"
         page = self.facts.runbook(failure_type)
-        return page[:MOST_BYTES] if page else f"no runbook page for {failure_type}"
+        if not page:
+            return f"no runbook page for {failure_type}"
+        # Text of other people: data like a log, and no line of this job.
+        return self.shown.quote(page.splitlines(), most_bytes=MOST_BYTES)
 
 
 def describe_series(one: SeriesSnapshot) -> str:

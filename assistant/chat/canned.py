@@ -28,6 +28,9 @@ def why(file: IncidentFile, alike: Sequence[IncidentRow]) -> list[Line]:
                 "dim",
             )
         )
+    for reason in diagnosis.place:
+        cited = f" [{reason.evidence}]" if reason.evidence else ""
+        lines.append(Line(f"It is placed on {reason.what}: {reason.because}{cited}"))
     for rival in diagnosis.ruled_out[:3]:
         lines.append(
             Line(f"Not {rival.failure_type}: {rival.because} [{', '.join(rival.evidence)}]")

@@ -1,7 +1,8 @@
 """Cuts a model's answer into sentences as it arrives, and checks the citations of each.
 
-`[L3]` cites a line that was shown, `[2]` the result of a tool call. A sentence holds when all it
-cites exists and every number and name with a digit in it stands there.
+`[L3]` cites a line that was shown, `[2]` the result of a tool call. A sentence that only repeats what
+it cites stands as it is; what says more is marked as cited and not verified; what cites nothing, or
+holds a number or name that does not stand there, as unverified; an instruction as the model's own.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from rerail.assistant.agent.grounding import unsupported
 from rerail.assistant.agent.plain import plain_line
+from rerail.assistant.agent.restated import instructs, quotes
 from rerail.assistant.agent_tools.shown import Shown
 from rerail.assistant.chat.lines import Line
 from rerail.domain.incident import SnapshotLine
@@ -54,6 +56,8 @@ def _first_end(text: str) -> tuple[int, int] | None:
 def checked(sentence: str, shown: Shown, results: Mapping[int, str]) -> Line:
     """Return a sentence as it may be printed: as it is, or dim and marked as unverified."""
     text = plain_line(sentence)
+    if instructs(_CITED.sub("", text)) or instructs(sentence):
+        return Line(f'unverified: the model suggests: "{text}"', "dim")
     names = [n.strip() for group in _CITED.findall(sentence) for n in group.split(",")]
     if not names:
         return Line(f"unverified: {text}", "dim")
@@ -68,7 +72,8 @@ def checked(sentence: str, shown: Shown, results: Mapping[int, str]) -> Line:
             sources.append(SnapshotLine(file=f"[{name}]", number=1, text=results[int(name)]))
         else:
             return Line(f"unverified: {text} (there is no result {name})", "dim")
-    unknown = unsupported(_CITED.sub("", text), sources)
+    bare = _CITED.sub("", text)
+    unknown = unsupported(bare, sources)
     if unknown:
         return Line(f"unverified: {text} ({unknown[0]} does not stand there)", "dim")
-    return Line(text)
+    return Line(text if quotes(bare, sources) else f"{text} (cited, not verified)")

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, insert, select
 
 from rerail.knowledge_base.store.tables import CHAT_MESSAGES
+from rerail.log_parsers.redaction import redact, redact_all
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +28,8 @@ def save_message(connection: Connection, incident: str, message: Message) -> Non
             incident=incident,
             recorded_at=message.time,
             role=message.role,
-            text=message.text,
-            data=message.data,
+            text=redact(message.text),
+            data=redact_all(message.data),
         )
     )
 

@@ -16,22 +16,25 @@ from typing import Any
 from sqlalchemy import Engine
 
 from rerail.assistant.agent.budget import Budget, budget_from
-from rerail.assistant.agent.endpoint import Manner, configured, in_words
+from rerail.assistant.agent.endpoint import Manner, configured, in_words, load_client
 from rerail.assistant.agent.names import names_for
 from rerail.assistant.agent_tools.facts import JobFacts
 from rerail.assistant.agent_tools.shown import Shown
 from rerail.assistant.agent_tools.tools import Tool, Toolbox
 from rerail.assistant.chat.canned import find_question, why
 from rerail.assistant.chat.cited import checked, sentences
+from rerail.assistant.chat.from_record import from_record, telling
 from rerail.assistant.chat.lines import Line
 from rerail.assistant.chat.messages import Message, load_messages, save_message
 from rerail.assistant.chat.model_turn import Turn, arriving, start
 from rerail.assistant.response import load_whole
 from rerail.domain.incident import EntrySource, TimelineEntry
 from rerail.errors import ModelError, RerailError
+from rerail.knowledge_base.store.alike import alike
 from rerail.knowledge_base.store.clock import now_iso
 from rerail.knowledge_base.store.engine import reading, writing
-from rerail.knowledge_base.store.incidents import IncidentFile, alike, append
+from rerail.knowledge_base.store.incidents import IncidentFile, append
+from rerail.recovery.safe_files import write_file
 from rerail.settings import Settings
 
 _ACT = re.compile(
@@ -67,6 +70,16 @@ class ChatSession:
     messages: list[Message] = field(default_factory=list)
     tokens: int = 0
     manner: Manner = field(default_factory=Manner)
+    _budget: Budget | None = None
+    _at: str = ""
+
+    def doing(self) -> str:
+        """Say in a few words what is being done now, and what it has cost."""
+        budget = self._budget
+        if budget is None:
+            return "looking into the record"
+        cost = f", {budget.cost:.4f}" if budget.cost else ""
+        return f"{self._at or f'asking {self.settings.model}'}  {budget.tokens} tokens{cost} "
 
     def __post_init__(self) -> None:
         with reading(self.engine) as connection:
@@ -131,12 +144,19 @@ class ChatSession:
     def _canned(self, text: str) -> list[Line]:
         question = find_question(text)
         if question is None:
-            return [
-                Line("No model is configured, so only these are answered:"),
-                Line(HELP[0], "dim"),
-                Line("/help lists the commands; /grep WORDS looks into the logs", "dim"),
-            ]
+            return from_record(text, self.facts, lambda: self._known(text))
         return question(self.file, self._alike())
+
+    def _known(self, text: str) -> list[tuple[str, str]]:
+        """Return runbook pages and signed-off incidents that hold words of a question."""
+        from rerail.knowledge_base.retrieval.knowledge import open_knowledge
+        from rerail.knowledge_base.retrieval.search import Question
+
+        asked = Question(" ".join(telling(text)), but=self.file.row.id)
+        hits = open_knowledge(self.engine, self.settings).search(asked, most=2, how="lexical")
+        return [
+            (f"{h.document.id}", " ".join(h.document.text.split())) for h in hits if h.words >= 0.5
+        ]
 
     def _alike(self) -> list[Any]:
         with reading(self.engine) as connection:
@@ -158,7 +178,20 @@ class ChatSession:
     def _command(self, text: str) -> list[Line]:
         name, _, rest = text[1:].partition(" ")
         rest = rest.strip()
-        commands: dict[str, Callable[[str], list[Line]]] = {
+        commands = self._commands()
+        if name in commands:
+            return commands[name](rest)
+        tool = next((t for t in self._tools() if t.name == name), None)
+        if tool is not None:
+            return self._use(tool, rest)
+        return [Line(f"/{name} is no command; /help lists them")]
+
+    def command_names(self) -> list[str]:
+        """Return the names of all commands, tools included, without the slash."""
+        return [*self._commands(), *(t.name for t in self._tools()), "quit"]
+
+    def _commands(self) -> dict[str, Callable[[str], list[Line]]]:
+        return {
             "help": lambda _: [Line(row) for row in HELP],
             "evidence": self._evidence,
             "show": self._show,
@@ -172,12 +205,6 @@ class ChatSession:
             "undo": lambda _: self._undo(),
             "why": lambda _: why(self.file, ()),
         }
-        if name in commands:
-            return commands[name](rest)
-        tool = next((t for t in self._tools() if t.name == name), None)
-        if tool is not None:
-            return self._use(tool, rest)
-        return [Line(f"/{name} is no command; /help lists them")]
 
     def _use(self, tool: Tool, rest: str) -> list[Line]:
         first = next(iter(tool.arguments), None)
@@ -276,7 +303,7 @@ class ChatSession:
         path = Path(name).expanduser()
         body = "\n\n".join(f"{m.time[:19]} {m.role}: {m.text}" for m in self.messages)
         try:
-            path.write_text(f"chat about {self.file.row.id}\n\n{body}\n", encoding="utf-8")
+            write_file(path, f"chat about {self.file.row.id}\n\n{body}\n".encode())
         except OSError as error:
             return [Line(f"{path}: {error.strerror}")]
         return [Line(f"written to {path}")]
@@ -303,7 +330,9 @@ class ChatSession:
         def wrap(tool: Tool) -> Tool:
             def call(**arguments: Any) -> str:
                 began = time.monotonic()
+                self._at = f"* {tool.name}"
                 result = tool.call(**arguments)
+                self._at = ""
                 inside = ", ".join(f"{v}" for v in arguments.values() if v not in ("", 10))
                 number = self._keep_result(tool.name, inside, result)
                 took = time.monotonic() - began
@@ -341,7 +370,11 @@ class ChatSession:
             self._save("assistant", "\n".join(said), {"model": self.settings.model})
 
     def _stream(self, text: str, earlier: list[Message]) -> Iterator[Line]:
-        budget = budget_from(self.settings)
+        self._at = "loading the model's client"
+        self._budget = budget_from(self.settings)
+        load_client()
+        budget = self._budget = budget_from(self.settings)
+        self._at = ""
         names = names_for(self.settings, self.facts)
         turn = Turn(
             self.facts, self.shown, self.settings, self.manner, budget, text, _turns(earlier), names
@@ -370,6 +403,7 @@ class ChatSession:
 
     def _spent(self, budget: Budget) -> None:
         self.tokens += budget.tokens
+        self._budget = None
 
 
 def _turns(messages: list[Message]) -> list[tuple[str, str]]:

@@ -63,11 +63,29 @@ def show_command(subject: str, limit: int, json_output: bool) -> int:
 
 
 def breaker_command() -> int:
-    """Say how the breaker stands; 1 while it is open."""
+    """Say how the breaker and the stop files stand; 1 while one of them stops everything."""
+    site = load_site()
+    stopped = site.brake().stop_file()
     with opened_store() as engine, reading(engine) as connection:
         why = control.breaker_reason(connection)
+    if stopped:
+        print(f"STOPPED: {stopped}\n  remove it to go on")
     print(f"OPEN: {why}\n  rerail breaker close 'what was found'" if why else "closed")
-    return 1 if why else 0
+    return 1 if why or stopped else 0
+
+
+def open_command(why: str, by: str | None) -> int:
+    """Open the breaker on a person's word; anybody who can write to the store may stop everything.
+
+    Raises:
+        RecoveryError: Another name was given than that of the login.
+    """
+    person = acting_person(by, load_site().policy, strict=False)
+    with opened_store() as engine, writing(engine) as connection:
+        opened = control.trip(connection, f"{why} ({person})", by=person)
+        was = control.breaker_reason(connection)
+    print("open: nothing is written any more" if opened else f"it was open already: {was}")
+    return 0
 
 
 def close_command(reason: str, by: str | None) -> int:
@@ -76,10 +94,12 @@ def close_command(reason: str, by: str | None) -> int:
     Raises:
         RecoveryError: The person is not the one who logged in, or no approver.
     """
-    policy = load_site().policy
-    person = acting_person(by, policy, strict=True)
-    check_approver(person, policy)
+    site = load_site()
+    person = acting_person(by, site.policy, strict=True)
+    check_approver(person, site.policy)
     with opened_store() as engine, writing(engine) as connection:
         closed = control.close_breaker(connection, person, reason)
     print("closed" if closed else "it was not open")
+    if stopped := site.brake().stop_file():
+        print(f"still stopped: {stopped}")
     return 0

@@ -15,6 +15,7 @@ breaker = typer.Typer(help="The breaker that stops all recovery.", no_args_is_he
 def register(app: typer.Typer) -> None:
     """Add the commands of recovery to the command line."""
     app.command("plan")(plan)
+    app.command("plans")(plans)
     app.command("approve")(approve)
     app.command("reject")(reject)
     app.command("undo")(undo)
@@ -42,6 +43,19 @@ def plan(
     from rerail.assistant.cli.plan import plan_command
 
     raise typer.Exit(plan_command(name, again=again, json_output=json_output))
+
+
+def plans(
+    limit: Annotated[int, typer.Option(min=1, help="Most plans.")] = 20,
+    open_only: Annotated[
+        bool, typer.Option("--open", help="Only those with a step that waits or is under way.")
+    ] = False,
+    json_output: Annotated[bool, typer.Option("--json")] = False,
+) -> None:
+    """List recovery plans, the newest first: job, steps and how each stands."""
+    from rerail.assistant.cli.plans import plans_command
+
+    raise typer.Exit(plans_command(limit, open_only=open_only, json_output=json_output))
 
 
 def approve(
@@ -103,6 +117,7 @@ def hook(
     """Take a job event from a scheduler. Returns at once and always with exit code 0."""
     from rerail.assistant.watch.hook import hook_command
 
+    # `rerail.assistant.entry` answers before this is loaded; here it stands for --help.
     raise typer.Exit(
         hook_command(event, slurm=slurm, strigger=strigger, process=process, limit_s=limit_s)
     )
@@ -209,6 +224,17 @@ def breaker_status() -> None:
     from rerail.assistant.cli.audit import breaker_command
 
     raise typer.Exit(breaker_command())
+
+
+@breaker.command("open")
+def breaker_open(
+    why: Annotated[str, typer.Option(help="Why everything has to stop, for the others.")],
+    by: Annotated[str | None, typer.Option(help="Your name; the login name by default.")] = None,
+) -> None:
+    """Stop all recovery now: no running daemon has another side effect until a person closes it."""
+    from rerail.assistant.cli.audit import open_command
+
+    raise typer.Exit(open_command(why, by))
 
 
 @breaker.command("close")

@@ -10,11 +10,12 @@ from rich.table import Table
 
 def show_command() -> int:
     """Print the settings in force."""
+    from rerail.configured import from_file
     from rerail.log_parsers.redaction import redact
-    from rerail.settings import CONFIG_FILES, Settings, load_settings
+    from rerail.settings import Settings, load_settings
 
     settings = load_settings()
-    file = next((str(f) for f in CONFIG_FILES if f.expanduser().is_file()), None)
+    file = from_file()[1] or None
     table = Table("setting", "value", "from")
     for name, field in Settings.model_fields.items():
         value = getattr(settings, name)

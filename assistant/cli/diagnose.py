@@ -12,6 +12,7 @@ from rerail.domain.diagnosis import Diagnosis, Outcome, Status
 from rerail.errors import UsageError
 
 if TYPE_CHECKING:
+    from rerail.assistant.agent.explain import ModelClaim
     from rerail.assistant.pipeline import Outcome as RunOutcome
     from rerail.assistant.record import Recorded
 
@@ -92,34 +93,60 @@ def _explain(recorded: Recorded, *, json_output: bool) -> Diagnosis:
 
     if not wanted(diagnosis, settings):
         return diagnosis
-    live = sys.stderr.isatty() and not json_output
-    if live:
-        print(f"asking {settings.model} (Ctrl-C stops it, the verdict stands)", file=sys.stderr)
+    from rerail.assistant.agent.budget import budget_from
+    from rerail.assistant.cli.working import Working
+    from rerail.assistant.render_model import ClaimsAsTheyCome, render_explanation
+
     sys.stdout.flush()
+    said = [f"asking {settings.model}"]
+    budget = budget_from(settings)
+
+    def doing() -> str:
+        cost = f", {budget.cost:.4f}" if budget.cost else ""
+        tokens = budget.tokens + budget.arriving
+        at = f"{said[-1][:40]}  requests: {budget.calls}, tokens: {tokens}{cost}"
+        return f"{at}  Ctrl-C stops it, the verdict stands"
+
+    def on_event(text: str) -> None:
+        said.append(text)
+        working.above(lambda: print(text, file=sys.stderr))
+
+    from rich.console import Console
+
+    width = None if sys.stdout.isatty() else 110
+    console = Console(width=width, soft_wrap=True)
+    coming = ClaimsAsTheyCome(settings.model, console)
+
+    def on_claim(claim: ModelClaim) -> None:
+        working.above(lambda: coming.show(claim))
+
+    live = sys.stderr.isatty() and not json_output
     try:
-        diagnosis, explanation = explain_recorded(
-            recorded, on_event=(lambda text: print(text, file=sys.stderr)) if live else None
-        )
+        with Working(doing, enabled=not json_output) as working:
+            diagnosis, explanation = explain_recorded(
+                recorded,
+                on_event=on_event if live else None,
+                on_claim=on_claim if live and sys.stdout.isatty() else None,
+                budget=budget,
+            )
     except KeyboardInterrupt:
+        coming.break_off()
         print("rerail: the explanation was stopped; the verdict stands", file=sys.stderr)
         return diagnosis
     if explanation.banner:
+        coming.break_off()
         print(f"rerail: {explanation.banner}; the verdict of the rules stands", file=sys.stderr)
     elif not json_output:
-        from rich.console import Console
-
-        from rerail.assistant.render_model import render_explanation
-
-        width = None if sys.stdout.isatty() else 110
-        render_explanation(explanation, Console(width=width, soft_wrap=True))
+        render_explanation(explanation, console, shown=coming.shown)
     return diagnosis
 
 
 def _write_digest(outcome: RunOutcome, path: Path) -> None:
     from rerail.assistant.digest import job_digest
+    from rerail.recovery.safe_files import write_file
 
     try:
-        path.write_text(job_digest(outcome).text, encoding="utf-8")
+        write_file(path, job_digest(outcome).text.encode())
     except OSError as error:
         raise UsageError(
             f"--digest {path}: {error.strerror}",
@@ -136,7 +163,10 @@ def show(diagnosis: Diagnosis, *, json_output: bool, quiet: bool, verbose: bool)
     if quiet:
         first = diagnosis.first_fault
         where = f" {first.file}:{first.line}" if first else ""
-        print(f"{diagnosis.outcome} {diagnosis.status} {diagnosis.failure_type or '-'}{where}")
+        name = f" {diagnosis.incident}" if diagnosis.incident else ""
+        print(
+            f"{diagnosis.outcome} {diagnosis.status} {diagnosis.failure_type or '-'}{where}{name}"
+        )
         return
     from rich.console import Console
 

@@ -5,20 +5,25 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import stat
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 from rerail.assistant.cli.doctor_dcgm import dcgm_findings
+from rerail.assistant.cli.doctor_rights import rights_findings
 from rerail.assistant.watch.site import Site, load_site
+from rerail.domain.plan import Mode
 from rerail.errors import RerailError
-from rerail.recovery.clusters.kubernetes_write import may_do
+from rerail.log_parsers.redaction import redact
+from rerail.recovery.clusters.kubernetes_write import ASKED, may_do
 from rerail.tools.clusters.command import run_command
 from rerail.tools.clusters.kubernetes_read import KubernetesReader
 from rerail.tools.clusters.slurm_read import SlurmReader
 from rerail.tools.clusters.slurm_rest import SlurmRest
 
 Finding = tuple[str, str, str]
-"""What was looked at; `ok`, `off` or `bad`; what was found."""
+"""What was looked at; `ok` (tried), `open` (nothing to try it on), `off` or `bad`; what was found."""
 
 
 def doctor_command(json_output: bool) -> int:
@@ -30,8 +35,13 @@ def doctor_command(json_output: bool) -> int:
         found.append(("settings", "bad", f"{error.message} ({error.hint})"))
         return _show(found, json_output)
     found.append(_policy(site))
-    for name, look in (("store", _store), ("approvals", _approvals), ("breaker", _breaker)):
+    looks = (("store", _store), ("audit", _audit), ("approvals", _approvals), ("breaker", _breaker))
+    for name, look in looks:
         found.append(_try(name, look, site))
+    found.append(_try("spool", _spool, site))
+    found.append(_try("messages", _messages, site))
+    found.append(_try("TMPDIR", _temporary, site))
+    found += _daemons(site)
     found.append(_try("embeddings", _embeddings, site))
     found.append(_try("model", _model, site))
     found += _slurm(site)
@@ -40,6 +50,8 @@ def doctor_command(json_output: bool) -> int:
 
 
 def _show(found: list[Finding], json_output: bool) -> int:
+    # A URL of the settings may hold a password, a server's answer whatever it likes.
+    found = [(what, state, redact(text)) for what, state, text in found]
     if json_output:
         print(json.dumps([{"what": a, "state": b, "found": c} for a, b, c in found], indent=1))
     else:
@@ -58,7 +70,11 @@ def _try(name: str, look: Callable[[Site], tuple[str, str]], site: Site) -> Find
 def _policy(site: Site) -> Finding:
     path = site.settings.policy_file
     if path is None:
-        return ("policy", "off", "no policy file: every rule observes, nothing is executed")
+        return (
+            "policy",
+            "off",
+            "no policy file is named here: what this account starts only observes",
+        )
     modes = ", ".join(f"{rule.id}: {rule.mode}" for rule in site.policy.rules) or "no rules"
     acting = "dry run" if site.policy.dry_run else "executes"
     return ("policy", "ok", f"{path}: {acting}; {modes}; else {site.policy.default_mode}")
@@ -127,7 +143,120 @@ def _breaker(site: Site) -> tuple[str, str]:
             why = control.breaker_reason(connection)
     finally:
         engine.dispose()
+    if stopped := site.brake().stop_file():
+        return "bad", f"{stopped}: nothing is written (remove it)"
     return ("bad", f"open: {why} (rerail breaker close REASON)") if why else ("ok", "closed")
+
+
+def _audit(site: Site) -> tuple[str, str]:
+    """Write an entry and take it back: the audit log can be written, and its chain holds."""
+    from rerail.knowledge_base.store.engine import open_store, reading, writing
+    from rerail.recovery.store import audit
+
+    class TakeBackError(Exception):
+        pass
+
+    engine = open_store()
+    try:
+        try:
+            with writing(engine) as connection:
+                audit.note(connection, "doctor", "trial", "doctor")
+                raise TakeBackError
+        except TakeBackError:
+            pass
+        with reading(engine) as connection:
+            report = audit.verify(connection)
+    finally:
+        engine.dispose()
+    if report.broken_at is not None:
+        return "bad", f"the chain is broken at entry {report.broken_at}: {report.why}"
+    return "ok", f"can be written (tried, taken back); {report.entries} entries, the chain holds"
+
+
+def _spool(site: Site) -> tuple[str, str]:
+    from rerail.recovery import spool
+    from rerail.recovery.safe_files import name_of
+
+    folder = site.data / spool.FOLDER
+    if not folder.is_dir():
+        return "off", f"{folder} is not there yet: no hook has left an event"
+    found = spool.waiting(folder)
+    facts = folder.stat()
+    names = name_of(facts.st_uid)
+    if facts.st_mode & stat.S_IWGRP:
+        names += f" and the group {_group(facts.st_gid)}"
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return "bad", f"{folder} cannot be written by this account: taken events would come again"
+    strange = f"; {len(found.strange)} entries are no events" if found.strange else ""
+    return "ok", f"{len(found.files)} events wait; may leave some: {names}{strange}"
+
+
+def _group(gid: int) -> str:
+    import grp
+
+    try:
+        found = grp.getgrgid(gid)
+    except KeyError:
+        return str(gid)
+    return f"{found.gr_name} ({', '.join(found.gr_mem)})" if found.gr_mem else found.gr_name
+
+
+def _messages(site: Site) -> tuple[str, str]:
+    """Open the file of messages to append nothing; a command is looked for and not run."""
+    target = site.policy.notify
+    said = []
+    if target.file:
+        path = Path(target.file).expanduser()
+        try:
+            with path.open("a", encoding="utf-8"):
+                pass
+        except OSError as error:
+            return "bad", f"{path}: {error.strerror}: nobody would be told"
+        said.append(f"{path} can be written (tried)")
+    if target.command:
+        if shutil.which(target.command[0]) is None:
+            return "bad", f"{target.command[0]} is not installed here: nobody would be told"
+        said.append(f"{target.command[0]} is there (not run)")
+    return ("ok", "; ".join(said)) if said else ("off", "notify in the policy file is empty")
+
+
+def _temporary(site: Site) -> tuple[str, str]:
+    import tempfile
+
+    try:
+        with tempfile.TemporaryFile() as file:
+            file.write(b"x")
+        return "ok", f"{tempfile.gettempdir()} can be written (tried)"
+    except OSError as error:
+        place = os.environ.get("TMPDIR", "/tmp")  # noqa: S108 - named, not written to
+        return "bad", f"TMPDIR {place} cannot be used by this account: {error.strerror}"
+
+
+def _daemons(site: Site) -> list[Finding]:
+    """Say which daemons run, by which policy, and whether what they act by is still in the file."""
+    import time
+
+    from rerail.assistant.watch.presence import changed_since, running
+    from rerail.knowledge_base.store.engine import open_store, reading
+
+    try:
+        engine = open_store()
+        try:
+            with reading(engine) as connection:
+                found = list(running(connection, time.time()))
+        finally:
+            engine.dispose()
+    except RerailError as error:
+        return [("daemon", "bad", error.message)]
+    if not found:
+        return [("daemon", "off", "no rerail watch runs on this store")]
+    told: list[Finding] = []
+    for one in found:
+        if why := changed_since(one):
+            told.append(("daemon", "bad", f"{one.name}: no step runs by itself: {why}"))
+        else:
+            told.append(("daemon", "ok", f"{one.name} acts by {one.policy or 'no policy file'}"))
+    return told
 
 
 def _slurm(site: Site) -> list[Finding]:
@@ -149,7 +278,10 @@ def _slurm(site: Site) -> list[Finding]:
     if not up:
         return found
     found.append(_try("reader", _reader, site))
-    found.append(_writer(site))
+    try:
+        found += rights_findings(site, reader)
+    except RerailError as error:
+        found.append(("writer", "bad", error.message))
     return found
 
 
@@ -174,7 +306,12 @@ def _kubernetes(site: Site) -> tuple[str, str]:
         return "off", ""
     nodes = site.reader.nodes()
     may = may_do(site.reader.api)
-    return "ok", f"sees {len(nodes)} nodes; this identity may " + (", ".join(may) or "only read")
+    acts = any(rule.mode is not Mode.OBSERVE for rule in site.policy.rules)
+    missing = [what for what in ASKED if what not in may]
+    told = f"sees {len(nodes)} nodes; this identity may " + (", ".join(may) or "only read")
+    if acts and missing:
+        return "bad", f"{told}; missing rights (kubectl auth can-i): {', '.join(missing)}"
+    return "ok", told
 
 
 def _reader(site: Site) -> tuple[str, str]:
@@ -191,36 +328,3 @@ def _reader(site: Site) -> tuple[str, str]:
         accounting = f"no accounting ({error.message.split(': ', 1)[-1]}): attempts before the last are not known"
     who = " ".join(site.reader.prefix) or f"uid {os.getuid()}"
     return "ok", f"as {who}: sees {len(nodes)} nodes; {accounting}"
-
-
-def _writer(site: Site) -> Finding:
-    """Say whether the writer may change nodes: root, SlurmUser and operators may."""
-    prefix = site.policy.identities.writer
-    who = " ".join(prefix) or f"uid {os.getuid()}"
-    try:
-        name = run_command((*prefix, "id", "-un")).strip()
-        settings = run_command(("scontrol", "show", "config"))
-        slurm_user = next(
-            (
-                line.split("=", 1)[1].split("(")[0].strip()
-                for line in settings.splitlines()
-                if line.startswith("SlurmUser")
-            ),
-            "",
-        )
-        level = ""
-        try:
-            level = run_command(
-                ("sacctmgr", "-n", "-P", "show", "user", name, "format=adminlevel")
-            ).strip()
-        except RerailError:
-            level = ""
-    except RerailError as error:
-        return ("writer", "bad", f"as {who}: {error.message}")
-    may = name in ("root", slurm_user) or level in ("Administrator", "Operator")
-    text = f"as {who} ({name}): " + (
-        "may drain, requeue and cancel" if may else "may only change its own jobs; cannot drain"
-    )
-    if not prefix and not site.policy.identities.reader:
-        text += "; reader and writer are the same account (identities in the policy file)"
-    return ("writer", "ok" if may else "bad", text)

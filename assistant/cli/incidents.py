@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from datetime import UTC, datetime
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
@@ -19,13 +20,13 @@ from rerail.domain.incident import Confirmation, SignOff, SnapshotLine
 from rerail.errors import UsageError
 from rerail.knowledge_base.learning.candidate import State
 from rerail.knowledge_base.learning.shelf import observe, shelved
+from rerail.knowledge_base.store.alike import alike
 from rerail.knowledge_base.store.clock import now_iso, to_iso
 from rerail.knowledge_base.store.engine import reading, writing
 from rerail.knowledge_base.store.incidents import (
     LAPSED,
     IncidentFile,
     IncidentRow,
-    alike,
     count_healthy,
     find_id,
     list_incidents,
@@ -121,9 +122,29 @@ def since_iso(text: str) -> str:
     return to_iso(datetime.fromtimestamp(since or time.time(), UTC))
 
 
-def show_command(name: str, *, evidence: str | None, json_output: bool, verbose: bool) -> int:
-    """Print one incident as it was diagnosed, or the window around one of its evidence lines."""
+def show_command(
+    name: str,
+    *,
+    evidence: str | None,
+    json_output: bool,
+    verbose: bool,
+    reasons: bool = False,
+    graph: Path | None = None,
+) -> int:
+    """Print one incident as it was diagnosed, the window around a line, or why it was concluded."""
     file = load_incident(name)
+    if graph is not None:
+        from rerail.assistant.why import write_graph
+
+        write_graph(file.diagnosis, graph)
+        print(f"written: {graph}")
+        if not reasons:
+            return 0
+    if reasons:
+        from rerail.assistant.why import why
+
+        print("\n".join(why(file.diagnosis)))
+        return 0
     if json_output:
         body = file.incident.model_dump(mode="json")
         body["timeline"] = [e.model_dump(mode="json") for e in file.timeline]

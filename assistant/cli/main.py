@@ -6,6 +6,7 @@ small diagnosis start fast.
 
 from __future__ import annotations
 
+import gc
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -285,6 +286,13 @@ def show(
     evidence: Annotated[
         str | None, typer.Option(help="Show the log around this evidence line: E2.")
     ] = None,
+    why: Annotated[
+        bool, typer.Option("--why", help="Why this is the first fault, and why it is placed there.")
+    ] = False,
+    graph: Annotated[
+        Path | None,
+        typer.Option("--graph", metavar="FILE", help="Write what explains what, as .svg or .dot."),
+    ] = None,
     json_output: Annotated[bool, typer.Option("--json")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="All evidence.")] = False,
 ) -> None:
@@ -292,7 +300,14 @@ def show(
     from rerail.assistant.cli.incidents import show_command
 
     raise typer.Exit(
-        show_command(incident, evidence=evidence, json_output=json_output, verbose=verbose)
+        show_command(
+            incident,
+            evidence=evidence,
+            json_output=json_output,
+            verbose=verbose,
+            reasons=why,
+            graph=graph,
+        )
     )
 
 
@@ -427,7 +442,9 @@ def main() -> None:
         text = f"rerail: {error.message}"
         if error.hint:
             text += f"\n  try: {error.hint}"
-        print(text, file=sys.stderr)
+        from rerail.log_parsers.redaction import redact
+
+        print(redact(text), file=sys.stderr)
         raise SystemExit(error.exit_code) from None
     except BrokenPipeError:
         # The reader of a pipe has gone (`| head`); Python would complain once more at exit.
@@ -438,16 +455,21 @@ def main() -> None:
     except Exception as error:  # the outermost edge: a bug must not show the engineer a traceback
         _report_bug(error)
         raise SystemExit(70) from None
+    finally:
+        # At its end Python looks through all objects for cycles: over a second behind a model's client.
+        gc.freeze()
 
 
 def _report_bug(error: Exception) -> None:
     import tempfile
     import traceback
 
+    from rerail.log_parsers.redaction import redact
+
     with tempfile.NamedTemporaryFile("w", prefix="rerail-bug-", suffix=".txt", delete=False) as out:
-        traceback.print_exc(file=out)
+        out.write(redact(traceback.format_exc()))
     print(
-        f"rerail: internal error: {type(error).__name__}: {error}\n"
+        redact(f"rerail: internal error: {type(error).__name__}: {error}") + "\n"
         f"  this is a bug in rerail, not in your job; the details are in {out.name}",
         file=sys.stderr,
     )

@@ -13,12 +13,13 @@ from rerail.assistant.cli.step_card import (
     StepCards,
     checked_now,
     clock_time,
-    exact_commands,
+    commands_of,
     load_plan,
 )
 from rerail.assistant.identity import acting_person, login
 from rerail.assistant.stored import opened_store
 from rerail.assistant.watch.on_request import plan_incident
+from rerail.assistant.watch.presence import check_same_policy, what_runs
 from rerail.assistant.watch.site import Site, load_site
 from rerail.domain.plan import ActionState, Mode, RecoveryPlan, Risk
 from rerail.errors import RecoveryError
@@ -27,7 +28,7 @@ from rerail.recovery import approvals
 from rerail.recovery.executor import TELLING
 from rerail.recovery.policy import undo_plan
 from rerail.recovery.signing import signing_key
-from rerail.recovery.store import control, plans, queue
+from rerail.recovery.store import plans, queue
 from rerail.recovery.store.plans import ActionRow
 
 UNFINISHED = (ActionState.APPROVED, ActionState.EXECUTING, ActionState.UNKNOWN)
@@ -51,7 +52,7 @@ def plan_command(name: str, *, again: bool, json_output: bool) -> int:
         elif name.upper().startswith("INC-"):
             _make_if_none(engine, site, name)
         plan, rows = load_plan(engine, name)
-        commands = {row.action.step: exact_commands(site, row) for row in rows}
+        commands = {row.action.step: commands_of(site, engine, row) for row in rows}
         if json_output:
             cards = StepCards(site, engine)
             print(json.dumps(_as_dict(plan, rows, commands, cards), indent=1))
@@ -140,14 +141,14 @@ def _print_plan(
         f"expires {clock_time(plan.expires_at)}; hash {plan.digest[:12]}"
     )
     with reading(engine) as connection:
-        why = control.breaker_reason(connection)
+        why = site.brake().why(connection)
         untrusted = plans.why_untrusted(connection, plan, signing_key(site.data))
     if untrusted:
         print(f"  NOT EXECUTED: {untrusted}; next: rerail plan {plan.incident} --again")
     if why:
-        print(f"  BREAKER OPEN: {why}")
-    if site.policy.dry_run:
-        print("  DRY RUN: the policy file has dry_run: true, nothing is executed")
+        print(f"  STOPPED: {why}")
+    for line in what_runs(engine, site):
+        print(f"  {line}")
     card = StepCards(site, engine)
     for row in rows:
         _print_step(row, commands[row.action.step], card)
@@ -171,8 +172,9 @@ def _print_step(row: ActionRow, commands: list[str], card: StepCards) -> None:
         undo = f"; undo: {action.undo}" if action.undo else ""
         print(f"     risk      {action.risk}{undo}; {approval}")
     print(f"     because   {action.because}")
+    done = row.state not in OPEN_TO_DECIDE
     for command in commands:
-        print(f"     exactly   {command}")
+        print(f"     {'was run' if done else 'exactly'}   {command}")
     if row.action.kind not in TELLING and row.state in OPEN_TO_DECIDE:
         print(f"     touches   {card.touches(row)}")
         print(f"     budget    {card.budget(row)}")
@@ -201,6 +203,7 @@ def approve_command(
         return dry_run_command(site, name, step=step, by=login())
     key = signing_key(site.data)
     with opened_store() as engine:
+        check_same_policy(engine, site)
         plan, rows = load_plan(engine, name)
         asked = [row for row in rows if _is_asked(row, step)]
         strict = any(approvals.persons_needed(row.action, site.policy) > 1 for row in asked)
@@ -238,7 +241,7 @@ def _approve_one(
     wanted = action.target or plan.id
     print(f"STEP {action.step}  {action.kind} {action.target}   plan hash {plan.digest[:12]}")
     StepCards(site, engine).show(row)
-    print(f"  checked   {checked_now(site, row)}")
+    print(f"  checked   {checked_now(site, engine, row)}")
     typed = target
     if typed is None:
         if not sys.stdin.isatty():
@@ -267,7 +270,7 @@ def _approve_one(
 def _carry_out(site: Site, engine: Engine, plan: RecoveryPlan, step: int) -> bool:
     """Execute the approved step here and wait a little for its effect."""
     if site.policy.dry_run:
-        print("  dry run: the policy file has dry_run: true, nothing was executed")
+        print("  dry run: the policy file has dry_run: true, nothing is executed")
         return True
     executor = site.executor(engine)
     deadline = time.monotonic() + 20.0

@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from rerail.errors import EvidenceError, UsageError
+from rerail.recovery.safe_files import write_file
 
 _ZOOM = 2.0  # pixels per SVG unit: a plot in a chat is looked at on dense screens
 
@@ -39,10 +40,7 @@ def write_plot(plot: Path, svg: str) -> None:
         EvidenceError: the file cannot be written.
     """
     try:
-        if plot.suffix.lower() == ".png":
-            plot.write_bytes(_png(svg))
-        else:
-            plot.write_text(svg, encoding="utf-8")
+        write_file(plot, _png(svg) if plot.suffix.lower() == ".png" else svg.encode())
     except OSError as error:
         raise EvidenceError(
             f"{plot} cannot be written: {error.strerror}", subject=str(plot)

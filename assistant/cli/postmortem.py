@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
@@ -17,12 +16,15 @@ from rerail.assistant.postmortem.review import review
 from rerail.assistant.postmortem.rule_words import rule_words
 from rerail.assistant.response import load_whole
 from rerail.assistant.stored import opened_store
-from rerail.errors import UsageError
+from rerail.errors import RecoveryError, UsageError
 from rerail.knowledge_base.store.clock import now_iso
 from rerail.knowledge_base.store.engine import reading, writing
 from rerail.knowledge_base.store.incidents import IncidentFile, list_incidents
 from rerail.knowledge_base.store.tables import DRAFTS
+from rerail.recovery.safe_files import open_regular, read_whole, write_file
 from rerail.settings import load_settings
+
+MOST_DRAFT_BYTES = 64 << 20
 
 
 def postmortem_command(
@@ -51,7 +53,7 @@ def postmortem_command(
         subject = files[0].row.id if len(files) == 1 and since is None else document.title
         text = _write(document, output)
         with writing(engine) as connection:
-            _keep(connection, subject, text)
+            keep_draft(connection, subject, text, document.words_digest)
     return 0
 
 
@@ -110,12 +112,12 @@ def _write(document: Document, output: Path | None) -> str:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, svg in document.charts:
-            _replace(folder / f"{source.stem}-{name}.svg", svg + "\n")
-        _replace(source, text)
+            write_file(folder / f"{source.stem}-{name}.svg", (svg + "\n").encode())
+        write_file(source, text.encode())
         if page:
             from rerail.assistant.postmortem.page import page as to_page
 
-            _replace(output, to_page(text, document.charts))
+            write_file(output, to_page(text, document.charts).encode())
     except OSError as error:
         raise UsageError(
             f"-o {output}: {error.strerror}",
@@ -129,22 +131,17 @@ def _write(document: Document, output: Path | None) -> str:
 
 def _read(path: Path) -> str | None:
     try:
-        return path.read_text(encoding="utf-8")
+        return read_whole(open_regular(path), MOST_DRAFT_BYTES).decode("utf-8")
     except FileNotFoundError:
         return None
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeDecodeError, RecoveryError) as error:
         raise UsageError(
             f"{path}: {error}", subject=str(path), hint="give another file with -o"
         ) from None
 
 
-def _replace(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
-
-
-def _keep(connection: object, subject: str, text: str) -> None:
+def keep_draft(connection: object, subject: str, text: str, words: str) -> None:
+    """Keep what was written; `words` is the digest of a model's sentences, for the next sign-off."""
     from hashlib import sha256
 
     from sqlalchemy import Connection
@@ -157,6 +154,6 @@ def _keep(connection: object, subject: str, text: str) -> None:
             recorded_at=now_iso(),
             content=sha256(text.encode()).hexdigest(),
             body=text,
-            data={},
+            data={"words": words} if words else {},
         )
     )

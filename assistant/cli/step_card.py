@@ -10,18 +10,19 @@ from datetime import UTC, datetime
 from sqlalchemy import Engine
 
 from rerail.assistant.watch.site import Site
-from rerail.domain.plan import ActionKind, RecoveryPlan
+from rerail.domain.plan import ActionKind, ActionState, RecoveryPlan
 from rerail.errors import RerailError
 from rerail.knowledge_base.store.engine import reading
-from rerail.recovery.clusters.slurm_rest_write import SlurmRestWriter
+from rerail.recovery.clusters.slurm_write import SlurmWriter
 from rerail.recovery.clusters.writer import ClusterWriter
-from rerail.recovery.executor import TELLING
+from rerail.recovery.executor import ORDERS_A_RESTART, TELLING
 from rerail.recovery.rehearsal import NODE_ACTIONS, budget_left, jobs_touched
 from rerail.recovery.store import plans
 from rerail.recovery.store.plans import ActionRow
 from rerail.tools.clusters.slurm_records import AttemptRecord
 
 MOST_JOBS_SHOWN = 5
+NEVER_RUN = (ActionState.REJECTED, ActionState.EXPIRED, ActionState.FAILED)
 
 
 def load_plan(engine: Engine, name: str) -> tuple[RecoveryPlan, list[ActionRow]]:
@@ -56,17 +57,40 @@ def exact_commands(site: Site, row: ActionRow) -> list[str]:
         found = writer.commands(row.action, row.plan.job, row.plan.incident)
     except RerailError as error:
         return [f"({error.message})"]
-    # A request acts as slurmrestd's account, and a running job's files are rerail's own to write.
-    to_the_job = row.action.kind is ActionKind.MICRO_BATCHES
-    plain = to_the_job or isinstance(writer, SlurmRestWriter)
-    prefix = list(site.policy.identities.writer)
+    # A request acts as slurmrestd's account, and a running job's files are written by rerail.
+    try:
+        prefix = (
+            writer.prefix_of(row.action, row.plan.job) if isinstance(writer, SlurmWriter) else ()
+        )
+    except RerailError as error:
+        return [f"({error.message})"]
+    orders = (
+        [["write", str(_order_place(site, row))]] if row.action.kind in ORDERS_A_RESTART else []
+    )
     return [
-        shlex.join(command if plain and command[0] in ("curl", "write") else [*prefix, *command])
-        for command in found
+        shlex.join(command if command[0] in ("curl", "write", "kubectl") else [*prefix, *command])
+        for command in (*orders, *found)
     ]
 
 
-def checked_now(site: Site, row: ActionRow) -> str:
+def _order_place(site: Site, row: ActionRow) -> str:
+    try:
+        file = site.restart_file(row.plan)
+        return "(jobs.restart_file is not set)" if file is None else f"{file.path} {file.check()}"
+    except RerailError as error:
+        return f"(not possible: {error.message})"
+
+
+def commands_of(site: Site, engine: Engine, row: ActionRow) -> list[str]:
+    """Return the commands that were run for a step, or, where none was, those that would be."""
+    if row.state in (ActionState.PROPOSED, ActionState.APPROVED):
+        return exact_commands(site, row)
+    with reading(engine) as connection:
+        ran = plans.commands_run(connection, row.plan.id, row.action.step)
+    return ran or ([] if row.state in NEVER_RUN else exact_commands(site, row))
+
+
+def checked_now(site: Site, engine: Engine, row: ActionRow) -> str:
     """Return what the preconditions say now; they are read once more when the step begins."""
     writer = _writer(site, row)
     if writer is None:
@@ -75,6 +99,11 @@ def checked_now(site: Site, row: ActionRow) -> str:
         why = writer.preconditions(row.action, row.plan.job)
     except RerailError as error:
         return f"not possible now: {error.message}"
+    if not why and row.action.kind in ORDERS_A_RESTART:
+        try:
+            site.executor(engine).check_restart(row)
+        except RerailError as error:
+            why = error.message
     return f"it would not be done now: {why}" if why else "the preconditions hold now"
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from rerail.assistant.identity import login
 from rerail.assistant.stored import opened_store
 from rerail.assistant.watch.daemon import Daemon
+from rerail.assistant.watch.log import say
 from rerail.assistant.watch.site import Site, load_site
 from rerail.errors import UsageError
-from rerail.knowledge_base.store.clock import now_iso
 
 
 def watch_command(
@@ -22,9 +25,7 @@ def watch_command(
         UsageError: `listen` is no address, or no secret for webhooks is set.
     """
     site = load_site()
-
-    def say(text: str) -> None:
-        print(f"{now_iso()} {text}", flush=True)
+    _check_temporary()
 
     if site.reader is None and not once:
         print(
@@ -36,10 +37,29 @@ def watch_command(
         if once:
             daemon.drain(limit_s)
         else:
-            mode = "dry run" if site.policy.dry_run else "acting as the policy allows"
-            say(f"watching {site.settings.scheduler or 'hooks'}, {mode}")
+            daemon.load = load_site
+            say(f"watching {site.settings.scheduler or 'hooks'}, {daemon.manner()}")
             daemon.run(interval_s)
     return 0
+
+
+def _check_temporary() -> None:
+    """Refuse to start where no temporary file can be made: every diagnosis would fail.
+
+    Raises:
+        UsageError: `TMPDIR` names a folder that this account cannot use.
+    """
+    given = os.environ.get("TMPDIR")
+    try:
+        with tempfile.TemporaryFile(dir=given):
+            return
+    except OSError as error:
+        place = given or "(the usual folders)"
+        raise UsageError(
+            f"TMPDIR {place} cannot be used by {login()}: {error.strerror}",
+            subject="TMPDIR",
+            hint="unset TMPDIR, or name a folder that this account may write",
+        ) from None
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from hashlib import sha256
 
 
 class Author(StrEnum):
@@ -32,6 +33,7 @@ class Document:
     title: str
     sections: tuple[Section, ...]
     charts: tuple[tuple[str, str], ...] = ()
+    words_digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,11 @@ class Sentence:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """The sections that rules or a model write, as sentences; `by` says who."""
+    """The sections that rules or a model write, as sentences; `by` says who.
+
+    `unchecked` are sentences of a model that code could not check; they stand apart from the facts.
+    `model_text` is all that a model wrote, empty where it wrote nothing.
+    """
 
     by: str
     summary: Sequence[Sentence]
@@ -63,3 +69,10 @@ class Words:
     went_badly: Sequence[Sentence]
     lucky: Sequence[Sentence]
     banner: str = ""
+    unchecked: Sequence[str] = ()
+    model_text: str = ""
+
+    @property
+    def digest(self) -> str:
+        """Return what a sign-off of these words remembers; empty for those of the rules."""
+        return sha256(self.model_text.encode()).hexdigest()[:16] if self.model_text else ""

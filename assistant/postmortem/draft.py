@@ -24,7 +24,7 @@ def draft(file: IncidentFile, words: Words) -> Document:
         Section("status", "Status", _status(file, words)),
         Section("summary", "Summary", _sentences(words.summary), Author.WORDS),
         Section("impact", "Impact", _impact(impact)),
-        Section("timeline", "Timeline (UTC)", _timeline(file.timeline)),
+        Section("timeline", "Timeline (UTC)", _timeline(file.timeline, diagnosis)),
         Section("fault", "Trigger, first fault and consequences", _fault(diagnosis, impact)),
         Section("evidence", "Evidence", _evidence(diagnosis)),
         Section("factors", "Contributing factors", _sentences(words.factors), Author.WORDS),
@@ -32,9 +32,19 @@ def draft(file: IncidentFile, words: Words) -> Document:
         Section("response", "Response", _response(file)),
         Section("lessons", "What went well, what went badly, where we were lucky", _lessons(words), Author.WORDS),
         Section("follow-ups", "Follow-ups", _follow_ups(diagnosis), Author.PEOPLE),
+        *_unchecked(words),
         Section("appendix", "Appendix", _appendix(file, words)),
     )  # fmt: skip
-    return Document(_title(file), sections, tuple(charts(file.incident)))
+    return Document(_title(file), sections, tuple(charts(file.incident)), words.digest)
+
+
+def _unchecked(words: Words) -> list[Section]:
+    """What a model wrote and code could not check: apart from the facts, and never signed with them."""
+    if not words.unchecked:
+        return []
+    rows = ["Written by a model and checked by nobody; no sign-off covers this section.", ""]
+    rows += [f"- {escaped(text)}" for text in words.unchecked]
+    return [Section("model", "In the model's words, not verified", "\n".join(rows))]
 
 
 def _title(file: IncidentFile) -> str:
@@ -55,11 +65,15 @@ def _title(file: IncidentFile) -> str:
 
 def _status(file: IncidentFile, words: Words) -> str:
     signed = file.sign_off()
-    state = (
-        f"Reviewed and signed off by {escaped(signed.by)} on {signed.time[:10]}"
-        if signed
-        else "DRAFT, not reviewed"
-    )
+    state = "DRAFT, not reviewed"
+    if signed:
+        state = f"Reviewed and signed off by {escaped(signed.by)} on {signed.time[:10]}"
+        if words.model_text and words.digest != signed.words_digest:
+            # A sign-off covers the words that it saw; a model has written others since.
+            state = (
+                f"DRAFT: {escaped(signed.by)} signed off the record on {signed.time[:10]}, "
+                "before the model wrote these words; they are not reviewed"
+            )
     confirmed, lapsed = file.confirmation(), file.lapsed()
     if lapsed is not None:
         state += f"; on {lapsed.time[:10]} {escaped(lapsed.text)}"
@@ -92,8 +106,13 @@ def _impact(impact: Impact) -> str:
         return "not known" if value is None else f"{value:g} {unit}".strip()
 
     hours = f"{impact.device} h"
+    known = [
+        ("time from the first fault to the first sign elsewhere", impact.unnoticed_s),
+        ("time from the first fault to the last line", impact.to_the_end_s),
+    ]
     rows = [
         (f"{impact.device}s of the job", cell(impact.gpus, "")),
+        *((what, in_words(seconds)) for what, seconds in known if seconds is not None),
         ("idle from the first fault to the end of the logs", cell(impact.idle_gpu_hours, hours)),
         ("steps to train again", cell(impact.lost_steps, "")),
         ("time to train them again", cell(impact.redo_gpu_hours, hours)),
@@ -103,7 +122,7 @@ def _impact(impact: Impact) -> str:
     return _table(("what", "how much"), rows)
 
 
-def _timeline(entries: Sequence[TimelineEntry]) -> str:
+def _timeline(entries: Sequence[TimelineEntry], diagnosis: Diagnosis) -> str:
     rows = [
         (
             entry.time[:23].replace("T", " ").rstrip("Z"),
@@ -113,10 +132,28 @@ def _timeline(entries: Sequence[TimelineEntry]) -> str:
         )
         for entry in entries
     ]
+    first = diagnosis.first_fault
+    fault: tuple[str, str, str, str] | None = None
+    if first is not None:
+        place = f"{first.file}:{first.line}"
+        known = [i for i, entry in enumerate(entries) if place in entry.evidence]
+        if known:
+            fault = rows.pop(known[0])
+            at = known[0]
+        else:
+            # Its line carries no wall-clock time; it came before everything that followed from it.
+            when = first.time[:23].replace("T", " ").rstrip("Z") if first.time else "no time given"
+            fault = (when, "log", f"initiating: {code(first.text[:200])}", code(place))
+            at = 0
+        fault = (fault[0], fault[1], f"first fault: {fault[2].partition(': ')[2]}", fault[3])
+        rows.insert(at, fault)
     if len(rows) > _MOST_ROWS:
         half = _MOST_ROWS // 2
-        left = len(rows) - 2 * half
-        rows = [*rows[:half], ("", "", f"{left} more entries", ""), *rows[-half:]]
+        head, tail = rows[:half], rows[-half:]
+        if fault is not None and fault not in (*head, *tail):
+            head = [*head, fault]
+        left = len(rows) - len(head) - len(tail)
+        rows = [*head, ("", "", f"{left} more entries", ""), *tail]
     return _table(("time", "source", "what", "where"), rows)
 
 

@@ -18,7 +18,8 @@ class Impact:
 
     `idle_gpu_hours` passed between the first fault and the end of the logs; `redo_gpu_hours` is the
     time to train the lost steps again; `unnoticed_s` from the first fault to the first line of
-    another rank or the launcher that told of it. `device` is rank where nothing names a GPU: then
+    another rank or the launcher that told of it; `to_the_end_s` to the last line with a time, which the
+    idle hours are taken from where the diagnosis could not tell them. `device` is rank where nothing names a GPU: then
     each hour is one of a rank.
     """
 
@@ -28,6 +29,7 @@ class Impact:
     step_time_s: float | None
     redo_gpu_hours: float | None
     unnoticed_s: float | None
+    to_the_end_s: float | None = None
     jobs: int = 1
     device: str = "GPU"
 
@@ -49,9 +51,14 @@ def impact_of(incident: Incident) -> Impact:
     redo = None
     if gpus and step_time is not None and diagnosis.cost.lost_steps is not None:
         redo = round(diagnosis.cost.lost_steps * step_time * gpus / 3600.0, 2)
+    to_the_end = _to_the_end_s(incident)
+    idle = diagnosis.cost.idle_gpu_hours
+    if idle is None and gpus and to_the_end is not None:
+        idle = round(to_the_end * gpus / 3600.0, 2)
     return Impact(
         gpus=gpus,
-        idle_gpu_hours=diagnosis.cost.idle_gpu_hours,
+        idle_gpu_hours=idle,
+        to_the_end_s=to_the_end,
         lost_steps=diagnosis.cost.lost_steps,
         step_time_s=step_time,
         redo_gpu_hours=redo,
@@ -67,6 +74,19 @@ def _names_gpu(incident: Incident) -> bool:
     lines = [e.text for e in incident.diagnosis.evidence] + [x.text for x in snapshot.lines]
     lines += [one.text for one in snapshot.templates] + list(snapshot.versions)
     return any(_GPU.search(text) for text in lines)
+
+
+def _to_the_end_s(incident: Incident) -> float | None:
+    if incident.occurred_at is None:
+        return None
+    times = [e.time for e in incident.diagnosis.evidence] + [
+        x.time for x in incident.snapshot.lines
+    ]
+    known = [time for time in times if time is not None]
+    if not known:
+        return None
+    seconds = (from_iso(max(known)) - from_iso(incident.occurred_at)).total_seconds()
+    return seconds if seconds > 0 else None
 
 
 def _unnoticed_s(incident: Incident) -> float | None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from rerail.assistant.postmortem.document import Document, Section
+from rerail.assistant.postmortem.markup import escaped
 
 _MARK = re.compile(r"^<!-- rerail:(?P<id>[a-z-]+) (?P<hash>[0-9a-f]{12}) -->$", re.MULTILINE)
 _TITLE = re.compile(
@@ -41,7 +42,9 @@ def render(document: Document, charts: str = "") -> str:
 
 
 def _head(document: Document) -> str:
-    return f"# {document.title}\n<!-- rerail:title {_hash(document.title)} -->\n"
+    # A title names nodes and jobs: they were chosen by others and may not become markup.
+    title = escaped(document.title)
+    return f"# {title}\n<!-- rerail:title {_hash(title)} -->\n"
 
 
 def _block(section: Section, body: str, stamp: str) -> str:
@@ -68,6 +71,12 @@ def merge(document: Document, existing: str, charts: str = "") -> Merged:
             missing.append(_block(section, body, fresh))
             continue
         stamp, inner, whole = old[section.id]
+        if section.id == "status":
+            # There is one status, whoever edited it: the record fills its rows, people theirs.
+            merged = _one_status(body, _body(inner))
+            kept += [section.id] if merged != body else []
+            text = text.replace(whole, _block(section, merged, _hash(merged)).rstrip("\n"), 1)
+            continue
         if _hash(_body(inner)) == stamp:
             text = text.replace(whole, _block(section, body, fresh).rstrip("\n"), 1)
             continue
@@ -82,6 +91,27 @@ def merge(document: Document, existing: str, charts: str = "") -> Merged:
     if missing:
         text = text.rstrip() + "\n\n" + "\n".join(missing)
     return Merged(text.rstrip() + "\n", tuple(kept), tuple(below))
+
+
+_OF_THE_RECORD = ("State", "Verdict of the rules", "Words of summary, factors and lessons", "Note")
+_ROW = re.compile(r"^- (?P<key>[^:\n]{1,60}): ?(?P<value>.*)$")
+
+
+def _one_status(fresh: str, edited: str) -> str:
+    """Return the fresh status with the rows and lines in it that people wrote."""
+    theirs: dict[str, str] = {}
+    others = []
+    for line in edited.split(_NEWER)[0].splitlines():
+        row = _ROW.match(line)
+        if row is None:
+            others += [line] if line.strip() else []
+        elif row["key"] not in _OF_THE_RECORD:
+            theirs[row["key"]] = line
+    rows = []
+    for line in fresh.splitlines():
+        row = _ROW.match(line)
+        rows.append(theirs.pop(row["key"], line) if row else line)
+    return "\n".join([*rows, *theirs.values(), *(["", *others] if others else [])])
 
 
 def _parse(text: str) -> dict[str, tuple[str, str, str]]:

@@ -9,6 +9,7 @@ from markdown_it import MarkdownIt
 
 _COMMENT = re.compile(r"<!--.*?-->\n?", re.DOTALL)
 _CHART = re.compile(r"!\[([a-z_]+)\]\([^)\n]*\)")
+_PLAIN = re.compile(r"\\(.)")  # the escapes of Markdown, undone
 _STYLE = """
 :root { color-scheme: light; }
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; background: #fff;
@@ -51,7 +52,10 @@ def page(markdown: str, charts: tuple[tuple[str, str], ...] = ()) -> str:
         figure = f"<figure>{drawn[name]}</figure>"
         place = f"CHART-PLACE-{index}-END"
         body = body.replace(f"<p>{place}</p>", figure).replace(place, figure)
-    title = next((row[2:] for row in text.splitlines() if row.startswith("# ")), "Post-mortem")
+    title = next(
+        (_PLAIN.sub(r"\1", row[2:]) for row in text.splitlines() if row.startswith("# ")),
+        "Post-mortem",
+    )
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta http-equiv="Content-Security-Policy" '

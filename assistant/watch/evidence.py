@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import itertools
 import os
 import re
 import shutil
-import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import IO
 
 from rerail.assistant.watch.dcgm_witness import dcgm_facts
 from rerail.assistant.watch.health_reports import read_health_report
@@ -24,6 +25,7 @@ from rerail.assistant.watch.trusted_file import job_may_write
 from rerail.domain.job import JobEvent
 from rerail.errors import EvidenceError, RerailError
 from rerail.log_parsers.text import clean
+from rerail.recovery.safe_files import open_regular
 from rerail.recovery.site_policy import Dcgm, JobLayout
 from rerail.recovery.situation import Attested
 from rerail.tools.clusters.reader import ClusterReader
@@ -31,6 +33,11 @@ from rerail.tools.clusters.slurm_read import JobFiles
 from rerail.tools.clusters.slurm_records import AttemptRecord
 
 MOST_COPIED_BYTES = 256 << 20
+MOST_READ_BYTES = 64 << 30
+MOST_LOGS = 5_000
+"""Files of one job that are looked at; a job may make any number."""
+WEBHOOKS = ("webhook", "alertmanager")
+"""Sources of events whose sender is not an account of this host."""
 MOST_KEPT_LINES = 20_000
 FATAL_SIGNALS = frozenset({6, 7, 9, 11})
 _DIED = re.compile(
@@ -48,17 +55,57 @@ class Evidence:
     tested: bool = False
     problems: list[str] = field(default_factory=list)
     files: JobFiles = field(default_factory=lambda: JobFiles(None, None, None))
+    _held: list[tuple[Path, int]] = field(default_factory=list)
+
+    def hold(self, name: Path, handle: int) -> None:
+        """Let a large file be read under `name` where it lies: as it was opened, whatever is there now."""
+        name.symlink_to(f"/proc/{os.getpid()}/fd/{handle}")
+        self._held.append((name, handle))
+
+    def close(self) -> None:
+        """Let go of what was not copied."""
+        for name, handle in self._held:
+            name.unlink(missing_ok=True)
+            os.close(handle)
+        self._held.clear()
 
 
 def fill(pattern: str, event: JobEvent, files: JobFiles, node: str = "") -> str:
     """Return a pattern of the policy with its fields filled in; the job's folder is taken literally."""
     values = {
         "folder": glob.escape(files.folder or ""),
-        "job": event.job.job,
-        "user": event.job.user or "",
+        "job": glob.escape(event.job.job),
+        # Whoever sent the event chose the name: it must not lead out of the folder of users.
+        "user": glob.escape(event.job.user or "") if _is_name(event.job.user or "") else "",
         "node": node,
     }
     return re.sub(r"\{(\w+)\}", lambda found: values.get(found[1], found[0]), pattern)
+
+
+def _is_name(text: str) -> bool:
+    return "/" not in text and text not in (".", "..")
+
+
+def allowed_logs(event: JobEvent, folders: Sequence[str]) -> tuple[list[Path], list[str]]:
+    """Return the logs that an event may name, and why others are left out.
+
+    Who can post a webhook may not choose what is read here: only below `folders`.
+    """
+    logs = [Path(one) for one in event.logs]
+    if event.source.partition(":")[0] not in WEBHOOKS:
+        return logs, []
+    roots = [os.path.realpath(one) for one in folders]
+    kept = [one for one in logs if any(_below(one, root) for root in roots)]
+    left = [
+        f"{one} was named by a webhook and lies in none of webhooks.log_folders; it was not read"
+        for one in logs
+        if one not in kept
+    ]
+    return [Path(os.path.realpath(one)) for one in kept], left
+
+
+def _below(path: Path, root: str) -> bool:
+    return Path(os.path.realpath(path)).is_relative_to(root)
 
 
 def collect_evidence(
@@ -70,6 +117,7 @@ def collect_evidence(
     *,
     dcgm: Dcgm | None = None,
     as_reader: Sequence[str] = (),
+    webhook_folders: Sequence[str] = (),
 ) -> Evidence:
     """Copy the evidence of an attempt into `folder`; what cannot be read becomes a problem.
 
@@ -81,8 +129,10 @@ def collect_evidence(
     found.problems += reader.save_logs(attempt, folder)
     for source in _job_files(event, found.files, layout):
         _take(source, folder / "job", attempt.uid, found)
-    for extra in event.logs:
-        _take(Path(extra), folder / "job", attempt.uid, found)
+    further, left_out = allowed_logs(event, webhook_folders)
+    found.problems += left_out
+    for extra in further:
+        _take(extra, folder / "job", attempt.uid, found)
     _attest_nodes(attempt, reader, found, folder)
     _scheduler_logs(event, attempt, layout, found, folder)
     _kernel_logs(event, attempt, layout, found, folder)
@@ -96,7 +146,8 @@ def collect_evidence(
 def _job_files(event: JobEvent, files: JobFiles, layout: JobLayout) -> Iterator[Path]:
     named = [Path(one) for one in (files.stdout, files.stderr) if one]
     for pattern in layout.logs:
-        named += [Path(one) for one in sorted(glob.glob(fill(pattern, event, files)))]
+        hits = itertools.islice(glob.iglob(fill(pattern, event, files)), MOST_LOGS)
+        named += [Path(one) for one in sorted(hits)]
     yield from dict.fromkeys(path for path in named if path.name != "null")
 
 
@@ -106,23 +157,31 @@ def _take(source: Path, into: Path, uid: int | None, found: Evidence) -> None:
     A job can name any path as its output, so a file of another user is not read.
     """
     try:
-        # Opened first and judged by the open file, so that nobody can swap it in between; a pipe
-        # in its place must not make us wait.
-        handle = os.open(source, os.O_RDONLY | os.O_NONBLOCK)
+        handle = open_regular(source, owners=() if uid is None else (uid,), follow=True)
+    except RerailError as error:
+        found.problems.append(error.message)
+        return
     except OSError as error:
         found.problems.append(f"{source}: {error.strerror}")
         return
-    with os.fdopen(handle, "rb") as stream:
-        facts = os.fstat(stream.fileno())
-        if uid is not None and facts.st_uid != uid:
-            found.problems.append(f"{source} does not belong to the job's user; it was not read")
-        elif not stat.S_ISREG(facts.st_mode):
-            found.problems.append(f"{source} is no file")
-        elif facts.st_size > MOST_COPIED_BYTES:
-            found.paths.append(source)
-        else:
-            with _free_name(into, source).open("wb") as out:
-                shutil.copyfileobj(stream, out)
+    facts = os.fstat(handle)
+    if facts.st_size <= MOST_COPIED_BYTES:
+        with os.fdopen(handle, "rb") as stream, _free_name(into, source).open("wb") as out:
+            # No further than its size: a file may grow while it is copied, for ever.
+            _copy(stream, out, facts.st_size)
+        return
+    if facts.st_size > MOST_READ_BYTES or 512 * facts.st_blocks < facts.st_size // 2:
+        os.close(handle)
+        found.problems.append(f"{source}: {facts.st_size} bytes, most of them a hole, or too many")
+        return
+    found.hold(_free_name(into, source), handle)
+
+
+def _copy(stream: IO[bytes], out: IO[bytes], size: int) -> None:
+    left = size
+    while left > 0 and (piece := stream.read(min(left, 1 << 20))):
+        out.write(piece)
+        left -= len(piece)
 
 
 def _free_name(into: Path, source: Path) -> Path:

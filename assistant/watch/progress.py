@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import tempfile
 from collections.abc import Iterable
@@ -15,6 +16,7 @@ from rerail.assistant.pipeline import Outcome
 from rerail.domain.series import StepSeries
 from rerail.errors import RerailError
 from rerail.log_parsers.step_series import series_of
+from rerail.recovery.safe_files import open_regular
 
 LOSS_FAULTS = frozenset({"loss_nan", "loss_divergence"})
 LEAST_BEFORE = 10
@@ -106,8 +108,11 @@ def _named_step(outcome: Outcome) -> int | None:
     return int(found[-1]) if found else None
 
 
-def step_of_live_logs(paths: Iterable[Path]) -> int | None:
-    """Return the highest step in the tails of logs that are still being written, or None."""
+def step_of_live_logs(paths: Iterable[Path], owner: int | None = None) -> int | None:
+    """Return the highest step in the tails of logs that are still being written, or None.
+
+    With `owner`, a file of another account is not read: the job chose the path.
+    """
     from rerail.assistant.step_logs import read_step_log
 
     best: int | None = None
@@ -115,9 +120,11 @@ def step_of_live_logs(paths: Iterable[Path]) -> int | None:
         for number, path in enumerate(paths):
             tail = Path(folder) / f"{number}-{path.name}"
             try:
-                with path.open("rb") as stream:
-                    stream.seek(max(0, path.stat().st_size - TAIL_BYTES))
-                    tail.write_bytes(stream.read())
+                owners = () if owner is None else (owner,)
+                handle = open_regular(path, owners=owners, follow=True)
+                with os.fdopen(handle, "rb") as stream:
+                    stream.seek(max(0, os.fstat(handle).st_size - TAIL_BYTES))
+                    tail.write_bytes(stream.read(TAIL_BYTES))
                 steps = [int(one.step.max()) for one in read_step_log(tail) if len(one)]
             except (OSError, RerailError):
                 continue

@@ -15,18 +15,21 @@ from rerail.assistant.watch.worker import Worker
 from rerail.domain.incident import EntrySource, TimelineEntry
 from rerail.domain.job import JobEvent, JobRef
 from rerail.domain.plan import ActionKind, ActionState, RecoveryPlan
-from rerail.errors import RerailError
+from rerail.errors import ClusterError, RecoveryError, RerailError
 from rerail.knowledge_base.store.clock import now_iso
 from rerail.knowledge_base.store.engine import data_folder, reading, writing
 from rerail.knowledge_base.store.incidents import append
+from rerail.recovery.brake import Brake, brake_for
 from rerail.recovery.clusters.kubernetes_write import KubernetesWriter
 from rerail.recovery.clusters.slurm_rest_write import SlurmRestWriter
 from rerail.recovery.clusters.slurm_write import SlurmWriter
 from rerail.recovery.clusters.writer import ClusterWriter
 from rerail.recovery.executor import Executor
+from rerail.recovery.job_file import JobFile, fill_user
+from rerail.recovery.live_policy import LivePolicy, open_policy
 from rerail.recovery.mitigation.orders import Measured, MicroBatchWriter, read_speeds
 from rerail.recovery.signing import signing_key
-from rerail.recovery.site_policy import SitePolicy, load_policy
+from rerail.recovery.site_policy import SitePolicy
 from rerail.recovery.store import queue
 from rerail.recovery.store.plans import ActionRow
 from rerail.settings import Settings, load_settings
@@ -45,6 +48,7 @@ class Site:
     policy: SitePolicy
     data: Path
     reader: ClusterReader | None
+    live: LivePolicy | None = None
 
     @property
     def own_cluster(self) -> str | None:
@@ -66,6 +70,7 @@ class Site:
                 dump_signal=jobs.dump_signal,
                 health_command=jobs.health_command,
                 health_output=jobs.health_output,
+                job_user=identities.job_user,
             )
         return SlurmWriter(
             self.reader,
@@ -73,14 +78,28 @@ class Site:
             dump_signal=jobs.dump_signal,
             health_command=jobs.health_command,
             health_output=jobs.health_output,
+            job_user=identities.job_user,
         )
 
     def worker(self, engine: Engine, clock: Callable[[], float] = time.time) -> Worker:
         """Return what turns events into plans."""
-        return Worker(engine, self.policy, self.data, self.reader, clock)
+        return Worker(
+            *(engine, self.policy, self.data, self.reader, clock),
+            brake=self.brake(),
+            order_hindrance=self.order_hindrance,
+        )
 
-    def executor(self, engine: Engine, clock: Callable[[], float] = time.time) -> Executor:
-        """Return what carries plans out.
+    def brake(self) -> Brake:
+        """Return what stops all writing of this site."""
+        return brake_for(self.data, self.policy.stop_files)
+
+    def executor(
+        self,
+        engine: Engine,
+        clock: Callable[[], float] = time.time,
+        say: Callable[[str], None] = lambda text: None,
+    ) -> Executor:
+        """Return what carries plans out; `say` is told of what people have to know.
 
         Raises:
             RecoveryError: The key of approvals cannot be used.
@@ -92,15 +111,29 @@ class Site:
             signing_key(self.data),
             clock,
             writer_for=lambda plan: writer,
-            restart_path=self.restart_path,
+            restart_file=self.restart_file,
             live_step=self.live_step,
+            finished=self.finished,
             job_writer=self.job_writer(),
-            on_change=lambda row, state, note: self._changed(engine, row, state, note),
+            on_change=lambda row, state, note: self._changed(engine, row, state, note, say),
+            say=say,
             cluster=self.own_cluster,
             memory=self.data / "finished",
+            live=self.live,
+            brake=self.brake(),
         )
 
-    def _changed(self, engine: Engine, row: ActionRow, state: ActionState, note: str) -> None:
+    def _changed(
+        self,
+        engine: Engine,
+        row: ActionRow,
+        state: ActionState,
+        note: str,
+        say: Callable[[str], None],
+    ) -> None:
+        if state in (ActionState.FAILED, ActionState.UNKNOWN, ActionState.EXPIRED) and note:
+            what = f"{row.action.kind} {row.action.target}".rstrip()
+            say(f"{row.plan.id} step {row.action.step}, {what}: {state}: {note}")
         self._tell_timeline(engine, row, state, note)
         if row.action.kind is ActionKind.COLLECT_DUMPS and state is ActionState.VERIFIED:
             # The restart that follows may overwrite the job's output, so it is read again first.
@@ -131,9 +164,42 @@ class Site:
                 ),
             )
 
-    def restart_path(self, plan: RecoveryPlan) -> Path | None:
+    def restart_file(self, plan: RecoveryPlan) -> JobFile | None:
         """Return where the job of a plan reads its restart orders."""
-        return self._job_file(self.policy.jobs.restart_file, plan.job)
+        return self._order_file(self.policy.jobs.restart_file, plan.job)
+
+    def _order_file(
+        self, pattern: str, job: JobRef, files: JobFiles | None = None, uid: int | None = None
+    ) -> JobFile | None:
+        """Return a file that orders something of a job, and as whom it is written."""
+        path = self._job_file(pattern, job, files)
+        if path is None or self.reader is None:
+            return None
+        owner = self.reader.attempts(job.job)[-1].uid if uid is None else uid
+        if owner is None:
+            raise RecoveryError(
+                f"whose job {job.job} is, is not known: nothing is written to {path}",
+                subject=job.job,
+                hint="is accounting set up? rerail doctor",
+            )
+        as_user = fill_user(self.policy.identities.job_user, owner)
+        return JobFile(path, owner, as_user, self.policy.jobs.job_file_command)
+
+    def order_hindrance(self, job: JobRef, kind: ActionKind) -> str:
+        """Return why no order could be written into the job's folder now, or an empty string."""
+        jobs = self.policy.jobs
+        micro = kind is ActionKind.MICRO_BATCHES
+        try:
+            file = self._order_file(jobs.micro_batch_file if micro else jobs.restart_file, job)
+            if file is not None:
+                file.check()
+        except ClusterError as error:
+            if error.recoverable:
+                raise
+            return error.message
+        except RecoveryError as error:
+            return error.message
+        return ""
 
     def _job_file(self, pattern: str, job: JobRef, files: JobFiles | None = None) -> Path | None:
         """Return a file of one job from its pattern in the policy, or None where it is not known."""
@@ -150,11 +216,11 @@ class Site:
 
     def job_writer(self) -> MicroBatchWriter:
         """Return what writes to the files of running jobs."""
-        return MicroBatchWriter(self.micro_batch_path, self.speeds, self._runs)
+        return MicroBatchWriter(self.micro_batch_file, self.speeds, self._runs)
 
-    def micro_batch_path(self, job: JobRef) -> Path | None:
+    def micro_batch_file(self, job: JobRef) -> JobFile | None:
         """Return where a job reads its micro-batch orders."""
-        return self._job_file(self.policy.jobs.micro_batch_file, job)
+        return self._order_file(self.policy.jobs.micro_batch_file, job)
 
     def speeds(
         self, job: JobRef, files: JobFiles | None = None, uid: int | None = None
@@ -172,12 +238,21 @@ class Site:
         last = self.reader.attempts(job.job)[-1] if self.reader is not None else None
         return last is not None and last.state == "RUNNING" and last.attempt == job.attempt
 
+    def finished(self, plan: RecoveryPlan) -> bool:
+        """Return whether a later attempt of a plan's job has ended well."""
+        if self.reader is None:
+            return False
+        last = self.reader.attempts(plan.job.job)[-1]
+        return last.state == "COMPLETED" and last.attempt > plan.job.attempt
+
     def live_step(self, plan: RecoveryPlan) -> int | None:
         """Return the step that the log of a plan's job shows now, or None."""
         if self.reader is None:
             return None
         files = self.reader.files(plan.job.job)
-        return step_of_live_logs([Path(name) for name in {files.stdout, files.stderr} if name])
+        owner = self.reader.attempts(plan.job.job)[-1].uid
+        logs = [Path(name) for name in {files.stdout, files.stderr} if name]
+        return step_of_live_logs(logs, owner)
 
     def _tell_timeline(self, engine: Engine, row: ActionRow, state: ActionState, note: str) -> None:
         text = (
@@ -206,7 +281,8 @@ def load_site() -> Site:
         ClusterError: Kubernetes is chosen and its client or configuration is missing.
     """
     settings = load_settings()
-    policy = load_policy(settings.policy_file)
+    live = open_policy(settings.policy_file)
+    policy = live.began
     reader: ClusterReader | None = None
     if settings.scheduler == "slurm":
         reader = SlurmReader(prefix=policy.identities.reader)
@@ -215,7 +291,7 @@ def load_site() -> Site:
             reader = TextFirst(reader, SlurmRestReader(rest))
     elif settings.scheduler == "kubernetes":
         reader = KubernetesReader()
-    return Site(settings, policy, data_folder(settings), reader)
+    return Site(settings, policy, data_folder(settings), reader, live)
 
 
 def explain(error: RerailError) -> str:

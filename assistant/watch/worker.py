@@ -6,32 +6,36 @@ import hashlib
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from pydantic import ValidationError
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine
 
 from rerail.assistant.pipeline import Outcome, diagnose_paths
 from rerail.assistant.record import make_incident
-from rerail.assistant.watch.evidence import Evidence, collect_evidence
+from rerail.assistant.watch.evidence import Evidence, allowed_logs, collect_evidence, fill
 from rerail.assistant.watch.groups import join, root_of
+from rerail.assistant.watch.groups import members as group_members
 from rerail.assistant.watch.history import history_of, note_progress
 from rerail.assistant.watch.note_plan import note_plan
 from rerail.assistant.watch.progress import bad_data, last_step
 from rerail.domain.diagnosis import Action, Diagnosis, Layer, Recovery, Status
 from rerail.domain.diagnosis import Outcome as Result
 from rerail.domain.incident import EntrySource, Incident, TimelineEntry
-from rerail.domain.job import Allocation, JobEvent, NodeShare
-from rerail.domain.plan import RecoveryPlan
+from rerail.domain.job import Allocation, JobEvent, JobRef, NodeShare
+from rerail.domain.plan import ActionKind, ActionState, RecoveryPlan
 from rerail.errors import ClusterError, EvidenceError
 from rerail.knowledge_base.store.clock import now_iso, to_iso
 from rerail.knowledge_base.store.engine import writing
 from rerail.knowledge_base.store.incidents import append, record
 from rerail.knowledge_base.taxonomy import leaves
 from rerail.log_parsers.text import clean
+from rerail.recovery.brake import Brake
 from rerail.recovery.checkpoints import find_checkpoints
+from rerail.recovery.executor import TELLING
+from rerail.recovery.job_file import fill_user
 from rerail.recovery.policy import decide, tell_of_parent
 from rerail.recovery.signing import signing_key
 from rerail.recovery.site_policy import SitePolicy
@@ -50,6 +54,7 @@ class Worker:
     """Turns events into incidents and plans.
 
     `reader` is the cluster's read-only face, or None where events bring their logs themselves.
+    `order_hindrance` says why no order could be written into a job's folder now.
     """
 
     engine: Engine
@@ -57,18 +62,22 @@ class Worker:
     data: Path
     reader: ClusterReader | None = None
     clock: Callable[[], float] = time.time
+    brake: Brake = field(default_factory=Brake)
+    order_hindrance: Callable[[JobRef, ActionKind], str] = lambda job, kind: ""
 
     def work(self, item: Claimed) -> RecoveryPlan | None:
         """Work one event off and mark it done, or give it back for later.
 
         Returns:
-            The plan, or None where the event was given back.
+            The plan, or None where the event was given back or waits for others like it.
         """
         try:
-            plan, incident = self._handle(item.event)
+            plan, incident = self._handle(item.event, item)
         except ClusterError as error:
             with writing(self.engine) as connection:
                 queue.give_back(connection, item, error.message, now=self.clock())
+            return None
+        if plan is None:
             return None
         with writing(self.engine) as connection:
             queue.finish(connection, item.id, now=self.clock(), incident=incident)
@@ -80,17 +89,38 @@ class Worker:
         Raises:
             RerailError: The scheduler does not answer, or the evidence cannot be read.
         """
-        return self._handle(event)[0]
+        plan, _ = self._handle(event)
+        assert plan is not None  # only an event of the queue is deferred
+        return plan
 
-    def _handle(self, event: JobEvent) -> tuple[RecoveryPlan, str]:
+    def _handle(
+        self, event: JobEvent, item: Claimed | None = None
+    ) -> tuple[RecoveryPlan | None, str]:
+        """Work an event off; `item` is given where it may be deferred, and the plan is None then."""
         attempt = self._attempt(event)
         folder = self.data / "evidence" / _plain(event.job.cluster) / _plain(event.key)
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True, mode=0o700)
+        evidence = self._evidence(event, attempt, folder)
+        try:
+            return self._decide(event, attempt, evidence, folder, item)
+        finally:
+            evidence.close()
+
+    def _evidence(self, event: JobEvent, attempt: AttemptRecord, folder: Path) -> Evidence:
         if self.reader is not None:
-            evidence = self._collect(event, attempt, self.reader, folder)
-        else:
-            evidence = Evidence(paths=[Path(one) for one in event.logs])
+            return self._collect(event, attempt, self.reader, folder)
+        paths, left_out = allowed_logs(event, self.policy.webhooks.log_folders)
+        return Evidence(paths=paths, problems=left_out)
+
+    def _decide(
+        self,
+        event: JobEvent,
+        attempt: AttemptRecord,
+        evidence: Evidence,
+        folder: Path,
+        item: Claimed | None,
+    ) -> tuple[RecoveryPlan | None, str]:
         outcome = self._diagnose(evidence, folder, event)
         if event.state == STALLED:
             outcome = replace(outcome, diagnosis=stalled(outcome.diagnosis, event))
@@ -107,12 +137,22 @@ class Worker:
             now = self.clock()
             root = root_of(outcome.diagnosis, attempt.nodes, lost, self.policy)
             parent, members, new_parent = join(connection, incident, root, now)
+            if new_parent and parent is not None:
+                queue.hasten(connection, group_members(connection, parent), now)
+            if item is not None and parent is None and self._waits(connection, item, root, members):
+                until = item.received_at + self.policy.jobs.group_wait_s
+                why = f"waits for other failures that share {root}"
+                queue.defer(connection, item, why, until=until, incident=incident.id)
+                return None, incident.id
             history = history_of(
                 *(connection, event.job, incident.id, outcome.diagnosis, steps, self.policy, now)
             )
+            if why := self.brake.why(connection):
+                history = history.model_copy(update={"breaker_open": True, "stopped": why})
             situation = self._situation(event, attempt, evidence, outcome, incident).model_copy(
                 update={"history": history, "parent": parent}
             )
+            self._close_before(connection, event, incident.id, now)
             if history.nodes_same_finding >= self.policy.breaker.nodes_same_finding:
                 control.trip(
                     connection,
@@ -130,6 +170,30 @@ class Worker:
             note_plan(connection, plan, folded)
         return plan, incident.id
 
+    def _waits(self, connection: Connection, item: Claimed, root: str, members: int) -> bool:
+        """Tell whether a failure should wait for others: it shares a root, and another one is open.
+
+        A failure that stands alone is planned for at once.
+        """
+        now, wait_s = self.clock(), self.policy.jobs.group_wait_s
+        if not root or now >= item.received_at + wait_s:
+            return False
+        return members > 1 or queue.others_open(connection, item, now - wait_s) > 0
+
+    def _close_before(
+        self, connection: Connection, event: JobEvent, incident: str, now: float
+    ) -> None:
+        """End what still waits in earlier plans of an incident that is decided on anew."""
+        if "node_lost" not in event.extra:
+            return
+        for plan in plans.of_incident(connection, incident):
+            for row in plans.states(connection, plan):
+                if row.state is ActionState.PROPOSED and row.action.kind not in TELLING:
+                    note = "planned anew: a node of the job was lost"
+                    plans.move(
+                        *(connection, row, ActionState.EXPIRED), actor="rerail", now=now, note=note
+                    )
+
     def _collect(
         self, event: JobEvent, attempt: AttemptRecord, reader: ClusterReader, folder: Path
     ) -> Evidence:
@@ -137,6 +201,7 @@ class Worker:
             *(event, attempt, reader, self.policy.jobs, folder),
             dcgm=self.policy.dcgm,
             as_reader=self.policy.identities.reader,
+            webhook_folders=self.policy.webhooks.log_folders,
         )
 
     def _attempt(self, event: JobEvent) -> AttemptRecord:
@@ -198,6 +263,11 @@ class Worker:
         rolls_back = action in (Action.ROLL_BACK, Action.ROLL_BACK_SKIP)
         bad = bad_data(outcome) if rolls_back else None
         cluster_nodes = len(self.reader.nodes()) if self.reader is not None else 0
+        slow = attempt.state == SLOW
+        hindrance = ""
+        if rolls_back or slow:
+            kind = ActionKind.MICRO_BATCHES if slow else ActionKind.RESTART_FROM_CHECKPOINT
+            hindrance = self.order_hindrance(event.job, kind)
         return Situation(
             incident=incident.id,
             job=event.job,
@@ -211,17 +281,38 @@ class Worker:
             tested=evidence.tested,
             slow=attempt.state == SLOW,
             speeds=speeds_of(event) if attempt.state == SLOW else None,
-            checkpoints=self._checkpoints(event, evidence) if rolls_back else (),
+            checkpoints=self._checkpoints(event, attempt, evidence) if rolls_back else (),
+            order_hindrance=hindrance,
+            **self._starts_again(event, attempt),
             bad_from=bad.first if bad else None,
             bad_to=bad.last if bad else None,
             now=self.clock(),
         )
 
-    def _checkpoints(self, event: JobEvent, evidence: Evidence) -> tuple[CheckpointFact, ...]:
-        from rerail.assistant.watch.evidence import fill
+    def _starts_again(self, event: JobEvent, attempt: AttemptRecord) -> dict[str, str]:
+        """Return why the scheduler could not start the job again, and how it was submitted."""
+        if self.reader is None or event.state == SLOW:
+            return {}
+        why = self.reader.cannot_requeue(event.job.job)
+        if not why:
+            return {}
+        layout = self.policy.jobs
+        user = fill_user(self.policy.identities.job_user, attempt.uid)
+        allowed = layout.resubmit and bool(user) and attempt.uid != 0
+        line = self.reader.submit_line(event.job.job)
+        return {
+            "cannot_requeue": why,
+            "submit_line": line,
+            "may_resubmit": "yes" if allowed and line else "",
+        }
 
+    def _checkpoints(
+        self, event: JobEvent, attempt: AttemptRecord, evidence: Evidence
+    ) -> tuple[CheckpointFact, ...]:
         pattern = self.policy.jobs.checkpoints
-        return find_checkpoints(fill(pattern, event, evidence.files)) if pattern else ()
+        if not pattern:
+            return ()
+        return find_checkpoints(fill(pattern, event, evidence.files), attempt.uid)
 
     def look_again(self, event: JobEvent) -> None:
         """Read the job's files once more and add what they say now, stack dumps for example."""
@@ -232,9 +323,12 @@ class Worker:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True, mode=0o700)
         evidence = self._collect(event, attempt, self.reader, folder)
-        outcome = self._diagnose(evidence, folder, event)
-        outcome = replace(outcome, diagnosis=stalled(outcome.diagnosis, event))
-        incident = self._incident(outcome, evidence, event, attempt)
+        try:
+            outcome = self._diagnose(evidence, folder, event)
+            outcome = replace(outcome, diagnosis=stalled(outcome.diagnosis, event))
+            incident = self._incident(outcome, evidence, event, attempt)
+        finally:
+            evidence.close()
         with writing(self.engine) as connection:
             record(connection, incident)
             append(

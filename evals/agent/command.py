@@ -14,6 +14,7 @@ from rich.table import Table
 from rerail.assistant.agent.prompt import prompt_id
 from rerail.errors import UsageError
 from rerail.evals.agent.cases import AgentCase, faultlab_cases, text_cases
+from rerail.evals.agent.false_claims import plant
 from rerail.evals.agent.recording import Forwarder, Tape, load_tape
 from rerail.evals.agent.run import Row, model_row, rules_row
 from rerail.evals.fake_model.server import FakeModelServer
@@ -33,6 +34,7 @@ def agent_command(
     record: Path | None,
     replay: Path | None,
     json_output: bool,
+    turns: int = 8,
 ) -> int:
     """Score an endpoint, or a recorded run; return 0 when it could be scored."""
     chosen: list[AgentCase] = []
@@ -64,8 +66,11 @@ def agent_command(
             raise UsageError(
                 "no model was named", hint="--model http://host:8000/v1, or --replay FILE"
             )
-        asked = _settings(settings, server.url, name)
+        asked = _settings(settings, server.url, name, turns)
         rows = [rules_row(chosen)]
+        false, true = plant(chosen)
+        rows[0].planted = {kind: false.row(kind) for kind in sorted(false.asked)}
+        rows[0].true_claims = {kind: true.row(kind) for kind in sorted(true.asked)}
         label = f"{name}, blind" if blind else name
         rows.append(
             model_row(label, chosen, asked, iterations=iterations, blind=blind, before=tape.seek)
@@ -76,8 +81,10 @@ def agent_command(
     return 0
 
 
-def _settings(settings: Settings, url: str, name: str) -> Settings:
-    return settings.model_copy(update={"model_url": url, "model": name})
+def _settings(settings: Settings, url: str, name: str, turns: int) -> Settings:
+    """Return the settings of a run: no sample may take more than `turns` requests on average."""
+    calls = min(settings.model_max_calls, turns * max(1, settings.model_samples))
+    return settings.model_copy(update={"model_url": url, "model": name, "model_max_calls": calls})
 
 
 def _head(name: str, iterations: int, blind: bool) -> dict[str, object]:
@@ -106,7 +113,7 @@ def _print(rows: list[Row], json_output: bool) -> None:
         return
     table = Table(title="agent: answers that an expert accepts", box=None)
     for column in (
-        "", "type", "root line", "claims held", "abstained", "failed", "calls", "tokens", "seconds",
+        "", "type", "ITBench", "root line", "claims checked", "abstained", "failed", "calls", "tokens", "seconds",
         "cost", "same answer", "prompt bytes (log)",
     ):  # fmt: skip
         table.add_column(column, justify="left" if not column else "right")
@@ -114,6 +121,7 @@ def _print(rows: list[Row], json_output: bool) -> None:
         table.add_row(
             row.name,
             _of(row.type_right, row.cases),
+            f"{row.itbench / row.cases:.3f}" if row.cases else "-",
             _of(row.line_right, row.lines_asked),
             _of(row.claims_held, row.claims),
             str(row.abstained),
@@ -127,7 +135,24 @@ def _print(rows: list[Row], json_output: bool) -> None:
             if row.prompt_bytes
             else "-",
         )
-    Console(width=None if sys.stdout.isatty() else 170).print(table)
+    out = Console(width=None if sys.stdout.isatty() else 170)
+    out.print(table)
+    _print_planted(rows[0], out)
+
+
+def _print_planted(row: Row, out: Console) -> None:
+    """Print what became of claims whose truth is known by construction."""
+    for title, kinds, passing in (
+        ("planted false claims: shown as checked", row.planted, "passed"),
+        ("true claims of the same cases: shown as checked", row.true_claims, "kept"),
+    ):
+        table = Table("kind", "claims", passing, title=title, box=None)
+        for kind, (asked, passed) in kinds.items():
+            table.add_row(kind, str(asked), str(passed))
+        asked = sum(asked for asked, _ in kinds.values())
+        passed = sum(passed for _, passed in kinds.values())
+        table.add_row("all", str(asked), str(passed))
+        out.print(table)
 
 
 def _of(right: int, asked: int) -> str:

@@ -56,12 +56,15 @@ def load_tape(path: Path) -> Tape:
         EvidenceError: naming file and line of what is no recording.
     """
     try:
-        head, *rows = path.read_text(encoding="utf-8").splitlines()
-        tape = Tape(json.loads(head))
+        # Only a newline ends a row: an answer may hold any other separator of lines.
+        head, *rows = path.read_text(encoding="utf-8-sig").rstrip("\n").split("\n")
+        tape = Tape({"iterations": 1, "blind": False, "model": "recorded", **json.loads(head)})
         for row in rows:
+            if not row.strip():
+                continue
             one = json.loads(row)
-            key = (one["case"], one["iteration"], one["turn"])
-            tape.answers[key] = (one["status"], one["body"])
+            key = (str(one["case"]), int(one["iteration"]), int(one["turn"]))
+            tape.answers[key] = (int(one.get("status", 200)), whole_answer(one["body"]))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise EvidenceError(
             f"{path}: not a recorded run ({error})",
@@ -98,6 +101,61 @@ class Forwarder:
         self._tape.answers[(*self._tape.at, self._tape.turn)] = (status, text)
         self._tape.turn += 1
         return _reply(status, text)
+
+
+def whole_answer(body: Any) -> str:
+    """Return a recorded body as the text of one completion.
+
+    Recorders keep a body as its text or as the object, and a stream as its server-sent events or as
+    the list of their objects; a stream is put together.
+
+    Raises:
+        ValueError: when an event of a stream is no JSON object.
+    """
+    pieces = _pieces(body)
+    if pieces is None:
+        return body if isinstance(body, str) else json.dumps(body)
+    content = ""
+    whole: dict[str, Any] = {}
+    calls: dict[int, dict[str, Any]] = {}
+    for piece in pieces:
+        if not isinstance(piece, dict):
+            raise ValueError("a piece of a stream is no object")
+        whole |= {key: value for key, value in piece.items() if value is not None}
+        for choice in piece.get("choices") or []:
+            delta = choice.get("delta") or {}
+            content += delta.get("content") or ""
+            for call in delta.get("tool_calls") or []:
+                # Some servers number no calls, and begin each with an id.
+                at = call.get("index")
+                if at is None:
+                    at = len(calls) - (0 if call.get("id") or not calls else 1)
+                known = calls.setdefault(
+                    at,
+                    {"id": "", "type": "function", "function": {"name": "", "arguments": ""}},
+                )
+                known["id"] = call.get("id") or known["id"]
+                function = call.get("function") or {}
+                known["function"]["name"] += function.get("name") or ""
+                known["function"]["arguments"] += function.get("arguments") or ""
+    message: dict[str, Any] = {"role": "assistant", "content": content}
+    if calls:
+        message["tool_calls"] = [calls[at] for at in sorted(calls)]
+    choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if calls else "stop"}
+    return json.dumps({**whole, "object": "chat.completion", "choices": [choice]})
+
+
+def _pieces(body: Any) -> list[Any] | None:
+    """Return the objects of a stream, or None where the body is none."""
+    if isinstance(body, list):
+        return body
+    if not isinstance(body, str) or body.lstrip().startswith("{"):
+        return None
+    # An event stream may begin with a comment or another field (WHATWG, server-sent events).
+    data = [
+        row.removeprefix("data:").strip() for row in body.split("\n") if row.startswith("data:")
+    ]
+    return [json.loads(one) for one in data if one != "[DONE]"] if data else None
 
 
 def _reply(status: int, text: str) -> Reply:

@@ -5,17 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from rerail.assistant.agent.claims import Check
 from rerail.assistant.agent.explain import Explanation, explain
 from rerail.assistant.agent_tools.facts import JobFacts
 from rerail.assistant.agent_tools.lines import ViewSource
 from rerail.assistant.record import make_incident
 from rerail.evals.agent.cases import AgentCase
+from rerail.knowledge_base.taxonomy import leaves
 from rerail.settings import Settings
 
 
 @dataclass(slots=True)
 class Row:
-    """What one way of answering scored; shares are of the cases that ask."""
+    """What one way of answering scored; shares are of the cases that ask.
+
+    `claims_held` counts claims that code has checked (quoted or structured). `itbench` is the sum of
+    ITBench's score for root causes: nothing where a true root is missed, else the share of the named
+    roots that are true. `planted` and `true_claims` are of the checks, not of a model: for each kind of
+    claim how many were made up, and how many of them passed as checked.
+    """
 
     name: str
     cases: int = 0
@@ -25,6 +33,10 @@ class Row:
     abstained: int = 0
     claims: int = 0
     claims_held: int = 0
+    suggested: int = 0
+    itbench: float = 0.0
+    planted: dict[str, tuple[int, int]] = field(default_factory=dict)
+    true_claims: dict[str, tuple[int, int]] = field(default_factory=dict)
     tokens: int = 0
     calls: int = 0
     seconds: float = 0.0
@@ -35,8 +47,19 @@ class Row:
     same: int = 0
     compared: int = 0
 
-    def count(self, case: AgentCase, leaf: str | None, line: int | None) -> None:
-        """Count one answer."""
+    def count(
+        self,
+        case: AgentCase,
+        leaf: str | None,
+        line: int | None,
+        roots: frozenset[str] = frozenset(),
+    ) -> None:
+        """Count one answer; `roots` are all causes that it names."""
+        named = roots | ({leaf} if leaf else set())
+        if named & case.types:
+            self.itbench += len(named & case.types) / len(named)
+        elif case.undecidable and not named:
+            self.itbench += 1.0
         self.cases += 1
         right = leaf in case.types or (case.undecidable and leaf is None)
         self.type_right += right
@@ -85,9 +108,13 @@ def model_row(
 
 def _add(row: Row, case: AgentCase, said: Explanation) -> None:
     row.failed += said.stand == "unavailable"
-    row.count(case, said.failure_type, said.first_fault.line if said.first_fault else None)
+    roots = frozenset(
+        leaf for claim in said.claims for leaf in leaves() if claim.text.endswith(f", {leaf}")
+    )
+    row.count(case, said.failure_type, said.first_fault.line if said.first_fault else None, roots)
     row.claims += len(said.claims)
-    row.claims_held += sum(not claim.problem for claim in said.claims)
+    row.claims_held += sum(claim.check.counts for claim in said.claims)
+    row.suggested += sum(claim.check is Check.SUGGESTED for claim in said.claims)
     row.tokens += said.tokens_in + said.tokens_out
     row.calls += said.calls
     row.seconds += said.seconds

@@ -9,7 +9,17 @@ from dataclasses import asdict
 from pathlib import Path
 
 from rerail.errors import UsageError
-from rerail.evals.bench import compression, manyfiles, memory, mining, onepass, scan, startup
+from rerail.evals.bench import (
+    alive,
+    compression,
+    manyfiles,
+    memory,
+    mining,
+    onepass,
+    scan,
+    similar,
+    startup,
+)
 from rerail.evals.bench.bars import Bar
 from rerail.evals.bench.generate import Dataset, make_dataset
 
@@ -31,6 +41,8 @@ def _benches(gb: float, runs: int) -> dict[str, Callable[[Dataset], list[Bar]]]:
         "memory": lambda data: memory.measure(data, total=int(_FULL_MEMORY * part)),
         "compression": lambda data: compression.measure(data, small=int(30e6 * part) + 50_000),
         "startup": lambda data: startup.measure(data, runs=max(2, runs)),
+        "alive": lambda data: alive.measure(data, runs=max(1, runs // 2)),
+        "similar": lambda data: similar.measure(data, most=max(500, int(1_000_000 * part))),
         "manyfiles": lambda data: manyfiles.measure(
             data, files=max(12, int(_FULL_FILES * part)), size=int(_FULL_FILE * part) + 20_000
         ),

@@ -22,6 +22,7 @@ _CPP = re.compile(r"\b(\w+\.(?:cpp|cc|cu|c|hpp)):(\d{2,4})\b")
 _PY = re.compile(r"(File \"[^\"]+\", line )(\d+)")
 _IP = re.compile(r"\b(10|172|192)\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})\b")
 _RANK = re.compile(r"\[rank(\d+)\]")
+_RANK_IN_FRONT = re.compile(r"^\[rank(\d+)\]: ", re.MULTILINE)
 
 
 def other_hosts(case: LabelledCase, rng: random.Random) -> LabelledCase:
@@ -103,6 +104,21 @@ def coloured(case: LabelledCase, rng: random.Random) -> LabelledCase:
     )
 
 
+def another_launcher(case: LabelledCase, rng: random.Random) -> LabelledCase:
+    """Put the label of another launcher in the place of torch's `[rankN]: ` in front of a line."""
+    other = rng.choice(["[1,{}]<stderr>:", "{}: ", "[{}]<stderr>:", "(Rank {}): ", "task-{} | "])
+    log = _RANK_IN_FRONT.sub(lambda m: other.format(m[1]), case.log)
+    return replace(case, log=log)
+
+
+def doubled(case: LabelledCase, rng: random.Random) -> LabelledCase:
+    """Say every line twice, as two handlers of one logger do."""
+    log = "\n".join(line for line in case.log.split("\n") for _ in range(2))
+    return replace(
+        case, log=log, lines=frozenset(n for line in case.lines for n in (2 * line, 2 * line + 1))
+    )
+
+
 REWRITES: dict[str, Callable[[LabelledCase, random.Random], LabelledCase]] = {
     "other hosts": other_hosts,
     "other numbers": other_numbers,
@@ -111,6 +127,8 @@ REWRITES: dict[str, Callable[[LabelledCase, random.Random], LabelledCase]] = {
     "among 1000 healthy lines": among_healthy,
     "CRLF": crlf,
     "colour codes": coloured,
+    "another launcher's label": another_launcher,
+    "every line twice": doubled,
 }
 
 

@@ -15,7 +15,7 @@ from sqlalchemy import Engine, select
 
 from rerail.domain.plan import ActionKind
 from rerail.evals.cluster.lab import Lab
-from rerail.evals.cluster.site import LabSite, wait_for
+from rerail.evals.cluster.site import LabSite, private, wait_for
 from rerail.knowledge_base.store.clock import from_iso
 from rerail.knowledge_base.store.engine import open_store, reading
 from rerail.recovery.store.tables import ACTIONS, APPROVALS, PLANS, QUEUE
@@ -58,7 +58,9 @@ class Bench:
         self.lab = lab
         self.site = site
         self.reader = SlurmReader(environment=lab.environment)
-        self.engine: Engine = open_store(Settings(data_dir=site.folder / "data"))
+        # Made by the daemon's account: what root makes there that account could not write.
+        site.rerail("breaker", "status")
+        self.engine: Engine = open_store(Settings(data_dir=site.data))
 
     def attempts(self, job: str) -> list[AttemptRecord]:
         """Return the job's attempts as Slurm tells them."""
@@ -201,10 +203,11 @@ class Bench:
 
 
 @contextmanager
-def bench(nodes: int = 4, prefix: str = "n", **policy: Any) -> Iterator[Bench]:
-    """Start a cluster and `rerail watch` on it; stop both."""
+def bench(nodes: int = 4, prefix: str = "n") -> Iterator[Bench]:
+    """Start a cluster, set rerail up by its documentation, start `rerail watch`; stop all of it."""
+    private()
     with Lab(nodes, prefix=prefix) as lab:
-        site = LabSite(lab, lab.root / "site", **policy)
+        site = LabSite(lab, lab.root / "site")
         made = Bench(lab, site)
         try:
             site.start()

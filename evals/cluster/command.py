@@ -15,6 +15,8 @@ from rerail.errors import UsageError
 from rerail.evals.cluster.bench import Bench, Result, bench
 from rerail.evals.cluster.lab import Lab, cannot_run, stop_from
 from rerail.evals.cluster.scenarios import SCENARIOS
+from rerail.evals.cluster.site import NOT_DEFAULT
+from rerail.evals.cluster.trust import TRUST
 
 
 def run_command(names: list[str], audit: Path | None, json_output: bool) -> int:
@@ -23,12 +25,15 @@ def run_command(names: list[str], audit: Path | None, json_output: bool) -> int:
     Raises:
         UsageError: A scenario has no such name, or the cluster cannot run here.
     """
-    unknown = [name for name in names if name not in SCENARIOS]
+    every = {**SCENARIOS, **TRUST}
+    if names == ["trust"]:
+        names = list(TRUST)
+    unknown = [name for name in names if name not in every]
     if unknown:
         raise UsageError(
             f"no scenario is called {unknown[0]!r}",
             subject=unknown[0],
-            hint="known: " + ", ".join(SCENARIOS),
+            hint="known: trust (all of the second half), " + ", ".join(every),
         )
     if reason := cannot_run():
         raise UsageError(reason, subject="cluster", hint="evals/cluster/install.sh")
@@ -51,10 +56,10 @@ def run_command(names: list[str], audit: Path | None, json_output: bool) -> int:
 
 def _one(made: Bench, name: str) -> Result:
     try:
-        result = SCENARIOS[name](made)
+        result = {**SCENARIOS, **TRUST}[name](made)
     except Exception as error:  # one broken scenario must not hide the others
         result = Result(name, [f"{type(error).__name__}: {error}"])
-    made.lab.run("scancel", "--user=root", check=False)
+    made.lab.cancel_all()
     for node in made.drained():
         made.repair(node)
     return result
@@ -77,11 +82,17 @@ def _show(results: list[Result], verified: str) -> None:
             one.verdict,
             ", ".join(one.did) or "told only",
         )
+    settings = ", ".join(f"{key} {value:g}" for key, value in NOT_DEFAULT.items())
+    table.caption = (
+        f"accounts rerail, svc-rerail-writer, slurm, ann, bob; defaults but for {settings}"
+    )
     console = Console(width=None if sys.stdout.isatty() else 170)
     console.print(table)
     for one in results:
         for why in one.wrong:
             console.print(f"{one.name}: {why}", markup=False)
+        if one.wrong and one.refused:
+            console.print(f"{one.name} refused: {one.refused}", markup=False)
     console.print(
         f"audit log: {verified.splitlines()[0] if verified else 'not read'}", markup=False
     )

@@ -20,6 +20,7 @@ class Ports:
 class Layout:
     """What the configuration depends on.
 
+    `slurm_user` runs controller and accounting, `further` are lines of the set-up page.
     `down_after_s` is SlurmdTimeout: how long a silent node stays up in the controller's eyes.
     """
 
@@ -30,7 +31,8 @@ class Layout:
     cpus: int
     cgroups: bool
     accounting: bool
-    epilog: str = ""
+    slurm_user: str = "slurm"
+    further: str = ""
     down_after_s: int = 5
 
 
@@ -41,8 +43,7 @@ def slurm_conf(layout: Layout) -> str:
         "ClusterName=lab",
         f"SlurmctldHost={layout.host}(127.0.0.1)",
         f"SlurmctldPort={layout.ports.controller}",
-        # root, so that the hook may run the interpreter of whoever started the cluster
-        "SlurmUser=root",
+        f"SlurmUser={layout.slurm_user}",
         "AuthType=auth/munge",
         f"AuthInfo=socket={root}/munge/socket",
         f"StateSaveLocation={root}/state",
@@ -73,8 +74,7 @@ def slurm_conf(layout: Layout) -> str:
         "PreemptType=preempt/partition_prio",
         "PreemptMode=CANCEL",
     ]
-    if layout.epilog:
-        lines.append(f"EpilogSlurmctld={layout.epilog}")
+    lines += layout.further.splitlines()
     if layout.cgroups:
         lines += [
             "ProctrackType=proctrack/cgroup",
@@ -127,7 +127,7 @@ def slurmdbd_conf(layout: Layout) -> str:
             "DbdHost=localhost",
             "DbdAddr=127.0.0.1",
             f"DbdPort={layout.ports.accounting}",
-            "SlurmUser=root",
+            f"SlurmUser={layout.slurm_user}",
             f"LogFile={root}/log/slurmdbd.log",
             f"PidFile={root}/run/slurmdbd.pid",
             "StorageType=accounting_storage/mysql",

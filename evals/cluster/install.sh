@@ -4,7 +4,7 @@
 # With arguments, install those Debian packages instead, under the same rule.
 set -euo pipefail
 needed=("$@")
-[ $# != 0 ] || needed=(slurmctld slurmd slurmdbd slurmrestd slurm-client munge mariadb-server)
+[ $# != 0 ] || needed=(slurmctld slurmd slurmdbd slurmrestd slurm-client munge mariadb-server sudo)
 missing=()
 for package in "${needed[@]}"; do
   dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")

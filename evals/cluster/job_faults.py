@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 AT = 25
 
@@ -52,6 +53,24 @@ def _xid_once(attempt: int) -> None:
         _xid_in_output(attempt)
 
 
+def _killed_here(attempt: int) -> None:
+    """Once in this folder: a job that is submitted again starts with attempt 0."""
+    mark = Path("was_killed")
+    if not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _store_reset(attempt: int) -> None:
+    if attempt == 0:
+        # The frame of the library that reads from an object store; only its file name counts.
+        place = "/usr/lib/python3/site-packages/s3fs/core.py"
+        code = "def _call_s3():\n    raise ConnectionResetError(104, 'Connection reset by peer')\n"
+        names: dict[str, Callable[[], None]] = {}
+        exec(compile(code, place, "exec"), names)  # noqa: S102 - fixed text
+        names["_call_s3"]()
+
+
 FAULTS: dict[str, tuple[int, Callable[[int], None]]] = {
     "killed": (1, _killed),
     "killed_always": (1, _killed_always),
@@ -60,6 +79,8 @@ FAULTS: dict[str, tuple[int, Callable[[int], None]]] = {
     "stuck": (1, _stuck),
     "xid_in_output": (1, _xid_in_output),
     "xid_once": (1, _xid_once),
+    "killed_here": (1, _killed_here),
+    "store_reset": (1, _store_reset),
 }
 
 

@@ -9,25 +9,31 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import grp
 import json
 import os
+import pwd
 import shutil
 import signal
 import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
 from rerail.errors import UsageError
+from rerail.evals.cluster import private_system
 from rerail.evals.cluster.config import Layout, Ports, cgroup_conf, slurm_conf, slurmdbd_conf
 from rerail.evals.faultlab import machine
 
+SLURM_USER = "slurm"
+DEFAULT_FOLDER = Path("/etc/slurm")
 # Accounts that every Debian has; slurmrestd refuses to run as root.
 REST_USERS = {"reader": ("nobody", "nogroup"), "writer": ("daemon", "daemon")}
-PROGRAMS = ("slurmctld", "slurmd", "munged", "scontrol", "sbatch")
+PROGRAMS = ("slurmctld", "slurmd", "munged", "scontrol", "sbatch", "sudo")
 
 
 def cannot_run() -> str:
@@ -70,7 +76,7 @@ class Lab:
         *,
         root: Path | None = None,
         prefix: str = "n",
-        epilog: str = "",
+        further: str = "",
         accounting: bool | None = None,
         rest: bool | None = None,
         outlives_us: bool = False,
@@ -78,7 +84,6 @@ class Lab:
         self.root = root or Path(tempfile.mkdtemp(prefix="rerail-cluster-"))
         self.root.mkdir(parents=True, exist_ok=True)
         self.root.chmod(0o755)
-        self.epilog = epilog
         with_accounting = shutil.which("mariadbd", path="/usr/sbin:/usr/bin") is not None
         ports = free_ports(nodes + 3)
         self.layout = Layout(
@@ -89,7 +94,7 @@ class Lab:
             cpus=os.cpu_count() or 1,
             cgroups=not machine.missing("memory_cgroup") and not machine.missing("freezer_cgroup"),
             accounting=with_accounting if accounting is None else accounting,
-            epilog=epilog,
+            further=further,
         )
         program = shutil.which("slurmrestd", path="/usr/sbin:/usr/bin")
         self.rest = program is not None if rest is None else rest
@@ -124,10 +129,21 @@ class Lab:
         """Stop the cluster and remove its folder."""
         self.stop()
 
-    def run(self, *command: str, check: bool = True) -> str:
+    def add_settings(self, lines: str) -> None:
+        """Add lines to slurm.conf; the controller reads them when it is started anew."""
+        self.layout = replace(self.layout, further=f"{self.layout.further}{lines}")
+        (self.root / "etc/slurm.conf").write_text(slurm_conf(self.layout))
+
+    def run(self, *command: str, check: bool = True, cwd: str | None = None) -> str:
         """Run one of Slurm's commands and return its standard output."""
         done = subprocess.run(
-            command, env=self.environment, capture_output=True, text=True, timeout=60, check=False
+            command,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            cwd=cwd,
         )
         if check and done.returncode:
             raise UsageError(f"{' '.join(command)}: {done.stderr.strip()}", subject=command[0])
@@ -137,12 +153,22 @@ class Lab:
         """Write the configuration and start every daemon; returns when all nodes are idle."""
         if reason := cannot_run():
             raise UsageError(reason, subject="cluster", hint="evals/cluster/install.sh")
+        closed = [one for one in self.root.parents if not one.stat().st_mode & 0o001]
+        if closed:
+            raise UsageError(
+                f"{self.root} cannot be used by the accounts of the cluster: {closed[0]} is closed to others",
+                subject="TMPDIR",
+                hint="TMPDIR=/tmp, or another folder that every account may enter",
+            )
         for name in ("etc", "log", "run", "state", "spool", "munge"):
             (self.root / name).mkdir(exist_ok=True)
+        for name in ("run", "state", "log"):
+            shutil.chown(self.root / name, self.layout.slurm_user, self.layout.slurm_user)
         self._start_munge()
         etc = self.root / "etc"
         (etc / "slurm.conf").write_text(slurm_conf(self.layout))
         (etc / "cgroup.conf").write_text(cgroup_conf())
+        self._take_the_default_place(etc)
         if self.layout.accounting:
             self._start_accounting()
         self.start_controller()
@@ -151,6 +177,24 @@ class Lab:
         self._wait("all nodes idle", self._all_idle, 20)
         if self.rest:
             self._start_rest()
+
+    def _take_the_default_place(self, etc: Path) -> None:
+        """Let commands without SLURM_CONF, as sudo leaves them, speak to this cluster.
+
+        Only where /etc is this process tree's own (`rerail.evals.cluster.private_system`).
+        """
+        if not private_system.entered():
+            return
+        if DEFAULT_FOLDER.is_symlink():
+            DEFAULT_FOLDER.unlink()
+        elif DEFAULT_FOLDER.is_dir():
+            shutil.rmtree(DEFAULT_FOLDER)
+        DEFAULT_FOLDER.symlink_to(etc)
+
+    def restart_controller(self) -> None:
+        """Stop slurmctld politely and start it, as after a change of its groups or settings."""
+        self._kill("slurmctld", signal.SIGTERM)
+        self.start_controller()
 
     def rest_socket(self, face: str) -> Path:
         """Return the socket of slurmrestd for a face, `reader` or `writer`."""
@@ -195,6 +239,7 @@ class Lab:
         extra: Mapping[str, str] | None = None,
         user: str | None = None,
         group: str | None = None,
+        groups: Sequence[int] = (),
     ) -> None:
         with (self.root / "log" / f"{name}.console").open("ab") as out:
             child = subprocess.Popen(
@@ -207,12 +252,23 @@ class Lab:
                 cwd="/",
                 user=user,
                 group=group,
-                extra_groups=None if group is None else [],
+                extra_groups=None if group is None else list(groups),
                 preexec_fn=None if self._outlives_us else die_with_parent,
             )
         self._children.append(child)
         self.processes[name] = child.pid
         (self.root / "lab.json").write_text(json.dumps(self.processes))
+
+    def _spawn_as_slurm(self, name: str, *command: str) -> None:
+        """Start a daemon as SlurmUser, with all groups that this account has now."""
+        account = pwd.getpwnam(self.layout.slurm_user)
+        groups = os.getgrouplist(account.pw_name, account.pw_gid)
+        self._spawn(
+            *(name, *command),
+            user=account.pw_name,
+            group=grp.getgrgid(account.pw_gid).gr_name,
+            groups=groups,
+        )
 
     def _start_munge(self) -> None:
         folder = self.root / "munge"
@@ -263,7 +319,8 @@ class Lab:
         conf = self.root / "etc/slurmdbd.conf"
         conf.write_text(slurmdbd_conf(self.layout))
         conf.chmod(0o600)
-        self._spawn("slurmdbd", "slurmdbd", "-D")
+        shutil.chown(conf, self.layout.slurm_user, self.layout.slurm_user)
+        self._spawn_as_slurm("slurmdbd", "slurmdbd", "-D")
         self._wait("accounting", lambda: self._succeeds("sacctmgr", "-n", "list", "cluster"), 20)
         for what in (("cluster", "lab"), ("account", "root"), ("user", "root", "account=root")):
             self.run("sacctmgr", "-i", "add", *what, check=False)
@@ -276,7 +333,7 @@ class Lab:
 
     def start_controller(self) -> None:
         """Start slurmctld, with the state of the one before if there was one."""
-        self._spawn("slurmctld", "slurmctld", "-D")
+        self._spawn_as_slurm("slurmctld", "slurmctld", "-D")
         self._wait("controller", lambda: "is UP" in self.run("scontrol", "ping", check=False), 20)
 
     def kill_controller(self) -> None:
@@ -286,6 +343,9 @@ class Lab:
     def start_node(self, node: str) -> None:
         """Start the slurmd of one node."""
         (self.root / "spool" / node).mkdir(exist_ok=True)
+        log = self.root / "log" / f"slurmd.{node}.log"
+        log.touch()
+        log.chmod(0o644)  # slurmd itself makes it for root alone, and rerail reads it
         self._spawn(f"slurmd.{node}", "slurmd", "-D", "-N", node, extra={"LAB_NODE": node})
 
     def kill_node(self, node: str) -> None:
@@ -319,13 +379,19 @@ class Lab:
         """Cancel all jobs, end every daemon and every process of a job, remove the folder."""
         if "slurmctld" in self.processes:
             with contextlib.suppress(UsageError, subprocess.TimeoutExpired):
-                self.run("scancel", "--user=root", check=False)
+                self.cancel_all()
                 time.sleep(0.3)
         for name in sorted(self.processes, key=lambda one: not one.startswith("slurmd.")):
             self._kill(name, signal.SIGTERM)
         machine.end_processes(str(self.root), spare_callers=True)
         self._remove_cgroups()
         shutil.rmtree(self.root, ignore_errors=True)
+
+    def cancel_all(self) -> None:
+        """Cancel every job of every user."""
+        jobs = self.run("squeue", "-h", "-o", "%A", check=False).split()
+        if jobs:
+            self.run("scancel", *jobs, check=False)
 
     def _remove_cgroups(self) -> None:
         for controller in machine.CGROUPS.glob("*"):

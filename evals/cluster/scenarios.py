@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rerail.evals.cluster.bench import Bench, Result
-from rerail.evals.cluster.site import wait_for
+from rerail.evals.cluster.site import USERS, as_account, wait_for
 
 STEPS = 40
 EVERY = list(range(1, STEPS + 1))
@@ -61,11 +61,11 @@ def node_lost(bench: Bench) -> Result:
 def node_lost_by_trigger(bench: Bench) -> Result:
     """The same, and rerail asks Slurm nothing by itself: strigger tells it of the node."""
     result = Result("node_lost_by_trigger")
-    program = bench.site.hook_program("strigger-down", "--strigger", "down")
-    bench.lab.run("strigger", "--set", "--node", "--down", "--flags=PERM", f"--program={program}")
+    as_slurm = as_account("slurm", "strigger")
+    trigger = "--program=/etc/rerail/trigger down"
+    bench.lab.run(*as_slurm, "--set", "--node", "--down", "--flags=PERM", trigger)
     bench.site.kill()
-    bench.site.poll_s = 3600.0
-    bench.site.start()
+    bench.site.start("--poll", "3600")
     try:
         job, folder = bench.site.submit("node_lost_by_trigger", f"--steps {STEPS}")
         result.check(bench.wait_for_text(job, folder, "INFO step 15 ", 60), "it did not start")
@@ -75,9 +75,8 @@ def node_lost_by_trigger(bench: Bench) -> Result:
         _recovered(bench, result, job, folder, fault_at)
     finally:
         bench.site.kill()
-        bench.site.poll_s = 1.0
-        bench.lab.run("strigger", "--clear", "--user=root", check=False)
-        bench.site.start()
+        bench.lab.run(*as_slurm, "--clear", "--user=slurm", check=False)
+        bench.site.start("--poll", "15")
     result.check(bench.heard_from(job) == "slurm-strigger", f"heard from {bench.heard_from(job)}")
     result.check(bench.drained() == [node], f"drained: {bench.drained()}, lost: {node}")
     result.check(node not in bench.attempts(job)[-1].nodes, f"it runs on {node} again")
@@ -97,13 +96,13 @@ def rank_killed(bench: Bench) -> Result:
 
 
 def rank_killed_always(bench: Bench) -> Result:
-    """The same at every start: it is given up after two restarts without progress."""
+    """The same at every start: it is given up after three restarts without progress."""
     result = Result("rank_killed_always")
     job, _ = bench.site.submit("rank_killed_always", f"--steps {STEPS} --fault killed_always")
-    capped = wait_for(lambda: len(bench.plans_of(job)) >= 3 and bench.settled(job), 120)
-    result.check(capped, f"{len(bench.plans_of(job))} plans instead of 3")
+    capped = wait_for(lambda: len(bench.plans_of(job)) >= 4 and bench.settled(job), 240)
+    result.check(capped, f"{len(bench.plans_of(job))} plans instead of 4")
     bench.fill_in(result, job)
-    result.check(len(bench.attempts(job)) == 3, f"{len(bench.attempts(job))} attempts, not 3")
+    result.check(len(bench.attempts(job)) == 4, f"{len(bench.attempts(job))} attempts, not 4")
     result.check(any("without progress" in why for why in result.refused), "no cap was named")
     return result
 
@@ -145,8 +144,8 @@ def preempted(bench: Bench) -> Result:
     result = Result("preempted")
     job, folder = bench.site.submit("preempted", f"--steps {STEPS}")
     result.check(bench.wait_for_text(job, folder, "INFO step 15 ", 60), "the job did not start")
-    bench.lab.run(
-        *("sbatch", "-p", "urgent", "-N", str(len(bench.lab.layout.nodes)), "--exclusive"),
+    bench.site.sbatch(
+        *(USERS[1], "-p", "urgent", "-N", str(len(bench.lab.layout.nodes)), "--exclusive"),
         *("-o", "/dev/null", "--wrap", "sleep 4"),
     )
     _recovered(bench, result, job, folder)
@@ -210,7 +209,7 @@ def hang(bench: Bench) -> Result:
     _recovered(bench, result, job, folder, fault_at)
     result.check(result.facts["batches"] == EVERY, "data was lost or repeated")
     result.facts["stack"] = evidence[:1]
-    kept = list((bench.site.folder / "data/evidence").rglob(f"*-{job}-0-dumps/job/*"))
+    kept = list((bench.site.data / "evidence").rglob(f"*-{job}-0-dumps/job/*"))
     result.check(any("_stuck" in one.read_text() for one in kept), "the stacks were not kept")
     return result
 
@@ -294,7 +293,7 @@ def health_tests(bench: Bench) -> Result:
     result.check(wait_for(lambda: bench.settled(job), 90), "the tests did not end")
     bench.fill_in(result, job)
     result.check(result.manual_steps == 1, f"{result.manual_steps} approvals")
-    reports = [json.loads(one.read_text()) for one in bench.site.folder.glob("health-*.json")]
+    reports = [json.loads(one.read_text()) for one in bench.site.health.glob("health-*.json")]
     result.check(
         any(one["healthy"] and len(one["nodes"]) == 2 for one in reports), f"reports: {reports}"
     )

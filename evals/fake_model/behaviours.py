@@ -32,6 +32,12 @@ def answer(**fields: Any) -> Reply:
     return Reply(json.dumps({"claims": [], "rivals": [], "missing": [], "summary": "", **fields}))
 
 
+def claim(kind: str, subject: str | None, relation: str, thing: str) -> dict[str, Any]:
+    """Return a typed claim; lines that it speaks of are cited."""
+    cited = [subject, thing] if thing.startswith("L") and thing[1:].isdigit() else [subject]
+    return {"kind": kind, "subject": subject, "relation": relation, "object": thing, "lines": cited}
+
+
 def echo(body: Body) -> Reply:
     """Repeat the rules' verdict with its line: the best an honest model can do without thought."""
     text = all_text(body)
@@ -43,7 +49,7 @@ def echo(body: Body) -> Reply:
         failure_type=known,
         first_fault=handle if known else None,
         summary=f"The line says so [{handle}]." if handle else "",
-        claims=[{"text": "This line came first.", "lines": [handle]}] if handle else [],
+        claims=[claim("cause", handle, "is", known)] if known else [],
     )
 
 
@@ -63,7 +69,7 @@ def keywords(body: Body) -> Reply:
                     failure_type=leaf,
                     first_fault=match[1],
                     summary=f"A line holds {word} [{match[1]}].",
-                    claims=[{"text": f"The log says {word}.", "lines": [match[1]]}],
+                    claims=[claim("quote", match[1], "says", word)],
                 )
     return answer(failure_type=None)
 

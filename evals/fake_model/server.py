@@ -10,7 +10,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, cast
@@ -24,7 +24,7 @@ class Reply:
 
     `tools` are (name, arguments) pairs. With another `status`, `text` is the error's message. `raw`
     replaces the whole body. `drip_s` sends one byte of the body each so many seconds, which no read
-    time-out notices.
+    time-out notices. A streamed answer is held after the words `hold_after` until `go` is set.
     """
 
     text: str = ""
@@ -34,6 +34,8 @@ class Reply:
     delay_s: float = 0.0
     drip_s: float = 0.0
     usage: bool = True
+    hold_after: str = ""
+    go: threading.Event = field(default_factory=threading.Event)
 
 
 Behaviour = Callable[[Body], Reply]
@@ -99,7 +101,13 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Connection", "close")
         self.end_headers()
+        sent, held = "", False
         for chunk in _chunks(reply, body):
+            if reply.hold_after and reply.hold_after in sent and not held:
+                held = True
+                while not (reply.go.wait(0.05) or self.owner.stopped.is_set()):
+                    pass
+            sent += "".join(c["delta"].get("content", "") for c in chunk["choices"])
             self.wfile.write(b"data: " + json.dumps(chunk).encode() + b"\n\n")
             self.wfile.flush()
             if reply.drip_s and self.owner.stopped.wait(reply.drip_s):

@@ -6,6 +6,7 @@ import json
 import sys
 import tempfile
 from dataclasses import asdict, dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 
 from rich.console import Console
@@ -15,6 +16,7 @@ from rerail.errors import UsageError
 from rerail.evals.retrieval.sets import Asked, RetrievalSet, build_sets
 from rerail.knowledge_base.retrieval.embedding import (
     HASHED,
+    WORDLLAMA,
     Embedder,
     chosen_model,
     embedder_from,
@@ -44,10 +46,15 @@ class Score:
 
 
 def retrieval_command(
-    cases: Path | None, recorded: Path | None, *, boosts: bool, json_output: bool
+    cases: Path | None,
+    recorded: Path | None,
+    *,
+    boosts: bool,
+    json_output: bool,
+    held_out: Path | None = None,
 ) -> int:
     """Score retrieval; return 0 when it could be scored."""
-    sets = build_sets(cases, recorded)
+    sets = build_sets(cases, recorded, held_out=held_out)
     if not sets:
         raise UsageError(
             "no case was chosen", hint="--recorded tests/data/faultlab, or --cases FILE"
@@ -78,9 +85,8 @@ def _embedders() -> list[Embedder]:
     settings = load_settings()
     plain = settings.model_copy(update={"embedding_url": "", "embedding_model": HASHED})
     names = {HASHED: plain}
-    local = plain.model_copy(update={"embedding_model": ""})
-    if chosen_model(local):
-        names[chosen_model(local)] = local
+    if find_spec(WORDLLAMA) is not None:
+        names[WORDLLAMA] = plain.model_copy(update={"embedding_model": WORDLLAMA})
     if chosen_model(settings):
         names[chosen_model(settings)] = settings
     return [embedder_from(one) for one in names.values()]

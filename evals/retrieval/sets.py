@@ -9,7 +9,8 @@ its failure type. The weight of the vectors was chosen on this set.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rerail.assistant.record import make_incident
@@ -52,8 +53,13 @@ class RetrievalSet:
     questions: tuple[Asked, ...]
 
 
-def build_sets(cases: Path | None, recorded: Path | None, *, seed: int = 1) -> list[RetrievalSet]:
-    """Return the sets that the given material allows."""
+def build_sets(
+    cases: Path | None, recorded: Path | None, *, seed: int = 1, held_out: Path | None = None
+) -> list[RetrievalSet]:
+    """Return the sets that the given material allows.
+
+    What is searched was chosen on `cases`; `held_out` are cases that had no part in it.
+    """
     material: list[tuple[str, str, Incident]] = []
     texts = load_cases(cases) if cases is not None else []
     failures = [case for case in texts if not case.benign and not case.undecidable]
@@ -71,6 +77,15 @@ def build_sets(cases: Path | None, recorded: Path | None, *, seed: int = 1) -> l
     if failures:
         sets.append(_rewritten(failures, material, seed))
     sets.append(_other_job(material))
+    sets.append(replace(_other_job(material, ()), name="other job, wordings alone"))
+    if held_out is not None:
+        apart = [
+            (c.id, c.label, _incident(c))
+            for c in load_cases(held_out)
+            if not (c.benign or c.undecidable)
+        ]
+        sets.append(replace(_other_job(apart), name="held out"))
+        sets.append(replace(_other_job(apart, ()), name="held out, wordings alone"))
     sets.append(_unseen(material))
     sets.append(_rule_examples())
     return [one for one in sets if one.questions]
@@ -105,14 +120,16 @@ def _rewritten(
     return RetrievalSet("rewritten", tuple(documents), tuple(questions))
 
 
-def _other_job(material: list[tuple[str, str, Incident]]) -> RetrievalSet:
+def _other_job(
+    material: list[tuple[str, str, Incident]], parts: Sequence[str] | None = None
+) -> RetrievalSet:
     """Each incident is asked about once; it is left out of its own answers."""
-    documents = [incident_document(incident, leaf) for _, leaf, incident in material]
+    documents = [incident_document(incident, leaf, parts=parts) for _, leaf, incident in material]
     ids: dict[str, set[str]] = defaultdict(set)
     for _, leaf, incident in material:
         ids[leaf].add(incident.id)
     questions = [
-        Asked(name, question_of(incident), leaf, frozenset(ids[leaf] - {incident.id}))
+        Asked(name, question_of(incident, parts), leaf, frozenset(ids[leaf] - {incident.id}))
         for name, leaf, incident in material
         if len(ids[leaf]) > 1
     ]

@@ -11,10 +11,9 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
 from rerail.domain.evidence import LogLine, Observation
-from rerail.knowledge_base.causality.asked import RAS_REPORTS
-from rerail.knowledge_base.causality.case import Case
-from rerail.knowledge_base.causality.joins import Joins
+from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.progress import survived
+from rerail.knowledge_base.placement.identities import Identities
 from rerail.log_parsers.tracebacks import looks_like_exception, traceback_above
 
 _WORK = re.compile(
@@ -31,6 +30,7 @@ _NEEDS_ALL = frozenset({
     "ALLREDUCE", "ALLREDUCE_COALESCED", "ALLGATHER", "_ALLGATHER_BASE", "ALLGATHER_COALESCED", "REDUCE_SCATTER",
     "_REDUCE_SCATTER_BASE", "REDUCE_SCATTER_COALESCED", "ALLTOALL", "ALLTOALL_BASE", "BARRIER",
 })  # fmt: skip
+_APART = 2
 _IN_GROUP = re.compile(r"\[Rank (?P<rank>\d+)\]")
 _GLOO = re.compile(r"Timed out waiting (?P<timeout>\d+)ms for (?:recv|send) operation")
 _LAGGING = re.compile(r"lagging/dead/mismatched ranks|tasks are unhealthy \(stopped sending")
@@ -136,7 +136,7 @@ class Collectives:
         return "no rank stands out"
 
 
-def analyse(case: Case, joins: Joins) -> Collectives | None:
+def analyse(case: Case, identities: Identities) -> Collectives | None:
     """Return what the collective time-outs of the case say, or None when there are none."""
     result = Collectives()
     status: dict[tuple[int | None, str | None], tuple[int, int]] = {}
@@ -158,7 +158,7 @@ def analyse(case: Case, joins: Joins) -> Collectives | None:
             result.timeouts.append(timeout)
         _named(case, observation, result)
         _stalled(case, observation, result)
-    _hold_to_a_minority(result, joins)
+    _hold_to_a_minority(result, identities)
     _health_report(case, result)
     if not result.timeouts and result.named_by is None and not result.named:
         return None
@@ -180,9 +180,10 @@ def analyse(case: Case, joins: Joins) -> Collectives | None:
     _behind(result, status)
     _divergent(result)
     _overtaken(result, status, stuck)
+    _apart(result)
     _elsewhere_in_one_group(result)
     _call_sites(result)
-    _absent(result, joins)
+    _absent(result, identities)
     return result
 
 
@@ -286,7 +287,7 @@ def _stalled_below(case: Case, line: LogLine) -> list[tuple[LogLine, str, str]]:
 
 def _health_report(case: Case, result: Collectives) -> None:
     """Read whom NCCL's own report names, where no rank names anybody."""
-    if result.named or not any(o.rule_id in RAS_REPORTS for o in case.observations):
+    if result.named or not any("ras_report" in o.marks for o in case.observations):
         return
     from rerail.knowledge_base.causality.ras import finding
 
@@ -298,11 +299,15 @@ def _health_report(case: Case, result: Collectives) -> None:
     result.nodes, result.lost_node = found.nodes, found.lost_node
 
 
-def _hold_to_a_minority(result: Collectives, joins: Joins) -> None:
+def _hold_to_a_minority(result: Collectives, identities: Identities) -> None:
     """Most ranks cannot be the ones that the others wait for; each of them misses something else."""
     if not result.unmoved or len(result.named) <= 1:
         return
-    known = joins.ranks_seen | set(result.named) | set(range(min(joins.world_size or 0, 65_536)))
+    known = (
+        identities.ranks_seen
+        | set(result.named)
+        | set(range(min(identities.world_size or 0, 65_536)))
+    )
     if len(result.named) * 2 > len(known):
         result.named, result.named_by, result.unmoved = [], None, None
         if set(result.awaited) == known and len(set(result.awaited.values())) > 1:
@@ -380,6 +385,22 @@ def _overtaken(
             result.divergent = odd if len(odd) < len(others) else sorted(seats)
 
 
+def _apart(result: Collectives) -> None:
+    """Two ranks that each waited to the end, two collectives apart or more, did not run the same ones.
+
+    The one that is further on has completed a collective that needs the other one.
+    """
+    told = [t for t in result.timeouts if t.seq is not None and t.op in _NEEDS_ALL]
+    # An exception quotes the time-out that raised it.
+    seats = {(t.rank, t.seq or 0, t.pg) for t in told if t.rank is not None}
+    ranks = {rank for rank, _, _ in seats}
+    if result.divergent or len(told) != len(result.timeouts) or len(seats) != 2 or len(ranks) != 2:
+        return
+    low, high = sorted(seq for _, seq, _ in seats)
+    if len({group for _, _, group in seats}) == 1 and high - low >= _APART:
+        result.divergent = sorted(ranks)
+
+
 def _elsewhere_in_one_group(result: Collectives) -> None:
     """Without status lines: a minority that waits in another operation than the others, further on by two.
 
@@ -436,14 +457,14 @@ def _call_sites(result: Collectives) -> None:
         result.elsewhere = True
 
 
-def _absent(result: Collectives, joins: Joins) -> None:
+def _absent(result: Collectives, identities: Identities) -> None:
     if not result.victims or result.behind or result.divergent:
         return
-    known = set(joins.ranks_seen)
-    if joins.world_size is not None and joins.world_size <= 65_536:
+    known = set(identities.ranks_seen)
+    if identities.world_size is not None and identities.world_size <= 65_536:
         # A world size below the highest rank belongs to a sub-group, not to the job.
-        if joins.world_size > max(known | {0}):
-            known |= set(range(joins.world_size))
+        if identities.world_size > max(known | {0}):
+            known |= set(range(identities.world_size))
     elif max(result.victims, default=0) >= 1 and len(result.victims) >= 3:
         known |= set(range(max(result.victims) + 1))
     absent = sorted(known - result.victims)

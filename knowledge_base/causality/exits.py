@@ -6,65 +6,21 @@ its launcher after another one failed is a consequence, so only the first odd ex
 
 from __future__ import annotations
 
-import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rerail.domain.evidence import LogLine, Observation, Role, Tier
-from rerail.knowledge_base.causality.case import Case
-from rerail.knowledge_base.causality.joins import Joins
+from rerail.knowledge_base.case import Case
+from rerail.knowledge_base.catalogues import how_it_ended
+from rerail.knowledge_base.placement.identities import Identities
+from rerail.knowledge_base.statements import Statement
 from rerail.log_parsers.timestamps import find_stamp
 
 SIGNALS = {"killed": 9, "out of memory": 9, "segmentation fault": 11, "aborted": 6, "bus error": 7, "terminated": 15,
            "illegal instruction": 4, "floating point exception": 8, "floating-point exception": 8,
            "trace/breakpoint trap": 5, "hangup": 1, "interrupt": 2}  # fmt: skip
-_AGENT = re.compile(
-    r"failed \(exitcode: (?P<code>-?\d+)\)(?: local_rank: (?P<local>\d+))? \(pid: (?P<pid>\d+)\)"
-)
-_SRUN = re.compile(
-    r"(?:srun: error: )?(?P<node>[\w.-]+): tasks? (?P<tasks>[\d,-]+): (?:Exited with exit code (?P<code>\d+)|"
-    r"(?P<word>[A-Z][A-Za-z/ -]+?))(?: \(core dumped\))?\s*$"
-)
-_MPI = re.compile(
-    r"process rank (?P<rank>\d+) with PID \d+ on node (?P<node>\S+) exited on signal (?P<signal>\d+)"
-)
-_MPI_CODE = re.compile(
-    r"process rank (?P<rank>\d+)[^.]* exit(?:ed|ing)[^.]*?(?:status|code)\D{0,10}(?P<code>\d+)"
-)
-# mpirun, prterun and horovodrun name the first process that failed in a block of two lines.
-_MPI_NAME = re.compile(r"^\s*Process name: (?:\[\[\d+,\d+\],)?(?P<rank>\d+)\]?\s*$")
-_MPI_EXIT = re.compile(r"^\s*Exit code:\s+(?P<code>-?\d+)\s*$")
-# prterun breaks its sentence before the signal.
-_MPI_ON = re.compile(r"process rank (?P<rank>\d+) with PID \d+ on node (?P<node>\S+) exited on\s*$")
-_MPI_SIGNAL = re.compile(r"^\s*signal (?P<signal>\d+) \(")
-# Hydra (MPICH, Intel MPI) prints a box: the host in one line, the code in the next.
-_HYDRA_AT = re.compile(r"^=\s+(?:RANK (?P<rank>\d+) )?PID \d+ RUNNING AT (?P<node>\S+)\s*$")
-_HYDRA_CODE = re.compile(
-    r"^=\s+(?:EXIT CODE: (?P<code>\d+)|KILLED BY SIGNAL: (?P<signal>\d+).*)\s*$"
-)
-# PALS, Composer and Paddle name the rank in one line.
-_PALS = re.compile(
-    r"(?P<node>[\w.-]+): rank (?P<rank>\d+) (?:exited with code (?P<code>\d+)|died from signal (?P<signal>\d+))"
-)
-_COMPOSER = re.compile(r"Rank (?P<rank>\d+) crashed with exit code (?P<code>-?\d+)")
-_PADDLE = re.compile(r"the trainer process with rank=\[(?P<rank>\d+)\] was aborted")
-_PADDLE_POD = re.compile(r"Container rank (?P<rank>\d+) status failed .*\bcode (?P<code>-?\d+)\b")
-# torch.multiprocessing.spawn counts its children; on one node a child's number is the rank.
-_SPAWN = re.compile(
-    r"(?:^|[\s:])process (?P<index>\d+) terminated with (?:signal (?P<signal>SIG[A-Z0-9]+)|exit code (?P<code>\d+))"
-)
-_DEEPSPEED = re.compile(r"exits with return code = (?P<code>-?\d+)")
-_BLOCK_CODE = re.compile(r"^\s*exitcode\s*: (?P<code>-?\d+) \(pid: (?P<pid>\d+)\)")
-_BLOCK_RANK = re.compile(r"^\s*rank\s*: (?P<rank>\d+) \(local_rank: (?P<local>\d+)\)")
-_BLOCK_TIME = re.compile(r"^\s*time\s*: (?=\d{4}-\d\d-\d\d_)")
-_BLOCK_HOST = re.compile(r"^\s*host\s*: (?P<host>\S+)")
-_BASH = re.compile(
-    r"line \d+: +(?P<pid>\d+) (?P<word>Killed|Aborted|Segmentation fault|Bus error|Terminated)\b"
-)
-
 _SKEW_S = 2.0
 """By how much the clocks of two hosts may differ; torchrun writes full seconds."""
-_TELLING = ("exit", "task", "rank ", "host ", "time ", "line ", "signal", "process name", "running at",
-            "trainer process")  # fmt: skip
 _SIGNAL_NAMES = {"SIGHUP": 1, "SIGINT": 2, "SIGQUIT": 3, "SIGILL": 4, "SIGTRAP": 5, "SIGABRT": 6, "SIGBUS": 7,
                  "SIGFPE": 8, "SIGKILL": 9, "SIGUSR1": 10, "SIGSEGV": 11, "SIGUSR2": 12, "SIGPIPE": 13,
                  "SIGTERM": 15, "KILL": 9, "ABRT": 6, "SEGV": 11, "BUS": 7, "TERM": 15}  # fmt: skip
@@ -85,96 +41,101 @@ class ExitFact:
     ended: float | None = None
     """When, in seconds since the epoch by the clock of its host, as torchrun's table says it."""
 
-
-@dataclass(slots=True)
-class _Block:
-    """What the lines of a block said so far: torchrun and mpirun spread one exit over several."""
-
-    in_root: bool = False
-    rank: int | None = None
-    local: int | None = None
-    host: str | None = None
-    ended: float | None = None
-    mpi_rank: int | None = None
-
-    def takes(self, message: str) -> bool:
-        """Keep what a line says that opens or continues a block."""
-        if m := _MPI_ON.search(message):
-            self.mpi_rank, self.host = int(m["rank"]), m["node"]
-        elif m := _HYDRA_AT.search(message):
-            self.mpi_rank = int(m["rank"]) if m["rank"] else None
-            self.host = m["node"]
-        elif m := _MPI_NAME.search(message):
-            self.mpi_rank = int(m["rank"])
-        elif _BLOCK_TIME.match(message):
-            stamp = find_stamp(message, year=1970)
-            self.ended = stamp.seconds if stamp else None
-        elif m := _BLOCK_HOST.search(message):
-            self.host = m["host"]
-        elif m := _BLOCK_RANK.search(message):
-            self.rank, self.local = int(m["rank"]), int(m["local"])
-        else:
-            return False
-        return True
-
-    def closed_by(self, line: LogLine) -> ExitFact | None:
-        """Return the exit of the block if this line, with the code, ends it."""
-        message = line.message
-        if self.mpi_rank is not None and (m := _MPI_SIGNAL.search(message)):
-            fact = ExitFact(-int(m["signal"]), line, self.mpi_rank, node=self.host)
-            self.mpi_rank = self.host = None
-            return fact
-        if self.mpi_rank is not None and (m := _MPI_EXIT.search(message)):
-            fact = ExitFact(int(m["code"]), line, self.mpi_rank)
-            self.mpi_rank = None
-            return fact
-        if self.host is not None and (m := _HYDRA_CODE.search(message)):
-            code = -int(m["signal"]) if m["signal"] else int(m["code"])
-            fact = ExitFact(code, line, self.mpi_rank, node=self.host)
-            self.mpi_rank = self.host = None
-            return fact
-        if m := _BLOCK_CODE.search(message):
-            code, pid = int(m["code"]), int(m["pid"])
-            fact = ExitFact(
-                code, line, self.rank, self.local, self.host, pid, self.in_root, ended=self.ended
-            )
-            self.rank = self.local = self.host = self.ended = None
-            self.in_root = False
-            return fact
-        return None
+    @property
+    def how(self) -> str:
+        """How the process ended, as far as its code tells: ordered, aborted, killed, crashed, plain or own."""
+        return how_it_ended(self.code)
 
 
-def collect(case: Case, joins: Joins) -> list[ExitFact]:
-    """Return the exits that the kept lines report, in evidence order."""
-    facts: list[ExitFact] = []
-    many_tasks = any(
-        "-" in (m["tasks"]) or "," in m["tasks"]
-        for view in case.views
-        for number in view.numbers[-2000:]
-        if "task" in (text := view.text(number) or "") and (m := _SRUN.search(text))
-    )
-    many_tasks = many_tasks or not _launched_per_node(case)
-    for view in case.views:
-        block = _Block()
-        for number in view.numbers:
-            text = view.text(number) or ""
-            if "Root Cause (first observed failure)" in text:
-                block.in_root = True
-            low = text.lower()
-            if not any(w in low for w in _TELLING):
-                continue
-            line = view.line(number)
-            if line is None:
-                continue
-            fact = None if block.takes(line.message) else block.closed_by(line)
-            fact = fact or _single(line, joins, many_tasks)
-            if fact is not None:
-                facts.append(fact)
+def collect(case: Case, identities: Identities, statements: Sequence[Statement]) -> list[ExitFact]:
+    """Return the exits that launchers and shells report, in the order of time."""
+    of_line: dict[tuple[str, int], Statement] = {}
+    for statement in statements:
+        if "exit" in statement.form.tells:
+            of_line.setdefault((statement.line.file, statement.line.number), statement)
+    tasks_are_ranks = identities.tasks_are_ranks or not _launched_per_node(case)
+    facts = [
+        fact
+        for statement in of_line.values()
+        if (fact := _fact(statement, identities, tasks_are_ranks)) is not None
+    ]
     # Accounting and containers tell of whole jobs; who names a process knows better.
-    return facts or _from_rules(case, joins)
+    return _in_time(case, facts or _from_rules(case, identities))
 
 
-def _from_rules(case: Case, joins: Joins) -> list[ExitFact]:
+def _fact(statement: Statement, identities: Identities, tasks_are_ranks: bool) -> ExitFact | None:
+    slots, line = statement.slots, statement.line
+    code = _ended(slots)
+    if code == 0:
+        return None
+    pid, rank = statement.number("pid"), statement.number("rank")
+    node = slots.get("node")
+    if tasks := slots.get("tasks"):
+        rank = int(tasks) if tasks.isdigit() and tasks_are_ranks else None
+    elif statement.form.about == "writer":
+        rank, node = line.rank if rank is None else rank, line.node
+    elif rank is None and pid is not None:
+        who = identities.by_pid.get(pid, line.node)
+        rank = who.rank if who else None
+        node = node or (who.node if who else None) or line.node
+    stamp = find_stamp(f"time : {slots['time']}", year=1970) if "time" in slots else None
+    return ExitFact(
+        code, line, rank, statement.number("local"), node, pid,
+        root_block="root" in slots, spawned=_is_child(statement),
+        ended=stamp.seconds if stamp else None,
+    )  # fmt: skip
+
+
+def _is_child(statement: Statement) -> bool:
+    """Tell whether only the number of a spawned child is known, which is a rank on one node."""
+    return set(statement.slots) <= {"local", "signal", "code"} and "local" in statement.slots
+
+
+def _ended(slots: dict[str, str]) -> int:
+    """Return the exit code of a statement, negative for a signal; 1 where it only says that it failed."""
+    if code := slots.get("code"):
+        return _as_signal(int(code)) if "tasks" in slots else int(code)
+    named = slots.get("signal") or slots.get("word")
+    if named is None:
+        return 1
+    return -_signal_number(named)
+
+
+def _as_signal(code: int) -> int:
+    return -(code - 128) if code - 128 in (6, 7, 9, 11, 15) else code
+
+
+def _signal_number(named: str) -> int:
+    if named.isdigit():
+        return int(named)
+    return _SIGNAL_NAMES.get(named.upper()) or SIGNALS.get(named.strip().lower(), 0)
+
+
+def _in_time(case: Case, facts: list[ExitFact]) -> list[ExitFact]:
+    """Sort exits by the clock, else by their place in their file; the names of files decide nothing.
+
+    An exit without a time of its own is as old as the one above it: the times inside torchrun's
+    tables are those of several hosts.
+    """
+    times: dict[tuple[str, int], float] = {}
+    for direction in (1, -1):
+        last: dict[str, float] = {}
+        for fact in facts[::direction]:
+            file, number = fact.line.file, fact.line.number
+            time = times.get((file, number), case.time(fact.line))
+            if time is None:
+                time = last.get(file)
+            if time is not None:
+                times[file, number] = last[file] = time
+
+    def key(fact: ExitFact) -> tuple[float, int, str]:
+        line = fact.line
+        return times.get((line.file, line.number), float("inf")), line.number, line.text
+
+    return sorted(facts, key=key)
+
+
+def _from_rules(case: Case, identities: Identities) -> list[ExitFact]:
     """Return the exits that only the rules of launchers, containers and accounting know."""
     facts = []
     for observation in case.observations:
@@ -189,7 +150,7 @@ def _from_rules(case: Case, joins: Joins) -> list[ExitFact]:
             continue
         fields = observation.fields
         pid = int(fields["pid"]) if fields.get("pid", "").isdigit() else None
-        identity = joins.by_pid.get(pid, line.node) if pid is not None else None
+        identity = identities.by_pid.get(pid, line.node) if pid is not None else None
         rank = int(fields["rank"]) if fields.get("rank", "").isdigit() else None
         if rank is None:
             rank = identity.rank if identity and identity.rank is not None else line.rank
@@ -201,15 +162,9 @@ def _code(observation: Observation) -> int | None:
     """Return the exit code that a rule found on its line, negative for a signal."""
     code = observation.fields.get("exitcode")
     if code is not None and code.lstrip("-").isdigit():
-        number = int(code)
-        return -(number - 128) if number - 128 in (6, 7, 9, 11, 15) else number
+        return _as_signal(int(code))
     signal = observation.fields.get("signal")
-    if signal is None:
-        return None
-    if signal.isdigit():
-        return -int(signal)
-    known = _SIGNAL_NAMES.get(signal.upper()) or SIGNALS.get(signal.strip().lower())
-    return -known if known else None
+    return (-_signal_number(signal) or None) if signal is not None else None
 
 
 def _launched_per_node(case: Case) -> bool:
@@ -230,50 +185,6 @@ def _launched_per_node(case: Case) -> bool:
     return False
 
 
-def _single(line: LogLine, joins: Joins, many_tasks: bool) -> ExitFact | None:
-    text = line.text
-    if m := _AGENT.search(text):
-        pid = int(m["pid"])
-        identity = joins.by_pid.get(pid, line.node)
-        return ExitFact(
-            int(m["code"]),
-            line,
-            identity.rank if identity else None,
-            int(m["local"]) if m["local"] else None,
-            (identity.node if identity else None) or line.node,
-            pid,
-        )
-    if (m := _SRUN.search(text)) and ("srun" in text or "slurmstepd" in text):
-        code = int(m["code"]) if m["code"] else -SIGNALS.get(m["word"].strip().lower(), 0)
-        if code == 0:
-            return None
-        single = m["tasks"].isdigit()
-        return ExitFact(
-            code if code < 128 else -(code - 128) if code - 128 in (6, 7, 9, 11, 15) else code,
-            line,
-            rank=int(m["tasks"]) if single and many_tasks else None,
-            node=m["node"],
-        )
-    for pattern in (_MPI, _MPI_CODE, _PALS, _COMPOSER, _PADDLE, _PADDLE_POD):
-        if m := pattern.search(text):
-            return _of_rank(m.groupdict(), line)
-    if m := _SPAWN.search(text):
-        code = -_SIGNAL_NAMES.get(m["signal"], 0) if m["signal"] else int(m["code"])
-        return ExitFact(code, line, None, int(m["index"]), line.node, spawned=True)
-    if m := _DEEPSPEED.search(text):
-        return ExitFact(int(m["code"]), line, node=line.node)
-    if m := _BASH.search(text):
-        return ExitFact(-SIGNALS.get(m["word"].lower(), 0), line, rank=line.rank, pid=int(m["pid"]))
-    return None
-
-
-def _of_rank(groups: dict[str, str | None], line: LogLine) -> ExitFact:
-    """Return the exit that a launcher reports with the rank: by its code, its signal, or neither."""
-    signal, code = groups.get("signal"), groups.get("code")
-    ended = -int(signal) if signal else int(code or 1)
-    return ExitFact(ended, line, rank=int(groups["rank"] or 0), node=groups.get("node"))
-
-
 def first_odd(facts: list[ExitFact]) -> ExitFact | None:
     """Return the exit that best stands for the failure: the first that no launcher caused.
 
@@ -284,11 +195,7 @@ def first_odd(facts: list[ExitFact]) -> ExitFact | None:
         return None
 
     def weight(fact: ExitFact) -> int:
-        if fact.code in (-15, 143, -2, -1):
-            return 3
-        if fact.code in (-6, 134, 250):
-            return 2
-        return 0
+        return {"ordered": 3, "aborted": 2}.get(fact.how, 0)
 
     # Several lines describe the same death; the one that knows the rank is the best of them.
     best = min(range(len(facts)), key=lambda i: (weight(facts[i]), i))

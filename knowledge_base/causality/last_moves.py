@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from datetime import UTC, datetime
 
-from rerail.knowledge_base.causality.case import Case
+from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.progress import LastStep, step_rows
 
 _LEAST_RANKS = 3

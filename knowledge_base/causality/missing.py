@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from rerail.domain.diagnosis import Outcome, Status
 from rerail.domain.evidence import Role, Stream
-from rerail.knowledge_base.causality.asked import RAS_MISMATCH, STACKS
-from rerail.knowledge_base.causality.case import Case
+from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.last_moves import stop
 from rerail.knowledge_base.causality.progress import LastStep
 from rerail.knowledge_base.causality.verdict import Verdict
@@ -28,7 +27,7 @@ class Lack:
 def missing(case: Case, verdict: Verdict) -> list[Lack]:
     """Return what is missing for a firmer verdict, most useful first."""
     found = [Lack(f"{p.subject}: {p.why}", p.hint or "copy the file again") for p in case.problems]
-    if verdict.collectives is None and any(o.rule_id == RAS_MISMATCH for o in case.observations):
+    if verdict.collectives is None and any("ras_mismatch" in o.marks for o in case.observations):
         what = "whether the ranks that NCCL's report shows behind catch up"
         found.append(Lack(what, "ncclras -v >> FILE twice, ten seconds apart, and diagnose FILE"))
     if verdict.moving and verdict.last is not None:
@@ -71,7 +70,7 @@ def missing(case: Case, verdict: Verdict) -> list[Lack]:
             found.append(
                 Lack(f"the kernel log of {who}", "dmesg -T, or journalctl -k, around the failure")
             )
-    if verdict.status is Status.HYPOTHESIS and any(o.rule_id in STACKS for o in case.observations):
+    if verdict.status is Status.HYPOTHESIS and any("stack" in o.marks for o in case.observations):
         how = "take the stacks of all ranks again, ten seconds later, behind the first ones"
         found.append(Lack("whether anything moves: one look does not tell a hang", how))
     if verdict.leaf == "process_exit_unexplained":

@@ -13,7 +13,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from rerail.domain.evidence import LogLine
-from rerail.knowledge_base.causality.case import Case
+from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.rank_timers import slow_rank
 from rerail.log_parsers.view import LogView
 

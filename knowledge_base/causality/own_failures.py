@@ -12,22 +12,13 @@ import re
 from collections.abc import Iterable
 
 from rerail.domain.evidence import LogLine, Observation, Role, Stream
-from rerail.knowledge_base.causality.case import Case
-from rerail.knowledge_base.taxonomy import leaves
+from rerail.knowledge_base.case import Case
+from rerail.knowledge_base.taxonomy import has
 
-_MACHINE = frozenset({"hardware_gpu", "gpu_memory_ecc", "nvlink_nvswitch"})
-# Whoever is killed, or told to end, raises nothing of this kind before.
-_ENDED_FROM_OUTSIDE = frozenset({"host_os", "scheduler_preemption"})
-_OWN_ACCOUNTS = frozenset({"cuda_oom", "disk_full_or_quota"})
-_OWN_CATEGORIES = frozenset({"user_code", "dependencies"})
-# A disk or a mount that is gone makes these too; a plain exception says it by its class.
-_NOT_OWN = frozenset({"file_not_found", "permission_denied", "python_exception"})
 _OWN_CLASSES = re.compile(
     r"^\s*(?:Attribute|Name|UnboundLocal|Type|Key|Index|ZeroDivision|Import|ModuleNotFound|Syntax|Indentation|"
     r"NotImplemented)Error(?:: |\s*$)"
 )
-# What the wait and the loss of a rank look like to the others, or a process that a signal ended.
-_REACHED = frozenset({"nccl_communication", "network", "distributed_init", "cuda_memory"})
 _SENTENCE = re.compile(r"(?:^|[\s:])[A-Z]\w*(?:Error|Exception): ")
 _EMITTER = re.compile(
     r"what\(\):|terminate called|ProcessGroup|NCCL WARN|\.(?:cu|cpp|cc|h|py):\d+|raised from"
@@ -36,7 +27,6 @@ _EMITTER = re.compile(
 _THROWN = re.compile(
     r"^\s*(?:what\(\):|terminate called)|ProcessGroupNCCL\.cpp:\d+\].{0,200}terminated with exception: "
 )
-_TIMED_OUT = "nccl-watchdog-timeout"
 
 
 def outweighed(case: Case, candidates: list[Observation]) -> list[tuple[Observation, str]]:
@@ -44,17 +34,23 @@ def outweighed(case: Case, candidates: list[Observation]) -> list[tuple[Observat
     found: list[tuple[Observation, str]] = []
     own = _first_by_file(o for o in candidates if is_own(o))
     # A CUDA error with a traceback does not contradict a sentence that names its cause.
-    raised = [o for o in candidates if o.lines and _category(o) not in _MACHINE | _REACHED]
-    ends = _first_by_file([*raised, *(o for o in case.observations if o.rule_id == _TIMED_OUT)])
+    raised = [
+        o
+        for o in candidates
+        if o.lines and not has(o.leaf, "machine") and not has(o.leaf, "reaches_others")
+    ]
+    ends = _first_by_file(
+        [*raised, *(o for o in case.observations if "collective_timeout" in o.marks)]
+    )
     reached: dict[tuple[str, str | None], bool] = {}
     for claim in candidates:
-        category, file = _category(claim), claim.line.file
-        if is_own(claim) or category not in _MACHINE | _ENDED_FROM_OUTSIDE:
+        machine, file = has(claim.leaf, "machine"), claim.line.file
+        if is_own(claim) or not (machine or has(claim.leaf, "ended_from_outside")):
             continue
         beside, end = own.get(file), ends.get(file)
         if beside is not None and _known_before(case, beside.line, claim.line):
             found.append((claim, "told behind a failure that no fault of a machine raises"))
-        elif category not in _MACHINE:
+        elif not machine:
             continue
         elif beside is not None and not claim.lines and not _THROWN.search(claim.line.message):
             key = (file, claim.leaf)
@@ -80,9 +76,9 @@ def is_own(observation: Observation) -> bool:
     """Tell whether the program failed by itself, and its whole traceback shows it."""
     if not observation.lines or "thread" in observation.fields or observation.leaf is None:
         return False
-    if observation.leaf in _OWN_ACCOUNTS or _OWN_CLASSES.match(observation.line.message):
+    if has(observation.leaf, "own_account") or _OWN_CLASSES.match(observation.line.message):
         return True
-    return _category(observation) in _OWN_CATEGORIES and observation.leaf not in _NOT_OWN
+    return has(observation.leaf, "own_program") and not has(observation.leaf, "may_be_storage")
 
 
 def in_doubt(case: Case, winner: Observation) -> bool:
@@ -91,26 +87,21 @@ def in_doubt(case: Case, winner: Observation) -> bool:
     That is: in the job's own output beside a time-out or a failure of the program's own, or wherever
     it is told when the job shows such a failure and no trace of the machine's.
     """
-    category = _category(winner)
-    if category not in _MACHINE | {"host_os"}:
+    if not has(winner.leaf, "of_a_host"):
         return False
     own = [o for o in case.observations if is_own(o)]
     if any(o.line.file == winner.line.file for o in own):
         return True
-    if category not in _MACHINE:
+    if not has(winner.leaf, "machine"):
         return False
     if own and not _reached_the_job(case, winner):
         return True
     return any(
-        o.rule_id == _TIMED_OUT
+        "collective_timeout" in o.marks
         and o.line.file == winner.line.file
         and o.line.number < winner.line.number
         for o in case.observations
     )
-
-
-def _category(observation: Observation) -> str | None:
-    return leaves()[observation.leaf].category if observation.leaf else None
 
 
 def _known_before(case: Case, a: LogLine, b: LogLine) -> bool:
@@ -126,20 +117,16 @@ def _known_before(case: Case, a: LogLine, b: LogLine) -> bool:
 def _reached_the_job(case: Case, claim: Observation) -> bool:
     """Tell whether anything besides claims of its kind shows a device, a peer or a process lost."""
     for other in case.observations:
-        category = _category(other)
+        machine = has(other.leaf, "machine")
         if is_own(other):
             continue
-        if other.line.file != claim.line.file and category in _MACHINE:
+        if other.line.file != claim.line.file and machine:
             return True
         if other.line.stream is Stream.KERNEL or other.role is Role.BENIGN:
             continue
-        if other.role is Role.CASCADE or category in _REACHED:
+        if other.role is Role.CASCADE or has(other.leaf, "reaches_others"):
             return True
-        if (
-            category in _MACHINE
-            and (other.lines or not _is_bare(other))
-            and claim.leaf != other.leaf
-        ):
+        if machine and (other.lines or not _is_bare(other)) and claim.leaf != other.leaf:
             return True
     return False
 

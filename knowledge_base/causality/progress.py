@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from rerail.domain.evidence import LogLine, Observation
-from rerail.knowledge_base.causality.case import Case
+from rerail.knowledge_base.case import Case
 from rerail.log_parsers.metrics import StepRow
 from rerail.log_parsers.view import LogView
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from rerail.domain.evidence import LogLine
-from rerail.knowledge_base.causality.case import Case
+from rerail.knowledge_base.case import Case
 
 _TIMER = re.compile(
     r"(?<![\w])(?P<name>(?:[a-z]+[_-])*(?:forward|fwd|backward|bwd|compute|data|batch|loader|load|optimizer|optim|host|cpu|kernel|model|gemm)"

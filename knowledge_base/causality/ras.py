@@ -12,14 +12,14 @@ import re
 from dataclasses import dataclass, field
 
 from rerail.domain.evidence import LogLine, Observation
-from rerail.knowledge_base.causality.asked import RAS_REPORTS
-from rerail.knowledge_base.causality.case import Case
+from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.copies import without_copies
 from rerail.knowledge_base.causality.progress import step_rows, survived
 from rerail.log_parsers.view import LogView
 
 _ABOVE, _BELOW = 1_000, 20_000  # lines of a report around what the rules find of it
 _STEPS = 2
+_FEW = 4  # a quarter of the ranks at most are behind the others
 
 _BEGINS = re.compile(r"^\s*(?:NCCL version \d|Job summary\s*$)")
 _TOTALS = re.compile(r"^\s*[\d-]+ +(?P<per_node>[\d-]+) +[\d-]+ +\d+ +(?P<gpus>\d+)\s*$")
@@ -29,7 +29,7 @@ _HEAD = re.compile(r"^\s*(?P<kind>DEAD|INCOMPLETE|TIMEOUT)\s*$")
 _PROCESS = re.compile(r"Process \d+ on node (?P<node>[\w.:-]+) managing GPUs? (?P<gpu>[\d,-]+)")
 _MISSING = re.compile(r"The missing ranks?: (?P<ranks>\d+(?:,\d+)*)")
 _COUNT = re.compile(
-    r"(?P<many>\d+) ranks have (?:launched up to operation (?P<up_to>\d+)|not launched any operations)"
+    r"(?P<many>\d+) ranks (?:have )?(?:(?:launched )?up to operation (?P<up_to>\d+)|not launched any operations)"
 )
 _RANK = re.compile(
     r"Rank (?P<rank>\d+)(?P<count> has (?:launched up to operation (?P<up_to>\d+)|not launched any operations))?"
@@ -45,6 +45,7 @@ class Lag:
     whole_job: bool
     counts: dict[int, int] = field(default_factory=dict)
     behind: dict[int, tuple[int, str]] = field(default_factory=dict)
+    named_by: LogLine | None = None
 
 
 @dataclass(slots=True)
@@ -75,7 +76,7 @@ class Finding:
 
 def finding(case: Case) -> Finding | None:
     """Return whom the reports of the case name, or None where there are none or training went on."""
-    seen: list[Observation] = [o for o in case.observations if o.rule_id in RAS_REPORTS]
+    seen: list[Observation] = [o for o in case.observations if "ras_report" in o.marks]
     if not seen or survived(case, seen[-1]):
         return None
     views = without_copies({o.line.file: case.view(o.line) for o in seen}.values())
@@ -138,6 +139,33 @@ def _same_twice(case: Case, reports: list[Report]) -> Finding | None:
     )
 
 
+def one_look(case: Case) -> Finding | None:
+    """Return whom a single report shows behind all others, with nothing of the job behind the report.
+
+    A job that moves shows the same at any moment, so that this is a question and no answer.
+    """
+    seen: list[Observation] = [o for o in case.observations if "ras_mismatch" in o.marks]
+    if not seen or survived(case, seen[-1]):
+        return None
+    view = case.view(seen[-1].line)
+    reports = [r for r in _reports(view, seen[0].line.number, seen[-1].line.number) if r.lags]
+    if len(reports) != 1 or any(row.line > seen[-1].line.number for row in step_rows(view)):
+        return None
+    lag = next(iter(reports[0].lags.values()))
+    top = max(lag.counts, default=0)
+    late = {rank: node for rank, (up_to, node) in lag.behind.items() if up_to < top}
+    if not late or len(late) * _FEW > sum(lag.counts.values()):
+        return None
+    ranks = tuple(sorted(late)) if lag.whole_job else ()
+    nodes = tuple(dict.fromkeys(late[rank] for rank in sorted(late)))
+    who = f"rank {ranks[0]}" if len(ranks) == 1 else f"{len(late)} ranks"
+    words = (
+        f"one look at NCCL's health report shows {who} behind the others; "
+        "a job that moves shows that too, and a second look would tell"
+    )
+    return Finding(lag.named_by or lag.line, ranks, nodes, words)
+
+
 def _trained(case: Case, first: LogLine, last: LogLine) -> bool:
     """Tell whether the job printed steps between two lines of one file."""
     if first.file != last.file:
@@ -173,17 +201,22 @@ def _reports(view: LogView, first: int, last: int) -> list[Report]:
             elif mode == "INCOMPLETE" and not whole:
                 mode = "PART"
         elif mode == "MISMATCH" and comm in report.lags:
-            up_to = _count(report.lags[comm], text, up_to)
+            up_to = _count(report.lags[comm], line, text, up_to)
         elif mode in ("DEAD", "INCOMPLETE"):
             _unreached(report, line, text, dead=mode == "DEAD", in_job=bool(comm))
     return reports
 
 
-def _count(lag: Lag, text: str, up_to: int) -> int:
-    if many := _COUNT.search(text):
-        up_to = int(many["up_to"] or 0)
-        lag.counts[up_to] = lag.counts.get(up_to, 0) + int(many["many"])
-    elif one := _RANK.search(text):
+def _count(lag: Lag, line: LogLine | None, text: str, up_to: int) -> int:
+    said = {int(many["up_to"] or 0): int(many["many"]) for many in _COUNT.finditer(text)}
+    for reached, many in said.items():
+        lag.counts[reached] = lag.counts.get(reached, 0) + many
+        up_to = reached
+    # Where one line gives all counts, those that it lists by name are the fewest.
+    if len(said) > 1:
+        up_to = min(said, key=lambda reached: said[reached])
+    if one := _RANK.search(text):
+        lag.named_by = lag.named_by or line
         own = int(one["up_to"] or 0) if one["count"] else up_to
         if one["count"]:
             lag.counts[own] = lag.counts.get(own, 0) + 1

@@ -24,8 +24,8 @@ _FROM_SYMPTOMS = frozenset(
 def apply(verdict: Verdict, dumps: DumpVerdict) -> None:
     """Merge what the dumps say into a log verdict, in place."""
     verdict.dumps = dumps
-    if dumps.world_size and (verdict.joins.world_size or 0) < dumps.world_size:
-        verdict.joins.world_size = dumps.world_size
+    if dumps.world_size and (verdict.identities.world_size or 0) < dumps.world_size:
+        verdict.identities.world_size = dumps.world_size
     if dumps.kind == "healthy":
         if (
             verdict.leaf is None
@@ -55,7 +55,7 @@ def apply(verdict: Verdict, dumps: DumpVerdict) -> None:
     verdict.action = None
     if culprits:
         verdict.ranks = culprits
-        nodes = {verdict.joins.node_of_rank.get(rank) for rank in culprits} - {None}
+        nodes = {verdict.identities.node_of_rank.get(rank) for rank in culprits} - {None}
         verdict.nodes = sorted(node for node in nodes if node)
         verdict.action = "run_node_health_tests" if dumps.kind == "missing_rank" else None
     if verdict.line is None:

@@ -11,57 +11,23 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from rerail.domain.evidence import LogLine, Observation, Role, Tier
-from rerail.knowledge_base.causality.case import Case
+from rerail.knowledge_base.case import Case
+from rerail.knowledge_base.causality import roots
+from rerail.knowledge_base.causality.cries import first_cry
+from rerail.knowledge_base.causality.last_moves import planned_steps
 from rerail.knowledge_base.causality.own_failures import outweighed
-from rerail.knowledge_base.causality.progress import ends_non_finite, step_rows, survived
+from rerail.knowledge_base.causality.progress import (
+    LastStep,
+    ends_non_finite,
+    step_rows,
+    survived,
+)
 from rerail.knowledge_base.rules import Rule
-from rerail.knowledge_base.taxonomy import Kind, leaves
+from rerail.knowledge_base.taxonomy import Kind, has, leaves
 from rerail.log_parsers.tracebacks import looks_like_exception
 
-_LEVEL = {
-    Tier.HARDWARE: 0.0,
-    Tier.HOST: 1.0,
-    Tier.SCHEDULER: 2.0,
-    Tier.LIBRARY: 2.0,
-    Tier.APPLICATION: 2.3,
-    Tier.GENERIC: 4.0,
-    Tier.EXIT: 5.0,
-}
-_DEEPER_PENALTY = {Kind.ROOT: 0.0, Kind.LOOK_DEEPER: 1.5, Kind.SYMPTOM: 3.0}
-SLACK_S = 120.0
-"""A deeper fault this much later than a shallower one did not cause it."""
-
-# What still counts when it happens behind a success marker: the results may not have been written.
-_AFTER_SUCCESS = frozenset(
-    {
-        "disk_full_or_quota",
-        "checkpoint_save_failure",
-        "local_disk_failure",
-        "shared_fs_error",
-        "object_store_error",
-    }
-)
-# Training goes on under these: going on does not clear them.
-_LIVED_WITH = frozenset({"fail_slow", "numerical"})
-# A scheduler's order to end: training goes on for the grace time that it gives.
-_ORDERED_END = frozenset({"job_time_limit", "job_preempted"})
 _GRACE_STEPS = 50
-_ATTEMPT_STARTS = frozenset({"attempt-restart", "slurm-requeue-cancel"})
 _TRAINED = 3  # step lines that make it known how a run goes on
-# Markers of the whole run; the others end a stage, and what fails behind a stage is a failure.
-_RUN_COMPLETE = frozenset(
-    {
-        "ok-mlperf-run-stop", "ok-mlperf-run-stop-bare", "ok-mlperf-status", "ok-exit-code-zero",
-        "ok-slurm-completed", "ok-k8s-completed",
-        "ok-ray-job-succeeded", "ok-torchrun-agent-finished", "ok-deepspeed-launcher-success",
-    }
-)  # fmt: skip
-
-RUN_STARTED = "run-started-mllog"
-# The benchmark's own record that the run missed its target; a sentence of success beside it, which
-# the same program prints for every end, says nothing against it. Only its record of success does.
-_TARGET_MISSED = "num-mlperf-run-aborted"
-_TARGET_MET = frozenset({"ok-mlperf-run-stop", "ok-mlperf-status"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,68 +48,9 @@ class Selection:
     success: Observation | None = None
     attempt_starts: list[Observation] = field(default_factory=list)
     after_success: list[Observation] = field(default_factory=list)
-
-
-def level(observation: Observation) -> float:
-    """Return how shallow an observation is: 0 is hardware, larger explains less."""
-    kind = leaves()[observation.leaf].kind if observation.leaf else Kind.ROOT
-    return _LEVEL[observation.tier] + _DEEPER_PENALTY[kind]
-
-
-def beats(case: Case, rules: dict[str, Rule], a: Observation, b: Observation) -> bool:
-    """Tell whether `a` is the better first fault than `b`."""
-    slow_a, slow_b = _slow(a), _slow(b)
-    if slow_a != slow_b:
-        # What only makes a run slow does not end it: whatever did is the fault.
-        return slow_b
-    level_a, level_b = level(a), level(b)
-    if _one_chain(a, b):
-        # One chain of exceptions of one rank: the link that a rule knows tells more.
-        return b.tier is Tier.GENERIC
-    heavier = _heavier(rules, a, b)
-    if heavier is not None and _close(case, a, b):
-        # Across layers only what also came first: a time-out behind an exception is its echo.
-        if abs(level_a - level_b) < 1.0 or case.before(*((a, b) if heavier else (b, a))):
-            return heavier
-    if abs(level_a - level_b) < 1.0:
-        if a.leaf == b.leaf and (a.line.time is None or b.line.time is None):
-            # The same fault told twice without a clock: the line that says more stands for it.
-            says_more = rules[a.rule_id].priority - rules[b.rule_id].priority
-            if abs(says_more) >= 10:
-                return says_more > 0
-        return case.before(a, b)
-    deeper, shallower = (a, b) if level_a < level_b else (b, a)
-    gap = case.seconds_between(shallower, deeper)
-    winner = shallower if gap is not None and gap > SLACK_S else deeper
-    return winner is a
-
-
-def _slow(observation: Observation) -> bool:
-    return bool(observation.leaf) and leaves()[observation.leaf or ""].category == "fail_slow"
-
-
-def _one_chain(a: Observation, b: Observation) -> bool:
-    if (a.tier is Tier.GENERIC) == (b.tier is Tier.GENERIC) or Tier.EXIT in (a.tier, b.tier):
-        return False
-    same = a.line.file == b.line.file and a.line.label == b.line.label
-    return same and bool(a.lines) and bool(b.lines) and abs(a.line.number - b.line.number) < 120
-
-
-def _heavier(rules: dict[str, Rule], a: Observation, b: Observation) -> bool | None:
-    """Several Xids of one GPU within seconds: the vendor's order says which is the fault."""
-    if "pci" not in a.fields or "pci" not in b.fields or a.fields["pci"] != b.fields["pci"]:
-        return None
-    weight_a = rules[a.rule_id].weight if a.rule_id in rules else 0
-    weight_b = rules[b.rule_id].weight if b.rule_id in rules else 0
-    return None if weight_a == weight_b else weight_a > weight_b
-
-
-def _close(case: Case, a: Observation, b: Observation) -> bool:
-    own_a, own_b = a.line.time, b.line.time
-    if own_a is not None and own_b is not None and a.line.clock == b.line.clock:
-        return abs(own_a - own_b) < 30.0
-    gap = case.seconds_between(a, b)
-    return gap is None or abs(gap) < 30.0
+    edges: list[roots.Edge] = field(default_factory=list)
+    contested: bool = False
+    """Something else may have come first: no clock tells."""
 
 
 def select(case: Case, rules: dict[str, Rule], beside: Collection[int] = frozenset()) -> Selection:
@@ -152,7 +59,7 @@ def select(case: Case, rules: dict[str, Rule], beside: Collection[int] = frozens
     `beside` holds the identities (`id`) of the observations on nodes that are not the job's.
     """
     result = Selection()
-    starts = [o for o in case.observations if o.rule_id in _ATTEMPT_STARTS]
+    starts = [o for o in case.observations if "attempt_started" in o.marks]
     result.attempt_starts = [o for o in starts if _goes_on(case, o)]
     in_last = _last_attempt(case, result)
     result.success = _final_success(case, in_last)
@@ -166,13 +73,13 @@ def select(case: Case, rules: dict[str, Rule], beside: Collection[int] = frozens
             # A run that reports its completion with a loss of NaN has completed nothing.
             result.candidates.append(observation)
             continue
-        if observation.rule_id == _TARGET_MISSED and (
-            result.success is None or result.success.rule_id not in _TARGET_MET
+        if "target_missed" in observation.marks and (
+            result.success is None or "target_met" not in result.success.marks
         ):
             result.candidates.append(observation)
             continue
         if result.success is not None and not case.before(observation, result.success):
-            if observation.leaf not in _AFTER_SUCCESS and not _stage_failed(
+            if not has(observation.leaf, "counts_after_success") and not _stage_failed(
                 case, in_last, observation
             ):
                 result.after_success.append(observation)
@@ -180,9 +87,7 @@ def select(case: Case, rules: dict[str, Rule], beside: Collection[int] = frozens
         elif result.success is not None and not _belies(case, observation, result.success):
             result.rejected.append(Rejected(observation, "the run completed after it"))
             continue
-        if leaves()[observation.leaf or ""].category not in _LIVED_WITH and _outlived(
-            case, observation
-        ):
+        if not has(observation.leaf, "lived_with") and _outlived(case, observation):
             result.rejected.append(Rejected(observation, "training went on after it"))
             continue
         result.candidates.append(observation)
@@ -203,13 +108,13 @@ def _drop_hints(case: Case, rules: dict[str, Rule], result: Selection) -> None:
         return rule is not None and rule.hint
 
     hints = [o for o in result.candidates if is_hint(o)]
-    if not hints or any(_slow(o) and not is_hint(o) for o in case.observations):
+    if not hints or any(roots.slow(o) and not is_hint(o) for o in case.observations):
         return
     from rerail.knowledge_base.causality.numeric import MIN_ROWS, analyse
 
     if sum(len(step_rows(view)) for view in case.views) < MIN_ROWS:
         return
-    if any(leaves()[found.leaf].category == "fail_slow" for found in analyse(case)):
+    if any(has(found.leaf, "slow") for found in analyse(case)):
         return
     result.candidates = [o for o in result.candidates if not is_hint(o)]
     result.rejected += [Rejected(o, "the steps did not become slower") for o in hints]
@@ -219,7 +124,7 @@ def _outlived(case: Case, observation: Observation) -> bool:
     """Tell whether training went on after an observation, and not only for a grace time."""
     if not survived(case, observation):
         return False
-    if observation.leaf not in _ORDERED_END:
+    if not has(observation.leaf, "grace_time"):
         return True
     if survived(case, observation, steps=_GRACE_STEPS):
         return True
@@ -234,7 +139,7 @@ def _outlived(case: Case, observation: Observation) -> bool:
         return True  # it started again from a checkpoint
     last, then = view.line(after[-1].line), case.near_time(observation.line)
     now = case.near_time(last) if last is not None else None
-    return now is not None and then is not None and now - then > SLACK_S
+    return now is not None and then is not None and now - then > roots.SLACK_S
 
 
 def _belies(case: Case, observation: Observation, success: Observation) -> bool:
@@ -255,7 +160,7 @@ def _belies(case: Case, observation: Observation, success: Observation) -> bool:
 
 def is_record(success: Observation) -> bool:
     """Tell whether a launcher, scheduler or benchmark vouches for this success."""
-    return success.rule_id in _RUN_COMPLETE
+    return "run_complete" in success.marks
 
 
 def trained_until(case: Case, line: LogLine) -> bool:
@@ -279,35 +184,33 @@ def trained_until(case: Case, line: LogLine) -> bool:
 
 
 def _choose(case: Case, rules: dict[str, Rule], result: Selection) -> None:
-    """Take the best candidate and say of each other kind why it lost."""
-    winner: Observation | None = None
-    for candidate in result.candidates:
-        if winner is None or beats(case, rules, candidate, winner):
-            winner = candidate
-    result.winner = winner
-    if winner is None:
+    """Take the first fault of the candidates and say of each other kind why it lost."""
+    found = roots.find(case, rules, result.candidates)
+    result.winner, result.contested, result.edges = found.first, found.contested, found.edges
+    if found.first is None:
         return
-    seen = {winner.leaf}
+    explained = {id(edge.effect): edge.because for edge in found.edges}
+    seen = {found.first.leaf}
     for candidate in result.candidates:
         if candidate.leaf not in seen:
             seen.add(candidate.leaf)
-            result.rejected.append(Rejected(candidate, _because(case, winner, candidate)))
+            because = explained.get(id(candidate)) or _because(case, found.first, candidate)
+            result.rejected.append(Rejected(candidate, because))
 
 
 def _stage_failed(case: Case, observations: list[Observation], observation: Observation) -> bool:
     """A whole traceback in the main thread behind a stage's end marker is a failure of the next stage."""
-    if any(o.rule_id in _RUN_COMPLETE and not case.before(observation, o) for o in observations):
+    if any("run_complete" in o.marks and not case.before(observation, o) for o in observations):
         return False
-    if any(o.rule_id in _RUN_COMPLETE and case.before(observation, o) for o in observations):
+    if any("run_complete" in o.marks and case.before(observation, o) for o in observations):
         return False
     return bool(observation.lines) and "thread" not in observation.fields
 
 
 def _because(case: Case, winner: Observation, loser: Observation) -> str:
-    later = case.before(winner, loser)
-    if level(winner) + 1.0 <= level(loser):
-        return "explained by the deeper fault" + (" before it" if later else "")
-    return "came later" if later else "not as deep as the first fault"
+    if case.known_before(winner, loser):
+        return "came later"
+    return "nothing tells which of the two came first, and this one is not deeper"
 
 
 def _goes_on(case: Case, start: Observation) -> bool:
@@ -318,7 +221,7 @@ def _goes_on(case: Case, start: Observation) -> bool:
     telling = (Role.INITIATING, Role.CASCADE, Role.SUCCESS)
     return any(
         o.role in telling and o.line.file == start.line.file and o.line.number > start.line.number + 2
-        and o.rule_id not in _ATTEMPT_STARTS
+        and "attempt_started" not in o.marks
         for o in case.observations
     )  # fmt: skip
 
@@ -349,13 +252,33 @@ def _behind(start: LogLine | None, end: LogLine) -> bool:
     return start.time is None or end.time is None or start.time > end.time
 
 
+def _ended_by_own_check(case: Case, observations: list[Observation], marker: Observation) -> bool:
+    """A program that ends in order before its planned step, behind an error of its own, has failed its check."""
+    if "orderly_end" not in marker.marks:
+        return False
+    view = case.view(marker.line)
+    rows = [row for row in step_rows(view) if row.line < marker.line.number]
+    last = view.line(rows[-1].line) if rows else None
+    if last is None or planned_steps(LastStep(rows[-1].step, last, None)) is None:
+        return False
+    failed = any(
+        o.role is Role.INITIATING
+        and o.line.file == marker.line.file
+        and last.number < o.line.number < marker.line.number
+        for o in observations
+    )
+    return failed or first_cry(case, last, marker.line.number, judged=True) is not None
+
+
 def _final_success(case: Case, observations: list[Observation]) -> Observation | None:
     """Return the last success marker, unless training went on or another run began behind it."""
-    begun = {o.line.file: o.line for o in observations if o.rule_id == RUN_STARTED}
+    begun = {o.line.file: o.line for o in observations if "run_started" in o.marks}
     markers = [
         o
         for o in observations
-        if o.role is Role.SUCCESS and not _behind(begun.get(o.line.file), o.line)
+        if o.role is Role.SUCCESS
+        and not _behind(begun.get(o.line.file), o.line)
+        and not _ended_by_own_check(case, observations, o)
     ]
     if not markers:
         return None

@@ -15,12 +15,11 @@ from dataclasses import dataclass
 
 from rerail.domain.diagnosis import Status
 from rerail.domain.evidence import LogLine
-from rerail.knowledge_base.causality.asked import STACKS
-from rerail.knowledge_base.causality.case import Case
+from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.copies import without_copies
-from rerail.knowledge_base.causality.joins import Joins
 from rerail.knowledge_base.causality.progress import outlived
 from rerail.knowledge_base.causality.symptoms import Conclusion
+from rerail.knowledge_base.placement.identities import Identities
 from rerail.log_parsers.stacks import Frame, Stack, read_stacks
 
 _LEAST = 3
@@ -64,18 +63,18 @@ class Place:
         return f"process {self.stack.pid}" if self.stack.pid is not None else self.stack.head.file
 
 
-def from_stacks(case: Case, joins: Joins, *, hung: bool) -> Conclusion | None:
+def from_stacks(case: Case, identities: Identities, *, hung: bool) -> Conclusion | None:
     """Conclude from the stacks of three or more processes, or return None.
 
     Args:
         case: the evidence.
-        joins: which process is which rank.
+        identities: which process is which rank.
         hung: whether something else tells that the job hangs.
     """
-    files = dict.fromkeys(o.line.file for o in case.observations if o.rule_id in STACKS)
+    files = dict.fromkeys(o.line.file for o in case.observations if "stack" in o.marks)
     views = without_copies(view for view in case.views if view.name in files)
     stacks = [s for view in views for s in read_stacks(view)]
-    places, again = _latest(stacks, joins)
+    places, again = _latest(stacks, identities)
     if len(places) < _LEAST or any(outlived(case, p.stack.head) for p in places):
         return None
     odd, leaf, why = _odd(places)
@@ -93,13 +92,13 @@ def from_stacks(case: Case, joins: Joins, *, hung: bool) -> Conclusion | None:
     )  # fmt: skip
 
 
-def _latest(stacks: list[Stack], joins: Joins) -> tuple[list[Place], bool]:
+def _latest(stacks: list[Stack], identities: Identities) -> tuple[list[Place], bool]:
     """Return the last place of each process, and whether all of several looks saw the same."""
     last: dict[object, Place] = {}
     looks: Counter[object] = Counter()
     moved = False
     for stack in stacks:
-        place = _place(stack, joins)
+        place = _place(stack, identities)
         head = stack.head
         key = place.rank if place.rank is not None else (head.file, head.label, stack.pid)
         before = last.get(key)
@@ -109,13 +108,13 @@ def _latest(stacks: list[Stack], joins: Joins) -> tuple[list[Place], bool]:
     return list(last.values()), bool(looks) and min(looks.values()) > 1 and not moved
 
 
-def _place(stack: Stack, joins: Joins) -> Place:
+def _place(stack: Stack, identities: Identities) -> Place:
     head = stack.head
-    known = joins.by_pid.get(stack.pid, head.node) if stack.pid is not None else None
+    known = identities.by_pid.get(stack.pid, head.node) if stack.pid is not None else None
     rank = head.rank if head.rank is not None else known.rank if known else None
     node = head.node or (known.node if known else None)
     if node is None and rank is not None:
-        node = joins.node_of_rank.get(rank)
+        node = identities.node_of_rank.get(rank)
     frames = stack.frames
     waits = next(
         (

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 from rerail.domain.diagnosis import Status
 from rerail.domain.evidence import LogLine, Observation, Role
+from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.catalogues import exit_code
-from rerail.knowledge_base.causality.case import Case
 from rerail.knowledge_base.causality.collectives import Collectives
 from rerail.knowledge_base.causality.exits import ExitFact
-from rerail.knowledge_base.causality.joins import Joins
-from rerail.knowledge_base.causality.one_node import GPUS_PER_NODE
 from rerail.knowledge_base.causality.progress import survived
+from rerail.knowledge_base.placement.identities import Identities
+from rerail.knowledge_base.placement.one_node import GPUS_PER_NODE
 
 _PEER = re.compile(
     r"(?:closed by remote peer|Connection closed by peer|closed by peer|remote peer|"
@@ -30,11 +30,6 @@ _PEER = re.compile(
 _WAITED = re.compile(
     r"(?i)\btim(?:ed?|es) ?out|timeout|remote (?:rank|process|error)|waiting for|heartbeat|\bEI000[26]\b"
 )
-# These say that a job failed, but not with which code.
-_ENDINGS = frozenset({
-    "elastic-child-failed", "elastic-exit-barrier", "k8s-backoff-limit", "kubeflow-replica-failed", "slurm-state-failed",
-    "mpi-abort-invoked", "deepspeed-killing-subprocess", "torch-launch-subprocess-failed", "accelerate-launch-failed",
-})  # fmt: skip
 _RESTARTS = re.compile(r"(?i)restarting|been restarted|will restart")
 
 
@@ -52,7 +47,7 @@ class Conclusion:
     beside: tuple[LogLine, ...] = ()
 
 
-def from_collectives(case: Case, joins: Joins, found: Collectives) -> Conclusion | None:
+def from_collectives(case: Case, identities: Identities, found: Collectives) -> Conclusion | None:
     """Conclude from collective time-outs."""
     if found.first is None and found.named_by is None and not found.named:
         return None
@@ -66,20 +61,17 @@ def from_collectives(case: Case, joins: Joins, found: Collectives) -> Conclusion
         return Conclusion("rank_divergence", line, Status.SUPPORTED, found.describe(), suspects)
     if activity is not None:
         ranks = (activity.line.rank,) if activity.line.rank is not None else suspects
-        if (
-            activity.line.rank is None
-            and 0 not in found.victims
-            and found.victims
-            and not found.behind
-        ):
-            # Trainers let rank 0 alone print progress, without any label.
-            ranks = (0,)
-        early = activity.rule_id == "activity-finished-early"
+        early = "finished_early" in activity.marks
+        if activity.line.rank is None and "first_rank_prints" in activity.marks and found.victims:
+            ranks = suspects if found.behind or 0 in found.victims else (0,)
+        nodes = (activity.line.node,) if activity.line.node else ()
         if early:
             why = "this rank ended its loop while the others still expect it in the collective"
-            return Conclusion("rank_divergence", activity.line, Status.SUPPORTED, why, ranks)
+            return Conclusion("rank_divergence", activity.line, Status.SUPPORTED, why, ranks, nodes)
         why = "this was still going on when the others gave up waiting"
-        return Conclusion("nccl_slow_rank_timeout", activity.line, Status.SUPPORTED, why, ranks)
+        return Conclusion(
+            "nccl_slow_rank_timeout", activity.line, Status.SUPPORTED, why, ranks, nodes
+        )
     line = first_line
     if line is None:
         return None
@@ -125,12 +117,12 @@ def last_activity(case: Case, found: Collectives) -> Observation | None:
     if first is None:
         return None
     best: Observation | None = None
-    activities = [o for o in case.observations if o.rule_id.startswith("activity-")]
+    activities = [o for o in case.observations if "activity" in o.marks]
     for observation in activities:
         line = observation.line
         if not _earlier(case, line, first.line):
             continue
-        early = observation.rule_id == "activity-finished-early"
+        early = "finished_early" in observation.marks
         if line.rank is not None and line.rank in found.victims and not early:
             continue
         if found.behind and line.rank is not None and line.rank not in found.behind:
@@ -170,11 +162,7 @@ def from_wait(case: Case, order: Observation | None, fact: ExitFact | None) -> C
 
 def from_ending(case: Case) -> Conclusion | None:
     """Conclude from a launcher or platform that says that the job failed, without any code."""
-    told = [
-        o
-        for o in case.observations
-        if o.rule_id in _ENDINGS or o.rule_id.startswith("ending-failed-")
-    ]
+    told = [o for o in case.observations if "reports_failure" in o.marks]
     told = [o for o in told if not _RESTARTS.search(o.line.message) and not survived(case, o)]
     if not told:
         return None
@@ -185,7 +173,7 @@ def from_ending(case: Case) -> Conclusion | None:
 def from_exit(case: Case, fact: ExitFact) -> Conclusion | None:
     """Conclude from the first odd exit alone, as the catalogue of exit codes reads it."""
     code = fact.code
-    if code in (-15, 143, -2, 130, -1, 129):
+    if fact.how == "ordered":
         why = "stopped by a signal from outside the job"
         return Conclusion("job_cancelled_or_hangup", fact.line, Status.SUPPORTED, why)
     known = exit_code(code)
@@ -207,18 +195,22 @@ def from_exit(case: Case, fact: ExitFact) -> Conclusion | None:
     )
 
 
-def from_quiet_rank(case: Case, joins: Joins, exits: list[ExitFact]) -> Conclusion | None:
+def from_quiet_rank(case: Case, identities: Identities, exits: list[ExitFact]) -> Conclusion | None:
     """Conclude from the one rank that neither failed nor complained while all others lost a peer.
 
     Its launcher reports no exit code for it, so it ended by itself with code 0: it left early.
     """
     lost = {o.line.rank for o in case.with_role(Role.CASCADE) if o.line.rank is not None}
     failed = {f.rank for f in exits if f.rank is not None}
-    if len(lost) < 2 or not failed or any(f.code not in (1, -15, -6, 143, 134) for f in exits):
+    if (
+        len(lost) < 2
+        or not failed
+        or any(f.how not in ("plain", "ordered", "aborted") for f in exits)
+    ):
         return None
-    known = set(joins.ranks_seen)
-    if joins.world_size is not None and joins.world_size <= 4096:
-        known |= set(range(joins.world_size))
+    known = set(identities.ranks_seen)
+    if identities.world_size is not None and identities.world_size <= 4096:
+        known |= set(range(identities.world_size))
     quiet = sorted(known - lost - failed)
     if len(quiet) != 1:
         return None
@@ -242,7 +234,7 @@ def _last_line(case: Case, rank: int) -> LogLine | None:
     return last
 
 
-def from_lost_peer(case: Case, joins: Joins) -> Conclusion | None:
+def from_lost_peer(case: Case, identities: Identities) -> Conclusion | None:
     """Conclude from connections that broke: the peer that all others name is gone."""
     peers: dict[str, LogLine] = {}
     first: LogLine | None = None
@@ -260,10 +252,10 @@ def from_lost_peer(case: Case, joins: Joins) -> Conclusion | None:
     if len(named) == 1 and first is not None:
         peer, line = next(iter(named.items()))
         # Each host says with which address NCCL starts on it; its peers know it by nothing else.
-        node = joins.node_of_address.get(peer, peer)
+        node = identities.node_of_address.get(peer, peer)
         if line.node not in (peer, node):
             who = peer if node == peer else f"{node} ({peer})"
-            left = "error" if node in joins.nodes_seen else "line"
+            left = "error" if node in identities.nodes_seen else "line"
             return Conclusion(
                 "node_crash", line, Status.HYPOTHESIS,
                 f"all that is known is that {who} closed its connections; it left no {left} of its own",

@@ -7,51 +7,39 @@ training did not survive. 3. What the time-outs say of their culprit. 4. Lost pe
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rerail.domain.diagnosis import Outcome, Status
-from rerail.domain.evidence import LogLine, Observation, Role, Tier
+from rerail.domain.evidence import Blames, LogLine, Observation, Role, Tier
+from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality import (
     collectives,
     exits,
-    joins,
     numeric,
+    roots,
     select,
     symptoms,
 )
-from rerail.knowledge_base.causality.allocation import foreign
-from rerail.knowledge_base.causality.asked import LOADER, STACKS
-from rerail.knowledge_base.causality.case import Case
+from rerail.knowledge_base.causality.cries import first_cry
 from rerail.knowledge_base.causality.last_moves import behind
-from rerail.knowledge_base.causality.locate import NO_NODE, locate, peers_tell
-from rerail.knowledge_base.causality.one_node import node_around, one_node
 from rerail.knowledge_base.causality.own_failures import in_doubt
 from rerail.knowledge_base.causality.progress import LastStep, last_step, outlived, survived
+from rerail.knowledge_base.placement.allocation import foreign
+from rerail.knowledge_base.placement.identities import Identities, build
+from rerail.knowledge_base.placement.names import NO_NODE
+from rerail.knowledge_base.placement.one_node import node_around, one_node
+from rerail.knowledge_base.placement.place import Reason, named, place
 from rerail.knowledge_base.rules import Rule
-from rerail.knowledge_base.taxonomy import NO_FAILURE, Kind, leaves
+from rerail.knowledge_base.statements import read
+from rerail.knowledge_base.taxonomy import NO_FAILURE, Kind, has, leaves
 
 if TYPE_CHECKING:
     from rerail.log_parsers.flight_recorder.verdict import Verdict as DumpVerdict
 
-CANCELLED = "slurm-step-cancelled"
-INTERRUPTED = "keyboard-interrupt"
-ENDED_BY_ITSELF = "benign-destroy-process-group"
-STORE_LOST = "c10d-store-connection-lost"
-# Words that programs keep for their own end, and a logger's level; plain "error" stands in too many harmless lines.
-_CRY = re.compile(
-    rb"\b(?:FATAL|PANIC|CRITICAL)\b|\bfatal error\b|\blevel=(?:fatal|error)\b|\[(?:fatal|error)\]|\bUnrecoverable\b|"
-    rb"(?:^|[\s\[(|:-])ERROR(?:[\s\])|:]|$)"
-)
 # Exits that follow from a lost peer as well as from anything else.
-_SAYS_NOTHING = frozenset({1, -6, 134, -15, 143, -2, -1})
-# What ends a job that hangs is not why it hung.
-_ENDS_A_HANG = frozenset({"job_time_limit", "job_cancelled_or_hangup"})
-_BY_ITSELF = frozenset({-4, -7, -8, -9, -11, 132, 135, 136, 137, 139})
-_NO_NODE_TO_BLAME = frozenset({"job_time_limit", "job_preempted", "job_cancelled_or_hangup"})
-# What the run as a whole did: the rank that prints it is the one that logs for all.
-_NOBODYS_DOING = frozenset({"target_not_reached"})
+_SAYS_NOTHING = frozenset({"plain", "aborted", "ordered"})
+_BY_A_SIGNAL = frozenset({"crashed", "killed"})
 
 
 @dataclass(slots=True)
@@ -74,7 +62,9 @@ class Verdict:
     collectives: collectives.Collectives | None = None
     exits: list[exits.ExitFact] = field(default_factory=list)
     numeric: list[numeric.NumericFinding] = field(default_factory=list)
-    joins: joins.Joins = field(default_factory=joins.Joins)
+    identities: Identities = field(default_factory=Identities)
+    reasons: list[Reason] = field(default_factory=list)
+    """Why the fault is placed where it is: one link for rank, node and GPU each."""
     last: LastStep | None = None
     moving: bool = False
     """Nothing but steps: the run goes on, hangs, or its log was cut; the log cannot tell."""
@@ -87,16 +77,19 @@ class Verdict:
 
 def judge(case: Case, rules: dict[str, Rule]) -> Verdict:
     """Return the verdict on a case; pure, and never raises on any evidence."""
-    identities = joins.build(case)
+    statements = read(case.views)
+    identities = build(case, statements)
     selection = select.select(case, rules, foreign(case, identities))
-    facts = _last_attempt_exits(case, selection, exits.collect(case, identities))
+    facts = _last_attempt_exits(case, selection, exits.collect(case, identities, statements))
     facts = [_on_one_node(fact, identities) for fact in facts]
+    if case.only_rank is not None:
+        facts = [fact for fact in facts if case.only_rank in (fact.rank, fact.line.rank)]
     verdict = Verdict(
         Outcome.INCONCLUSIVE,
         Status.UNKNOWN,
         None,
         selection=selection,
-        joins=identities,
+        identities=identities,
         exits=facts,
         last=last_step(case),
         collectives=collectives.analyse(case, identities),
@@ -120,7 +113,7 @@ def _last_attempt_exits(
     ]
 
 
-def _on_one_node(fact: exits.ExitFact, identities: joins.Joins) -> exits.ExitFact:
+def _on_one_node(fact: exits.ExitFact, identities: Identities) -> exits.ExitFact:
     """Where labels show the ranks of a single node, or its one process its children, a local rank is a rank."""
     local = fact.local_rank
     if (
@@ -190,7 +183,7 @@ def _bad_teardown(case: Case, verdict: Verdict, success: Observation) -> list[Lo
         if o.tier not in (Tier.GENERIC,) and not o.fields.get("thread")
     ]
     for fact in verdict.exits:
-        if _later(case, fact.line, success.line) and fact.code not in (0, 143, -15, 1):
+        if _later(case, fact.line, success.line) and fact.how not in ("ordered", "plain"):
             bad.append(fact.line)
     abort = [o.line for o in verdict.selection.after_success if o.line in bad]
     return abort or bad
@@ -212,15 +205,15 @@ def _initiating(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
     kind = leaves()[winner.leaf].kind
     if kind is Kind.SYMPTOM and verdict.collectives is not None:
         return False
-    if winner.leaf in _ENDS_A_HANG and _hung_before(case, verdict, winner):
+    if has(winner.leaf, "ends_a_hang") and _hung_before(case, verdict, winner):
         return False
     if _killed_before(case, verdict, winner):
         return False
-    if winner.rule_id == LOADER and _stacks(case, rules, verdict):
+    if "waits_for_data" in winner.marks and _stacks(case, rules, verdict):
         return True
     if winner.tier is Tier.GENERIC and _victims_exception(case, verdict, winner):
         return False
-    if winner.rule_id == INTERRUPTED:
+    if "interrupted" in winner.marks:
         order = _cancelled_near(case, winner)
         if order is not None:
             # The exception is what the scheduler's signal raised in each process.
@@ -230,18 +223,18 @@ def _initiating(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
     verdict.rule = rules.get(winner.rule_id)
     verdict.action = winner.action
     verdict.status = _status(case, verdict, winner, kind)
-    if winner.leaf in _NOBODYS_DOING:
+    if has(winner.leaf, "whole_run"):
         return True
-    place = locate(case, verdict.selection, verdict.joins, verdict.exits, winner)
-    verdict.pci, verdict.gpu = place.pci, place.gpu
-    verdict.why = place.why or verdict.why
-    verdict.ranks = [place.rank] if place.rank is not None else []
+    at = place(case, verdict.selection, verdict.identities, verdict.exits, winner)
+    verdict.pci, verdict.gpu, verdict.reasons = at.pci, at.gpu, at.reasons
+    verdict.why = at.why or verdict.why
+    verdict.ranks = at.ranks
     found = verdict.collectives
     if not verdict.ranks and winner.leaf == "rank_divergence" and found is not None:
         verdict.ranks = found.suspects[:16]
     # A limit, a preemption or a cancellation is nobody's fault; its line only says who carried it out.
-    if place.node is not None and winner.leaf not in _NO_NODE_TO_BLAME:
-        verdict.nodes = [place.node]
+    if winner.blames is not Blames.NOBODY:
+        verdict.nodes = at.nodes
     return True
 
 
@@ -259,10 +252,10 @@ def _hung_before(case: Case, verdict: Verdict, winner: Observation) -> bool:
 
 def _killed_before(case: Case, verdict: Verdict, winner: Observation) -> bool:
     """A process of another node was killed or crashed before this rank lost its connection."""
-    if winner.leaf is None or not peers_tell(winner.leaf):
+    if winner.leaf is None or winner.blames is not Blames.PEER:
         return False
     return any(
-        f.code in _BY_ITSELF
+        f.how in _BY_A_SIGNAL
         and f.node is not None
         and f.node != winner.line.node
         and _later(case, winner.line, f.line)
@@ -286,16 +279,16 @@ def _status(case: Case, verdict: Verdict, winner: Observation, kind: Kind) -> St
     rivals = [
         c
         for c in verdict.selection.candidates
-        if c.leaf != winner.leaf and abs(select.level(c) - select.level(winner)) < 1.0
+        if c.leaf != winner.leaf and abs(roots.level(c) - roots.level(winner)) < 1.0
     ]
-    if winner.rule_id.startswith("learned-"):
+    if "learned" in winner.marks:
         return Status.SUPPORTED  # a few incidents of one site do not establish a cause
-    if winner.rule_id == LOADER:
+    if "waits_for_data" in winner.marks:
         return Status.HYPOTHESIS if verdict.collectives is None else Status.SUPPORTED
     if kind is Kind.ROOT and winner.tier not in (Tier.GENERIC, Tier.EXIT):
         contested = [r for r in rivals if (gap := case.seconds_between(winner, r)) is not None and abs(gap) < 1.0
                      and r.line.label != winner.line.label]  # fmt: skip
-        doubt = contested or in_doubt(case, winner)
+        doubt = contested or verdict.selection.contested or in_doubt(case, winner)
         return Status.SUPPORTED if doubt else Status.ESTABLISHED
     return Status.SUPPORTED
 
@@ -306,11 +299,11 @@ def _stacks(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
     odd = exits.first_odd(verdict.exits)
     if (found is not None and (found.named or found.divergent)) or odd is not None:
         return False
-    if not any(o.rule_id in STACKS for o in case.observations):
+    if not any("stack" in o.marks for o in case.observations):
         return False
     from rerail.knowledge_base.causality.stacks import from_stacks
 
-    conclusion = from_stacks(case, verdict.joins, hung=found is not None)
+    conclusion = from_stacks(case, verdict.identities, hung=found is not None)
     if conclusion is None or (found is not None and not conclusion.ranks):
         return False
     return _take(verdict, conclusion, Outcome.FAILURE)
@@ -320,15 +313,15 @@ def _timeouts(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
     found = verdict.collectives
     if found is None:
         return False
-    odd = exits.first_odd([f for f in verdict.exits if f.code not in (-6, 134, 1)])
-    if odd is not None and odd.code in (-9, -11, -7, 137, 139, 135) and not found.divergent:
+    odd = exits.first_odd([f for f in verdict.exits if f.how not in ("aborted", "plain")])
+    if odd is not None and odd.how in _BY_A_SIGNAL and not found.divergent:
         # A process that died of a signal is why the others waited.
         conclusion = symptoms.from_exit(case, odd)
     else:
         rejected = verdict.selection.rejected
         conclusion = symptoms.from_side_thread(found, [r.observation for r in rejected])
         if conclusion is None:
-            conclusion = symptoms.from_collectives(case, verdict.joins, found)
+            conclusion = symptoms.from_collectives(case, verdict.identities, found)
         else:
             verdict.selection.rejected = [
                 r for r in rejected if r.observation.line != conclusion.line
@@ -337,29 +330,29 @@ def _timeouts(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
 
 
 def _peers(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
-    left = symptoms.from_quiet_rank(case, verdict.joins, verdict.exits)
+    left = symptoms.from_quiet_rank(case, verdict.identities, verdict.exits)
     if left is not None:
         return _take(verdict, left, Outcome.FAILURE)
     odd = exits.first_odd(verdict.exits)
-    if odd is not None and odd.code not in (1, -6, 134, -15, 143):
+    if odd is not None and odd.how not in _SAYS_NOTHING:
         return False
     if odd is None and all(_after_the_end(case, o) for o in case.with_role(Role.CASCADE)):
         return False
-    return _take(verdict, symptoms.from_lost_peer(case, verdict.joins), Outcome.FAILURE)
+    return _take(verdict, symptoms.from_lost_peer(case, verdict.identities), Outcome.FAILURE)
 
 
 def _waited(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
     """Ranks lost another one, without the lines of a watchdog, and then the job was ended."""
     odd = exits.first_odd(verdict.exits)
-    order = next((o for o in case.observations if o.rule_id == CANCELLED), None)
-    if (odd is None and order is None) or (odd is not None and odd.code not in _SAYS_NOTHING):
+    order = next((o for o in case.observations if "cancelled" in o.marks), None)
+    if (odd is None and order is None) or (odd is not None and odd.how not in _SAYS_NOTHING):
         return False
     return _take(verdict, symptoms.from_wait(case, order, odd), Outcome.FAILURE)
 
 
 def _died(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
     odd = exits.first_odd(verdict.exits)
-    if odd is None or odd.code in (-15, 143, -2, -1):
+    if odd is None or odd.how == "ordered":
         return False
     return _take(verdict, symptoms.from_exit(case, odd), Outcome.FAILURE)
 
@@ -367,10 +360,10 @@ def _died(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
 def _cancelled_near(case: Case, interrupt: Observation) -> Observation | None:
     """Return the scheduler's cancellation that an interrupt belongs to, if there is one."""
     for observation in case.observations:
-        if observation.rule_id == CANCELLED:
+        if "cancelled" in observation.marks:
             # A traceback carries no time; that of the last step may be long before it.
             gap = case.seconds_between(interrupt, observation)
-            if interrupt.line.time is None or gap is None or abs(gap) <= select.SLACK_S:
+            if interrupt.line.time is None or gap is None or abs(gap) <= roots.SLACK_S:
                 return observation
     return None
 
@@ -391,7 +384,7 @@ def _cancelled(rules: dict[str, Rule], verdict: Verdict, order: Observation) -> 
 def _stopped(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
     """Nothing failed before somebody stopped the job."""
     for observation in case.observations:
-        if observation.rule_id == CANCELLED and not case.with_role(Role.CASCADE):
+        if "cancelled" in observation.marks and not case.with_role(Role.CASCADE):
             return _cancelled(rules, verdict, observation)
     odd = exits.first_odd(verdict.exits)
     if odd is not None:
@@ -409,8 +402,8 @@ def _stopped(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
 
 def _after_the_end(case: Case, observation: Observation) -> bool:
     """Another process had come to its end by itself, and this one missed the store that went with it."""
-    return observation.rule_id == STORE_LOST and any(
-        o.rule_id == ENDED_BY_ITSELF and _later(case, observation.line, o.line)
+    return "store_lost" in observation.marks and any(
+        "ended_by_itself" in o.marks and _later(case, observation.line, o.line)
         for o in case.observations
     )
 
@@ -439,33 +432,53 @@ def _take(verdict: Verdict, conclusion: symptoms.Conclusion | None, outcome: Out
     verdict.ranks = list(conclusion.ranks)
     verdict.nodes = [node for node in conclusion.nodes if node not in NO_NODE]
     verdict.action, verdict.beside = conclusion.action, conclusion.beside
+    verdict.reasons = []
+    if verdict.ranks or verdict.nodes:
+        who = named(verdict.ranks) if verdict.ranks else f"node {', '.join(verdict.nodes)}"
+        verdict.reasons.append(Reason(who, conclusion.why, conclusion.line))
     if not verdict.nodes:
-        nodes = {verdict.joins.node_of_rank.get(r) for r in verdict.ranks} - {None}
+        nodes = {verdict.identities.node_of_rank.get(r) for r in verdict.ranks} - {None}
         if not nodes:
-            nodes = {node_around(verdict.joins, verdict.ranks)}
+            nodes = {node_around(verdict.identities, verdict.ranks)}
         verdict.nodes = sorted(n for n in nodes if n and n not in NO_NODE)
+        verdict.reasons += [_runs_there(verdict, node) for node in verdict.nodes]
     return True
 
 
-def _unknown_cry(case: Case, last: LogLine) -> LogLine | None:
-    """Return the first line behind the last step that calls itself fatal and that no rule judged."""
-    view = case.view(last)
-    judged = {o.line.number for o in case.observations if o.line.file == last.file}
-    for number in view.between(last.number + 1, view.numbers[-1] if view.numbers else 0):
-        raw = view.survey.kept[number]
-        if number not in judged and _CRY.search(raw):
-            return view.line(number)
-    return None
+def _runs_there(verdict: Verdict, node: str) -> Reason:
+    known = verdict.identities
+    ranks = [rank for rank in verdict.ranks if known.node_of_rank.get(rank) == node]
+    if not ranks:
+        return Reason(f"node {node}", "the job runs on this node alone")
+    line = known.told_by.get(("rank", ranks[0]))
+    return Reason(
+        f"node {node}", f"{named(ranks)} {'runs' if len(ranks) == 1 else 'run'} there", line
+    )
+
+
+def _asked_once(case: Case, verdict: Verdict) -> bool:
+    """Somebody asked a job that printed nothing more, once: what it shows is no answer yet."""
+    if not any("ras_mismatch" in o.marks for o in case.observations):
+        return False
+    from rerail.knowledge_base.causality.ras import one_look
+
+    found = one_look(case)
+    if found is None:
+        return False
+    verdict.outcome, verdict.status = Outcome.INCONCLUSIVE, Status.HYPOTHESIS
+    verdict.line, verdict.why = found.line, found.words
+    verdict.ranks, verdict.nodes = list(found.ranks), list(found.nodes)
+    return True
 
 
 def _nothing(case: Case, verdict: Verdict) -> None:
     """No error, no odd exit, no odd number."""
-    started = any(o.rule_id == select.RUN_STARTED for o in case.observations)
+    started = any("run_started" in o.marks for o in case.observations)
     if started:
         verdict.why = "the run announces its start and never its end, and no error was printed"
         verdict.line = verdict.last.line if verdict.last else None
         return
-    if verdict.last is None and any(o.rule_id == ENDED_BY_ITSELF for o in case.observations):
+    if verdict.last is None and any("ended_by_itself" in o.marks for o in case.observations):
         verdict.outcome, verdict.status, verdict.leaf = (
             Outcome.NO_FAILURE,
             Status.SUPPORTED,
@@ -475,11 +488,16 @@ def _nothing(case: Case, verdict: Verdict) -> None:
         verdict.action = "none"
         return
     moved = verdict.last is not None
-    cry = _unknown_cry(case, verdict.last.line) if verdict.last is not None else None
+    # What a program prints before it ends by its own check, a rule may know as context alone.
+    checked = any("orderly_end" in o.marks for o in case.observations)
+    last = verdict.last.line if verdict.last is not None else None
+    cry = first_cry(case, last, judged=checked) if last is not None else None
     if cry is not None:
         verdict.outcome, verdict.status = Outcome.INCONCLUSIVE, Status.HYPOTHESIS
         verdict.line = cry
         verdict.why = "behind the last step stands an error that no rule knows"
+        return
+    if _asked_once(case, verdict):
         return
     if moved:
         verdict.outcome, verdict.status, verdict.leaf = (

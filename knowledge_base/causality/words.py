@@ -17,36 +17,34 @@ from rerail.domain.diagnosis import (
     GpuRef,
     Missing,
     Outcome,
+    Reason,
     Recovery,
+    Relation,
     RuledOut,
     Suspects,
     Targets,
 )  # fmt: skip
 from rerail.domain.evidence import LogLine, Observation, Role
-from rerail.knowledge_base.causality.case import Case
+from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.last_moves import laggards, stop
 from rerail.knowledge_base.causality.missing import missing
-from rerail.knowledge_base.causality.processes import short
 from rerail.knowledge_base.causality.verdict import Verdict
-from rerail.knowledge_base.taxonomy import NO_FAILURE, leaves
+from rerail.knowledge_base.placement.names import NO_NODE, short
+from rerail.knowledge_base.taxonomy import NO_FAILURE, has, leaves
 from rerail.log_parsers.tracebacks import is_marker
 
 MAX_TEXT = 600
 _LONGEST_FIELD = 80
 _BLANK = re.compile(r"\{(\w+)\}")
-_NODE_CATEGORIES = frozenset(
-    {
-        "hardware_gpu", "gpu_memory_ecc", "nvlink_nvswitch", "network", "host_os", "storage",
-        "scheduler_preemption", "container_driver", "nccl_communication", "numerical", "framework", "fail_slow",
-    }
-)  # fmt: skip
 
 
 def to_diagnosis(case: Case, verdict: Verdict, *, elapsed_s: float = 0.0) -> Diagnosis:
     """Return the diagnosis that contracts.md describes."""
     leaf = leaves().get(verdict.leaf or "")
     suspects = _suspects(verdict)
-    evidence, ruled_out = _evidence(case, verdict)
+    cited = _Citations(case)
+    ruled_out = _evidence(case, verdict, cited)
+    place, relations = _place(verdict, cited), _relations(verdict, cited)
     return Diagnosis(
         outcome=verdict.outcome,
         status=verdict.status,
@@ -56,9 +54,11 @@ def to_diagnosis(case: Case, verdict: Verdict, *, elapsed_s: float = 0.0) -> Dia
         summary=_summary(case, verdict),
         first_fault=_first_fault(case, verdict),
         suspects=suspects,
-        evidence=evidence,
+        evidence=cited.items,
         consequences=_consequences(case, verdict),
         ruled_out=ruled_out,
+        place=place,
+        relations=relations,
         missing=[Missing(what=m.what, how_to_get=m.how_to_get) for m in missing(case, verdict)],
         recovery=_recovery(verdict, suspects),
         cost=_cost(case, verdict),
@@ -86,7 +86,7 @@ def _first_fault(case: Case, verdict: Verdict) -> FirstFault | None:
         return None
     line = verdict.line
     # Who tells of a node that is not its own tells no rank of it.
-    own = line.node or verdict.joins.node_of_rank.get(-1 if line.rank is None else line.rank)
+    own = line.node or verdict.identities.node_of_rank.get(-1 if line.rank is None else line.rank)
     elsewhere = (
         len(verdict.nodes) == 1 and own is not None and short(own) != short(verdict.nodes[0])
     )
@@ -97,21 +97,26 @@ def _first_fault(case: Case, verdict: Verdict) -> FirstFault | None:
         text=line.text[:MAX_TEXT],
         time=iso(case.time(line)),
         rank=verdict.ranks[0] if len(verdict.ranks) == 1 else told,
-        node=verdict.nodes[0]
-        if len(verdict.nodes) == 1
-        else None
-        if line.node == "localhost"
-        else line.node,
+        node=_node_of_fault(verdict, line),
         gpu=verdict.gpu,
         rule=verdict.observation.rule_id if verdict.observation else None,
     )
 
 
+def _node_of_fault(verdict: Verdict, line: LogLine) -> str | None:
+    """The accused node; else that of the line, unless the rank that is named is not the line's own."""
+    if len(verdict.nodes) == 1:
+        return verdict.nodes[0]
+    ranks = verdict.ranks
+    if len(ranks) == 1 and line.rank not in (None, ranks[0]):
+        return verdict.identities.node_of_rank.get(ranks[0])
+    return None if line.node in NO_NODE else line.node
+
+
 def _suspects(verdict: Verdict) -> Suspects:
     if verdict.outcome is not Outcome.FAILURE:
         return Suspects()
-    leaf = leaves().get(verdict.leaf or "")
-    nodes = verdict.nodes if leaf and leaf.category in _NODE_CATEGORIES else []
+    nodes = verdict.nodes if has(verdict.leaf, "blames_node") else []
     gpus = []
     node = nodes[0] if nodes else None
     if verdict.pci:
@@ -215,9 +220,12 @@ class _Citations:
             )
         return self._names[key]
 
+    def name_of(self, line: LogLine) -> str | None:
+        """Return the name of a line that is cited, or None."""
+        return self._names.get((line.file, line.number))
 
-def _evidence(case: Case, verdict: Verdict) -> tuple[list[Evidence], list[RuledOut]]:
-    cited = _Citations(case)
+
+def _evidence(case: Case, verdict: Verdict, cited: _Citations) -> list[RuledOut]:
     if verdict.outcome is Outcome.NO_FAILURE:
         if verdict.observation is not None:
             cited.cite(verdict.observation.line, "context", verdict.observation.rule_id)
@@ -235,7 +243,38 @@ def _evidence(case: Case, verdict: Verdict) -> tuple[list[Evidence], list[RuledO
                 cited.cite(observation.line, str(role), observation.rule_id)
     if verdict.last is not None and verdict.outcome is not Outcome.NO_FAILURE:
         cited.cite(verdict.last.line, "context", None)
-    return cited.items, _ruled_out(verdict, cited)
+    return _ruled_out(verdict, cited)
+
+
+def _place(verdict: Verdict, cited: _Citations) -> list[Reason]:
+    """Why the fault is placed where it is; the lines that tell it are cited as well."""
+    if verdict.outcome is not Outcome.FAILURE:
+        return []
+    found = []
+    for reason in verdict.reasons:
+        name = cited.cite(reason.line, "context", None) if reason.line is not None else None
+        found.append(Reason(what=reason.what, because=reason.because, evidence=name))
+    return found
+
+
+def _relations(verdict: Verdict, cited: _Citations) -> list[Relation]:
+    """What explains what, as far as both ends are cited, the first fault's own consequences last."""
+    if verdict.outcome is not Outcome.FAILURE or verdict.line is None:
+        return []
+    found = [
+        Relation(cause=cause, effect=effect, because=edge.because)
+        for edge in verdict.selection.edges
+        if (cause := cited.name_of(edge.cause.line)) is not None
+        and (effect := cited.name_of(edge.effect.line)) is not None
+        and cause != effect
+    ]
+    first = cited.name_of(verdict.line)
+    explained = {relation.effect for relation in found}
+    for item in cited.items:
+        if first is not None and item.role in ("cascade", "teardown") and item.id not in explained:
+            words = "the end of the job" if item.role == "teardown" else "what it did to others"
+            found.append(Relation(cause=first, effect=item.id, because=words))
+    return found
 
 
 def _cite_cause(case: Case, verdict: Verdict, cited: _Citations) -> None:
@@ -329,7 +368,7 @@ def _cost(case: Case, verdict: Verdict) -> Cost:
             if line is not None and (time := case.time(line)) is not None:
                 ended = time if ended is None else max(ended, time)
                 break
-    gpus = verdict.joins.world_size or (len(verdict.joins.ranks_seen) or None)
+    gpus = verdict.identities.world_size or (len(verdict.identities.ranks_seen) or None)
     idle = None
     if began is not None and ended is not None and gpus and 0 <= ended - began < 30 * 86_400:
         idle = round((ended - began) * gpus / 3600.0, 2)
@@ -342,8 +381,7 @@ def _lost_steps(case: Case, verdict: Verdict) -> int | None:
     saved = [
         int(o.fields["step"].replace(",", ""))
         for o in case.observations
-        if o.rule_id.startswith("ok-checkpoint-saved")
-        and o.fields.get("step", "").replace(",", "").isdigit()
+        if "checkpoint_saved" in o.marks and o.fields.get("step", "").replace(",", "").isdigit()
     ]
     before = [step for step in saved if step <= verdict.last.step]
     return verdict.last.step - max(before) if before else None

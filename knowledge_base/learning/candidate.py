@@ -11,9 +11,9 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from rerail.cached_yaml import cache_folder
 from rerail.domain.evidence import Role, Tier
 from rerail.errors import RuleError
-from rerail.knowledge_base.cached_yaml import cache_folder
 from rerail.knowledge_base.learning.backtracking import backtracking_complaints
 from rerail.knowledge_base.learning.corpus import Probe
 from rerail.knowledge_base.rules import Rule, make_rule

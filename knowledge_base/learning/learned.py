@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from rerail.cached_yaml import parse_yaml
 from rerail.errors import StoreError
-from rerail.knowledge_base.cached_yaml import parse_yaml
 from rerail.knowledge_base.learning.candidate import Candidate
 from rerail.knowledge_base.learning.shelf import Shelved
 from rerail.knowledge_base.store.clock import now_iso

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 _K1, _B = 1.2, 0.75
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]+|\d{2,5}")
@@ -26,22 +27,42 @@ def words(text: str) -> list[str]:
     return found
 
 
-class Bm25:
-    """An index that is built once; scores are comparable within one index."""
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """How common words are on a whole record: documents, their mean length, documents of each word."""
 
-    def __init__(self, texts: Sequence[str]) -> None:
+    size: int
+    mean: float
+    seen: Mapping[str, int]
+
+
+class Bm25:
+    """An index that is built once; scores are comparable within one index.
+
+    Args:
+        cut: the words of each text, as `words` returns them.
+        statistics: of the record that the texts were taken from; without, they are the record.
+    """
+
+    def __init__(self, cut: Sequence[Sequence[str]], statistics: Statistics | None = None) -> None:
         self._postings: dict[str, list[tuple[int, int]]] = defaultdict(list)
         self._lengths = []
-        for number, text in enumerate(texts):
-            counts = Counter(words(text))
+        for number, one in enumerate(cut):
+            counts = Counter(one)
             self._lengths.append(sum(counts.values()))
             for word, count in counts.items():
                 self._postings[word].append((number, count))
         self._mean = (sum(self._lengths) / len(self._lengths)) if self._lengths else 1.0
         self._size = len(self._lengths)
+        self._seen: Mapping[str, int] | None = None
+        if statistics is not None:
+            self._mean, self._size, self._seen = statistics.mean, statistics.size, statistics.seen
 
     def _weight(self, word: str) -> float:
-        seen = len(self._postings.get(word, ()))
+        if self._seen is not None:
+            seen = self._seen.get(word, 0)
+        else:
+            seen = len(self._postings.get(word, ()))
         return math.log(1.0 + (self._size - seen + 0.5) / (seen + 0.5))
 
     def scores(self, query: str) -> dict[int, float]:

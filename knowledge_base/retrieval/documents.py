@@ -7,7 +7,7 @@ numbers, hosts and paths, so that another job with the same cause reads alike.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from rerail.domain.incident import Incident
@@ -36,6 +36,15 @@ class Document:
     entity: str | None = None
 
 
+CORE_WEIGHT = 4
+"""How much the first fault's wording counts beside the other lines."""
+
+
+def searched_text(document: Document) -> str:
+    """Return a document as it is indexed: the wording of the first fault counts several times."""
+    return f"{document.core}\n" * (CORE_WEIGHT - 1) + f"{document.title}\n{document.text}"
+
+
 def core_of(incident: Incident) -> str:
     """Return the wording of the first fault and its repetitions: what the failure is known by."""
     diagnosis = incident.diagnosis
@@ -46,14 +55,58 @@ def core_of(incident: Incident) -> str:
     return wording(lines)
 
 
-def query_of(incident: Incident) -> str:
-    """Return the text of an incident as a question: wordings alone, no verdict of the rules."""
+def query_of(incident: Incident, parts: Sequence[str] | None = None) -> str:
+    """Return the text of an incident as a question: its wordings, then `PARTS`."""
     evidence = incident.diagnosis.evidence
     lines = [e.text for e in evidence if e.role == "context"]
     lines += [e.text for e in evidence if e.role == "cascade"]
     lines += [x.text for x in incident.snapshot.lines if is_protected(x.text)]
     rows = [*core_of(incident).splitlines(), *wording(lines).splitlines()]
-    return "\n".join(list(dict.fromkeys(rows))[:_MOST_LINES])
+    rows = list(dict.fromkeys(rows))[:_MOST_LINES]
+    return "\n".join(
+        [
+            *rows,
+            *(
+                row
+                for part in (PARTS if parts is None else parts)
+                if (row := _PARTS[part](incident))
+            ),
+        ]
+    )
+
+
+def frames(incident: Incident) -> str:
+    """Return the functions of the user's own files that the traceback of the first fault names."""
+    first = incident.diagnosis.first_fault
+    if first is None:
+        return ""
+    found = []
+    for line in incident.snapshot.lines:
+        near = line.file == first.file and first.line - _FRAMES <= line.number <= first.line
+        if near and line.rank in (None, first.rank):
+            found += [m for m in _FRAME.finditer(line.text) if not _LIBRARY.search(m["path"])]
+    return " ".join(
+        dict.fromkeys(f"{m['path'].rpartition('/')[2]} {m['where']}" for m in found[-4:])
+    )
+
+
+def chain(incident: Incident) -> str:
+    """Return what followed from the first fault, in order: the kinds of its consequences."""
+    return " ".join(dict.fromkeys(c.failure_type for c in incident.diagnosis.consequences[:4]))
+
+
+def cause(incident: Incident) -> str:
+    """Return the title of the runbook page of the cause that the rules found."""
+    leaf = leaves().get(incident.diagnosis.failure_type or "")
+    return f"{leaf.id} {leaf.meaning}" if leaf else ""
+
+
+_FRAMES = 80  # lines of a traceback
+_FRAME = re.compile(r'File "(?P<path>[^"]+)", line \d+, in (?P<where>\S+)')
+_LIBRARY = re.compile(r"site-packages/|dist-packages/|/lib/python|^<")
+_PARTS: dict[str, Callable[[Incident], str]] = {"frames": frames, "chain": chain, "cause": cause}
+PARTS: tuple[str, ...] = ("frames", "chain", "cause")
+"""What stands in a question and in an incident besides its wordings; measured by `eval retrieval`."""
 
 
 def wording(lines: Iterable[str]) -> str:
@@ -87,7 +140,10 @@ def document_of(file: IncidentFile) -> Document:
 
 
 def incident_document(
-    incident: Incident, failure_type: str | None, said: Iterable[str] = ()
+    incident: Incident,
+    failure_type: str | None,
+    said: Iterable[str] = (),
+    parts: Sequence[str] | None = None,
 ) -> Document:
     """Return an incident as a document, under the failure type that a person vouched for."""
     leaf = leaves().get(failure_type or "")
@@ -97,7 +153,7 @@ def incident_document(
         id=incident.id,
         kind=INCIDENT,
         title=f"{failure_type or 'unknown'}: {meaning}",
-        text="\n".join([query_of(incident), *(s for s in (meaning, *said) if s)]),
+        text="\n".join([query_of(incident, parts), *(s for s in (meaning, *said) if s)]),
         core=core_of(incident),
         leaf=failure_type,
         cluster=incident.cluster,

@@ -10,12 +10,14 @@ import json
 import logging
 import math
 import re
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from rerail.errors import ConfigError, ModelError
 from rerail.settings import Settings
@@ -51,14 +53,14 @@ class Embedder:
 def chosen_model(settings: Settings) -> str:
     """Return the embedding that the settings mean: its name, or empty for words alone.
 
-    Where nothing is set, the local package serves if it is installed: it was measured to find more
-    than words alone, and needs no network.
+    Where nothing is set, words serve alone: on cases that chose nothing they found more than words and
+    vectors together (`rerail eval retrieval --held-out`, docs/model.md).
     """
     if settings.embedding_url:
         return f"{settings.embedding_model}@endpoint"
     if settings.embedding_model == NONE:
         return ""
-    return settings.embedding_model or (WORDLLAMA if _package_folder() is not None else "")
+    return settings.embedding_model
 
 
 def embedder_from(settings: Settings) -> Embedder:
@@ -122,8 +124,8 @@ def _endpoint(settings: Settings) -> Callable[[Sequence[str]], Vectors]:
             },
         )
         try:
-            with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:  # noqa: S310
-                rows = json.loads(answer.read())["data"]
+            with _opener(settings).open(request, timeout=_TIMEOUT_S) as answer:
+                rows = json.loads(_bounded(answer, len(texts)))["data"]
             ordered = sorted(rows, key=lambda row: row["index"])
             found = [[float(x) for x in row["embedding"]] for row in ordered]
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -142,6 +144,33 @@ def _endpoint(settings: Settings) -> Callable[[Sequence[str]], Vectors]:
         return found
 
     return run
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Texts go to the configured address alone."""
+
+    def redirect_request(
+        self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> None:
+        return None
+
+
+def _opener(settings: Settings) -> urllib.request.OpenerDirector:
+    proxy = settings.model_proxy
+    chosen = {"http": proxy, "https": proxy} if proxy else {}
+    return urllib.request.build_opener(urllib.request.ProxyHandler(chosen), _NoRedirect())
+
+
+def _bounded(answer: Any, texts: int) -> bytes:
+    """Read an answer of at most a megabyte a text, within the time."""
+    ends, most = time.monotonic() + _TIMEOUT_S, (texts + 1) << 20
+    parts, held = [], 0
+    while piece := answer.read1(1 << 16):
+        parts.append(piece)
+        held += len(piece)
+        if held > most or time.monotonic() > ends:
+            raise ValueError("its answer is too long, or comes too slowly")
+    return b"".join(parts)
 
 
 def _package_folder() -> Path | None:

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rerail.errors import RerailError
-from rerail.knowledge_base.retrieval.bm25 import Bm25
-from rerail.knowledge_base.retrieval.documents import INCIDENT, Document
+from rerail.knowledge_base.retrieval.bm25 import Bm25, Statistics, words
+from rerail.knowledge_base.retrieval.documents import CORE_WEIGHT, INCIDENT, Document, searched_text
 from rerail.knowledge_base.retrieval.vectors import VectorIndex
 from rerail.knowledge_base.store.clock import from_iso
 
@@ -25,7 +25,6 @@ _VECTORS = 0.5
 HALF_LIFE_DAYS, OLDEST = 365.0, 0.8
 SAME_CLUSTER, SAME_FINGERPRINT, SAME_ENTITY = 1.05, 1.6, 1.2
 SEEN_WORDS = 0.7
-_CORE = 4  # how much the first fault's wording counts beside the other lines
 _DEPTH = 50
 
 
@@ -61,12 +60,19 @@ class Hit:
 class Retriever:
     """Documents with both indexes; without vectors, words alone serve."""
 
-    def __init__(self, documents: Sequence[Document], vectors: VectorIndex | None = None) -> None:
+    def __init__(
+        self,
+        documents: Sequence[Document],
+        vectors: VectorIndex | None = None,
+        *,
+        cut: Sequence[Sequence[str]] | None = None,
+        statistics: Statistics | None = None,
+    ) -> None:
+        """Index documents; `cut` are their words where they are known, `statistics` of all on record."""
         self._documents = list(documents)
         self._by_id = {d.id: i for i, d in enumerate(self._documents)}
-        self._words = Bm25(
-            [f"{d.core}\n" * (_CORE - 1) + f"{d.title}\n{d.text}" for d in self._documents]
-        )
+        known = cut if cut is not None else [words(searched_text(d)) for d in self._documents]
+        self._words = Bm25(known, statistics)
         self._vectors = vectors
         self.banner = ""
         if vectors is not None:
@@ -87,7 +93,7 @@ class Retriever:
         }
         scores = self._words.scores(question.text)
         for index, score in self._words.scores(question.core).items():
-            scores[index] = scores.get(index, 0.0) + (_CORE - 1) * score
+            scores[index] = scores.get(index, 0.0) + (CORE_WEIGHT - 1) * score
         scores = {i: score for i, score in scores.items() if i in chosen}
         near = self._near(question, chosen) if how != "lexical" else {}
         if how == "ranks":
@@ -107,13 +113,13 @@ class Retriever:
         """Return the cosine of the nearest documents, nearest first; a failure is the banner."""
         if self._vectors is None:
             return {}
+        documents = [self._documents[i] for i in sorted(chosen)]
         try:
-            found = self._vectors.nearest(question.core or question.text, 4 * _DEPTH)
+            found = self._vectors.cosines(question.core or question.text, documents)
         except RerailError as error:
             self.banner = f"searched by words alone: {error.message}"
             return {}
-        by_index = {self._by_id[name]: cosine for name, cosine in found if name in self._by_id}
-        return _best({i: cosine for i, cosine in by_index.items() if i in chosen})
+        return _best({self._by_id[name]: cosine for name, cosine in found.items()})
 
     def _hit(self, index: int, score: float, cosine: float | None, question: Question) -> Hit:
         document = self._documents[index]

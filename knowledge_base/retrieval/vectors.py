@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 from urllib.parse import urlparse
@@ -29,6 +30,7 @@ class VectorIndex:
 
     def __init__(self, settings: Settings, embedder: Embedder) -> None:
         self._embedder = embedder
+        self._held: dict[str, Any] = {}  # vectors by key, as far as they were asked for
         self._place = settings.chroma_url or str(data_folder(settings) / FOLDER)
         try:
             with warnings.catch_warnings():
@@ -49,7 +51,7 @@ class VectorIndex:
             ) from error
 
     def update(self, documents: Sequence[Document]) -> int:
-        """Bring the collection in step with the documents; return how many were embedded anew.
+        """Embed the documents that have no vector yet; return how many. A changed text is another vector.
 
         Raises:
             StoreError: when the vector store fails; the documents are safe elsewhere.
@@ -72,10 +74,7 @@ class VectorIndex:
 
     def _update(self, documents: Sequence[Document]) -> int:
         wanted = {_key(d): d for d in documents}
-        known = set(self._collection.get(include=[])["ids"])
-        stale = sorted(known - set(wanted))
-        if stale:
-            self._collection.delete(ids=stale)
+        known = set(self._collection.get(ids=list(wanted), include=[])["ids"]) if wanted else set()
         fresh = [key for key in wanted if key not in known]
         for at in range(0, len(fresh), 500):
             part = fresh[at : at + 500]
@@ -86,33 +85,34 @@ class VectorIndex:
             )
         return len(fresh)
 
-    def nearest(self, text: str, most: int) -> list[tuple[str, float]]:
-        """Return (document id, cosine similarity), the nearest first.
+    def cosines(self, text: str, documents: Sequence[Document]) -> dict[str, float]:
+        """Return the cosine similarity of each document that has a vector, by its id.
 
         Raises:
             StoreError: when the vector store fails.
             ModelError: when the embedding fails.
         """
         try:
-            return self._nearest(text, most)
+            return self._cosines(text, documents)
         except RerailError:
             raise
         except Exception as error:
             raise self._failed(error) from error
 
-    def _nearest(self, text: str, most: int) -> list[tuple[str, float]]:
-        count = self._collection.count()
-        if count == 0:
-            return []
-        found = self._collection.query(
-            query_embeddings=self._embedder.embed([text]),
-            n_results=min(most, count),
-            include=["metadatas", "distances"],
-        )
-        return [
-            (str(meta["document"]), 1.0 - float(distance))
-            for meta, distance in zip(found["metadatas"][0], found["distances"][0], strict=True)
-        ]
+    def _cosines(self, text: str, documents: Sequence[Document]) -> dict[str, float]:
+        import numpy as np
+
+        names = {_key(d): d.id for d in documents}
+        new = [key for key in names if key not in self._held]
+        if new:
+            found = self._collection.get(ids=new, include=["embeddings"])
+            self._held.update(zip(found["ids"], found["embeddings"], strict=True))
+        keys = [key for key in names if key in self._held]
+        if not keys:
+            return {}
+        (asked,) = self._embedder.embed([text])
+        cosines = np.asarray([self._held[key] for key in keys]) @ np.asarray(asked)
+        return {names[key]: float(cosine) for key, cosine in zip(keys, cosines, strict=True)}
 
 
 def _open(settings: Settings, name: str) -> Any:
@@ -150,6 +150,7 @@ def _embedded(document: Document) -> str:
     return f"{document.title}\n{document.core or document.text}"
 
 
+@lru_cache(maxsize=8192)
 def _key(document: Document) -> str:
     """A document whose text changed is another vector."""
     return sha256(f"{document.id}\n{_embedded(document)}".encode()).hexdigest()[:32]

@@ -28,12 +28,14 @@ from rerail.knowledge_base.fingerprint import fingerprint
 from rerail.knowledge_base.store.clock import days_before, now_iso
 from rerail.knowledge_base.store.tables import (
     DIAGNOSES,
+    DOCUMENT_QUEUE,
     INCIDENTS,
     SNAPSHOTS,
     SUSPECT_NODES,
     TIMELINE,
 )
 from rerail.knowledge_base.taxonomy import NO_FAILURE, leaves
+from rerail.log_parsers.redaction import redact, redact_all
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +127,7 @@ class IncidentFile:
 
 LAPSED = "sign_off_lapsed"
 _NOT_CONTENT = frozenset({"elapsed_s", "incident", "model"})
-_LISTED = [c for c in INCIDENTS.columns if c.name not in ("identity", "record")]
+LISTED = [c for c in INCIDENTS.columns if c.name not in ("identity", "record")]
 
 
 def record(connection: Connection, incident: Incident) -> bool:
@@ -144,6 +146,7 @@ def record(connection: Connection, incident: Incident) -> bool:
     if seen:
         _follow(connection, incident)
         _question(connection, incident)
+        to_index(connection, incident.id)
     _insert_nodes(connection, incident)
     for entry in _log_entries(incident):
         append(connection, incident.id, entry)
@@ -182,9 +185,12 @@ def find_id(connection: Connection, text: str) -> str:
         return str(row[0])
     if not wanted.isalnum():
         raise UsageError(f"{text!r} is no incident id", subject=text, hint="rerail incidents")
-    found = connection.execute(
-        select(INCIDENTS.c.id).where(INCIDENTS.c.id.like(f"INC-{wanted}%")).limit(3)
-    ).all()
+    exact = f"INC-{wanted}"
+    found = connection.execute(select(INCIDENTS.c.id).where(INCIDENTS.c.id == exact)).all()
+    if not found:
+        found = connection.execute(
+            select(INCIDENTS.c.id).where(INCIDENTS.c.id.like(f"{exact}%")).limit(3)
+        ).all()
     if len(found) == 1:
         return str(found[0][0])
     if not found:
@@ -207,7 +213,7 @@ def load(connection: Connection, text: str) -> IncidentFile:
     incident = Incident.model_validate(
         {**row.record, "diagnosis": diagnosis, "snapshot": snapshot or {}}
     )
-    return IncidentFile(_row(row), incident, tuple(timeline(connection, name)))
+    return IncidentFile(row_of(row), incident, tuple(timeline(connection, name)))
 
 
 def snapshot_of(connection: Connection, name: str) -> Snapshot:
@@ -241,8 +247,8 @@ def list_incidents(
         conditions.append(INCIDENTS.c.confirmed.is_not(None))
     if not healthy:
         conditions.append(failed())
-    query = select(*_LISTED).where(*conditions).order_by(desc(_WHEN), INCIDENTS.c.id).limit(limit)
-    return [_row(row) for row in connection.execute(query)]
+    query = select(*LISTED).where(*conditions).order_by(desc(WHEN), INCIDENTS.c.id).limit(limit)
+    return [row_of(row) for row in connection.execute(query)]
 
 
 def count_healthy(connection: Connection, **filters: str | None) -> int:
@@ -251,7 +257,7 @@ def count_healthy(connection: Connection, **filters: str | None) -> int:
     return int(connection.execute(query).scalar() or 0)
 
 
-_WHEN = func.coalesce(INCIDENTS.c.occurred_at, INCIDENTS.c.recorded_at)
+WHEN = func.coalesce(INCIDENTS.c.occurred_at, INCIDENTS.c.recorded_at)
 
 
 def _conditions(
@@ -264,9 +270,9 @@ def _conditions(
 ) -> list[ColumnElement[bool]]:
     found: list[ColumnElement[bool]] = []
     if since is not None:
-        found.append(_WHEN >= since)
+        found.append(WHEN >= since)
     if until is not None:
-        found.append(_WHEN < until)
+        found.append(WHEN < until)
     if failure_type is not None:
         said = func.coalesce(INCIDENTS.c.confirmed_type, INCIDENTS.c.failure_type)
         found.append(said == failure_type)
@@ -278,33 +284,11 @@ def _conditions(
     return found
 
 
-def alike(connection: Connection, one: IncidentRow, *, limit: int = 10) -> list[IncidentRow]:
-    """Return other incidents of the same root cause: the same entity first, then the latest.
-
-    Without a cause nothing is alike: two unknowns need not be the same unknown, and runs that did
-    not fail have nothing to compare.
-    """
-    if one.true_type is None or not one.failed:
-        return []
-    same = or_(
-        INCIDENTS.c.fingerprint == one.fingerprint,
-        func.coalesce(INCIDENTS.c.confirmed_type, INCIDENTS.c.failure_type) == one.true_type,
-    )
-    query = select(*_LISTED).where(same, failed(), INCIDENTS.c.id != one.id)
-    rows = [_row(row) for row in connection.execute(query)]
-    rows.sort(key=lambda r: r.time, reverse=True)
-    rows.sort(
-        key=lambda r: (
-            r.entity is None or r.entity != one.entity,
-            r.fingerprint != one.fingerprint,
-        )
-    )
-    return rows[:limit]
-
-
 def append(connection: Connection, name: str, entry: TimelineEntry) -> int | None:
     """Append a timeline entry; return its number, or None when its key is already there."""
     _lock(connection, name)
+    # A note, a scheduler's reason or a tool's message may quote what no log reader has seen.
+    entry = entry.model_copy(update={"text": redact(entry.text), "data": redact_all(entry.data)})
     if entry.key is not None:
         known = connection.execute(
             select(TIMELINE.c.number).where(
@@ -491,6 +475,16 @@ def lapse(connection: Connection, name: str, because: str, time: str, *, by: str
         ),
     )
     connection.execute(update(INCIDENTS).where(INCIDENTS.c.id == name).values(signed_off_at=None))
+    to_index(connection, name)
+
+
+def to_index(connection: Connection, name: str) -> None:
+    """Have an incident looked at before the next search: it may be found now, or otherwise, or not."""
+    known = connection.execute(
+        select(DOCUMENT_QUEUE.c.incident).where(DOCUMENT_QUEUE.c.incident == name)
+    ).first()
+    if known is None:
+        connection.execute(insert(DOCUMENT_QUEUE).values(incident=name))
 
 
 def _insert_once(
@@ -587,8 +581,9 @@ def _latest(connection: Connection, column: Any, table: Any, name: str) -> Any:
     ).scalar()
 
 
-def _row(row: Row[Any]) -> IncidentRow:
-    return IncidentRow(**{c.name: getattr(row, c.name) for c in _LISTED})
+def row_of(row: Row[Any]) -> IncidentRow:
+    """Return a row of the table as a list shows it."""
+    return IncidentRow(**{c.name: getattr(row, c.name) for c in LISTED})
 
 
 def _content(body: Any) -> str:

@@ -8,8 +8,8 @@ from sqlalchemy import Connection, desc, select, update
 
 from rerail.domain.incident import Confirmation, EntrySource, SignOff, TimelineEntry
 from rerail.errors import UsageError
-from rerail.knowledge_base.store.incidents import append, lapse
-from rerail.knowledge_base.store.tables import INCIDENTS, TIMELINE
+from rerail.knowledge_base.store.incidents import append, lapse, to_index
+from rerail.knowledge_base.store.tables import DRAFTS, INCIDENTS, TIMELINE
 from rerail.knowledge_base.taxonomy import NO_FAILURE, leaves
 
 
@@ -60,6 +60,7 @@ def confirm(connection: Connection, name: str, word: Confirmation) -> bool:
         .where(INCIDENTS.c.id == name)
         .values(confirmed=word.verdict, confirmed_type=true)
     )
+    to_index(connection, name)
     ends = row.signed_off_at is not None and other
     if ends:
         lapse(connection, name, f"said after it: {text}", word.time, by=word.by)
@@ -99,6 +100,10 @@ def sign_off(connection: Connection, name: str, word: SignOff) -> None:
             subject=name,
             hint=f"rerail confirm {name} --verdict right, or --verdict wrong --type LEAF",
         )
+    seen = connection.execute(
+        select(DRAFTS.c.data).where(DRAFTS.c.subject == name).order_by(desc(DRAFTS.c.id)).limit(1)
+    ).scalar()
+    word = word.model_copy(update={"words_digest": str((seen or {}).get("words", ""))})
     append(
         connection,
         name,
@@ -114,3 +119,4 @@ def sign_off(connection: Connection, name: str, word: SignOff) -> None:
     connection.execute(
         update(INCIDENTS).where(INCIDENTS.c.id == name).values(signed_off_at=word.time)
     )
+    to_index(connection, name)

@@ -97,6 +97,24 @@ DRAFTS = Table(
     Column("body", Text),
     Column("data", JSON),
 )
+DOCUMENTS = Table(
+    "documents",
+    METADATA,
+    Column("id", _ID, primary_key=True),
+    Column("incident", String(32)),
+    Column("time", String(32)),
+    Column("fingerprint", String(32)),
+    Column("body", JSON),
+    Column("words", Text),
+)
+DOCUMENT_TERMS = Table(
+    "document_terms",
+    METADATA,
+    Column("term", Text, primary_key=True),
+    Column("documents", Integer),
+    Column("words", _ID),
+)
+DOCUMENT_QUEUE = Table("document_queue", METADATA, Column("incident", String(32), primary_key=True))
 RULE_CANDIDATES = Table(
     "rule_candidates",
     METADATA,

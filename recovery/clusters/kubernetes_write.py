@@ -14,7 +14,7 @@ from typing import Any
 from rerail.domain.job import JobRef
 from rerail.domain.plan import ActionKind, PlannedAction
 from rerail.errors import RecoveryError
-from rerail.recovery.clusters.writer import Check
+from rerail.recovery.clusters.writer import Before, Check, nothing_before
 from rerail.tools.clusters.host_list import is_node_name
 from rerail.tools.clusters.kubernetes_read import (
     ATTEMPT,
@@ -145,13 +145,17 @@ class KubernetesWriter:
         self._send(action, job, incident, {"dry_run": "All"})
         return "accepted by the API server (dryRun=All)"
 
-    def carry_out(self, action: PlannedAction, job: JobRef, incident: str) -> None:
+    def carry_out(
+        self, action: PlannedAction, job: JobRef, incident: str, before: Before = nothing_before
+    ) -> None:
         """Perform the action.
 
         Raises:
             ClusterError: It was refused, or the server does not answer (recoverable).
             RecoveryError: The action is not one of Kubernetes'.
         """
+        for command in self.commands(action, job, incident):
+            before(command)
         self._send(action, job, incident, {})
 
     def _send(self, action: PlannedAction, job: JobRef, incident: str, how: dict[str, Any]) -> None:
@@ -264,6 +268,13 @@ def _keep_off(spec: dict[str, Any], nodes: list[str]) -> None:
         )
 
 
+ASKED = {
+    "cordon nodes": ("", "nodes", "patch"),
+    "create jobs": ("batch", "jobs", "create"),
+    "delete jobs": ("batch", "jobs", "delete"),
+}
+
+
 def may_do(api: Any) -> list[str]:
     """Return what this identity may change, as the server itself says (SelfSubjectAccessReview).
 
@@ -272,13 +283,8 @@ def may_do(api: Any) -> list[str]:
     """
     from kubernetes.client import AuthorizationV1Api
 
-    asked = {
-        "cordon nodes": ("", "nodes", "patch"),
-        "create jobs": ("batch", "jobs", "create"),
-        "delete jobs": ("batch", "jobs", "delete"),
-    }
     allowed = []
-    for what, (group, resource, verb) in asked.items():
+    for what, (group, resource, verb) in ASKED.items():
         body = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectAccessReview",

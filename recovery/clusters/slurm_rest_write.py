@@ -15,6 +15,7 @@ from rerail.domain.job import JobRef
 from rerail.domain.plan import ActionKind, PlannedAction
 from rerail.errors import RecoveryError
 from rerail.recovery.clusters.slurm_write import SlurmWriter, drain_reason
+from rerail.recovery.clusters.writer import Before, nothing_before
 from rerail.tools.clusters.host_list import is_node_name
 from rerail.tools.clusters.slurm_read import SlurmReader, checked_job
 from rerail.tools.clusters.slurm_rest import SlurmRest
@@ -42,6 +43,7 @@ class SlurmRestWriter(SlurmWriter):
         dump_signal: str = "USR1",
         health_command: Sequence[str] = ("rerail",),
         health_output: str = "/dev/null",
+        job_user: Sequence[str] = (),
     ) -> None:
         super().__init__(
             reader,
@@ -50,6 +52,7 @@ class SlurmRestWriter(SlurmWriter):
             dump_signal=dump_signal,
             health_command=health_command,
             health_output=health_output,
+            job_user=job_user,
         )
         self.rest = rest
 
@@ -86,7 +89,9 @@ class SlurmRestWriter(SlurmWriter):
             ]
         ]
 
-    def carry_out(self, action: PlannedAction, job: JobRef, incident: str) -> None:
+    def carry_out(
+        self, action: PlannedAction, job: JobRef, incident: str, before: Before = nothing_before
+    ) -> None:
         """Perform the action.
 
         Raises:
@@ -94,6 +99,8 @@ class SlurmRestWriter(SlurmWriter):
         """
         request = self.request(action, job, incident)
         if request is None:
-            super().carry_out(action, job, incident)
+            super().carry_out(action, job, incident, before)
         else:
+            for command in self.commands(action, job, incident):
+                before(command)
             self.rest.call(request.method, request.url, request.body or None)

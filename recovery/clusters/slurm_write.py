@@ -14,7 +14,9 @@ from collections.abc import Mapping, Sequence
 from rerail.domain.job import JobRef
 from rerail.domain.plan import ActionKind, PlannedAction
 from rerail.errors import ClusterError, RecoveryError
-from rerail.recovery.clusters.writer import Check
+from rerail.recovery.clusters.slurm_rights import explained
+from rerail.recovery.clusters.writer import Before, Check, nothing_before
+from rerail.recovery.job_file import fill_user
 from rerail.tools.clusters.command import run_command
 from rerail.tools.clusters.host_list import expand, is_node_name
 from rerail.tools.clusters.slurm_read import SlurmReader, checked_job
@@ -31,7 +33,11 @@ SIGNALS = frozenset({"USR1", "USR2", "QUIT"})
 
 
 class SlurmWriter:
-    """Slurm's write face. `prefix` is the writer's identity, `("sudo", "-n", "-u", "svc-writer")`."""
+    """Slurm's write face. `prefix` is the writer's identity, `("sudo", "-n", "-u", "svc-writer")`.
+
+    `job_user` is put before what runs as the job's user, its word `{user}` filled in; empty where
+    the site does not allow that.
+    """
 
     def __init__(
         self,
@@ -42,9 +48,11 @@ class SlurmWriter:
         dump_signal: str = "USR1",
         health_command: Sequence[str] = ("rerail",),
         health_output: str = "/dev/null",
+        job_user: Sequence[str] = (),
     ) -> None:
         self.reader = reader
         self.prefix = tuple(prefix)
+        self.job_user = tuple(job_user)
         self.environment = environment
         if dump_signal not in SIGNALS:
             raise RecoveryError(
@@ -74,7 +82,61 @@ class SlurmWriter:
             return self._requeue(action, job, number)
         if action.kind is ActionKind.HEALTH_TESTS:
             return [self._health_job(action, job)]
+        if action.kind is ActionKind.RESUBMIT:
+            return [self._submit_again(action, job, incident)]
         raise RecoveryError(f"{action.kind} is no action on a Slurm cluster", subject=action.kind)
+
+    def prefix_of(self, action: PlannedAction, job: JobRef) -> tuple[str, ...]:
+        """Return what is put before the commands of an action: the identity that runs them.
+
+        Raises:
+            ClusterError: Slurm does not answer.
+            RecoveryError: It would have to run as the job's user, and the site does not allow that.
+        """
+        if action.kind is not ActionKind.RESUBMIT:
+            return self.prefix
+        owner = self.reader.attempts(job.job)[-1].uid
+        prefix = fill_user(self.job_user, owner)
+        if not prefix or not owner:
+            raise RecoveryError(
+                "nothing may be submitted as the job's user here",
+                subject=job.job,
+                hint="identities.job_user in the policy file",
+            )
+        return prefix
+
+    def _submit_again(self, action: PlannedAction, job: JobRef, incident: str) -> list[str]:
+        """Return the owner's own sbatch command, in the job's folder, marked as submitted again.
+
+        The words are the owner's and run as the owner: they can do nothing new.
+        """
+        try:
+            words = shlex.split(str(action.parameters.get("submit_line", "")))
+        except ValueError:
+            words = []
+        if words[:1] != ["sbatch"] or len(words) < 2:
+            raise RecoveryError("how the job was submitted is not known", subject=job.job)
+        if any(word.startswith(("--comment", "--wrap")) for word in words):
+            # A comment of the owner's would hide the mark by which a second submission is noticed.
+            raise RecoveryError("it was submitted with --comment or --wrap", subject=job.job)
+        excluded = [str(node) for node in action.parameters.get("exclude", [])]
+        if not all(map(is_node_name, excluded)):
+            raise RecoveryError("an excluded name is no node name", subject=job.job)
+        folder = self.reader.files(job.job).folder
+        return [
+            *("sbatch", f"--comment={_mark(job, incident)}"),
+            *((f"--chdir={folder}",) if folder else ()),
+            *((f"--exclude={','.join(excluded)}",) if excluded else ()),
+            *words[1:],
+        ]
+
+    def _submitted_again(self, job: JobRef) -> list[str]:
+        """Return the states of jobs that carry the mark of having been submitted again for a job."""
+        shown = run_command(
+            ("squeue", "-h", "-t", "all", "-o", "%T|%k"), environment=self.reader.environment
+        )
+        rows = (line.partition("|") for line in shown.splitlines())
+        return [state for state, _, mark in rows if mark.startswith(_mark(job, ""))]
 
     def _health_job(self, action: PlannedAction, job: JobRef) -> list[str]:
         """Return the job that tests nodes: one task a node, alone on it, the report as its output."""
@@ -125,16 +187,12 @@ class SlurmWriter:
     def preconditions(self, action: PlannedAction, job: JobRef) -> str:
         """Return which precondition does not hold (any more), or an empty string."""
         if action.kind in (ActionKind.DRAIN, ActionKind.UNDRAIN):
-            nodes = self.reader.nodes([action.target])
-            if not nodes:
-                return f"Slurm has no node {action.target}"
-            if action.kind is ActionKind.UNDRAIN:
-                return "" if nodes[0].drained or nodes[0].lost else "the node is not drained"
-            if nodes[0].drained:
-                return f"{action.target} is drained already: {nodes[0].reason or 'no reason given'}"
-            allocated = {name for one in self.reader.attempts(job.job) for name in one.nodes}
-            return "" if action.target in allocated else f"{action.target} was never the job's"
+            return self._node_preconditions(action, job)
         last = self.reader.attempts(job.job)[-1]
+        if action.kind is ActionKind.RESUBMIT:
+            if last.state not in ENDED_BADLY:
+                return f"the job is {last.state.lower()}"
+            return "it was submitted again already" if self._submitted_again(job) else ""
         if action.kind is ActionKind.COLLECT_DUMPS:
             return "" if last.state in RUNNING else f"the job is {last.state.lower()}, not running"
         if action.kind in REQUEUES:
@@ -144,8 +202,21 @@ class SlurmWriter:
                 return f"the job is {last.state.lower()}"
             if last.state == "RUNNING" and not action.parameters.get("running"):
                 return "the job runs; only a stalled one may be ended to be restarted"
+            if why := self.reader.cannot_requeue(job.job):
+                return f"it cannot be requeued: {why}"
             return self._asked_by_name(action, job)
         return ""
+
+    def _node_preconditions(self, action: PlannedAction, job: JobRef) -> str:
+        nodes = self.reader.nodes([action.target])
+        if not nodes:
+            return f"Slurm has no node {action.target}"
+        if action.kind is ActionKind.UNDRAIN:
+            return "" if nodes[0].drained or nodes[0].lost else "the node is not drained"
+        if nodes[0].drained:
+            return f"{action.target} is drained already: {nodes[0].reason or 'no reason given'}"
+        allocated = {name for one in self.reader.attempts(job.job) for name in one.nodes}
+        return "" if action.target in allocated else f"{action.target} was never the job's"
 
     def _asked_by_name(self, action: PlannedAction, job: JobRef) -> str:
         """Return why a job cannot run without the excluded nodes, or an empty string.
@@ -180,29 +251,45 @@ class SlurmWriter:
         run_command((*self.prefix, *tried), environment=self.environment)
         return "sbatch --test-only accepts it"
 
-    def carry_out(self, action: PlannedAction, job: JobRef, incident: str) -> None:
+    def carry_out(
+        self, action: PlannedAction, job: JobRef, incident: str, before: Before = nothing_before
+    ) -> None:
         """Run the commands in their order; the first failure ends it.
 
         Raises:
             ClusterError: recoverable where the controller was away.
         """
-        if action.kind in REQUEUES:
-            self._wait_until_cleaned_up(job)
+        if action.kind in REQUEUES and not self._cleaned_up(job):
+            raise ClusterError(
+                f"Slurm still cleans up after attempt {job.attempt} of job {job.job}",
+                subject=job.job,
+                recoverable=True,
+            )
         for command in self.commands(action, job, incident):
             if command[-1] == "StartTime=now":
-                self._hasten(command)
-            else:
-                run_command((*self.prefix, *command), environment=self.environment)
+                self._hasten(command, before)
+                continue
+            whole = (*self.prefix_of(action, job), *command)
+            before(whole)
+            self._run(action, whole)
 
-    def _wait_until_cleaned_up(self, job: JobRef) -> None:
+    def _run(self, action: PlannedAction, command: Sequence[str]) -> None:
+        """Run one command; a refusal names the right that is missing."""
+        try:
+            run_command(command, environment=self.environment)
+        except ClusterError as error:
+            raise explained(error, action.kind) from None
+
+    def _cleaned_up(self, job: JobRef) -> bool:
         """Wait while the last attempt is completing: Slurm refuses to requeue it meanwhile."""
         deadline = time.monotonic() + COMPLETING_S
         while time.monotonic() < deadline:
             if not self.reader.completing(job.job):
-                return
+                return True
             time.sleep(0.3)
+        return False
 
-    def _hasten(self, command: list[str]) -> None:
+    def _hasten(self, command: list[str], before: Before) -> None:
         """Start a requeued job now, once Slurm has cleaned up after its last attempt.
 
         Slurm refuses while the job is completing. Where that takes too long, the job starts by
@@ -216,6 +303,7 @@ class SlurmWriter:
                 return
             # An order given while the last attempt is completing is overwritten at its end.
             if state == "PENDING" and not self.reader.completing(job):
+                before((*self.prefix, *command))
                 try:
                     run_command((*self.prefix, *command), environment=self.environment)
                     return
@@ -241,6 +329,11 @@ class SlurmWriter:
                 return Check.ABSENT
             running = {"PENDING", "RUNNING", "CONFIGURING", "COMPLETING"}
             return Check.PENDING if set(shown) & running else Check.DONE
+        if action.kind is ActionKind.RESUBMIT:
+            states = self._submitted_again(job)
+            if not states:
+                return Check.ABSENT
+            return Check.DONE if set(states) & {"RUNNING", "COMPLETED"} else Check.PENDING
         last = self.reader.attempts(job.job)[-1]
         if action.kind is ActionKind.CANCEL:
             return Check.DONE if last.state == "CANCELLED" else Check.ABSENT
@@ -279,6 +372,10 @@ def drain_reason(action: PlannedAction, incident: str) -> str:
     """Return the reason that Slurm shows for a drained node, reduced to plain words."""
     why = re.sub(r"[^A-Za-z0-9_. -]", "", str(action.parameters.get("reason", "")))[:60]
     return f"rerail {incident} {why}".rstrip()
+
+
+def _mark(job: JobRef, incident: str) -> str:
+    return f"rerail-again-of-{job.job}-{incident}"
 
 
 def _health_name(job: JobRef) -> str:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Protocol
 
 from rerail.domain.job import JobRef
 from rerail.domain.plan import PlannedAction
+
+Before = Callable[[Sequence[str]], None]
+"""Told of each command before it runs; keeps the record, and may refuse the first one."""
+
+
+def nothing_before(command: Sequence[str]) -> None:
+    """Let every command run."""
 
 
 class Check(StrEnum):
@@ -33,8 +41,13 @@ class ClusterWriter(Protocol):
             ClusterError: The cluster refuses the action, or does not answer.
         """
 
-    def carry_out(self, action: PlannedAction, job: JobRef, incident: str) -> None:
-        """Perform the action; raises ClusterError, recoverable where a retry may help."""
+    def carry_out(
+        self, action: PlannedAction, job: JobRef, incident: str, before: Before = nothing_before
+    ) -> None:
+        """Perform the action; raises ClusterError, recoverable where a retry may help.
+
+        `before` is called with each command before it runs; what it raises ends the action there.
+        """
 
     def effect(self, action: PlannedAction, job: JobRef) -> Check:
         """Say whether the action has taken effect, is under way, or never happened."""

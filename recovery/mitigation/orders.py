@@ -19,8 +19,8 @@ from pydantic import ValidationError
 from rerail.domain.job import JobRef
 from rerail.domain.plan import PlannedAction
 from rerail.errors import RecoveryError
-from rerail.recovery.clusters.writer import Check
-from rerail.recovery.job_file import write_job_file
+from rerail.recovery.clusters.writer import Before, Check, nothing_before
+from rerail.recovery.job_file import JobFile
 from rerail.recovery.situation import GroupSpeeds
 
 TAIL_BYTES = 256 << 10
@@ -73,72 +73,86 @@ def read_speeds(path: Path, uid: int | None = None) -> Measured | None:
 
 
 def read_order(path: Path) -> Order | None:
-    """Return the split that a file orders; None where there is no file.
+    """Return the split that a file orders; None where there is no file. The job itself calls this.
 
     Raises:
         RecoveryError: The file is damaged.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        return _parsed(path, path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise _damaged(path, error) from None
+
+
+def standing_order(file: JobFile) -> Order | None:
+    """Return the split that stands in a job's file, read with the care that a user's folder needs.
+
+    Raises:
+        RecoveryError: The file is damaged, or not one that may be read.
+    """
+    raw = file.read()
+    return None if raw is None else _parsed(file.path, raw)
+
+
+def _parsed(path: Path, raw: bytes) -> Order:
+    try:
+        content = json.loads(raw)
         counts = tuple(int(one) for one in content["micro_batches"])
         if not counts or min(counts) < 1:
             raise ValueError("micro_batches must be positive")
         return Order(int(content["number"]), counts, str(content.get("plan", "")))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise RecoveryError(
-            f"micro-batch order {path}: {error}", subject=str(path), hint="remove the file"
-        ) from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise _damaged(path, error) from None
 
 
-def write_order(path: Path, micro_batches: list[int], plan: str) -> None:
+def _damaged(path: Path, error: Exception) -> RecoveryError:
+    return RecoveryError(
+        f"micro-batch order {path}: {error}", subject=str(path), hint="remove the file"
+    )
+
+
+def write_order(file: JobFile, micro_batches: list[int], plan: str) -> None:
     """Order a split: at once or not at all; the same plan twice is one order.
 
     Raises:
         RecoveryError: It cannot be written.
     """
-    before = read_order(path)
+    before = standing_order(file)
     if before is not None and before.plan == plan and list(before.micro_batches) == micro_batches:
         return
     number = 1 if before is None else before.number + 1
     body = {"schema_version": 1, "number": number, "micro_batches": micro_batches, "plan": plan}
-    try:
-        write_job_file(path, json.dumps(body))
-    except OSError as error:
-        raise RecoveryError(
-            f"micro-batch order {path}: {error.strerror}",
-            subject=str(path),
-            hint="jobs.micro_batch_file",
-        ) from None
+    file.write(json.dumps(body))
 
 
 @dataclass(frozen=True)
 class MicroBatchWriter:
     """Carries out `adjust_micro_batches`: the write face of a job's own files.
 
-    `order_path` and `speeds` give a job's orders file and its newest measurement, None where the
+    `order_file` and `speeds` give a job's orders file and its newest measurement, None where the
     policy or the scheduler does not say where they lie.
     """
 
-    order_path: Callable[[JobRef], Path | None]
+    order_file: Callable[[JobRef], JobFile | None]
     speeds: Callable[[JobRef], Measured | None]
     running: Callable[[JobRef], bool]
 
-    def _path(self, job: JobRef) -> Path:
-        path = self.order_path(job)
-        if path is None:
+    def _file(self, job: JobRef) -> JobFile:
+        file = self.order_file(job)
+        if file is None:
             raise RecoveryError(
                 "the policy does not say where the job reads its micro-batch orders",
                 subject="jobs.micro_batch_file",
                 hint="set jobs.micro_batch_file in the policy file",
             )
-        return path
+        return file
 
     def commands(self, action: PlannedAction, job: JobRef, incident: str) -> list[list[str]]:
         """Return what is written, and where to."""
         counts = json.dumps(action.parameters.get("micro_batches"))
-        return [["write", str(self._path(job)), f"micro_batches={counts}"]]
+        return [["write", str(self._file(job).path), f"micro_batches={counts}"]]
 
     def preconditions(self, action: PlannedAction, job: JobRef) -> str:
         """Return which precondition does not hold (any more), or an empty string."""
@@ -149,25 +163,30 @@ class MicroBatchWriter:
             return "the job reports no speeds any more"
         if list(now.speeds.micro_batches) != list(action.parameters.get("before") or []):
             return f"the job follows another split by now: {list(now.speeds.micro_batches)}"
+        try:
+            self._file(job).check()
+        except RecoveryError as error:
+            return error.message
         return ""
 
     def rehearse(self, action: PlannedAction, job: JobRef, incident: str) -> str:
         """Look whether the order could be written; nothing is written."""
-        folder = self._path(job).parent
-        if not os.access(folder, os.W_OK):
-            raise RecoveryError(f"{folder} cannot be written", subject=str(folder))
-        return f"{folder} can be written, nothing was"
+        file = self._file(job)
+        return f"{file.path} can be written {file.check()}, nothing was"
 
-    def carry_out(self, action: PlannedAction, job: JobRef, incident: str) -> None:
+    def carry_out(
+        self, action: PlannedAction, job: JobRef, incident: str, before: Before = nothing_before
+    ) -> None:
         """Write the order.
 
         Raises:
             RecoveryError: It cannot be written.
         """
-        path = self._path(job)
+        for command in self.commands(action, job, incident):
+            before(command)
         counts = [int(one) for one in action.parameters["micro_batches"]]
         # One incident may order several splits; each order of a split is its own.
-        write_order(path, counts, f"{incident} {counts}")
+        write_order(self._file(job), counts, f"{incident} {counts}")
 
     def effect(self, action: PlannedAction, job: JobRef) -> Check:
         """Say whether the order stands, and whether the job follows it."""
@@ -175,7 +194,7 @@ class MicroBatchWriter:
         now = self.speeds(job)
         if now is not None and list(now.speeds.micro_batches) == wanted:
             return Check.DONE
-        order = read_order(self._path(job))
+        order = standing_order(self._file(job))
         stands = order is not None and list(order.micro_batches) == wanted
         return Check.PENDING if stands else Check.ABSENT
 

@@ -29,11 +29,11 @@ def breaker_reason(connection: Connection) -> str:
     return str(value.get("why", "open")) if value else ""
 
 
-def trip(connection: Connection, why: str) -> bool:
+def trip(connection: Connection, why: str, by: str = "rerail") -> bool:
     """Open the breaker; return whether it was closed before. Nothing in rerail closes it again."""
     if breaker_reason(connection):
         return False
-    number = audit.note(connection, "rerail", "breaker_opened", "breaker", why=why)
+    number = audit.note(connection, by, "breaker_opened", "breaker", why=why)
     put(connection, BREAKER, {"why": why, "entry": number})
     return True
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +14,7 @@ from rerail.domain.plan import ActionKind, ActionState, PlannedAction, RecoveryP
 from rerail.errors import RecoveryError
 from rerail.recovery.signing import fits, sign
 from rerail.recovery.store import audit
-from rerail.recovery.store.tables import ACTIONS, PLANS
+from rerail.recovery.store.tables import ACTIONS, AUDIT, PLANS
 
 OPEN = (ActionState.PROPOSED, ActionState.APPROVED, ActionState.UNKNOWN, ActionState.EXECUTING)
 
@@ -211,11 +213,13 @@ def move(
     actor: str,
     now: float,
     note: str = "",
+    ran: Sequence[Sequence[str]] = (),
     **values: Any,
 ) -> bool:
     """Change the state of an action if it still is what `row` says; return whether it was.
 
-    The comparison makes two executors, or two approvals, act once.
+    The comparison makes two executors, or two approvals, act once. `ran` are the commands that were
+    run on the way, for the record.
     """
     done = connection.execute(
         update(ACTIONS)
@@ -240,8 +244,21 @@ def move(
         incident=row.plan.incident,
         digest=row.plan.digest,
         evidence=list(row.action.evidence),
+        ran=[shlex.join(one) for one in ran],
     )
     return True
+
+
+def commands_run(connection: Connection, plan: str, step: int) -> list[str]:
+    """Return the commands that were run for a step, in their order, as the audit log kept them."""
+    query = select(AUDIT.c.body).where(AUDIT.c.subject == f"{plan}/{step}").order_by(AUDIT.c.number)
+    return [str(one) for (body,) in connection.execute(query) for one in body.get("ran") or ()]
+
+
+def latest(connection: Connection, most: int) -> list[Row[Any]]:
+    """Return the newest plans (id, incident, cluster, job, attempt, made_at, expires_at, body)."""
+    query = select(PLANS).order_by(desc(PLANS.c.made_at), desc(PLANS.c.id)).limit(most)
+    return list(connection.execute(query).all())
 
 
 def carried_out_since(

@@ -1,23 +1,20 @@
 """Every setting, its default and where it may come from: environment first, then `rerail.toml`.
 
-The only reader of environment variables. Unknown keys are errors, so that a misspelt setting is
+`rerail.configured` reads environment and file for it. Unknown keys are errors, so that a misspelt setting is
 not silently without effect.
 """
 
 from __future__ import annotations
 
 import difflib
-import os
-import tomllib
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError
 
+from rerail.configured import CLUSTER, DATA_DIR, from_environment, from_file
 from rerail.errors import ConfigError
-
-CONFIG_FILES = (Path("rerail.toml"), Path("~/.config/rerail/rerail.toml"))
 
 
 class Settings(BaseModel):
@@ -33,11 +30,11 @@ class Settings(BaseModel):
     """Processes that read logs; 0 takes one per CPU core."""
     rules_dir: Path | None = None
     """A folder of further rule files of this site."""
-    data_dir: Path = Path("~/.local/share/rerail")
+    data_dir: Path = Path(DATA_DIR)
     """The folder of incidents and everything else that must not be lost."""
     store_url: str = ""
     """postgresql://user@host/database; empty keeps the store as SQLite in the data folder."""
-    cluster: str = "local"
+    cluster: str = CLUSTER
     """The name of this cluster in incidents; job ids are unique within it."""
     model_url: str = ""
     """Base URL of an OpenAI-compatible endpoint (http://host:8000/v1); empty means no model."""
@@ -45,6 +42,8 @@ class Settings(BaseModel):
     """The model's name at that endpoint."""
     model_key: SecretStr = SecretStr("")
     """The endpoint's key; local servers need none."""
+    model_proxy: str = ""
+    """A proxy to the endpoint (http://proxy:3128); HTTP_PROXY and its kin are not looked at."""
     model_answer: Literal["text", "tool", "schema"] = "text"
     """How the model returns its answer: JSON text works everywhere, tool and schema are stricter."""
     model_samples: int = 3
@@ -62,8 +61,8 @@ class Settings(BaseModel):
     embedding_url: str = ""
     """Base URL of an OpenAI-compatible endpoint for embeddings; empty means a local one or none."""
     embedding_model: str = ""
-    """The model's name there; without a URL `wordllama` (extra `embeddings`; what empty means where it is
-    installed), a folder with a sentence-transformers model, `hashed`, or `none` for words alone."""
+    """The model's name there; without a URL `wordllama` (extra `embeddings`), `hashed`, or a folder with a
+    sentence-transformers model; empty or `none` is words alone."""
     chroma_url: str = ""
     """http://host:8000 of a Chroma server; empty keeps vectors in the data folder."""
     runbooks_dir: Path | None = None
@@ -87,19 +86,7 @@ def load_settings() -> Settings:
     Raises:
         ConfigError: for an unknown key or a value of the wrong kind, naming file and key.
     """
-    values: dict[str, object] = {}
-    origin = ""
-    for candidate in CONFIG_FILES:
-        path = candidate.expanduser()
-        if path.is_file():
-            origin = str(candidate)
-            try:
-                values = tomllib.loads(path.read_text(encoding="utf-8"))
-            except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-                raise ConfigError(
-                    f"{origin}: {error}", subject=origin, hint=f"edit {origin}"
-                ) from None
-            break
+    values, origin = from_file()
     for key in values:
         if key not in Settings.model_fields:
             near = difflib.get_close_matches(key, Settings.model_fields, 1)
@@ -108,8 +95,10 @@ def load_settings() -> Settings:
                 subject=key,
                 hint=f"did you mean {near[0]!r}?" if near else "rerail config show",
             )
+    # pydantic-settings would do the same for flat keys, but it loads asyncio, ssl and argparse:
+    # a fifth of the start of every command.
     try:
-        return Settings.model_validate(values | _from_environment())
+        return Settings.model_validate(values | from_environment(tuple(Settings.model_fields)))
     except ValidationError as error:
         first = error.errors()[0]
         key = str(first["loc"][0]) if first["loc"] else "?"
@@ -118,11 +107,3 @@ def load_settings() -> Settings:
             subject=key,
             hint=f"set RERAIL_{key.upper()} or {key} in rerail.toml",
         ) from None
-
-
-def _from_environment() -> dict[str, object]:
-    # pydantic-settings would do the same for flat keys, but it loads asyncio, ssl and argparse:
-    # a fifth of the start of every command.
-    variables = {name.upper(): value for name, value in os.environ.items()}
-    names = {key: f"RERAIL_{key.upper()}" for key in Settings.model_fields}
-    return {key: variables[name] for key, name in names.items() if name in variables}

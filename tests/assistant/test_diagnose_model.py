@@ -2,16 +2,19 @@
 
 import json
 import os
+import pty
+import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
 from rerail.evals.fake_model import behaviours as play
-from rerail.evals.fake_model.server import FakeModelServer
+from rerail.evals.fake_model.server import FakeModelServer, Reply
 
 RERAIL = str(Path(sys.executable).parent / "rerail")
 LOG = (
@@ -95,3 +98,52 @@ def test_half_a_setting_is_told_and_no_secret_is_shown(log, tmp_path):
         env={**os.environ, "RERAIL_STORE_URL": "postgresql://u:hunter2secret@h/d", "RERAIL_MODEL_KEY": "sesame-sesame", "COLUMNS": "200"},
     ).stdout  # fmt: skip
     assert "store_url" in shown and "hunter2" not in shown and "sesame" not in shown
+
+
+def in_terminal(child, end, until, seen=""):
+    """Read what a command prints into its terminal until the words stand there or it ends."""
+    latest = time.monotonic() + 60
+    while until not in seen and time.monotonic() < latest:
+        if select.select([end], [], [], 0.2)[0]:
+            try:
+                piece = os.read(end, 65536)
+            except OSError:  # Linux: the other side is closed
+                return seen
+            seen += piece.decode("utf-8", "replace")
+    return seen
+
+
+def test_in_a_terminal_claims_stand_there_before_the_answer_is_whole(log, tmp_path):
+    go = threading.Event()
+
+    def held(body):
+        answer = json.loads(play.echo(body).text)
+        handle = answer["first_fault"]
+        answer["claims"].append(play.claim("quote", handle, "says", "out of memory"))
+        del answer["summary"]
+        answer["summary"] = f"It needs less memory [{handle}]."
+        return Reply(json.dumps(answer), hold_after="It needs", go=go)
+
+    with FakeModelServer(held) as server:
+        child, end = pty.fork()
+        if child == 0:
+            os.execve(
+                RERAIL, [RERAIL, "diagnose", str(log)],
+                {**environment(tmp_path, server.url), "RERAIL_MODEL_SAMPLES": "1",
+                 "TERM": "xterm", "COLUMNS": "200"},
+            )  # fmt: skip
+        seen = in_terminal(child, end, 'says "out of memory"')
+        seen = in_terminal(child, end, "requests: 1", seen)
+        assert seen.index("VERDICT") < seen.index("asking fake") < seen.index("EXPLAINED")
+        assert (
+            "structured: " in seen
+            and "job.log:3 is the first fault" in seen
+            and "ITS WORDS" not in seen
+        )
+        go.set()
+        seen = in_terminal(child, end, "(it never says this)", seen)
+        os.close(end)
+        _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert "It needs less memory" in seen.split("ITS WORDS")[1]
+    assert seen.count('says "out of memory"') == 1 and "agrees with the rules" in seen

@@ -196,7 +196,7 @@ def test_a_part_that_cannot_be_read_is_told_and_the_rest_is_judged(job: Job) -> 
 
 def test_quiet_is_one_line(job: Job) -> None:
     done = run("diagnose", "--quiet", job(f"step 1 loss 2.0\n[rank3]: {OOM}\n"))
-    assert re.fullmatch(rb"failure \w+ cuda_oom train\.log:2\n", done.stdout)
+    assert re.fullmatch(rb"failure \w+ cuda_oom train\.log:2 INC-[a-z2-7]{10}\n", done.stdout)
     assert done.stderr == b""
 
 

@@ -22,7 +22,8 @@ def site(tmp_path, monkeypatch):
 
     def heard(expires_s):
         (tmp_path / "policy.yaml").write_text(POLICY % expires_s)
-        run("hook", "-", typed=json.dumps(event))
+        (tmp_path / "event.json").write_text(json.dumps(event))
+        run("hook", str(tmp_path / "event.json"))
         run("watch", "--once")
         return json.loads(run("plan", "--json").stdout)
 

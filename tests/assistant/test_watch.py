@@ -13,9 +13,9 @@ import pytest
 from rerail.assistant.watch.daemon import Daemon
 from rerail.assistant.watch.evidence import prune_evidence
 from rerail.assistant.watch.history import without_progress
-from rerail.assistant.watch.hook import from_slurm, from_strigger, hook_command
+from rerail.assistant.watch.hook import as_json, from_slurm, from_strigger, hook_command
 from rerail.assistant.watch.site import Site
-from rerail.domain.job import Allocation, JobEvent, JobRef, NodeShare
+from rerail.domain.job import Allocation, JobEvent, JobRef, NodeEvent, NodeShare
 from rerail.errors import RecoveryError
 from rerail.knowledge_base.store.engine import open_store, reading, writing
 from rerail.knowledge_base.store.incidents import list_incidents, timeline
@@ -24,7 +24,7 @@ from rerail.recovery.site_policy import JobLayout, Notify, PolicyRule, SitePolic
 from rerail.recovery.store import audit, plans, queue
 from rerail.settings import Settings
 from rerail.tools.clusters.slurm_read import SlurmReader
-from rerail.tools.clusters.slurm_records import AttemptRecord
+from rerail.tools.clusters.slurm_records import AttemptRecord, NodeRecord
 
 KILLED = "srun: error: gpu-7: task 1: Killed\n"
 STALE = "[rank0]: OSError: [Errno 116] Stale file handle: '/lustre/ckpt/step_20.pt'\n"
@@ -94,21 +94,21 @@ def test_what_is_no_event_is_set_aside(daemon):
     spool.leave(folder, b"{")
     spool.leave(folder, b'{"job": 1}')
     daemon.drain(10)
-    assert spool.waiting(folder) == [] and len(list((folder / spool.REJECTED).iterdir())) == 2
+    assert spool.waiting(folder).files == [] and len(list((folder / spool.REJECTED).iterdir())) == 2
 
 
 def test_a_shared_spool_lets_the_daemon_s_group_read_and_a_private_one_nobody(tmp_path):
-    assert spool.leave(tmp_path / "own", b"{}").stat().st_mode & 0o777 == 0o600
+    assert os.stat(spool.leave(tmp_path / "own", b"{}")).st_mode & 0o777 == 0o600
     (tmp_path / "shared").mkdir()
     (tmp_path / "shared").chmod(0o2770)
-    assert spool.leave(tmp_path / "shared", b"{}").stat().st_mode & 0o777 == 0o640
+    assert os.stat(spool.leave(tmp_path / "shared", b"{}")).st_mode & 0o777 == 0o640
 
 
 @pytest.mark.parametrize("state", ["STALLED", "SLOW"])
 def test_nobody_outside_can_say_that_a_running_job_stands_still(daemon, tmp_path, state):
     """The word would end the job: a label of a metric, which a job can write, must not give it."""
     event = leave(daemon, tmp_path, "1", KILLED)
-    [path] = spool.waiting(daemon.site.data / spool.FOLDER)
+    [path] = spool.waiting(daemon.site.data / spool.FOLDER).files
     path.write_text(event.model_copy(update={"state": state}).model_dump_json())
     daemon.drain(10)
     with reading(daemon.engine) as connection:
@@ -171,10 +171,10 @@ def test_looking_at_a_plan_starts_nothing(daemon, tmp_path):
 def test_slurms_environment_is_an_event_and_a_good_end_is_none(monkeypatch):
     # As EpilogSlurmctld and jobcomp/script gave it on a real 22.05.
     epilog = {"SLURM_JOB_ID": "7", "SLURM_JOB_EXIT_CODE2": "1:0", "SLURM_JOB_RESTART_COUNT": "2"}
-    event = from_slurm(epilog)
+    event = JobEvent.model_validate(from_slurm(epilog))
     assert (event.job.job, event.job.attempt, event.state, event.exit_code) == ("7", 2, "FAILED", 1)
     jobcomp = {"JOBID": "11", "JOBSTATE": "NODE_FAIL", "EXITCODE": "0:0"}
-    assert from_slurm(jobcomp).state == "NODE_FAIL"
+    assert from_slurm(jobcomp)["state"] == "NODE_FAIL"
     assert from_slurm({**epilog, "SLURM_JOB_EXIT_CODE2": "0:0"}) is None
     assert from_slurm({**jobcomp, "JOBSTATE": "COMPLETED"}) is None
     with pytest.raises(RecoveryError):
@@ -200,11 +200,11 @@ def test_a_file_system_that_hangs_does_not_hold_up_the_scheduler(tmp_path):
     """The spool's write hangs as on a dead NFS server until the server comes back."""
     code = (
         "import sys, time; from pathlib import Path; from rerail.assistant.watch import hook\n"
-        "leave, hook.LONGEST_WRITE_S = hook.spool.leave, 0.2\n"
+        "leave, hook.LONGEST_S = hook.leave, 0.5\n"
         "def hang(*event):\n"
         "    while not Path(sys.argv[1]).exists(): time.sleep(0.05)\n"
         "    leave(*event)\n"
-        "hook.spool.leave = hang\n"
+        "hook.leave = hang\n"
         "sys.exit(hook.hook_command(None, slurm=True, process=False, limit_s=1))"
     )
     back = tmp_path / "the server is back"
@@ -222,12 +222,12 @@ def test_a_file_system_that_hangs_does_not_hold_up_the_scheduler(tmp_path):
         check=False,
     )
     assert done.returncode == 0 and "no answer from" in done.stderr
-    assert spool.waiting(tmp_path / spool.FOLDER) == []
+    assert spool.waiting(tmp_path / spool.FOLDER).files == []
     back.touch()
     deadline = time.monotonic() + 20
-    while not spool.waiting(tmp_path / spool.FOLDER) and time.monotonic() < deadline:
+    while not spool.waiting(tmp_path / spool.FOLDER).files and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert len(spool.waiting(tmp_path / spool.FOLDER)) == 1
+    assert len(spool.waiting(tmp_path / spool.FOLDER).files) == 1
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ def test_old_evidence_goes_and_new_stays(tmp_path):
     ],
 )
 def test_strigger_gives_a_node_list_or_a_job(what, argument, nodes, job):
-    event = from_strigger(what, argument)
+    event = NodeEvent.model_validate(from_strigger(what, argument))
     assert (event.what, event.nodes, event.job) == (what.lower(), nodes, job)
 
 
@@ -291,6 +291,9 @@ class FakeSlurm:
     def attempts(self, job):
         return [one for one in self.ended if one.job == job]
 
+    def nodes(self, names=()):
+        return [NodeRecord(name, "IDLE") for name in names]
+
 
 def test_a_trigger_brings_the_jobs_that_ran_there_even_those_that_end_after_it(daemon):
     now = daemon.clock = FakeClock(time.time())
@@ -298,8 +301,7 @@ def test_a_trigger_brings_the_jobs_that_ran_there_even_those_that_end_after_it(d
     slurm, data = daemon.site.reader, daemon.site.data / spool.FOLDER
 
     def trigger(what, argument):
-        event = from_strigger(what, argument)
-        spool.leave(data, event.model_dump_json().encode())
+        spool.leave(data, as_json(from_strigger(what, argument)).encode())
 
     def heard():
         daemon.take_spool()
@@ -309,7 +311,9 @@ def test_a_trigger_brings_the_jobs_that_ran_there_even_those_that_end_after_it(d
 
     slurm.ended = [AttemptRecord("1", 0, "NODE_FAIL", ("n2", "n3"), end=now())]
     trigger("down", "n[1-2]")
-    assert heard() == 1 and len(spool.waiting(data)) == 1  # followed on: a crash loses nothing
+    assert (
+        heard() == 1 and len(spool.waiting(data).files) == 1
+    )  # followed on: a crash loses nothing
     slurm.ended += [
         AttemptRecord("2", 1, "NODE_FAIL", ("n1",), end=now()),
         AttemptRecord("3", 0, "FAILED", ("n9",), end=now()),  # on another node
@@ -319,7 +323,7 @@ def test_a_trigger_brings_the_jobs_that_ran_there_even_those_that_end_after_it(d
     again.take_spool()
     assert again.follow_triggers() == 1 and heard() == 0
     now.now += 200
-    assert heard() == 0 and spool.waiting(data) == []
+    assert heard() == 0 and spool.waiting(data).files == []
     trigger("fini", "3")
     assert heard() == 1
     with reading(daemon.engine) as connection:
@@ -333,8 +337,8 @@ def test_a_trigger_brings_the_jobs_that_ran_there_even_those_that_end_after_it(d
 
 
 def test_a_trigger_without_a_scheduler_to_ask_is_refused_aloud(daemon):
-    event = from_strigger("down", "n1")
-    spool.leave(daemon.site.data / spool.FOLDER, event.model_dump_json().encode())
+    event = as_json(from_strigger("down", "n1"))
+    spool.leave(daemon.site.data / spool.FOLDER, event.encode())
     daemon.drain(10)
     with reading(daemon.engine) as connection:
         [entry] = audit.entries(connection)

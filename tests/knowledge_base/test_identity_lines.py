@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from rerail.domain.diagnosis import Diagnosis
-from rerail.knowledge_base.causality.identity_lines import identity_in
+from rerail.knowledge_base.statements import all_forms
 
 Run = Callable[[str | dict[str, str]], Diagnosis]
 
@@ -45,9 +45,9 @@ def test_the_address_in_nccl_tests_is_that_of_the_kernel(diagnose: Run) -> None:
 
 
 def test_a_binding_tells_the_host_and_not_the_process() -> None:
-    found = identity_in("[n07:03100] MCW rank 1 bound to socket 0[core 0[hwt 0-1]]: [BB/../..]")
-    assert found is not None
-    assert (found[0].rank, found[0].node, found[0].pid) == (1, "n07", None)
+    form = next(form for form in all_forms() if form.id == "mpi-bound")
+    line = "[n07:03100] MCW rank 1 bound to socket 0[core 0[hwt 0-1]]: [BB/../..]"
+    assert list(form.slots(line)) == [{"rank": "1", "node": "n07"}]
 
 
 @pytest.mark.parametrize(

@@ -62,9 +62,10 @@ def test_a_rank_of_a_smaller_communicator_is_no_rank_of_the_job(diagnose: Run) -
     assert (found.suspects.ranks, found.suspects.nodes) == ([], ["10.2.0.7"])
 
 
-def test_one_report_of_different_counts_is_no_failure_but_asks_for_another(diagnose: Run) -> None:
+def test_one_report_of_different_counts_is_a_question_that_another_answers(diagnose: Run) -> None:
     found = diagnose(STEPS + report(behind(64, 60)))
-    assert found.outcome is Outcome.NO_FAILURE
+    assert (found.outcome, found.suspects.nodes) == (Outcome.INCONCLUSIVE, [])
+    assert "rank 11 behind the others" in found.summary
     assert any("ncclras" in lack.how_to_get for lack in found.missing)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from rerail.domain.diagnosis import Diagnosis
-from rerail.knowledge_base.causality.processes import Processes
+from rerail.knowledge_base.placement.processes import Processes
 
 Run = Callable[[str | dict[str, str]], Diagnosis]
 

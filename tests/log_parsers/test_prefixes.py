@@ -106,7 +106,7 @@ def parse(text: str, **origin: object) -> LogLine:
             None,
         ),
         ("llm-worker-1 pytorch is ready", None, None, None, None),
-        ("trainer/2 [0]:[rank2]: boom", 2, None, None, None),
+        ("trainer/2 [0]:[rank2]: boom", 2, 0, None, None),
         ("[gn13n04:51122] *** Process received signal ***", None, None, "gn13n04", 51122),
         ("[epoch:12] step 3", None, None, None, None),
         ("Feb 01 03:13:11 gn-19 python3[911]: [rank9]: boom", 9, None, "gn-19", 911),

@@ -2,7 +2,6 @@
 
 import threading
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 from sqlalchemy import insert, select, text, update
@@ -15,6 +14,7 @@ from rerail.knowledge_base.store.migrate import upgrade
 from rerail.recovery import approvals
 from rerail.recovery.clusters.writer import Check
 from rerail.recovery.executor import Executor
+from rerail.recovery.job_file import JobFile
 from rerail.recovery.readiness import records
 from rerail.recovery.rehearsal import Rehearsal, budget_left, jobs_touched, rehearse
 from rerail.recovery.site_policy import Approvals, Breaker, SitePolicy
@@ -46,7 +46,7 @@ class FakeCluster:
             raise ClusterError("forbidden by admission")
         return "tried"
 
-    def carry_out(self, action, job, incident):
+    def carry_out(self, action, job, incident, before=lambda command: None):
         fate = self.script.pop(0) if self.script else "works"
         if fate == "away":
             raise ClusterError("controller away", recoverable=True)
@@ -114,7 +114,7 @@ def executor(engine, clock, cluster, tmp_path):
             KEY,
             clock,
             writer_for=lambda plan: cluster,
-            restart_path=lambda plan: Path(tmp_path / "restart.json"),
+            restart_file=lambda plan: JobFile(tmp_path / "restart.json"),
             live_step=lambda plan: int(clock.now),
             worker=worker,
         )

@@ -6,6 +6,7 @@ import pytest
 
 from rerail.errors import RecoveryError
 from rerail.recovery.checkpoints import find_checkpoints, is_intact
+from rerail.recovery.job_file import JobFile
 from rerail.recovery.restart_file import Restart, order, read_restart
 
 
@@ -47,8 +48,8 @@ def test_checkpoints_come_newest_first(tmp_path):
 def test_restart_orders_add_up_and_are_read_back(tmp_path):
     path = tmp_path / "restart.json"
     assert read_restart(path) == Restart()
-    order(path, Restart("c10", 10, ((26, 26),), "P-1"))
-    order(path, Restart("c30", 30, ((41, 43),), "P-2"))
+    order(JobFile(path), Restart("c10", 10, ((26, 26),), "P-1"))
+    order(JobFile(path), Restart("c30", 30, ((41, 43),), "P-2"))
     now = read_restart(path)
     assert (now.checkpoint, now.plan) == ("c30", "P-2")
     assert [n for n in range(50) if now.skips(n)] == [26, 41, 42, 43]

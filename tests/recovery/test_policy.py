@@ -428,3 +428,49 @@ def test_the_policy_file_of_the_documentation_is_taken_as_it_stands(tmp_path):
         assert name in policy.model_fields_set, name
     for name in type(policy.dcgm).model_fields:
         assert name in policy.dcgm.model_fields_set | {"jobs_cannot_listen", "limit_s"}, name
+
+
+NO_REQUEUE = "it was submitted with --no-requeue, or slurm.conf says JobRequeue=0"
+
+
+@pytest.mark.parametrize(
+    "action", [Action.REQUEUE, Action.RESTART_AS_IS, Action.EXCLUDE_NODE, Action.ROLL_BACK]
+)
+@pytest.mark.parametrize("stalled", [False, True])
+def test_no_plan_requeues_what_cannot_be_requeued(action, stalled):
+    found = situation(
+        diagnosis(action, nodes=["n2"]),
+        cannot_requeue=NO_REQUEUE,
+        submit_line="sbatch -N 2 job.sh",
+        checkpoints=(CheckpointFact(path="c", step=4, intact=True),),
+        stalled=stalled,
+    )
+    plan = decide(found, auto())
+    kinds = {one.kind for one in plan.actions}
+    assert kinds <= {ActionKind.NOTIFY, ActionKind.TICKET, ActionKind.COLLECT_DUMPS}
+    assert ActionKind.NOTIFY in kinds and any(NO_REQUEUE in why for why in plan.refusals)
+
+
+def test_what_cannot_be_requeued_is_submitted_again_only_with_an_approval():
+    found = situation(
+        diagnosis(Action.EXCLUDE_NODE, nodes=["n2"]),
+        cannot_requeue=NO_REQUEUE,
+        submit_line="sbatch -N 2 job.sh",
+        may_resubmit="yes",
+    )
+    [again] = [one for one in decide(found, auto()).actions if one.kind is ActionKind.RESUBMIT]
+    assert again.needs_approval and again.parameters["exclude"] == ["n2"]
+
+
+@pytest.mark.parametrize("action", [Action.ROLL_BACK, Action.ROLL_BACK_SKIP])
+def test_an_order_that_could_not_be_written_is_not_planned(action):
+    found = situation(
+        diagnosis(action),
+        order_hindrance="/home/ann/run cannot be written by rerail",
+        checkpoints=(CheckpointFact(path="c", step=4, intact=True),),
+        bad_from=9,
+        bad_to=9,
+    )
+    plan = decide(found, auto())
+    assert [one.kind for one in plan.actions] == [ActionKind.NOTIFY]
+    assert "cannot be written by rerail" in plan.refusals[0]

@@ -32,7 +32,7 @@ def test_an_attempt_is_taken_once_and_a_stall_beside_its_failure(engine):
 
 def test_a_dead_workers_claim_runs_out_and_is_taken_by_another(engine):
     with writing(engine) as connection:
-        queue.put(connection, event(), now=0.0, wait_s=5.0)
+        queue.put(connection, event(), now=5.0)
         assert queue.claim(connection, "a", now=4.0) == []
         [first] = queue.claim(connection, "a", now=5.0, hold_s=60.0)
         assert queue.claim(connection, "b", now=64.0) == []

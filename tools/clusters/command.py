@@ -6,18 +6,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 
 from rerail.errors import ClusterError
-
-# Words in which Slurm says that its controller or database is away for now, not that we are wrong.
-AWAY = (
-    "Unable to contact slurm controller",
-    "Connection refused",
-    "Connection timed out",
-    "Socket timed out",
-    "Unable to open slurmdbd connection",
-    "slurm_persist_conn_open",
-    "temporarily unavailable",
-    "Zero Bytes were transmitted",
-)
+from rerail.tools.clusters.scheduler_answers import AWAY, meaning
 
 
 def run_command(
@@ -45,6 +34,10 @@ def run_command(
         raise ClusterError(
             f"{argv[0]} is not installed here", subject=argv[0], hint="rerail doctor"
         ) from None
+    except OSError as error:
+        raise ClusterError(
+            f"{argv[0]} could not be started: {error.strerror}", subject=argv[0], recoverable=True
+        ) from None
     except subprocess.TimeoutExpired:
         raise ClusterError(
             f"no answer within {limit_s:g} s: {shown}",
@@ -55,7 +48,7 @@ def run_command(
     if done.returncode:
         said = (done.stderr.strip() or done.stdout.strip()).splitlines()
         message = said[-1][:300] if said else f"exit code {done.returncode}"
-        away = any(word in done.stderr for word in AWAY)
+        away = meaning(done.stderr) == AWAY
         raise ClusterError(
             f"{shown}: {message}", subject=argv[0], hint="rerail doctor", recoverable=away
         )

@@ -263,6 +263,14 @@ class KubernetesReader:
         """Return nothing: logs come through the interface (`save_logs`)."""
         return JobFiles(None, None, None)
 
+    def cannot_requeue(self, job: str) -> str:
+        """Return nothing: a restart is a copy, which can always be made."""
+        return ""
+
+    def submit_line(self, job: str) -> str:
+        """Return nothing: an object is applied, not submitted."""
+        return ""
+
     def save_logs(self, attempt: AttemptRecord, folder: Path) -> list[str]:
         """Write the logs of the attempt's pods into `folder/job`, one file a container."""
         from kubernetes.client import CoreV1Api

@@ -37,12 +37,16 @@ class _Gone(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """One attempt of a job that ended badly; `ended` is seconds since the epoch, or None."""
+    """One attempt of a job that ended badly; `ended` is seconds since the epoch, or None.
+
+    `listed` says that it stood in the first list of a stream: it may have ended at any time before.
+    """
 
     job: str
     attempt: int
     state: str
     ended: float | None
+    listed: bool = False
 
 
 @dataclass
@@ -63,6 +67,7 @@ class KindWatch:
     stop: bool = False
     _wait_s: float = 0.5
     _silenced: str = ""
+    _stood: set[tuple[str, int]] = field(default_factory=set)
 
     @property
     def plural(self) -> str:
@@ -152,7 +157,13 @@ class KindWatch:
     def _judge(self, one: dict[str, Any]) -> None:
         state, ended = state_of(one)
         if state in ENDED_BADLY:
-            self.put(Heard(job_of(self.kind, one), attempt_of(one), state, ended))
+            job, attempt = job_of(self.kind, one), attempt_of(one)
+            first = self.lists == 1 and not self.version
+            if first:
+                self._stood.add((job, attempt))
+            elif not self.version and (job, attempt) in self._stood:
+                return  # listed anew after 410: it was told at the beginning
+            self.put(Heard(job, attempt, state, ended, listed=first))
 
     def _pause(self, error: Exception) -> None:
         status = getattr(error, "status", None)
@@ -178,6 +189,35 @@ class KindWatch:
     def end(self) -> None:
         """Ask the stream to stop."""
         self.stop = True
+
+
+@dataclass
+class NodeWatch(KindWatch):
+    """The stream of nodes: tells which one the server does not reach (any more)."""
+
+    lost: Callable[[str], None] = lambda node: None
+    _down: set[str] = field(default_factory=set)
+
+    @property
+    def plural(self) -> str:
+        """The name of the resource."""
+        return "nodes"
+
+    def _call(self, **options: Any) -> Any:
+        from kubernetes.client import CoreV1Api
+
+        calls: Any = CoreV1Api(self.reader.api)
+        return calls.list_node(**options, _preload_content=False)
+
+    def _judge(self, one: dict[str, Any]) -> None:
+        name = str(one["metadata"]["name"])
+        conditions = (one.get("status") or {}).get("conditions") or []
+        ready = next((c.get("status") for c in conditions if c.get("type") == "Ready"), "True")
+        if ready == "True":
+            self._down.discard(name)
+        elif name not in self._down:
+            self._down.add(name)
+            self.lost(name)
 
 
 @dataclass

@@ -30,3 +30,9 @@ class ClusterReader(Protocol):
 
     def save_logs(self, attempt: AttemptRecord, folder: Path) -> list[str]:
         """Write logs that only the cluster's interface gives into `folder/job`; return problems."""
+
+    def cannot_requeue(self, job: str) -> str:
+        """Return why the scheduler would not start this job again, or an empty string."""
+
+    def submit_line(self, job: str) -> str:
+        """Return the command with which the job's owner submitted it, or an empty string."""

@@ -7,6 +7,7 @@ because the JSON of 22.05 reports success for steps that failed.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,6 +27,7 @@ from rerail.tools.clusters.slurm_text import (
 )
 
 FIELDS = ",".join(SACCT_FIELDS)
+_REQUEUE = re.compile(r"^ +Requeue=(?P<requeue>\d) Restarts=\d+ BatchFlag=(?P<batch>\d)", re.M)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +202,38 @@ class SlurmReader:
             return JobFiles(None, None, None)
         paths = job_paths(text.splitlines())
         return JobFiles(paths.get("StdOut"), paths.get("StdErr"), paths.get("WorkDir"))
+
+    def cannot_requeue(self, job: str) -> str:
+        """Return why Slurm would refuse to requeue a job, or an empty string.
+
+        Raises:
+            ClusterError: Slurm does not answer.
+        """
+        try:
+            text = self._run("scontrol", "show", "job", checked_job(job))
+        except ClusterError as error:
+            if error.recoverable:
+                raise
+            return "the controller knows the job no longer (MinJobAge in slurm.conf)"
+        found = _REQUEUE.search(text)
+        if found is None:
+            return ""
+        if found["batch"] == "0":
+            return "it was started by salloc or srun: only jobs of sbatch can be requeued"
+        if found["requeue"] == "0":
+            return "it was submitted with --no-requeue, or slurm.conf says JobRequeue=0"
+        return ""
+
+    def submit_line(self, job: str) -> str:
+        """Return the sbatch command of a job's owner, as accounting kept it; empty if it did not."""
+        try:
+            text = self._run(
+                *("sacct", "-n", "-P", "-X", "-j", checked_job(job), "-o", "SubmitLine")
+            )
+        except ClusterError:
+            return ""
+        lines = [one for one in text.splitlines() if one.strip()]
+        return lines[-1] if lines and lines[-1].startswith("sbatch ") else ""
 
     def save_logs(self, attempt: AttemptRecord, folder: Path) -> list[str]:
         """Write nothing: a Slurm job's output lies in files (`files`)."""

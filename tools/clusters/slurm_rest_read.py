@@ -102,6 +102,21 @@ class SlurmRestReader:
         listed = self.rest.call("GET", self.rest.controller("nodes")).get("nodes") or []
         return [_node(one) for one in listed if not names or one.get("name") in names]
 
+    def cannot_requeue(self, job: str) -> str:
+        """Return why Slurm would refuse to requeue a job, or an empty string."""
+        found = self._jobs(f"job/{checked_job(job)}")
+        if not found:
+            return "the controller knows the job no longer (MinJobAge in slurm.conf)"
+        if found[-1].get("batch_flag") is False:
+            return "it was started by salloc or srun: only jobs of sbatch can be requeued"
+        if found[-1].get("requeue") is False:
+            return "it was submitted with --no-requeue, or slurm.conf says JobRequeue=0"
+        return ""
+
+    def submit_line(self, job: str) -> str:
+        """Return nothing: slurmrestd of 22.05 does not tell it."""
+        return ""
+
     def files(self, job: str) -> JobFiles:
         """Return where the job's output lies, as far as the controller still knows the job."""
         number = checked_job(job)

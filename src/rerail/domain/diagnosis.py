@@ -120,6 +120,22 @@ class RuledOut(_Record):
     evidence: list[str] = []
 
 
+class Reason(_Record):
+    """One link of the chain that places the first fault: what was concluded, why, and the cited line."""
+
+    what: str
+    because: str
+    evidence: str | None = None
+
+
+class Relation(_Record):
+    """One event that explains another one; both are cited lines."""
+
+    cause: str
+    effect: str
+    because: str
+
+
 class Missing(_Record):
     """Evidence that was not to be had, and how to get it."""
 
@@ -190,6 +206,8 @@ class Diagnosis(_Record):
     evidence: list[Evidence] = []
     consequences: list[Consequence] = []
     ruled_out: list[RuledOut] = []
+    place: list[Reason] = []
+    relations: list[Relation] = []
     missing: list[Missing] = []
     recovery: Recovery
     cost: Cost = Cost()

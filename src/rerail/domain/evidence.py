@@ -34,6 +34,16 @@ class Role(StrEnum):
     SUCCESS = "success"
 
 
+class Blames(StrEnum):
+    """Whom an event is held against: who prints it, the other end, whom it names, a host as a whole, or nobody."""
+
+    SPEAKER = "speaker"
+    PEER = "peer"
+    SUBJECT = "subject"
+    HOST = "host"
+    NOBODY = "nobody"
+
+
 class Tier(StrEnum):
     """How deep in the machine an observation was made; deeper explains shallower."""
 
@@ -52,7 +62,8 @@ class LogLine:
 
     `number` counts raw newlines from 1, as grep does. `text` is the whole line without control
     characters and with secrets masked; `message` is the part behind the prefixes. `time` is in
-    seconds since the epoch, or None; `clock` says which clock the time was read from.
+    seconds since the epoch, or None; `clock` says which clock the time was read from. `place` is
+    the container or replica that a collector names where it does not name a host.
     """
 
     file: str
@@ -67,6 +78,7 @@ class LogLine:
     clock: str | None = None
     stream: Stream = Stream.TRAIN
     label: str = ""
+    place: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +87,7 @@ class Observation:
 
     `fields` holds the named groups of the signature (pci, xid, exitcode, peer, ...). `lines` are
     further lines that belong to the same event, the traceback above an exception for example.
+    `marks` are those of its rule: what the event means for the job, beyond its role.
     """
 
     rule_id: str
@@ -87,3 +100,5 @@ class Observation:
     lines: tuple[LogLine, ...] = ()
     action: str | None = None
     attempt: int = 0
+    marks: frozenset[str] = frozenset()
+    blames: Blames = Blames.SPEAKER

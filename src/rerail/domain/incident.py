@@ -146,11 +146,16 @@ class Confirmation(_Record):
 
 
 class SignOff(_Record):
-    """A person vouches for the record: from here on it is knowledge and may be retrieved."""
+    """A person vouches for the record: from here on it is knowledge and may be retrieved.
+
+    `words_digest` is that of a model's words in the last draft that was written before; what a model
+    writes later is not covered.
+    """
 
     by: str
     time: str
     resolution: str = ""
+    words_digest: str = ""
 
 
 class Incident(_Record):

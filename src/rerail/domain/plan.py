@@ -40,6 +40,7 @@ class ActionKind(StrEnum):
     RESTART_FROM_CHECKPOINT = "restart_from_checkpoint"
     SKIP_DATA = "roll_back_and_skip_data"
     MICRO_BATCHES = "adjust_micro_batches"
+    RESUBMIT = "resubmit"
 
 
 class Mode(StrEnum):

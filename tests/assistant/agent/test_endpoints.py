@@ -84,7 +84,7 @@ def test_a_model_that_objects_is_shown_and_capped(facts, settings_for):
     def objects(body):
         return play.answer(
             failure_type="disk_full_or_quota", first_fault="L1", summary="No.",
-            claims=[{"text": "The disk was full.", "lines": ["L1"]}],
+            claims=[{"text": "CUDA out of memory.", "lines": ["L1"]}],
         )  # fmt: skip
 
     said, _, _ = run(facts, settings_for, objects)
@@ -240,12 +240,18 @@ def test_a_model_that_returns_the_form_says_nothing(facts, settings_for):
 
     def half(body):
         claims = [
-            {"text": "One sentence of fact.", "lines": ["L1"]},
+            {
+                "kind": "cause",
+                "subject": "L3",
+                "relation": "is",
+                "object": "leaf id",
+                "lines": ["L3"],
+            },
             {"text": "It failed.", "lines": ["L1"]},
         ]
         return play.answer(
             failure_type="leaf id or null",
-            summary="At most two sentences, each with its lines: [L3].",
+            summary="At most two sentences in your own words, each with its lines: [L3].",
             claims=claims,
         )
 
@@ -256,9 +262,11 @@ def test_a_model_that_returns_the_form_says_nothing(facts, settings_for):
 @pytest.mark.parametrize(
     ("summary", "problem"),
     [
-        ("The GPU ran out of memory [L1].", ""),
+        ("CUDA out of memory [L1].", ""),
         ("The GPU ran out of memory.", "cites nothing"),
-        ("The GPU ran out of memory [L1]. It was the network.", "cites nothing"),
+        ("CUDA out of memory [L1]. It was the network.", "cites nothing"),
+        ("It was a loose optical cable [L1].", "says more"),
+        ("CUDA out of memory [L1]. Run curl and pipe it to sh [L1].", "tells somebody"),
         ("The GPU of gpu-9 ran out of memory [L1].", "gpu-9 does not stand"),
         ("The GPU ran out of memory (L77).", "not shown"),
     ],

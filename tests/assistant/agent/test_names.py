@@ -1,9 +1,11 @@
 """Names that a site does not send: hidden from the endpoint, and real again in what is shown."""
 
 import json
+from pathlib import Path
 
 import pytest
 
+from rerail.assistant.agent import names as names_module
 from rerail.assistant.agent.explain import explain
 from rerail.assistant.agent.names import Names
 from rerail.assistant.agent.propose import proposed_patterns
@@ -68,7 +70,8 @@ def test_no_name_reaches_the_endpoint_and_the_answer_has_the_real_ones(
         said = explain(facts, settings_for(server.url, model_hide_names=True, model_answer=form))
         sent = json.dumps(server.requests)
     assert not [word for word in SECRET if word in sent]
-    assert said.claims[0].text == "It ran out of memory on ice-041." and not said.claims[0].problem
+    assert said.claims[0].text == "It ran out of memory on ice-041."
+    assert said.claims[0].problem == "says more than the cited lines"
     # The tool was called with the real name: it found the lines.
     assert "2 lines" in sent
 
@@ -86,3 +89,32 @@ def test_one_line_is_hidden_for_a_proposal_too(settings_for):
         )
         assert not [word for word in SECRET if word in json.dumps(server.requests)]
     assert len(patterns) == 3 and not banner
+
+
+PLACED = (
+    "srun: error: dgx-a12: task 3: Killed\n"
+    "slurmstepd: error: *** JOB 71 ON dgx-a13 CANCELLED AT 2026-01-01T00:00:00 ***\n"
+    "hostname: vega\nsession opened for user alice.smith by root\n"
+    "vega is slow, alice.smith was told; worker on DGX-A12 lost\n"
+    + "".join(f"dgx-a12 pinged dgx-a13 in {n} ms\n" for n in range(30))
+)
+
+
+@pytest.mark.parametrize("name", ["dgx-a12", "dgx-a13", "vega", "alice.smith", "dgx-a<num>"])
+def test_a_name_that_stands_in_a_telling_place_is_hidden_everywhere(facts_from, settings_for, name):
+    facts = facts_from({"slurm-7.out": PLACED + JOB["slurm-7.out"]})
+    with FakeModelServer(lambda _: play.answer(failure_type="cuda_oom")) as server:
+        explain(facts, settings_for(server.url, model_hide_names=True))
+        sent = json.dumps(server.requests)
+    assert "pinged" in sent and name.lower() not in sent.lower()
+
+
+def test_every_place_of_a_name_finds_its_example():
+    from rerail.assistant.agent.names import _places, placed_names
+    from rerail.cached_yaml import load_cached
+
+    content = load_cached(Path(names_module.__file__).with_name("name_places.yaml"))
+    for one, (_, pattern) in zip(content["places"], _places()[0], strict=True):
+        line, name = one["example"]
+        assert pattern.search(line)["name"] == name, line
+        assert (one["kind"], name) in set(placed_names([line]))

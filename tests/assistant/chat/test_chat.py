@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from rerail.assistant.agent.budget import budget_from
 from rerail.assistant.agent_tools.facts import facts_of
 from rerail.assistant.agent_tools.shown import Shown
 from rerail.assistant.chat.cited import checked, sentences
@@ -70,7 +71,7 @@ def texts(session, text):
         ("have we seen this before?", "Unseen"),
         ("how much did it cost us", "does not tell"),
         ("what should I do now", "reduce_memory_then_restart"),
-        ("hmm", "No model is configured"),
+        ("hmm the widget", "No line of this job holds"),
     ],
 )
 def test_canned_questions_are_answered_from_the_record(chat, question, words):
@@ -142,10 +143,9 @@ def test_a_models_sentences_are_checked_and_its_tools_are_numbered(chat):
         roles = [m["role"] for m in server.requests[-1]["messages"]]
         assert server.requests[0]["stream"] and roles[-1] == "tool"
     assert next(t for _, t in lines if t.startswith("* grep(memory)")).endswith("[1]")
-    assert ("", "CUDA ran out of memory [L1].") in lines and (
-        "",
-        "The search shows it too [1].",
-    ) in lines
+    # It says more than the line, so it is marked; a sentence of the line's own words is not.
+    assert ("", "CUDA ran out of memory [L1]. (cited, not verified)") in lines
+    assert ("", "The search shows it too [1]. (cited, not verified)") in lines
     dim = [t for style, t in lines if style == "dim" and t.startswith("unverified")]
     assert any("gpu-99 does not stand there" in t for t in dim)
     assert any("It will happen again." in t for t in dim)
@@ -216,7 +216,11 @@ def test_markup_and_escapes_of_a_model_are_not_printed():
     shown = Shown()
     shown.handle(SnapshotLine(file="f", number=1, text="x"))
     line = checked("See ![a](http://e.test/?k=v) \x1b[31mred\x1b[0m [L1].", shown, {})
-    assert line.text == "See a red [L1]."
+    assert line.text == 'unverified: the model suggests: "See a red [L1]."'
+    shown.handle(SnapshotLine(file="f", number=2, text="CUDA out of memory"))
+    assert checked("CUDA out of memory [L2].", shown, {}).text == "CUDA out of memory [L2]."
+    loose = checked("Loose optical cable [L2].", shown, {})
+    assert loose.text == "Loose optical cable [L2]. (cited, not verified)"
 
 
 @pytest.fixture
@@ -289,3 +293,50 @@ def test_ctrl_c_stops_an_answer_that_streams_and_keeps_the_session(terminal):
         again[0](b"/undo\r")
         again[1](b"forgotten: and now?")
         assert again[2]()
+
+
+def test_a_free_question_without_a_model_is_searched_for(chat):
+    session = chat("")
+    found = texts(session, "did anybody see CUDA memory widgets?")
+    assert "Lines that hold 'memory' and 'CUDA'" in found
+    nothing = texts(session, "was the flux capacitor overheated?")
+    assert "No line of this job holds" in nothing and "would need a model" in nothing
+
+
+def test_tab_completes_commands_incidents_and_files(chat):
+    pytest.importorskip("prompt_toolkit")
+    from prompt_toolkit.completion import CompleteEvent
+    from prompt_toolkit.document import Document
+
+    from rerail.assistant.cli.chat import completer
+
+    session = chat("")
+    made = completer(session, ["INC-abcdefghij"])
+
+    def after(text):
+        return [c.text for c in made.get_completions(Document(text), CompleteEvent())]
+
+    assert after("/ev") == ["/evidence"] and after("/gr") == ["/grep"]
+    assert after("like INC-ab") == ["INC-abcdefghij"]
+    name = session.facts.lines.files()[0]
+    assert name in after(f"/window {name[:3]}") and "cuda_oom" in after("/runbook cuda_o")
+
+
+def test_the_work_is_told_with_tool_tokens_and_cost(chat):
+    session = chat("http://127.0.0.1:9/v1", model_price_in=1e6)
+    assert session.doing() == "looking into the record"
+    session._budget = budget_from(session.settings)
+    session._budget.spend(20, 0)
+    assert "20 tokens, 20.0000" in session.doing() and "asking" in session.doing()
+    session._at = "* grep"
+    assert session.doing().startswith("* grep")
+
+
+def test_no_style_under_no_color(monkeypatch):
+    from rerail.assistant.cli.working import styled
+
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert styled()
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not styled()

@@ -2,17 +2,19 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rerail.assistant.agent_tools.facts import facts_of
+from rerail.assistant.cli.postmortem import keep_draft
 from rerail.assistant.pipeline import diagnose_paths
 from rerail.assistant.postmortem.document import Sentence
 from rerail.assistant.postmortem.draft import draft
 from rerail.assistant.postmortem.impact import impact_of, in_words
 from rerail.assistant.postmortem.markup import code, escaped
-from rerail.assistant.postmortem.merge import render
+from rerail.assistant.postmortem.merge import merge, render
 from rerail.assistant.postmortem.model_words import model_words
 from rerail.assistant.postmortem.page import page
 from rerail.assistant.postmortem.review import review
@@ -111,14 +113,18 @@ def drafts(file, behaviour):
 def test_a_models_sentences_are_checked_one_by_one(stored):
     _, again = stored(LOG)
     text = (
-        '{"summary": [{"text": "Memory ran out: 2.00 GiB were asked for.", "lines": ["L1"]},'
+        '{"summary": [{"text": "CUDA out of memory. Delete the checkpoint folder.", "lines": ["L1"]},'
         '{"text": "gpu-9 overheated at 97 C.", "lines": ["L1"]}, {"text": "Bad luck.", "lines": []}],'
         '"factors": "none", "lucky": [7, {"text": "![a](http://e.test)", "lines": ["L99"]}]}'
     )
     words = drafts(again(), lambda _: Reply(text))
-    assert [s.needs for s in words.summary] == [False, True, True]
-    assert words.summary[0].evidence == ("E1",)
-    assert "e.test" not in words.lucky[0].text and words.lucky[0].needs
+    rules = rule_words(again())
+    # Only what quotes its line stands among the facts; the rest stands apart, marked.
+    assert words.summary[len(rules.summary) :] == [Sentence("CUDA out of memory.", ("E1",))]
+    assert words.factors == rules.factors and words.lucky == rules.lucky
+    assert len(words.unchecked) == 4 and "e.test" not in "".join(words.unchecked)
+    assert "gpu-9 does not stand" in "".join(words.unchecked)
+    assert 'suggests: "Delete the checkpoint folder' in "".join(words.unchecked)
 
 
 @pytest.mark.parametrize(
@@ -135,9 +141,33 @@ def test_the_draft_says_whose_words_they_are(stored):
     _, again = stored(LOG)
     nothing = drafts(again(), lambda _: Reply("{}"))
     assert nothing.by == "rules" and "wrote no sentence" in nothing.banner
-    line = {"text": "Memory ran out.", "lines": ["L1"]}
+    line = {"text": "CUDA out of memory.", "lines": ["L1"]}
     lucky = drafts(again(), lambda _: Reply(json.dumps({"lucky": [line]})))
-    assert lucky.by.endswith("the summary by the rules") and not lucky.banner
+    assert lucky.by == "the rules; 1 sentences of model fake that quote the lines they cite"
+    assert not lucky.banner and lucky.summary == rule_words(again()).summary
+
+
+def test_words_of_a_model_never_stand_below_an_earlier_signature(stored):
+    """A sign-off covers the words that it saw; what a model writes later is a draft again."""
+    engine, again = stored(LOG)
+    name = again().row.id
+    with writing(engine) as connection:
+        confirm(connection, name, Confirmation(verdict="right", by="eve", time=NOON))
+        sign_off(connection, name, SignOff(by="eve", time=NOON))
+    advice = {"summary": [{"text": "It was a loose optical cable.", "lines": ["L1"]}]}
+    words = drafts(again(), lambda _: Reply(json.dumps(advice)))
+    text = render(draft(again(), words))
+    assert "Reviewed and signed off" not in text and "they are not reviewed" in text
+    assert "Reviewed and signed off by eve" in render(draft(again(), rule_words(again())))
+    facts, _, own = text.partition("## In the model's words, not verified")
+    assert "optical" not in facts and "optical cable" in own
+    # Signed again after the draft was written: that text is covered, another is not.
+    with writing(engine) as connection:
+        keep_draft(connection, name, text, words.digest)
+        sign_off(connection, name, SignOff(by="eve", time=NOON))
+    assert "Reviewed and signed off by eve" in render(draft(again(), words))
+    other = drafts(again(), lambda _: Reply(json.dumps(advice).replace("loose", "torn")))
+    assert "they are not reviewed" in render(draft(again(), other))
 
 
 def test_several_incidents_fold_into_one_review(stored):
@@ -218,3 +248,51 @@ def test_a_job_without_a_gpu_is_counted_in_ranks(stored):
         and "GPU" not in text.split("rerail:impact")[1].split("rerail:end")[0]
     )
     assert "GPUs of the job" in render(draft(stored(LOG)[1](), rule_words(stored(LOG)[1]())))
+
+
+@pytest.mark.parametrize("stamp", ["", "2026-03-01 03:01:00 ", "[  812.345678] "])
+def test_the_first_fault_stands_in_the_timeline_whatever_the_clock(stored, stamp):
+    log = (
+        "step 1 loss 2\n" * 3
+        + f"{stamp}[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n"
+    )
+    _, again = stored(log)
+    file = again()
+    text = render(draft(file, rule_words(file)))
+    timeline = text.split("rerail:timeline")[1].split("rerail:end")[0]
+    assert timeline.count("first fault: ") == 1 and "OutOfMemoryError" in timeline
+
+
+def test_an_edited_status_stays_one_block_with_the_persons_rows(stored):
+    engine, again = stored(LOG)
+    before = render(draft(again(), rule_words(again())))
+    edited = before.replace("- Owner: -", "- Owner: ann").replace(
+        "- Severity: -", "- Severity: 2\nwatched by bo"
+    )
+    with writing(engine) as connection:
+        confirm(connection, again().row.id, Confirmation(verdict="right", by="ann", time=NOON))
+    for _ in range(2):
+        edited = merge(draft(again(), rule_words(again())), edited).text
+    status = edited.split("rerail:status")[1].split("rerail:end")[0]
+    assert status.count("- State:") == 1 and "right, by ann" in status
+    assert "- Owner: ann" in status and "- Severity: 2" in status and "watched by bo" in status
+    assert "New in the record" not in status
+
+
+def test_a_title_is_no_markup(stored):
+    _, again = stored(LOG)
+    document = draft(again(), rule_words(again()))
+    document = replace(document, title="Post-mortem <img src=x> [a](http://e.test) *b*")
+    text = render(document)
+    assert "<img" not in page(text) and "](http" not in text.splitlines()[0]
+    assert "Post-mortem <img" not in text and "&lt;img src=x&gt;" in page(text).split("</title>")[0]
+    assert merge(document, text).text.count("rerail:title") == 1
+
+
+def test_impact_is_figured_where_the_facts_allow(stored):
+    _, again = stored(LOG)
+    file = again()
+    impact = impact_of(file.incident)
+    assert impact.to_the_end_s == 600 and impact.idle_gpu_hours is not None
+    text = render(draft(file, rule_words(file)))
+    assert "time from the first fault to the last line | 10 min" in text

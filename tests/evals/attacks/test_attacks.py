@@ -48,9 +48,9 @@ def test_the_sinks_notice_what_they_look_for(monkeypatch):
     """Without redaction and without the cleaning of a model's words the same trial must fail."""
     import rerail.assistant.agent.grounding as grounding
     import rerail.evals.attacks.run as run
-    import rerail.log_parsers.view as view
+    from rerail.log_parsers.redactor import Redactor
 
-    monkeypatch.setattr(view, "redact", lambda text: text)
+    monkeypatch.setattr(Redactor, "mask", lambda self, piece, first, tally: piece)
     monkeypatch.setattr(grounding, "plain", lambda text, most=0: text)
     monkeypatch.setattr(grounding, "plain_line", lambda text, most=0: text)
     trial = run.run_trial(BY_NAME["instructions"], BASE["code error"])

@@ -3,7 +3,10 @@
 One test, because tests of one module may run in several processes at once and a cluster is enough.
 """
 
+import json
 import os
+import subprocess
+import sys
 import time
 from importlib.util import find_spec
 
@@ -21,6 +24,29 @@ from rerail.tools.clusters.slurm_rest import SlurmRest
 from rerail.tools.clusters.slurm_rest_read import SlurmRestReader
 
 SCENARIOS = ("user_bug", "forged_xid", "poisoned_batch", "loss_spike", "node_lost")
+RERAIL = "from rerail.assistant.cli.main import main; main()"
+TRUSTED = (
+    *("doctor_is_green", "planted_links", "strange_spool", "stopped", "edited_policy"),
+    *("missing_rights", "not_requeueable", "store_reset"),
+)
+
+
+@pytest.mark.slurm
+@pytest.mark.slow
+@pytest.mark.skipif(bool(cannot_run()), reason=cannot_run() or "it can")
+@pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
+def test_a_site_set_up_by_the_page_withstands_its_users_and_its_operators():
+    """In a process of its own: the page's accounts live in mounts that only that process sees."""
+    done = subprocess.run(
+        [sys.executable, "-c", RERAIL, "eval", "cluster", "run", "--json", *TRUSTED],
+        capture_output=True,
+        text=True,
+        timeout=1200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    found = json.loads(done.stdout)["scenarios"]
+    assert {one["name"] for one in found} == set(TRUSTED)
 
 
 @pytest.mark.slurm
@@ -39,7 +65,7 @@ def test_jobs_recover_by_themselves_or_are_left_alone_on_a_real_slurm():
         slurmrestd_says_the_same(made)
         by_hand = approve_and_undo(made)
         audit = made.site.rerail("audit", "verify")
-        heard = (made.site.folder / "watch.log").read_text()
+        heard = made.site.log()
     assert {one.name: one.wrong for one in [*results, by_hand] if one.wrong} == {}, heard
     assert {one.manual_steps for one in results} == {0}
     assert audit.returncode == 0, audit.stdout
@@ -66,7 +92,7 @@ def slurmrestd_says_the_same(made):
     assert {(one.node, one.lost, one.drained) for one in reader.nodes()} == {
         (one.node, one.lost, one.drained) for one in made.reader.nodes()
     }
-    waits = JobRef(job=made.lab.run("sbatch", "--parsable", "-H", "--wrap", "sleep 60").strip())
+    waits = JobRef(job=made.site.sbatch("ann", "-H", "-o", "/dev/null", "--wrap", "sleep 60"))
     cancel = PlannedAction(
         step=1,
         kind=ActionKind.CANCEL,

@@ -5,6 +5,7 @@ bind pods to nodes and report of them what a kubelet would.
 """
 
 import time
+import uuid
 from pathlib import Path
 
 import pytest
@@ -121,7 +122,7 @@ def test_the_example_roles_allow_what_is_needed_and_nothing_else(plane):
     kinds = [(one.group, one.plural) for one in KINDS.values()]
     reads = {(verb, *kind) for kind in kinds for verb in ("get", "list", "watch")}
     reads |= {(verb, "", what) for what in ("pods", "nodes") for verb in ("get", "list")}
-    reads |= {("watch", "", "pods")}
+    reads |= {("watch", "", "pods"), ("watch", "", "nodes")}
     writes = {("patch", "", "nodes")} | {
         (verb, *kind) for kind in kinds for verb in ("create", "delete")
     }
@@ -247,9 +248,11 @@ def test_the_node_of_a_failed_pod_is_known_after_the_pod_is_gone(plane, api, tmp
         assert (attempt.nodes, attempt.exit_code, watch.lists) == (("g3",), 1, 1)
 
 
+@pytest.mark.parametrize("first", ["node", "pod", "long before the node"])
 def test_a_lost_node_is_cordoned_and_its_job_goes_on_elsewhere_by_itself(
-    plane, api, tmp_path, monkeypatch
+    plane, api, tmp_path, first
 ):
+    """Whether the node or the pod is reported first is chance; what is done is the same."""
     from rerail.assistant.watch.daemon import Daemon
     from rerail.assistant.watch.site import Site
     from rerail.knowledge_base.store.engine import open_store
@@ -266,28 +269,36 @@ def test_a_lost_node_is_cordoned_and_its_job_goes_on_elsewhere_by_itself(
     site = Site(settings, SitePolicy.model_validate(policy), tmp_path, KubernetesReader(identity))
     engine = open_store(settings)
     said = []
-    # Polling would hear of it after an hour: what is heard here came through the stream.
+    # Polling would hear of it after an hour: what is heard here came through the streams.
     daemon = Daemon(site, engine, said.append, poll_s=3600.0)
     daemon.round()
     daemon.stream.start()
+    big = f"big-{uuid.uuid4().hex[:8]}"
+    reader = KubernetesReader(api)
     try:
-        start_job(api, "big")
-        pod = run_pod(api, "big", "g3")
-        report_node(api, "g3", "Unknown")
+        start_job(api, big)
+        pod = run_pod(api, big, "g3")
+        if first == "node":
+            report_node(api, "g3", "Unknown")
         end_pod(api, pod, 137, "Error")
+        if first == "long before the node":  # a plan was made, and nothing in it
+            until(lambda: daemon.round() and any("plan P-" in line for line in said))
+        if first != "node":
+            report_node(api, "g3", "Unknown")
 
         def cordoned():
             daemon.round()
-            return KubernetesReader(api).nodes(["g3"])[0].drained
+            return reader.nodes(["g3"])[0].drained
 
         until(cordoned)
-        run_pod(api, "big-r1", "g2")
-        until(
-            lambda: daemon.round() or "g2" in KubernetesReader(api).attempts("ml/Job/big")[-1].nodes
-        )
+        [again] = until(lambda: (daemon.round(), reader.chain(f"ml/Job/{big}")[1:])[1])
+        run_pod(api, again["metadata"]["name"], "g2")
+        until(lambda: "g2" in reader.attempts(f"ml/Job/{big}")[-1].nodes)
     finally:
         daemon.stream.end()
         engine.dispose()
         report_node(api, "g3", "True")
+        kubernetes.client.CoreV1Api(api).patch_node("g3", {"spec": {"unschedulable": False}})
         identity.close()
-    assert any("drain g3" in line and "requeue_excluding ml/Job/big" in line for line in said), said
+    wanted = ("drain g3", f"requeue_excluding ml/Job/{big}")
+    assert any(all(one in line for one in wanted) for line in said), said

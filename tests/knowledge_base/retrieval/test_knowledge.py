@@ -84,7 +84,7 @@ def test_a_failing_vector_store_is_a_banner(kept):
 
 
 @pytest.mark.filterwarnings("default")
-def test_the_local_vectors_serve_unasked_where_they_are_installed(kept):
+def test_the_local_vectors_serve_where_they_are_asked_for(kept):
     pytest.importorskip("wordllama", reason="wordllama (extra embeddings) is not installed")
     pytest.importorskip("chromadb")
     engine, settings, keep = kept
@@ -92,7 +92,7 @@ def test_the_local_vectors_serve_unasked_where_they_are_installed(kept):
     with writing(engine) as connection:
         confirm(connection, first.id, Confirmation(verdict="right", by="a", time=NOON))
         sign_off(connection, first.id, SignOff(by="a", time=NOON, resolution="x"))
-    unset = settings.model_copy(update={"embedding_model": ""})
+    unset = settings.model_copy(update={"embedding_model": "wordllama"})
     knowledge = open_knowledge(engine, unset)
     (hit,) = knowledge.search(question_of(keep(OOM.format(r=5, n=7))), kind=INCIDENT)
     assert hit.cosine is not None and knowledge.banner == ""
@@ -100,7 +100,11 @@ def test_the_local_vectors_serve_unasked_where_they_are_installed(kept):
 
 def test_a_vector_store_that_breaks_later_leaves_the_words(kept, monkeypatch):
     pytest.importorskip("chromadb")
-    engine, settings, _ = kept
+    engine, settings, keep = kept
+    one = keep(OOM.format(r=1, n=2))
+    with writing(engine) as connection:
+        confirm(connection, one.id, Confirmation(verdict="right", by="a", time=NOON))
+        sign_off(connection, one.id, SignOff(by="a", time=NOON, resolution="x"))
 
     class Locked:
         def get(self, **_):
@@ -108,4 +112,6 @@ def test_a_vector_store_that_breaks_later_leaves_the_words(kept, monkeypatch):
 
     monkeypatch.setattr(vectors, "_open", lambda *_: Locked())
     found = open_knowledge(engine, settings.model_copy(update={"embedding_model": "hashed"}))
+    (hit,) = found.search(question_of(keep(OOM.format(r=5, n=7))), kind=INCIDENT)
+    assert hit.document.id == one.id
     assert "words alone" in found.banner and "database is locked" in found.banner

@@ -4,7 +4,6 @@ import logging
 import math
 import socket
 from dataclasses import replace
-from importlib.util import find_spec
 
 import pytest
 
@@ -70,7 +69,12 @@ def test_wording_leaves_out_what_varies_and_keeps_codes():
 
 
 def test_bm25_prefers_rare_words_and_short_texts():
-    index = Bm25(["error error error", "error banana", "banana split " + "padding " * 50])
+    index = Bm25(
+        [
+            words(text)
+            for text in ("error error error", "error banana", "banana split " + "padding " * 50)
+        ]
+    )
     scores = index.scores("banana error")
     assert scores[1] == max(scores.values())
     assert index.coverage("banana error", 1) == 1.0 and index.coverage("kiwi", 1) == 0.0
@@ -132,8 +136,9 @@ class Near:
     def update(self, documents):
         return 0
 
-    def nearest(self, text, most):
-        return self.found
+    def cosines(self, text, documents):
+        known = {d.id for d in documents}
+        return {name: cosine for name, cosine in self.found if name in known}
 
 
 def test_vectors_add_what_words_miss_and_do_not_outweigh_them():
@@ -165,8 +170,11 @@ def test_vectors_live_in_the_data_folder_and_follow_the_documents(tmp_path):
     settings = Settings(data_dir=tmp_path, embedding_model="hashed")
     index = VectorIndex(settings, embedder_from(settings))
     assert index.update(DOCUMENTS) == 4 and index.update(DOCUMENTS) == 0
-    assert index.nearest("CUDA out of memory", 1)[0][0] in ("oom", "runbook:cuda_oom")
-    assert index.update(DOCUMENTS[:2]) == 0 and len(index.nearest("x", 9)) == 2
+    assert max((c, n) for n, c in index.cosines("CUDA out of memory", DOCUMENTS).items())[1] in (
+        "oom",
+        "runbook:cuda_oom",
+    )
+    assert index.update(DOCUMENTS[:2]) == 0 and len(index.cosines("x", DOCUMENTS[:2])) == 2
     hits = Retriever(DOCUMENTS, index).search(
         Question("no space", core="OSErrors no spaces left"), how="dense"
     )
@@ -221,12 +229,12 @@ def test_the_local_package_needs_no_network_and_leaves_the_log_alone(monkeypatch
     assert before == (logging.getLogger().level, list(logging.getLogger().handlers))
 
 
-def test_what_empty_means_depends_on_what_is_installed(monkeypatch):
+def test_empty_means_words_alone(monkeypatch):
     monkeypatch.setattr(embedding, "find_spec", lambda name: None)
     assert chosen_model(Settings(embedding_model="")) == ""
     with pytest.raises(ConfigError, match="not installed"):
         embedder_from(Settings(embedding_model="wordllama"))
     monkeypatch.undo()
-    if find_spec("wordllama") is not None:
-        assert chosen_model(Settings(embedding_model="")) == "wordllama"
+    # Installed or not, words serve alone until vectors are asked for: they were measured to find more.
+    assert chosen_model(Settings(embedding_model="")) == ""
     assert chosen_model(Settings(embedding_model="none")) == ""

@@ -6,9 +6,9 @@ from sqlalchemy import inspect, text
 from rerail.domain.incident import Confirmation, EntrySource, SignOff, TimelineEntry
 from rerail.errors import ConfigError, StoreError, UsageError
 from rerail.knowledge_base.store import tables
+from rerail.knowledge_base.store.alike import alike
 from rerail.knowledge_base.store.engine import open_store, reading, writing
 from rerail.knowledge_base.store.incidents import (
-    alike,
     append,
     count_healthy,
     find_id,

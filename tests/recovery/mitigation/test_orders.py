@@ -1,6 +1,7 @@
 """From a slow group to a new split: the job measures, rerail plans and orders, the job follows."""
 
 import json
+import os
 import threading
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from rerail.domain.job import JobRef
 from rerail.domain.plan import ActionKind, ActionState, Mode
 from rerail.errors import RecoveryError
 from rerail.knowledge_base.store.engine import reading
+from rerail.recovery.job_file import JobFile
 from rerail.recovery.mitigation.loop import MicroBatchPlan
 from rerail.recovery.mitigation.orders import Measured, read_order, read_speeds, write_order
 from rerail.recovery.site_policy import JobLayout, PolicyRule, SitePolicy, Slow
@@ -30,7 +32,7 @@ class FakeReader:
 
     def __init__(self, folder):
         self.folder = folder
-        self.record = AttemptRecord("7", 0, "RUNNING", ("n1", "n2"), start=1.0)
+        self.record = AttemptRecord("7", 0, "RUNNING", ("n1", "n2"), start=1.0, uid=os.getuid())
 
     def attempts(self, job):
         return [self.record]
@@ -49,6 +51,9 @@ class FakeReader:
 
     def save_logs(self, attempt, folder):
         return []
+
+    def cannot_requeue(self, job):
+        return ""
 
 
 class Job:
@@ -119,7 +124,9 @@ def daemon(tmp_path, engine, clock):
         site = Site(
             Settings(data_dir=tmp_path / "data"), policy, tmp_path / "data", FakeReader(folder)
         )
-        return Daemon(site, engine, say=lambda text: None, clock=clock, poll_s=1.0), folder
+        return Daemon(
+            site, engine, say=lambda text: None, clock=clock, steady=clock, poll_s=1.0
+        ), folder
 
     return make
 
@@ -176,7 +183,7 @@ def test_without_a_rule_that_allows_it_a_slow_job_is_only_told_of(daemon, engine
 
 def test_nobody_follows_an_order_that_not_all_groups_have_read(tmp_path):
     order = tmp_path / "orders.json"
-    write_order(order, [3, 1], "P-1")
+    write_order(JobFile(order), [3, 1], "P-1")
     seen = [[0.1, 0.1], [1.0, 0.0], [0.1, 0.1], [1.0, 1.0]]  # times, then the numbers of the orders
     loop = MicroBatchPlan(0, 2, 4, lambda value: seen.pop(0), every=1, orders=order)
     loop.ran(0.1)
@@ -197,9 +204,9 @@ def test_an_order_that_does_not_fit_the_job_is_not_followed(tmp_path, counts):
 def test_an_order_is_given_once_and_a_damaged_one_is_named(tmp_path):
     path = tmp_path / "orders.json"
     for _ in range(2):
-        write_order(path, [3, 1], "P-1")
+        write_order(JobFile(path), [3, 1], "P-1")
     assert read_order(path).number == 1
-    write_order(path, [2, 2], "P-2")
+    write_order(JobFile(path), [2, 2], "P-2")
     assert read_order(path).number == 2
     path.write_text("{")
     with pytest.raises(RecoveryError, match=r"orders\.json"):
@@ -233,5 +240,5 @@ def test_a_job_without_a_place_for_orders_says_which_key_is_missing(tmp_path):
     policy = SitePolicy(jobs=JobLayout(speeds="{folder}/s"))
     site = Site(Settings(data_dir=tmp_path), policy, tmp_path, FakeReader(tmp_path))
     with pytest.raises(RecoveryError, match="where the job reads") as caught:
-        site.job_writer().carry_out(None, JobRef(job="7"), "INC-1")
+        site.job_writer().rehearse(None, JobRef(job="7"), "INC-1")
     assert caught.value.subject == "jobs.micro_batch_file"

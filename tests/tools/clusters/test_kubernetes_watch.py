@@ -10,7 +10,7 @@ import pytest
 
 from rerail.tools.clusters.kubernetes_pods import PodKeeper, PodWatch
 from rerail.tools.clusters.kubernetes_read import KubernetesReader
-from rerail.tools.clusters.kubernetes_watch import KindWatch, KubernetesWatch
+from rerail.tools.clusters.kubernetes_watch import KindWatch, KubernetesWatch, NodeWatch
 from rerail.tools.clusters.slurm_records import AttemptRecord
 
 kubernetes = pytest.importorskip("kubernetes")
@@ -230,3 +230,39 @@ def test_only_what_failed_now_of_a_training_job_is_kept(scripted, tmp_path, one,
     PodWatch(server.reader, "Pod", print, keeper=keeper).once()
     assert bool(keeper.pods(set())) is kept
     assert len(list(tmp_path.rglob("*.json"))) == kept
+
+
+def test_what_a_later_list_shows_and_the_first_did_not_is_new_whatever_its_time(scripted):
+    """410 Gone: what failed meanwhile is only in the list, with a time of the server's clock."""
+    heard = []
+    server = scripted(
+        [listed(10, job("old", 5)), listed(30, job("old", 5), job("meanwhile", 20))],
+        [[event("MODIFIED", job("streamed", 11)), GONE], []],
+    )
+    watch = server.watch(heard)
+    watch.once()
+    watch.once()
+    assert [(one.job, one.listed) for one in heard] == [
+        ("ml/Job/old", True),
+        ("ml/Job/streamed", False),
+        ("ml/Job/meanwhile", False),
+    ]
+
+
+def test_a_node_is_told_once_each_time_it_gets_lost(scripted):
+    def node(name, version, ready):
+        conditions = [{"type": "Ready", "status": ready}]
+        metadata = {"name": name, "resourceVersion": str(version)}
+        return {"metadata": metadata, "status": {"conditions": conditions}}
+
+    lost = []
+    stream = [
+        event("MODIFIED", node("g1", 11, "Unknown")),
+        event("MODIFIED", node("g1", 12, "Unknown")),
+        event("MODIFIED", node("g1", 13, "True")),
+        event("MODIFIED", node("g1", 14, "False")),
+        event("ADDED", {"metadata": {"name": "new", "resourceVersion": "15"}}),
+    ]
+    server = scripted([listed(10, node("g1", 1, "True"), node("g2", 2, "Unknown"))], [stream])
+    NodeWatch(server.reader, "Node", print, lost=lost.append).once()
+    assert lost == ["g2", "g1", "g1"]

@@ -1,0 +1,85 @@
+"""Everything that is known about one job, in one place, for the steps of the causal analysis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rerail.domain.evidence import LogLine, Observation, Role
+from rerail.log_parsers.clocks import clock_offsets
+from rerail.log_parsers.metrics import StepRow
+from rerail.log_parsers.sources import Problem
+from rerail.log_parsers.view import LogView
+
+
+@dataclass(slots=True)
+class Case:
+    """The evidence of one job. `observations` are in evidence order (file, then line)."""
+
+    views: Sequence[LogView]
+    observations: list[Observation]
+    counts: dict[str, int]
+    problems: list[Problem] = field(default_factory=list)
+    offsets: dict[str, float] = field(default_factory=dict)
+    only_rank: int | None = None
+    """The rank that was asked for: what is told of others does not count."""
+    _by_name: dict[str, LogView] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._by_name = {view.name: view for view in self.views}
+        if not self.offsets:
+            self.offsets = clock_offsets(self.views)
+
+    def view(self, line: LogLine) -> LogView:
+        """Return the view a line comes from."""
+        return self._by_name[line.file]
+
+    def time(self, line: LogLine) -> float | None:
+        """Return the wall-clock time of a line in seconds, corrected for its node's clock skew."""
+        if line.time is None or line.clock != "wall":
+            return None
+        return line.time + self.offsets.get(line.file, 0.0)
+
+    def near_time(self, line: LogLine) -> float | None:
+        """Like `time`, or the time of the nearest stamped line above in the same file."""
+        own = self.time(line)
+        if own is not None:
+            return own
+        view = self._by_name.get(line.file)
+        near = view.time_near(line.number) if view is not None else None
+        return None if near is None else near + self.offsets.get(line.file, 0.0)
+
+    def with_role(self, *roles: Role) -> list[Observation]:
+        """Return the observations that have one of the roles."""
+        return [o for o in self.observations if o.role in roles]
+
+    def before(self, a: Observation, b: Observation) -> bool:
+        """Tell whether `a` happened before `b`: by time where both have one, else by position."""
+        time_a, time_b = self.time(a.line), self.time(b.line)
+        if time_a is not None and time_b is not None and abs(time_a - time_b) >= 0.5:
+            return time_a < time_b
+        if a.line.file == b.line.file:
+            return a.line.number < b.line.number
+        near_a, near_b = self.near_time(a.line), self.near_time(b.line)
+        if near_a is not None and near_b is not None and abs(near_a - near_b) >= 0.5:
+            return near_a < near_b
+        return a.order < b.order
+
+    def known_before(self, a: Observation, b: Observation) -> bool:
+        """Tell whether the clocks or one file say that `a` happened before `b`; never by the order of files."""
+        time_a, time_b = self.time(a.line), self.time(b.line)
+        if time_a is not None and time_b is not None and abs(time_a - time_b) >= 0.5:
+            return time_a < time_b
+        if a.line.file == b.line.file:
+            return a.line.number < b.line.number
+        gap = self.seconds_between(a, b)
+        return gap is not None and gap >= 0.5
+
+    def seconds_between(self, a: Observation, b: Observation) -> float | None:
+        """Return how many seconds after `a` `b` happened, or None when a clock is missing."""
+        time_a, time_b = self.near_time(a.line), self.near_time(b.line)
+        return None if time_a is None or time_b is None else time_b - time_a
+
+    def rows(self) -> list[tuple[LogView, StepRow]]:
+        """Return all step rows with their view."""
+        return [(view, row) for view in self.views for row in view.survey.steps]

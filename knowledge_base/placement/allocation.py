@@ -1,0 +1,76 @@
+"""Which nodes belong to the job: a fault of a node beside it ended nothing here.
+
+A folder of kernel logs often holds more machines than the job had. A node counts as foreign only
+where the job's own list of nodes is whole, and where both are named by one scheme: a pod's name
+says nothing of the name of its machine.
+"""
+
+from __future__ import annotations
+
+import re
+
+from rerail.domain.evidence import Observation, Role
+from rerail.errors import RerailError
+from rerail.knowledge_base.case import Case
+from rerail.knowledge_base.placement.identities import Identities
+from rerail.knowledge_base.placement.names import short
+
+_LIST = re.compile(
+    r"\b(?:SLURM_JOB_NODELIST|SLURM_NODELIST|SLURM_STEP_NODELIST)=[\"']?(?P<nodes>[\w.,\[\]-]+)"
+)
+_HEAD = 400
+
+
+def foreign(case: Case, identities: Identities) -> frozenset[int]:
+    """Return the identities (`id`) of the observations on nodes known not to be the job's."""
+    own = nodes(case, identities)
+    if not own:
+        return frozenset()
+    schemes = {_scheme(name) for name in own}
+    return frozenset(id(o) for o in case.with_role(Role.INITIATING) if _beside(o, own, schemes))
+
+
+def _beside(observation: Observation, own: frozenset[str], schemes: set[str]) -> bool:
+    node = observation.fields.get("node") or observation.line.node
+    if not node or observation.line.rank is not None:
+        return False
+    name = short(node)
+    return name not in own and _scheme(name) in schemes
+
+
+def listed(case: Case) -> set[str]:
+    """Return the nodes that Slurm's list in front of the job's output names, without their domains."""
+    found: set[str] = set()
+    for view in case.views:
+        for number in view.numbers[:_HEAD]:
+            if b"NODELIST=" in view.survey.kept[number]:
+                match = _LIST.search(view.text(number) or "")
+                if match:
+                    found |= _expanded(match["nodes"])
+    return found
+
+
+def nodes(case: Case, identities: Identities) -> frozenset[str]:
+    """Return the job's nodes without their domains; empty where not all of them are known."""
+    told = listed(case)
+    placed = {short(name) for name in identities.node_of_rank.values()}
+    if told:
+        # A step's list may be a part of the job's.
+        return frozenset(told | placed)
+    world = identities.world_size
+    if world is None or set(identities.node_of_rank) != set(range(world)):
+        return frozenset()
+    return frozenset(placed)
+
+
+def _expanded(text: str) -> set[str]:
+    from rerail.tools.clusters.host_list import expand
+
+    try:
+        return {short(name) for name in expand(text)}
+    except (RerailError, ValueError):
+        return set()
+
+
+def _scheme(name: str) -> str:
+    return re.sub(r"\d+", "#", name)

@@ -1,0 +1,56 @@
+"""Which GPU an event was on, and which process of the job used it."""
+
+from __future__ import annotations
+
+from rerail.domain.evidence import Blames
+from rerail.knowledge_base.placement.own_words import number_in
+from rerail.knowledge_base.placement.place import Asked, Reason
+from rerail.knowledge_base.placement.processes import Identity
+from rerail.knowledge_base.placement.ray_tasks import task_of
+from rerail.knowledge_base.placement.smi_sections import gpu_above
+
+
+def device(asked: Asked) -> None:
+    """Set GPU index and PCI address that the event itself, or its section of a report, names."""
+    found, fields = asked.place, asked.event.fields
+    gpu = fields.get("gpu", "")
+    found.gpu = int(gpu) if gpu.isdigit() else None
+    found.pci = fields.get("pci")
+    if found.pci is None and (section := gpu_above(asked.case, asked.line)) is not None:
+        found.pci, found.gpu = section
+        found.reasons.append(Reason(f"GPU {found.pci}", "the section of the report", asked.line))
+
+
+def process(asked: Asked) -> None:
+    """Set the process that the event is about: by PCI address, by process id, by a remote task."""
+    identities, line, found = asked.identities, asked.line, asked.place
+    pid = asked.event.fields.get("pid")
+    # An address belongs to one process of a node; the ids inside a container are others than the
+    # kernel's, and repeat.
+    by_pci = identities.gpu_at(found.pci, line.node) if found.pci else None
+    if by_pci is not None and by_pci.rank is not None:
+        asked.process = by_pci
+        return
+    by_pid = identities.by_pid.get(int(pid), line.node) if pid and pid.isdigit() else None
+    told_by_peers = asked.event.blames is Blames.PEER
+    if by_pid is None and line.pid is not None and asked.event.leaf and not told_by_peers:
+        by_pid = identities.by_pid.get(line.pid, line.node)
+    if by_pid is None and by_pci is None and not told_by_peers:
+        task = task_of(asked.case, line)
+        if task is not None:
+            by_pid = identities.by_pid.get(*task) or Identity(pid=task[0], node=task[1])
+    asked.process = by_pid or by_pci
+
+
+def index(asked: Asked) -> None:
+    """Fill in the GPU's index from the process that used it."""
+    who = asked.process
+    if asked.place.gpu is None and who is not None:
+        asked.place.gpu = who.gpu if who.gpu is not None else who.local_rank
+
+
+def told(asked: Asked) -> int | None:
+    """Return the index of the GPU that the event names, in a slot or in the words of its line."""
+    if asked.place.gpu is not None:
+        return asked.place.gpu
+    return number_in(asked.line.message, "gpu")

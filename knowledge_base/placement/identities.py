@@ -1,0 +1,307 @@
+"""Who is who: names of ranks, tasks, processes, GPUs, hosts and addresses that belong together.
+
+A kernel log knows a PCI address and a process id; a launcher knows process id and local rank; NCCL
+knows bus id, device and rank; srun knows tasks and nodes. Only together do they say which rank sat on
+the GPU that failed. Each fact keeps the line that tells it, and what contradicts itself is kept apart.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from rerail.domain.evidence import LogLine, Stream
+from rerail.knowledge_base.case import Case
+from rerail.knowledge_base.placement.names import NO_NODE, pci_key, same_host, short
+from rerail.knowledge_base.placement.processes import Identity, Processes
+from rerail.knowledge_base.placement.self_descriptions import described
+from rerail.knowledge_base.statements import Statement
+from rerail.log_parsers.view import LogView
+
+_MOST_RANKS = 200_000
+_ALL_LABELS = 4_000  # lines of a file of which every label is read; of longer ones those of hits
+_MOST_TASKS = 65_536
+_DIGITS = re.compile(r"\d+")
+# What stands in front of a line and differs in nothing but the time says the same.
+_CLOCK = re.compile(
+    rb"\d{1,4}[-/]\d\d?[-/]\d\d?[T ]?|\d\d:\d\d:\d\d(?:[.,]\d+)?|(?<![\w.])\d+\.\d{3,}(?![\w.])"
+)
+
+
+@dataclass(slots=True)
+class Identities:
+    """Look-ups from what one program knows to what another does."""
+
+    by_pid: Processes = field(default_factory=Processes)
+    by_pci: dict[str, Identity] = field(default_factory=dict)
+    node_of_rank: dict[int, str] = field(default_factory=dict)
+    node_of_task: dict[int, str] = field(default_factory=dict)
+    tasks_are_ranks: bool = False
+    """srun started several tasks on a node, so that a task is a rank and no launcher of them."""
+    rank_of_task: dict[int, int] = field(default_factory=dict)
+    """The rank that the process behind a numbered label calls itself, where the label counts tasks."""
+    node_of_address: dict[str, str] = field(default_factory=dict)
+    node_of_place: dict[str, str] = field(default_factory=dict)
+    """The host of a container, pod or replica that stands in front of lines."""
+    ranks_at: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """The ranks of a host or replica in the order of their local ranks."""
+    gpus_in_order: set[str] = field(default_factory=set)
+    """Places whose ranks are in the order of their GPUs as well."""
+    lost_nodes: dict[str, LogLine] = field(default_factory=dict)
+    """Nodes that the scheduler calls lost, with the line that does."""
+    told_by: dict[tuple[str, object], LogLine] = field(default_factory=dict)
+    """The line of a fact, by ("rank", 14), ("task", 3), ("address", "10.0.0.1"), ("place", pod)."""
+    conflicts: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    """Ranks that labels put on several hosts at once."""
+    world_size: int | None = None
+    node_count: int | None = None
+    """How many nodes the job was started on, where its launcher says so."""
+    ranks_seen: set[int] = field(default_factory=set)
+    ranks_heard: set[int] = field(default_factory=set)
+    """Ranks by a library's own count, which is the job's where there is one group."""
+    nodes_seen: set[str] = field(default_factory=set)
+    nodes_at_work: set[str] = field(default_factory=set)
+
+    def ranks_on(self, node: str) -> list[int]:
+        """Return the ranks that are known to run on a node, in order."""
+        return sorted(rank for rank, where in self.node_of_rank.items() if same_host(where, node))
+
+    def gpu_at(self, address: str, node: str | None) -> Identity | None:
+        """Return who used a PCI address: on that node, or on the only node that has the address."""
+        key = pci_key(address)
+        exact = self.by_pci.get(f"{node or ''}|{key}")
+        if exact is not None:
+            return exact
+        found = [v for k, v in self.by_pci.items() if k.endswith(f"|{key}")]
+        if len(found) != 1 or (node and found[0].node and found[0].node != node):
+            return None
+        return found[0]
+
+
+@dataclass(slots=True)
+class _Reading:
+    """What is collected while the statements are read."""
+
+    per_node: int | None = None
+    on_gpu: list[tuple[str | None, str, int]] = field(default_factory=list)
+    hosts: dict[int, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+
+
+def build(case: Case, statements: list[Statement]) -> Identities:
+    """Return everything that ties names together: statements, self-descriptions, and labels."""
+    found = Identities()
+    reading = _Reading()
+    for statement in statements:
+        kinds = statement.form.tells
+        if "lost_node" in kinds and (node := statement.slots.get("node")):
+            found.lost_nodes.setdefault(node, statement.line)
+        if "group_rank" in kinds and (rank := statement.number("rank")) is not None:
+            found.ranks_heard.add(rank)
+        if "job" in kinds:
+            _job(statement, found, reading)
+        if "identity" in kinds:
+            _learn(statement, found, reading)
+    for view in case.views:
+        for line, who in described(view):
+            _introduce(line, who, found)
+        _labels(view, found, reading)
+    _conclude(found, reading)
+    return found
+
+
+def _job(statement: Statement, found: Identities, reading: _Reading) -> None:
+    reading.per_node = statement.number("per_node") or reading.per_node
+    found.node_count = statement.number("nodes") or found.node_count
+    _world(statement, found)
+
+
+def _world(statement: Statement, found: Identities) -> None:
+    size = statement.number("world")
+    if size is not None and 1 < size <= _MOST_RANKS:
+        found.world_size = max(found.world_size or 0, size)
+
+
+def _learn(statement: Statement, found: Identities, reading: _Reading) -> None:
+    """Join the names of one statement; those of a writer with the label of its line."""
+    line, slots = statement.line, statement.slots
+    who = _who(statement, found)
+    node = who.node
+    _world(statement, found)
+    if address := slots.get("address"):
+        _keep(found.node_of_address, "address", address, node, line, found)
+    for slot in ("container", "pod", "place"):
+        if place := slots.get(slot):
+            _keep(found.node_of_place, "place", place, node, line, found)
+    if ranks := slots.get("ranks"):
+        _seats(statement, ranks, found)
+    elif tasks := slots.get("tasks") or slots.get("task"):
+        _tasks(numbers(tasks), node, line, found)
+    else:
+        _process(who, slots.get("pci"), line, found, reading)
+        if node and statement.form.about == "writer" and line.stream is not Stream.KERNEL:
+            found.nodes_seen.add(node)
+            found.nodes_at_work.add(node)
+
+
+def _who(statement: Statement, found: Identities) -> Identity:
+    """Return the process that a statement is about; a writer is the process of the label as well."""
+    line = statement.line
+    rank, pid = statement.number("rank"), statement.number("pid")
+    node = statement.slots.get("node")
+    if statement.form.about == "writer":
+        node = node or line.node
+        if rank is None and pid is None:
+            rank = line.rank
+        elif rank is not None and line.rank is not None and rank > line.rank:
+            found.rank_of_task.setdefault(line.rank, rank)
+            found.told_by.setdefault(("task's rank", line.rank), line)
+        if pid is None and (rank is None or line.rank in (None, rank)):
+            pid = line.pid
+    return Identity(
+        rank=rank,
+        local_rank=statement.number("local"),
+        node=None if node in NO_NODE else node,
+        gpu=statement.number("gpu"),
+        pid=pid,
+    )
+
+
+def _tasks(listed: list[int], node: str | None, line: LogLine, found: Identities) -> None:
+    found.tasks_are_ranks = found.tasks_are_ranks or len(listed) > 1
+    for task in listed:
+        _keep(found.node_of_task, "task", task, node, line, found)
+
+
+def _process(
+    who: Identity, pci: str | None, line: LogLine, found: Identities, reading: _Reading
+) -> None:
+    if pci is not None and who.rank is None:
+        if who.pid is not None:
+            reading.on_gpu.append((who.node, pci, who.pid))
+        return
+    if pci is not None:
+        found.by_pci.setdefault(f"{who.node or ''}|{pci_key(pci)}", who)
+    if who.rank is not None:
+        found.ranks_seen.add(who.rank)
+        _keep(found.node_of_rank, "rank", who.rank, who.node, line, found)
+        found.told_by.setdefault(("rank", who.rank), line)
+        if who.node:
+            found.nodes_seen.add(who.node)
+            found.nodes_at_work.add(who.node)
+    if who.pid is not None:
+        found.by_pid.learn(
+            who.pid, rank=who.rank, local_rank=who.local_rank, node=who.node, gpu=who.gpu
+        )
+        if who.rank is not None:
+            found.told_by.setdefault(("pid", who.pid), line)
+
+
+_Key = TypeVar("_Key", int, str)
+
+
+def _keep(
+    table: dict[_Key, str], kind: str, key: _Key, node: str | None, line: LogLine, found: Identities
+) -> None:
+    if not node:
+        return
+    if key not in table:
+        table[key] = node
+        found.told_by[kind, key] = line
+    elif kind == "rank" and rivals(table[key], node):
+        seen = {*found.conflicts.get(int(key), ()), table[key], node}
+        found.conflicts[int(key)] = tuple(sorted(seen))
+
+
+def _seats(statement: Statement, text: str, found: Identities) -> None:
+    """The ranks of one place; those of a later round replace those of an earlier one."""
+    ranks = tuple(int(part) for part in text.split(", "))
+    node = statement.slots.get("node")
+    place = node or statement.line.node or statement.line.place
+    if place is None:
+        return
+    found.ranks_at[place] = ranks
+    if node is None:
+        return
+    found.gpus_in_order.add(node)
+    for rank in ranks:
+        _keep(found.node_of_rank, "rank", rank, node, statement.line, found)
+
+
+def rivals(a: str, b: str) -> bool:
+    """Tell whether two names are of two machines of one series; a pod's name and its host's are no rivals."""
+    return not same_host(a, b) and _DIGITS.sub("0", short(a)) == _DIGITS.sub("0", short(b))
+
+
+def numbers(text: str) -> list[int]:
+    """Return the numbers of a list with ranges: "0-2,5" is 0, 1, 2 and 5."""
+    found: list[int] = []
+    for part in text.strip("[]").split(","):
+        first, _, last = part.strip("[]").partition("-")
+        if first.isdigit():
+            end = int(last) if last.isdigit() else int(first)
+            found += range(int(first), min(end, int(first) + _MOST_TASKS) + 1)
+    return found
+
+
+def _introduce(line: LogLine, who: Identity, found: Identities) -> None:
+    """A line on which a process gives its rank, host and id is believed as a whole."""
+    if who.rank is None or who.node is None:
+        return
+    found.ranks_seen.add(who.rank)
+    _keep(found.node_of_rank, "rank", who.rank, who.node, line, found)
+    found.nodes_seen.add(who.node)
+    found.nodes_at_work.add(who.node)
+    if who.pid is not None:
+        found.by_pid.learn(who.pid, rank=who.rank, node=who.node, gpu=who.gpu)
+
+
+def _labels(view: LogView, found: Identities, reading: _Reading) -> None:
+    """Labels tie ranks to nodes; parsing every line is too slow for large logs, hits suffice."""
+    kept = view.survey.kept
+    hits = sorted({h.line for h in view.survey.hits})
+    fronts: set[bytes] = set()
+    for number in view.numbers if len(view.numbers) <= _ALL_LABELS else hits:
+        front = _CLOCK.sub(b"", kept[number][:160]) if number in kept else b""
+        front = b" ".join(front.split(None, 2)[:2])
+        if front in fronts:
+            continue
+        fronts.add(front)
+        line = view.line(number)
+        if line is not None:
+            _read_label(line, found, reading)
+
+
+def _read_label(line: LogLine, found: Identities, reading: _Reading) -> None:
+    if line.rank is not None:
+        found.ranks_seen.add(line.rank)
+        if line.node:
+            reading.hosts[line.rank][line.node] += 1
+            found.told_by.setdefault(("label", line.rank), line)
+    if line.node and line.stream is not Stream.TOOL:
+        found.nodes_seen.add(line.node)
+        if line.stream is not Stream.KERNEL:
+            found.nodes_at_work.add(line.node)
+    if line.pid is not None and line.rank is not None:
+        found.by_pid.learn(line.pid, rank=line.rank, node=line.node)
+
+
+def _conclude(found: Identities, reading: _Reading) -> None:
+    for rank, seen in reading.hosts.items():
+        # A collector's host and a pod's name are two names of one place; two counted hosts are not.
+        first = max(sorted(seen), key=lambda name: seen[name])
+        others = {name for name in seen if rivals(name, found.node_of_rank.get(rank, first))}
+        if others:
+            found.conflicts[rank] = tuple(sorted({*found.conflicts.get(rank, ()), first, *others}))
+        if rank not in found.node_of_rank:
+            found.node_of_rank[rank] = first
+            found.told_by.setdefault(("rank", rank), found.told_by["label", rank])
+    if found.world_size is None and reading.per_node and len(found.nodes_seen) <= 1:
+        found.world_size = reading.per_node * (found.node_count or 1)
+    for node, pci, pid in reading.on_gpu:
+        identity = found.by_pid.learn(pid, node=node)
+        found.by_pci.setdefault(f"{node or ''}|{pci_key(pci)}", identity)
+    for identity in found.by_pid:
+        if identity.rank is not None and identity.node:
+            found.node_of_rank.setdefault(identity.rank, identity.node)

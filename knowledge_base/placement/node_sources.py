@@ -1,0 +1,159 @@
+"""Which node an event was on: the sources, the surest first."""
+
+from __future__ import annotations
+
+import re
+
+from rerail.domain.evidence import Blames, Role, Stream, Tier
+from rerail.knowledge_base.causality.exits import ExitFact
+from rerail.knowledge_base.placement import witnesses
+from rerail.knowledge_base.placement.launch_checks import node_found_faulty, node_not_joined
+from rerail.knowledge_base.placement.one_node import one_node
+from rerail.knowledge_base.placement.own_words import node_in
+from rerail.knowledge_base.placement.place import Answer, Asked, Source
+from rerail.knowledge_base.taxonomy import has
+
+_TASK_IN_FRONT = re.compile(r"\s{0,8}(?:\[?[Tt]ask[-_ :]?)?(\d{1,6})(?:\]:?|:| ?\|) ")
+
+
+def _accused(asked: Asked) -> Answer[str] | None:
+    """Several hosts could not reach one peer: the peer is at fault, and not who tells."""
+    if asked.event.blames is not Blames.PEER:
+        return None
+    node = witnesses.accused_by_several(asked.selection, asked.identities, asked.event)
+    return Answer(node, "several hosts could not reach it", asked.line) if node else None
+
+
+def _not_joined(asked: Asked) -> Answer[str] | None:
+    node = node_not_joined(asked.case, asked.identities, asked.event)
+    because = f"one node is missing in the store, and of the allocation only {node} wrote nothing"
+    return Answer(node, because) if node else None
+
+
+ACCUSED: tuple[Source[str], ...] = (_accused, _not_joined)
+
+
+def _slot(asked: Asked) -> Answer[str] | None:
+    node = asked.event.fields.get("node")
+    return Answer(node, "the line names it", asked.line) if node else None
+
+
+def _label(asked: Asked) -> Answer[str] | None:
+    node = asked.line.node
+    return Answer(node, "the label in front of the line", asked.line) if node else None
+
+
+def _own_words(asked: Asked) -> Answer[str] | None:
+    if asked.event.blames is Blames.PEER:
+        return None  # the sentence may be about the other end
+    node = node_in(asked.line.message, asked.identities.nodes_seen)
+    return Answer(node, "the line speaks of this host alone", asked.line) if node else None
+
+
+def _process(asked: Asked) -> Answer[str] | None:
+    who = asked.process
+    if who is None or not who.node:
+        return None
+    by = f"process {who.pid}" if who.pid is not None else "this GPU"
+    return Answer(who.node, f"{by} runs there", asked.identities.told_by.get(("pid", who.pid)))
+
+
+def _others_words(asked: Asked) -> Answer[str] | None:
+    node = witnesses.node_in_words(asked.case, asked.selection, asked.event)
+    return Answer(node, "another line of the same fault names it") if node else None
+
+
+def _broadcast(asked: Asked) -> Answer[str] | None:
+    node = witnesses.node_of_broadcast(asked.case, asked.line)
+    return Answer(node, "the host that syslogd names above the line", asked.line) if node else None
+
+
+def _found_faulty(asked: Asked) -> Answer[str] | None:
+    node = node_found_faulty(asked.case, asked.event)
+    return Answer(node, "the check before training found it faulty") if node else None
+
+
+def _place(asked: Asked) -> Answer[str] | None:
+    place = asked.line.place
+    node = asked.identities.node_of_place.get(place or "")
+    line = asked.identities.told_by.get(("place", place))
+    return Answer(node, f"{place} runs there", line) if node else None
+
+
+def _of_rank(asked: Asked) -> Answer[str] | None:
+    rank = asked.place.rank
+    if rank is None:
+        return None
+    if conflict := asked.identities.conflicts.get(rank):
+        return Answer(None, f"the logs put rank {rank} on several hosts: {', '.join(conflict)}")
+    node = asked.identities.node_of_rank.get(rank)
+    line = asked.identities.told_by.get(("rank", rank))
+    return Answer(node, f"rank {rank} runs there", line) if node else None
+
+
+def _of_task(asked: Asked) -> Answer[str] | None:
+    """Srun says of its tasks, when they end, on which node they were."""
+    known = asked.identities
+    front = _TASK_IN_FRONT.match(asked.line.text)
+    task = int(front[1]) if front and f"r{int(front[1])}" in asked.line.label.split("/") else None
+    if task is None and known.tasks_are_ranks:
+        task = asked.place.rank
+    node = known.node_of_task.get(task) if task is not None else None
+    line = known.told_by.get(("task", task))
+    return Answer(node, f"task {task} ran there", line) if node else None
+
+
+def _lost(asked: Asked) -> Answer[str] | None:
+    """A fault of a machine that names none, where the scheduler lost exactly one."""
+    lost = asked.identities.lost_nodes
+    if not has(asked.event.leaf, "of_a_host") or len(lost) != 1:
+        return None
+    node, line = next(iter(lost.items()))
+    return Answer(node, "the scheduler lost this node, and no other", line)
+
+
+def _of_exits(asked: Asked) -> Answer[str] | None:
+    exits = witnesses.ended_before_order(asked.case, asked.exits)
+    node = _node_from_exits(_before_the_loss(asked, exits), asked.place.rank)
+    return Answer(node, "the process that ended first and by itself was there") if node else None
+
+
+def _only_one(asked: Asked) -> Answer[str] | None:
+    """The only node that the logs know, where nothing speaks for a job on several."""
+    known = asked.identities
+    if len(known.nodes_seen) != 1:
+        return None
+    # A node that only its kernel speaks of need not be where a program failed; nor need a kernel's
+    # line without a host be of the only node that the job's labels name, where the job has several.
+    kernel = asked.line.stream is Stream.KERNEL
+    deep = asked.event.tier in (Tier.HARDWARE, Tier.HOST) or kernel
+    highest = max(known.ranks_seen, default=0) if kernel else asked.place.rank
+    if highest is not None and not one_node(known, highest) and (not kernel or known.ranks_seen):
+        return None
+    node = next(iter(known.nodes_seen if deep else known.nodes_at_work), None)
+    return Answer(node, "no other node appears in the logs") if node else None
+
+
+SOURCES: tuple[Source[str], ...] = (
+    _slot, _label, _own_words, _process, _others_words, _broadcast, _found_faulty, _place, _of_rank,
+    _of_task, _lost, _of_exits, _only_one,
+)  # fmt: skip
+
+
+def _before_the_loss(asked: Asked, exits: list[ExitFact]) -> list[ExitFact]:
+    """The exits in front of the first line that tells of a lost process: nobody was torn down before it."""
+    lost = [o.line for o in asked.case.with_role(Role.CASCADE)]
+    first = [
+        f
+        for f in exits
+        if lost and all(f.line.file == line.file and f.line.number < line.number for line in lost)
+    ]
+    return first or exits
+
+
+def _node_from_exits(exits: list[ExitFact], rank: int | None) -> str | None:
+    """The node whose task ended first and alone; later tasks were torn down."""
+    named = [f for f in exits if f.node and f.how != "ordered"]
+    if rank is not None:
+        named = [f for f in named if f.rank == rank] or named
+    return named[0].node if len({f.node for f in named}) == 1 else None

@@ -1,0 +1,52 @@
+"""Ranks of a job on one node, where a device's or a child's number is the rank."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from rerail.domain.evidence import LogLine
+from rerail.knowledge_base.case import Case
+from rerail.knowledge_base.placement.identities import Identities
+from rerail.log_parsers.prefixes import DEVICE
+
+GPUS_PER_NODE = 8
+_REACH = 300  # lines of one traceback, and of those that its exception chains
+_SPAWNED = re.compile(r"^-- Process (?P<index>\d{1,4}) terminated with the following error:")
+"""What torch.multiprocessing.spawn prints in front of a child's traceback."""
+
+
+def device_in_front(line: LogLine) -> int | None:
+    """Return the number of the device that labels a line (`[GPU 2]`), or None."""
+    return line.local_rank if f"/{DEVICE}" in f"/{line.label}" else None
+
+
+def spawned(case: Case, line: LogLine) -> int | None:
+    """Return which child of torch.multiprocessing.spawn a line of a traceback is about, or None."""
+    view = case.view(line)
+    for number in reversed(list(view.between(max(1, line.number - _REACH), line.number))):
+        text = view.text(number)
+        match = _SPAWNED.match(text) if text else None
+        if match:
+            return int(match["index"])
+    return None
+
+
+def one_node(identities: Identities, local: int) -> bool:
+    """Tell whether nothing in the logs speaks against a job on one node."""
+    ranks = [*identities.ranks_seen, (identities.world_size or 1) - 1, local]
+    alone = len(identities.nodes_at_work) <= 1 and (identities.node_count or 1) == 1
+    return alone and max(ranks) < GPUS_PER_NODE
+
+
+def node_around(identities: Identities, ranks: Sequence[int]) -> str | None:
+    """Return the only node of a job, where it is known that these ranks run there, or None.
+
+    It is where the launcher says that there is one node, or where ranks on both sides of them do.
+    """
+    if len(identities.nodes_at_work) != 1 or not ranks or not one_node(identities, max(ranks)):
+        return None
+    (node,) = identities.nodes_at_work
+    there = [rank for rank, where in identities.node_of_rank.items() if where == node]
+    enclosed = bool(there) and min(there) <= min(ranks) and max(ranks) <= max(there)
+    return node if identities.node_count == 1 or enclosed else None

@@ -1,0 +1,135 @@
+"""Where an event was: rank, node and GPU, each by the first source that knows, with its reason.
+
+Nobody is named on a guess. Each source answers with a value, a clause that says why, and the line
+that tells it; the answers make the chain that is shown to people.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from rerail.domain.evidence import LogLine, Observation
+from rerail.knowledge_base.case import Case
+from rerail.knowledge_base.causality.exits import ExitFact
+from rerail.knowledge_base.causality.select import Selection
+from rerail.knowledge_base.placement.identities import Identities
+from rerail.knowledge_base.placement.names import NO_NODE
+from rerail.knowledge_base.placement.processes import Identity
+
+T = TypeVar("T", int, str)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[T]):
+    """What one source says. A `value` of None ends the search: nobody can be named."""
+
+    value: T | None
+    because: str
+    line: LogLine | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One link of the chain: what was concluded, why, and the line that tells it."""
+
+    what: str
+    because: str
+    line: LogLine | None = None
+
+
+def named(ranks: Sequence[int]) -> str:
+    """Return "rank 3", "ranks 8 to 15" or "ranks 2, 5"."""
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    if list(ranks) == list(range(ranks[0], ranks[-1] + 1)):
+        return f"ranks {ranks[0]} to {ranks[-1]}"
+    return f"ranks {', '.join(map(str, ranks))}"
+
+
+@dataclass(slots=True)
+class Place:
+    """Rank, node, local GPU index and PCI address of an event; None where unknown.
+
+    `ranks` and `nodes` hold several where the evidence names several and does not tell which.
+    """
+
+    rank: int | None = None
+    node: str | None = None
+    gpu: int | None = None
+    pci: str | None = None
+    ranks: list[int] = field(default_factory=list)
+    nodes: list[str] = field(default_factory=list)
+    reasons: list[Reason] = field(default_factory=list)
+    why: str | None = None
+    """What the summary says of the place, where its line alone would not tell it."""
+
+
+@dataclass(slots=True)
+class Asked:
+    """The event whose place is wanted, and all that can tell it."""
+
+    case: Case
+    selection: Selection
+    identities: Identities
+    exits: list[ExitFact]
+    event: Observation
+    place: Place = field(default_factory=Place)
+    process: Identity | None = None
+
+    @property
+    def line(self) -> LogLine:
+        """The line of the event."""
+        return self.event.line
+
+
+Source = Callable[[Asked], Answer[T] | None]
+
+
+def place(
+    case: Case,
+    selection: Selection,
+    identities: Identities,
+    exits: list[ExitFact],
+    event: Observation,
+) -> Place:
+    """Return where an event was."""
+    from rerail.knowledge_base.placement import gpu_sources, node_sources, rank_sources
+
+    asked = Asked(case, selection, identities, exits, event)
+    found = asked.place
+    gpu_sources.device(asked)
+    accused = _first(asked, node_sources.ACCUSED, "node")
+    if accused is not None:
+        found.node = accused.value
+        found.nodes = [accused.value] if accused.value is not None else []
+        found.why = accused.because if accused.line is None else None
+        return found
+    gpu_sources.process(asked)
+    rank = _first(asked, rank_sources.SOURCES, "rank")
+    found.rank = rank.value if rank is not None else None
+    node = _first(asked, node_sources.SOURCES, "node")
+    found.node = node.value if node is not None else None
+    if found.node in NO_NODE:
+        found.node = None
+    gpu_sources.index(asked)
+    rank_sources.on_the_node(asked)
+    if rank_sources.everywhere(asked):
+        found.rank = None
+    if found.rank is not None:
+        found.ranks = [found.rank]
+    if found.node is not None:
+        found.nodes = [found.node]
+    return found
+
+
+def _first(asked: Asked, sources: tuple[Source[T], ...], what: str) -> Answer[T] | None:
+    for source in sources:
+        answer = source(asked)
+        if answer is not None:
+            if answer.value is not None:
+                named = f"{what} {answer.value}"
+                asked.place.reasons.append(Reason(named, answer.because, answer.line))
+            return answer
+    return None

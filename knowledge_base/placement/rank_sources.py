@@ -1,0 +1,226 @@
+"""Which rank an event was on: the sources, the surest first."""
+
+from __future__ import annotations
+
+from rerail.domain.evidence import Blames, LogLine, Role, Stream, Tier
+from rerail.knowledge_base.causality.exits import ExitFact
+from rerail.knowledge_base.placement import witnesses
+from rerail.knowledge_base.placement.gpu_sources import told as gpu_told
+from rerail.knowledge_base.placement.names import short
+from rerail.knowledge_base.placement.one_node import device_in_front, one_node, spawned
+from rerail.knowledge_base.placement.own_words import number_in, numbers_in
+from rerail.knowledge_base.placement.place import Answer, Asked, Reason, Source, named
+from rerail.knowledge_base.placement.rank_sections import odd_one_out, rank_above
+from rerail.knowledge_base.placement.seats import rank_at
+from rerail.knowledge_base.taxonomy import has
+
+EVERYWHERE = 3
+"""A fault of one kind on this many ranks is nobody's in particular."""
+_MOST_RANKS_OF_A_NODE = 64
+_WITNESSES = 2
+# Signals that a process brings on itself, or the kernel for what it did. Not SIGABRT: that is how NCCL
+# ends the ranks that waited in vain.
+_OWN_SIGNALS = frozenset({"crashed", "killed"})
+
+
+def _slot(asked: Asked) -> Answer[int] | None:
+    named = asked.event.fields.get("rank", "")
+    return Answer(int(named), "the line names it", asked.line) if named.isdigit() else None
+
+
+def _subject(asked: Asked) -> Answer[int] | None:
+    """The rank that a line speaks of, where its rule says that the one who prints it is not at fault."""
+    if asked.event.blames is not Blames.SUBJECT:
+        return None
+    told = [
+        (o.line.label, numbers_in(o.line.message, "rank"))
+        for o in asked.case.observations
+        if o.rule_id == asked.event.rule_id
+    ]
+    accused = set.intersection(*(ranks for _, ranks in told)) if told else set()
+    speakers = {label for label, _ in told}
+    if len(accused) != 1 or (len(speakers) < _WITNESSES and any(len(r) > 1 for _, r in told)):
+        return Answer(None, "two that speak of each other do not tell which of them is wrong")
+    because = f"{len(speakers)} speak of this rank, and who prints it only noticed"
+    return Answer(accused.pop(), because, asked.line)
+
+
+def _noticed(asked: Asked) -> Answer[int] | None:
+    """Who noticed that two ranks do different things is one of the two, and not known to be the wrong one."""
+    if not has(asked.event.leaf, "noticed_by_either"):
+        return None
+    odd = odd_one_out(asked.case, asked.line)
+    return Answer(odd, "its value in the table below differs from all others", asked.line)
+
+
+def _of_the_job(asked: Asked) -> Answer[int] | None:
+    """A step line carries the loss of the whole job; its rank is only the one that prints."""
+    line = asked.line
+    if has(asked.event.leaf, "of_the_job") and any(
+        row.line == line.number for row in asked.case.view(line).survey.steps
+    ):
+        return Answer(None, "a step line carries the loss of the whole job")
+    return None
+
+
+def _heading(asked: Asked) -> Answer[int] | None:
+    rank = rank_above(asked.case, asked.line)
+    return Answer(rank, "the heading above names it", asked.line) if rank is not None else None
+
+
+def _process(asked: Asked) -> Answer[int] | None:
+    who = asked.process
+    if who is None or who.rank is None:
+        return None
+    by = f"process {who.pid}" if who.pid is not None else "this GPU"
+    return Answer(who.rank, f"{by} is this rank", asked.identities.told_by.get(("pid", who.pid)))
+
+
+def _local_rank(asked: Asked) -> Answer[int] | None:
+    """On a single node, as the labels show it, a local rank is a rank."""
+    who, known = asked.process, asked.identities
+    local = who.local_rank if who is not None else None
+    if local is None or len(known.nodes_seen) > 1 or not known.ranks_seen:
+        return None
+    if local in known.ranks_seen or one_node(known, local):
+        return Answer(local, "the job runs on one node, where a local rank is the rank")
+    return None
+
+
+def _label(asked: Asked) -> Answer[int] | None:
+    """The label in front, unless its process calls itself a higher rank: then the label counts tasks.
+
+    The rank within a part of the job is never higher than the rank in the whole.
+    """
+    rank = asked.line.rank
+    if rank is None:
+        return None
+    own = asked.identities.rank_of_task.get(rank)
+    if own is not None:
+        line = asked.identities.told_by.get(("task's rank", rank))
+        return Answer(own, f"the process labelled {rank} calls itself rank {own}", line)
+    return Answer(rank, "the label in front of the line", asked.line)
+
+
+def _seat(asked: Asked) -> Answer[int] | None:
+    rank = rank_at(asked.identities, asked.line)
+    return None if rank is None else Answer(rank, "its launcher lists who sits there", asked.line)
+
+
+def _own_words(asked: Asked) -> Answer[int] | None:
+    if asked.line.stream is Stream.KERNEL:
+        return None
+    rank = number_in(asked.line.message, "rank")
+    return None if rank is None else Answer(rank, "the line speaks of this rank alone", asked.line)
+
+
+def _only_node(asked: Asked) -> Answer[int] | None:
+    """The number of a device in front of a line, or of a spawned child, on a job of one node."""
+    line = asked.line
+    local = device_in_front(line) if line.label else spawned(asked.case, line)
+    if local is not None and one_node(asked.identities, local):
+        return Answer(local, "the job runs on one node, where a device's number is the rank", line)
+    return None
+
+
+def _others(asked: Asked) -> Answer[int] | None:
+    """The rank of a fault whose own line names none, by who felt it, told it again or ended of it."""
+    case, event = asked.case, asked.event
+    if event.tier in (Tier.HARDWARE, Tier.HOST) or asked.line.stream is Stream.KERNEL:
+        felt = _felt_by(asked)
+        if felt is not None:
+            return Answer(felt, "this rank alone printed an error of its own")
+        rank = witnesses.rank_that_ended(case, asked.selection, asked.exits, event)
+        if rank is not None:
+            return Answer(rank, "this rank alone ended by itself")
+    elif event.leaf != "node_fail_scheduler":
+        told = witnesses.rank_told_again(case, event)
+        if told is not None:
+            return Answer(told, "the same fault is told again with this rank's label")
+        for source in (_died(asked.exits, asked), witnesses.rank_that_ended(
+            case, asked.selection, asked.exits, event
+        )):  # fmt: skip
+            if source is not None:
+                return Answer(source, "this rank alone ended by itself")
+        return None
+    rank = witnesses.rank_lost_by_jax(case)
+    return None if rank is None else Answer(rank, "the coordinator lost this task")
+
+
+def _by_device(asked: Asked) -> Answer[int] | None:
+    """On a job of one node each rank has the GPU of its number, where that rank is known to be there."""
+    gpu = gpu_told(asked)
+    if (
+        gpu is None
+        or not has(asked.event.leaf, "of_a_gpu")
+        or gpu not in asked.identities.ranks_seen | asked.identities.ranks_heard
+    ):
+        return None
+    if not one_node(asked.identities, gpu):
+        return None
+    return Answer(gpu, f"the job runs on one node, and GPU {gpu} is this rank's", asked.line)
+
+
+SOURCES: tuple[Source[int], ...] = (
+    _slot, _subject, _noticed, _of_the_job, _heading, _process, _local_rank, _label, _seat, _only_node,
+    _own_words, _others, _by_device,
+)  # fmt: skip
+
+
+def everywhere(asked: Asked) -> bool:
+    """Tell whether the same fault stands on so many ranks that it is nobody's in particular."""
+    leaf, place = asked.event.leaf, asked.place
+    same = {c.line.rank for c in asked.selection.candidates if c.leaf == leaf} - {None}
+    return len(same) >= EVERYWHERE and place.rank in same and not place.pci
+
+
+def on_the_node(asked: Asked) -> None:
+    """Fill in the ranks of a host that failed as a whole: the one that felt it first, or all of them."""
+    found = asked.place
+    if found.rank is not None or found.node is None or asked.event.blames is not Blames.HOST:
+        return
+    ranks = asked.identities.ranks_on(found.node)
+    if not ranks or len(ranks) > _MOST_RANKS_OF_A_NODE:
+        return
+    if len(ranks) == 1:
+        found.rank = ranks[0]
+    found.ranks = ranks
+    line = asked.identities.told_by.get(("rank", ranks[0]))
+    found.reasons.append(Reason(named(ranks), f"what runs on {found.node}", line))
+
+
+def _died(exits: list[ExitFact], asked: Asked) -> int | None:
+    """The only rank that a signal ended by itself is the one whose crash the log shows."""
+    node = short(asked.event.fields.get("node") or asked.line.node or "")
+    crashed = {
+        f.rank
+        for f in exits
+        if f.how in _OWN_SIGNALS and (not node or not f.node or short(f.node) == node)
+    } - {None}
+    return crashed.pop() if len(crashed) == 1 else None
+
+
+def _felt_by(asked: Asked) -> int | None:
+    """The only rank that printed an error of its own was hit by the deeper fault."""
+    case, event = asked.case, asked.event
+    device = {
+        o.line.rank
+        for o in case.observations
+        if o is not event
+        and o.tier in (Tier.LIBRARY, Tier.HARDWARE, Tier.APPLICATION)
+        and any(word in o.line.text for word in ("CUDA", "uncorrectable", "Cuda failure"))
+    } - {None}
+    felt = device or {c.line.rank for c in asked.selection.candidates} - {None}
+    # A lost-connection line is printed by the peer, and who waited in vain in a collective felt
+    # nothing but that another rank did not come.
+    told: list[LogLine] = [
+        o.line
+        for o in case.with_role(Role.CASCADE)
+        if not witnesses.LOST.search(o.line.text) and not witnesses.WAITED.search(o.line.text)
+    ]
+    # A rank of another node only lost this one.
+    here = [line for line in told if line.node and line.node == event.line.node]
+    if event.line.node and any(line.node for line in told):
+        told = here
+    felt = felt or {line.rank for line in here or told} - {None}
+    return felt.pop() if len(felt) == 1 else None

@@ -1,0 +1,32 @@
+"""Which rank sits at which local rank of a host or replica, as launchers list it."""
+
+from __future__ import annotations
+
+import re
+
+from rerail.domain.evidence import LogLine
+from rerail.knowledge_base.placement.identities import Identities
+
+_ON_IT = re.compile(r"\b[Pp]rocess \d{1,9} has ")
+# PyTorch's allocator counts the GPUs that its process sees.
+_SEEN_GPU = re.compile(r"\bGPU (?P<gpu>\d{1,2})(?:;| has a total capacity)")
+
+
+def rank_at(identities: Identities, line: LogLine) -> int | None:
+    """Return the rank of the process that wrote a line, by its front or by the GPU that it names, or None."""
+    place = line.node or line.place
+    ranks = identities.ranks_at.get(place or "", ())
+    local = line.local_rank
+    if local is None and place in identities.gpus_in_order:
+        local = _gpu_of_its_own(line.text)
+    return ranks[local] if local is not None and local < len(ranks) else None
+
+
+def _gpu_of_its_own(text: str) -> int | None:
+    """Return the GPU that a process out of memory names, where it can only be its own.
+
+    The first one is also what a process calls the only one that it sees, and where other ranks of
+    a host leave memory by mistake; a second process on a GPU shows such a mistake.
+    """
+    seen = _SEEN_GPU.search(text)
+    return int(seen["gpu"]) or None if seen and len(_ON_IT.findall(text)) < 2 else None

@@ -1,0 +1,44 @@
+"""Lines on which a process gives its own rank, host and process id as key and value, in any order.
+
+All three must stand side by side on one line: a sentence with two of them is often about two processes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from rerail.domain.evidence import LogLine
+from rerail.knowledge_base.placement.processes import Identity
+from rerail.log_parsers.view import LogView
+
+_SIEVE = re.compile(rb"(?i)host(?:name)?['\"]?\s?[:=]")
+_RANK = re.compile(r"\b(?:global_?)?rank['\"]?\s?[:=]\s?(?P<value>\d{1,6})\b", re.IGNORECASE)
+_HOST = re.compile(r"\bhost(?:name)?['\"]?\s?[:=]\s?['\"]?(?P<value>[A-Za-z0-9][\w.-]{1,80})\b")
+_PID = re.compile(r"\bpid['\"]?\s?[:=]\s?(?P<value>\d{1,8})\b", re.IGNORECASE)
+_PAIR = r"['\"]?[\w.-]{1,40}['\"]?\s?[:=]\s?['\"]?[^\s,|;'\"]{1,100}['\"]?"
+_PAIRS = re.compile(rf"(?:{_PAIR}[\s,|;]{{1,4}}){{2,12}}{_PAIR}")
+
+
+def described(view: LogView) -> Iterator[tuple[LogLine, Identity]]:
+    """Yield the lines of a file on which a process describes itself, and the process."""
+    kept = view.survey.kept
+    for number in view.numbers:
+        if _SIEVE.search(kept[number]) is None:
+            continue
+        who = describes(view.text(number) or "")
+        line = view.line(number) if who is not None else None
+        if who is not None and line is not None:
+            yield line, who
+
+
+def describes(text: str) -> Identity | None:
+    """Return the process that a line describes, or None."""
+    rank, host, pid = _RANK.search(text), _HOST.search(text), _PID.search(text)
+    if rank is None or host is None or pid is None:
+        return None
+    found = (rank, host, pid)
+    between = text[min(match.start() for match in found) : max(match.end() for match in found)]
+    if not _PAIRS.fullmatch(between):
+        return None  # a sentence, in which one process may speak of another
+    return Identity(rank=int(rank["value"]), node=host["value"], pid=int(pid["value"]))

@@ -1,0 +1,197 @@
+"""Who else tells where a fault was, when its own line has no label.
+
+A traceback without a label is often told again by a line that has one; schedulers and kubelets name
+the node in words; a launcher names the one process that ended by itself.
+"""
+
+from __future__ import annotations
+
+import re
+
+from rerail.domain.evidence import LogLine, Observation, Role, Stream, Tier
+from rerail.knowledge_base.case import Case
+from rerail.knowledge_base.causality.exits import ExitFact
+from rerail.knowledge_base.causality.select import Selection
+from rerail.knowledge_base.placement.identities import Identities
+from rerail.knowledge_base.taxonomy import has
+
+_HOST = r"[A-Za-z][A-Za-z0-9_.-]{0,80}[A-Za-z0-9]"
+_SAID = re.compile(rf"(?:launch|prolog)\b.{{0,80}} (?:failed|failure) on node (?P<node>{_HOST})\b")
+# A word behind "node" is a host only if it looks like one.
+_NAMED = re.compile(
+    rf"(?:\b(?:[Oo]n|of|[Ss]etting|drain_nodes:) node |\b[Nn]ode=|kubelet, |\bNode (?=\S+ (?:status|rebooted|"
+    rf"not |unexpectedly|is now|has )))(?P<node>(?=[\w.-]*[\d-]){_HOST})(?![\w\[-])"
+)
+_BROADCAST = re.compile(rf"Message from syslogd@(?P<node>{_HOST}) at ")
+_C10D = re.compile(r"\[Rank (?P<rank>\d{1,6})\] .{0,40}watchdog", re.IGNORECASE)
+LOST = re.compile(r"\bpeer\b|remote process|network error")
+WAITED = re.compile(
+    r"collective operation timeout|before timing out|Timeout at NCCL work|timed out after \d{1,10} ?m?s(?:econds)?\b"
+)
+_NCCL_RAISED = re.compile(
+    r"Error: NCCL error in: .{1,200}(?:internal error|invalid usage|system error|cuda error)"
+)
+_NCCL_OF_OTHERS = re.compile(
+    r"remote process|ncclRemoteError|retrieving ncclUniqueId|[Ss]ocket|[Tt]imed? ?out"
+)
+_LEAST_SENTENCE = 24
+_RAISED_NEAR = 12  # lines from the output of a subprocess to the exception that reports it
+# An object that a tool of its own process failed on, and the exception of the rank that waited for the tool.
+_OBJECT = re.compile(r"\b(?:s3|gs|gcs|oss|obs|abfss?|az|hdfs)://[^\s'\",)]{12,400}")
+_JAX_TASK = re.compile(
+    r"task:(?P<task>\d{1,6})\b[^/]{0,80}(?:heartbeat timeout|set to ERROR|disconnected|unhealthy|stopped sending)"
+)
+
+
+def rank_told_again(case: Case, winner: Observation) -> int | None:
+    """Return the only rank whose own line tells of the same fault, or None.
+
+    On a GPU every line of the same kind counts, for its error sticks to the context; of any other
+    fault only the same sentence, or an exception on the same object of a store.
+    """
+    sentence = winner.line.message.partition(": ")[2].strip()
+    named = _OBJECT.search(winner.line.text)
+    ranks: set[int] = set()
+    for other in case.observations:
+        if other is winner:
+            continue
+        text = other.line.text
+        if named and other.lines and other.line.rank is not None and named[0] in text:
+            ranks.add(other.line.rank)
+        if other.leaf != winner.leaf:
+            continue
+        same = len(sentence) >= _LEAST_SENTENCE and sentence in text
+        if not (same or has(winner.leaf, "sticks_to_gpu")):
+            continue
+        rank = other.line.rank
+        if rank is None and (match := _C10D.search(text)):
+            rank = int(match["rank"])
+        if rank is not None:
+            ranks.add(rank)
+    if not ranks:
+        raised = _raised_next(case, winner)
+        return raised if raised is not None else _rank_of_own_nccl_error(case, winner)
+    return ranks.pop() if len(ranks) == 1 else None
+
+
+def _raised_next(case: Case, winner: Observation) -> int | None:
+    """Return the rank that raises, close below, what a subprocess printed without any label, or None."""
+    line = winner.line
+    if line.label:
+        return None
+    below = [
+        o.line
+        for o in case.observations
+        if o.leaf == winner.leaf
+        and o.line.rank is not None
+        and o.line.file == line.file
+        and 0 < o.line.number - line.number <= _RAISED_NEAR
+    ]
+    return min(below, key=lambda told: told.number).rank if below else None
+
+
+def _rank_of_own_nccl_error(case: Case, winner: Observation) -> int | None:
+    """Return the only rank whose exception is of an NCCL call that failed in itself, or None.
+
+    NCCL's warning names host and process; PyTorch raises what the call returned under the rank's
+    label. Who lost a peer, or waited for another's id, tells of that one.
+    """
+    if winner.leaf != "net_interface_misconfig" or "NCCL WARN" not in winner.line.text:
+        return None
+    raised = [
+        o.line
+        for o in case.observations
+        if _NCCL_RAISED.search(o.line.text) and not _NCCL_OF_OTHERS.search(o.line.text)
+    ]
+    ranks = {line.rank for line in raised}
+    return ranks.pop() if len(ranks) == 1 else None
+
+
+def rank_that_ended(
+    case: Case, selection: Selection, exits: list[ExitFact], winner: Observation
+) -> int | None:
+    """Return the only rank that ended by itself, for a fault that one process has, or None."""
+    told = [c for c in selection.candidates if c.leaf == winner.leaf and c.tier is winner.tier]
+    # What a program does on every rank alike is raised once on each; a single traceback is of a single one.
+    alone = bool(winner.lines) and len(told) == 1 and not case.with_role(Role.CASCADE)
+    if not has(winner.leaf, "of_one_process") and not alone:
+        return None
+    if winner.tier not in (Tier.HARDWARE, Tier.HOST) and len(told) > 1:
+        return None  # as many processes as lines may have it
+    own = [f for f in exits if f.code != 0 and f.how != "ordered"]
+    cascades = case.with_role(Role.CASCADE)
+    if any(f.how == "aborted" for f in own) and cascades:
+        # That is how NCCL ends the ranks that waited in vain; each of them has said so before.
+        waited = {o.line.rank for o in cascades if WAITED.search(o.line.text)}
+        if not waited or None in waited or any(not WAITED.search(o.line.text) for o in cascades):
+            return None
+        own = [f for f in own if f.rank not in waited]
+    ranks = {f.rank for f in own}
+    ranks.discard(None)
+    return ranks.pop() if len(ranks) == 1 else None
+
+
+def rank_lost_by_jax(case: Case) -> int | None:
+    """Return the only task that JAX's coordination service stopped hearing from, or None."""
+    tasks = {
+        match["task"]
+        for o in case.observations
+        if "task_lost" in o.marks and (match := _JAX_TASK.search(o.line.text))
+    }
+    return int(tasks.pop()) if len(tasks) == 1 else None
+
+
+def node_in_words(case: Case, selection: Selection, winner: Observation) -> str | None:
+    """Return the only node that lines of the same fault name in words, or None."""
+    if not has(winner.leaf, "has_node"):
+        return None
+    told = [winner, *(c for c in selection.candidates if c.leaf == winner.leaf)]
+    nodes = set()
+    for observation in told:
+        node = observation.fields.get("node")
+        match = _SAID.search(observation.line.text) or _NAMED.search(observation.line.text)
+        if node or match:
+            nodes.add(node or (match["node"] if match else ""))
+    if not nodes and winner.line.stream is Stream.CONTAINER:
+        # The events of one pod say where it was to run.
+        nodes = {o.fields["node"] for o in case.observations if "pod_assigned" in o.marks}
+    return nodes.pop() if len(nodes) == 1 else None
+
+
+def accused_by_several(
+    selection: Selection, identities: Identities, winner: Observation
+) -> str | None:
+    """Return the one peer that hosts beside it could not reach, when two or more of them say so, or None."""
+    same = [c for c in selection.candidates if c.leaf == winner.leaf and c.line.node]
+    tellers = {c.line.node for c in same}
+    peers = {c.fields.get("peer") or "" for c in same}
+    if len(tellers) < 2 or len(peers) != 1:
+        return None
+    peer = peers.pop().split("<")[0].strip("[]")
+    named = identities.node_of_address.get(peer, peer)
+    return named if peer and named not in tellers else None
+
+
+def node_of_broadcast(case: Case, line: LogLine) -> str | None:
+    """Return the host that syslogd names in front of a kernel message on a user's terminal, or None."""
+    if line.stream is not Stream.KERNEL or line.number < 2:
+        return None
+    view = case.view(line)
+    above = [view.text(number) for number in view.between(max(1, line.number - 2), line.number - 1)]
+    found = [match["node"] for text in above if text and (match := _BROADCAST.search(text))]
+    return found[-1] if found else None
+
+
+def ended_before_order(case: Case, exits: list[ExitFact]) -> list[ExitFact]:
+    """Return the exits without those that the end of the step for all brought about."""
+    orders = [o.line for o in case.observations if "ends_step" in o.marks]
+    if not orders:
+        return exits
+    first = orders[0]
+    return [
+        f
+        for f in exits
+        if f.how not in ("killed", "ordered")
+        or f.line.file != first.file
+        or f.line.number < first.number
+    ]

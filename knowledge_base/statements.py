@@ -1,0 +1,276 @@
+"""What programs say about themselves in fixed words: who they are, where they run, how they ended.
+
+A form is data (`statements/*.yaml`): a pattern with named slots for one line, or the patterns of a
+block of lines. Reading a job's kept lines against all forms gives statements, each with its slots and
+the line that says it. What follows from them is decided elsewhere; here no program is known by name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from rerail.cached_yaml import load_cached
+from rerail.domain.evidence import LogLine
+from rerail.errors import RuleError
+from rerail.log_parsers.view import LogView
+
+FOLDER = Path(__file__).with_name("statements")
+HOST = r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,80}[A-Za-z0-9])?"
+"""What `%host%` in a pattern stands for."""
+_SLOTS = frozenset({
+    "rank", "ranks", "local", "task", "tasks", "node", "pid", "gpu", "pci", "address", "container", "place",
+    "world", "nodes", "per_node", "code", "signal", "word", "root", "time", "pod",
+})  # fmt: skip
+_KEYS = frozenset({
+    "id", "tells", "about", "literals", "pattern", "block", "within", "each", "host_like", "known", "not_after", "source",
+    "why", "matches", "must_not_match",
+})  # fmt: skip
+_KINDS = frozenset({"identity", "exit", "lost_node", "job", "group_rank", "own_words"})
+_BLOCK_LINES = 12
+_LAST_WORD = re.compile(r"([A-Za-z]+)[ _-]{1,2}$")
+_NAMED = re.compile(r"\(\?P<(\w+)>")
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """One way of saying something. `about` is `writer` (who prints the line) or `subject` (whom it names)."""
+
+    id: str
+    tells: frozenset[str]
+    about: str
+    literals: tuple[str, ...]
+    texts: tuple[str, ...]
+    within: int = _BLOCK_LINES
+    each: bool = False
+    host_like: bool = False
+    known: bool = False
+    not_after: frozenset[str] = frozenset()
+    why: str = ""
+    matches: tuple[str, ...] = ()
+    must_not_match: tuple[str, ...] = ()
+
+    @property
+    def patterns(self) -> tuple[re.Pattern[str], ...]:
+        """The pattern of the line, or of each line of a block; compiled when a line first asks for it."""
+        return _compiled(self.texts)
+
+    def slots(self, text: str) -> Iterator[dict[str, str]]:
+        """Yield the slots of a form of one line: once, or for `each` match."""
+        for match in self.patterns[0].finditer(text):
+            if self.not_after and _word_before(text, match.start()) in self.not_after:
+                continue
+            yield _filled(match)
+            if not self.each:
+                return
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """What one line, or a block that ends with it, says in the slots of its form."""
+
+    form: Form
+    slots: dict[str, str]
+    line: LogLine
+
+    def number(self, slot: str) -> int | None:
+        """Return a slot as a number, or None where it is empty or no number."""
+        text = self.slots.get(slot, "")
+        return int(text) if text.lstrip("-").isdigit() else None
+
+
+@dataclass(frozen=True, slots=True)
+class Forms:
+    """The forms that all lines are held against, with what one of their literals must bring along."""
+
+    items: tuple[Form, ...]
+    by_literal: dict[str, tuple[Form, ...]]
+    sieve: re.Pattern[bytes]
+
+
+@lru_cache(maxsize=1)
+def forms() -> Forms:
+    """Return the forms of this installation.
+
+    Raises:
+        RuleError: for a form that is not valid, naming file, form and key.
+    """
+    found = [form for form in all_forms() if form.literals]
+    by_literal: dict[str, list[Form]] = {}
+    for form in found:
+        for literal in form.literals:
+            by_literal.setdefault(literal, []).append(form)
+    # The longest first: of two literals at one place the union finds one.
+    words = sorted(by_literal, key=lambda word: (-len(word), word))
+    sieve = re.compile(b"|".join(re.escape(word.encode()) for word in words))
+    # What the union finds is the longest word; the forms of those that it contains are asked as well.
+    asked = {
+        word: tuple(
+            form for part in sorted(by_literal) if part in word for form in by_literal[part]
+        )
+        for word in by_literal
+    }
+    return Forms(tuple(found), asked, sieve)
+
+
+def complaints() -> list[str]:
+    """Return what is wrong with patterns, for `rerail kb lint`: compiling all of them takes too long at every start."""
+    found = []
+    for form in all_forms():
+        try:
+            _compiled(form.texts)
+        except re.error as error:
+            found.append(f"statements: form {form.id!r}: pattern: {error}")
+    return found
+
+
+@lru_cache(maxsize=1)
+def all_forms() -> tuple[Form, ...]:
+    """Return the forms of all files, those that are read on the lines of a fault alone included.
+
+    Raises:
+        RuleError: for a form that is not valid, naming file, form and key.
+    """
+    found: list[Form] = []
+    for path in sorted(FOLDER.glob("*.yaml")):
+        found += parse(load_cached(path), path.name)
+    return tuple(found)
+
+
+def parse(content: Any, file: str) -> list[Form]:
+    """Turn the content of one file into forms.
+
+    Raises:
+        RuleError: naming file, form and key.
+    """
+    if not isinstance(content, dict) or not isinstance(content.get("forms"), list):
+        raise RuleError(f"{file}: no list named 'forms'", subject=file, hint="rerail kb lint")
+    return [_form(raw, file) for raw in content["forms"]]
+
+
+def _form(raw: dict[str, Any], file: str) -> Form:
+    name = raw.get("id") or "?"
+
+    def wrong(text: str) -> RuleError:
+        return RuleError(f"{file}: form {name!r}: {text}", subject=str(name), hint="rerail kb lint")
+
+    if unknown := set(raw) - _KEYS:
+        raise wrong(f"unknown key {sorted(unknown)[0]!r}")
+    tells = raw.get("tells", "identity")
+    kinds = frozenset([tells] if isinstance(tells, str) else tells)
+    if not kinds <= _KINDS:
+        raise wrong(f"tells is none of {', '.join(sorted(_KINDS))}")
+    if raw.get("about", "subject") not in ("writer", "subject"):
+        raise wrong("about is none of writer, subject")
+    literals = raw.get("literals") or ()
+    if bool(literals) is ("own_words" in kinds) or not all(literals):
+        raise wrong("literals is no list of words, one of which stands on the line")
+    texts = tuple(raw.get("block") or [raw.get("pattern") or ""])
+    slots = {slot for text in texts for slot in _NAMED.findall(text)}
+    if odd := {slot.rstrip("0123456789") for slot in slots} - _SLOTS:
+        raise wrong(f"unknown slot {sorted(odd)[0]!r}")
+    return Form(
+        id=name,
+        tells=kinds,
+        about=raw.get("about", "subject"),
+        literals=tuple(literals),
+        texts=texts,
+        within=raw.get("within", _BLOCK_LINES),
+        each=bool(raw.get("each", "own_words" in kinds)),
+        host_like=bool(raw.get("host_like", False)),
+        known=bool(raw.get("known", False)),
+        not_after=frozenset(raw.get("not_after") or ()),
+        why=raw.get("why", ""),
+        matches=tuple(raw.get("matches") or ()),
+        must_not_match=tuple(raw.get("must_not_match") or ()),
+    )
+
+
+@lru_cache(maxsize=1024)
+def _compiled(texts: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
+    return tuple(re.compile(text.replace("%host%", HOST)) for text in texts)
+
+
+def _word_before(text: str, at: int) -> str:
+    """Return the word in front of a place of a text, in small letters; "" where none stands close."""
+    found = _LAST_WORD.search(text[max(0, at - 40) : at])
+    return found[1].lower() if found else ""
+
+
+def _filled(match: re.Match[str]) -> dict[str, str]:
+    """Return the slots of a match; `node2` is another place of the pattern where a node may stand."""
+    return {k.rstrip("0123456789"): v for k, v in match.groupdict().items() if v is not None}
+
+
+@dataclass(slots=True)
+class _Open:
+    """A block whose last line is still to come."""
+
+    since: int
+    slots: dict[str, str] = field(default_factory=dict)
+
+
+def read(views: Iterable[LogView], known: Forms | None = None) -> list[Statement]:
+    """Return what the kept lines of a job say, file by file in the order of their lines."""
+    known = known or forms()
+    found: list[Statement] = []
+    for view in views:
+        blocks: dict[tuple[str, str], _Open] = {}
+        kept = view.survey.kept
+        for number in view.numbers:
+            hits = known.sieve.findall(kept[number])
+            if hits:
+                found += _read_line(view, number, hits, known, blocks)
+    return found
+
+
+def _read_line(
+    view: LogView,
+    number: int,
+    hits: Sequence[bytes],
+    known: Forms,
+    blocks: dict[tuple[str, str], _Open],
+) -> Iterator[Statement]:
+    text = view.text(number)
+    if text is None:
+        return
+    tried: set[str] = set()
+    for hit in dict.fromkeys(hits):
+        for form in known.by_literal[hit.decode()]:
+            if form.id in tried:
+                continue
+            tried.add(form.id)
+            if len(form.texts) > 1:
+                line = view.line(number)
+                if line is not None and (slots := _of_block(form, line, blocks)) is not None:
+                    yield Statement(form, slots, line)
+                continue
+            for slots in form.slots(text):
+                line = view.line(number)
+                if line is not None:
+                    yield Statement(form, slots, line)
+
+
+def _of_block(
+    form: Form, line: LogLine, blocks: dict[tuple[str, str], _Open]
+) -> dict[str, str] | None:
+    """Take a line into the block that it opens, continues or ends; return the slots of one that ends."""
+    key = (form.id, line.label)
+    *inner, last = form.patterns
+    begun = blocks.get(key)
+    if begun is not None and line.number - begun.since > form.within:
+        begun = None
+        del blocks[key]
+    if begun is not None and (match := last.search(line.message)):
+        del blocks[key]
+        return begun.slots | _filled(match)
+    for pattern in inner:
+        if match := pattern.search(line.message):
+            begun = blocks.setdefault(key, _Open(line.number))
+            begun.slots |= _filled(match)
+            begun.since = line.number
+    return None

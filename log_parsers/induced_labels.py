@@ -1,0 +1,246 @@
+"""Labels that no pattern knows, learned from one file: what stands in front of most lines and tells its writers apart.
+
+A label's values are few, come back, and take turns; a counter of steps only grows. Hosts are names of one
+series (gn-1, gn-2), and only such names are hosts afterwards. What a number means is told by the word
+before it (`labels.yaml` holds the words), or by the host beside it: several numbers on one host, none on two,
+are ranks; numbers that repeat on every host are local ranks. A word that is not known teaches nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+
+from rerail.cached_yaml import load_cached
+from rerail.log_parsers.labels import PATH, Label, is_no_host, peel
+from rerail.log_parsers.timestamps import Stamp, find_stamp
+
+_LEAST_LINES = 6
+_LEAST_SHARE = 0.4
+_MOST_PARTS = 3
+_LEAST_SIGNS = 2
+_BRACKETS = re.compile(r"(?:\[[^\]\[]{1,60}\]|\([^()]{1,60}\)|<[^<>]{1,60}>):?\s?")
+_WORD = r"[A-Za-z0-9](?:[\w./@#-]{0,40}[\w])?(?: \d{1,6})?"
+_SEPARATED = re.compile(rf"{_WORD}(?:\s?\|\s?|\t|:\s?|\s-\s|\s?>\s)")
+_FILE = re.compile(r"\.(?:py|cc|cpp|cu|c|h|so|go|rs|java|json|ya?ml|log|out|err|txt|sh)$")
+_BARE = re.compile(r"[A-Za-z][\w.-]{1,80} (?=\S)")
+_PIECE = re.compile(r"[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?")
+_COUNTED = re.compile(r"(?P<word>[A-Za-z]+(?:_[A-Za-z]+)*)[-_#]?(?P<number>\d{1,6})")
+# A counted name, before its domain: `model.layers.3` is none.
+_HOSTLIKE = re.compile(r"(?=[\w-]*\d)[a-z][a-z\d-]{1,80}(?:\.[a-z\d.-]{1,80})?")
+_FIRST_WORD = re.compile(r"[a-z]+")
+_DIGITS = re.compile(r"\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """One variable part of a front: a host, or a number with the word before it."""
+
+    kind: str
+    word: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Front:
+    """What stands in front of a line: its form with the variable parts left out, and those parts."""
+
+    form: tuple[str, ...]
+    pieces: tuple[_Piece, ...]
+
+
+@lru_cache(maxsize=1)
+def _words() -> dict[str, str]:
+    """Return the kind of number that a word announces: rank, local, task or counter."""
+    table = load_cached(PATH)["words"]
+    return {word: kind for kind, words in table.items() for word in words}
+
+
+def induce(texts: Sequence[str], *, year: int) -> tuple[Label, ...]:
+    """Return the labels that the lines of one file have in common and that no pattern knows, at most one."""
+    rest: list[str] = []
+    for text in texts:
+        if not text.strip():
+            continue
+        stamp = find_stamp(text, year=year)
+        at = _behind(stamp, text)
+        known = peel(text, at, True, stamp)
+        if known is None or known[0].generic:
+            rest.append(text[at:] if at == 0 else "\0" + text[at:])
+    if len(rest) < _LEAST_LINES:
+        return ()
+    best: Label | None = None
+    for parts in range(1, _MOST_PARTS + 1):
+        found = _label(rest, parts)
+        if found is not None:
+            best = found
+    return (best,) if best is not None else ()
+
+
+def _behind(stamp: Stamp | None, text: str) -> int:
+    if stamp is None or stamp.start > 1:
+        return 0
+    end = stamp.end
+    while end < len(text) and text[end] in "]:), ":
+        end += 1
+    return end
+
+
+def _label(texts: Sequence[str], parts: int) -> Label | None:
+    fronts: dict[tuple[str, ...], list[tuple[_Piece, ...]]] = defaultdict(list)
+    for text in texts:
+        front = _front(text, parts)
+        if front is not None and front.pieces:
+            fronts[front.form].append(front.pieces)
+    if not fronts:
+        return None
+    form, seen = max(fronts.items(), key=lambda item: (len(item[1]), item[0]))
+    enough = max(_LEAST_LINES, _LEAST_SHARE * len(texts))
+    if len(seen) < enough or not _takes_turns([tuple(p.value for p in one) for one in seen]):
+        return None
+    slots = _slots(seen)
+    if not slots:
+        return None
+    return Label("induced", "own", _pattern(form, slots, seen))
+
+
+def _front(text: str, parts: int) -> _Front | None:
+    """Take `parts` labelled pieces off the front of a text; a bare host counts behind a time alone."""
+    stamped = text.startswith("\0")
+    text = text.removeprefix("\0")
+    at = 0
+    for _ in range(parts):
+        match = _BRACKETS.match(text, at) or _SEPARATED.match(text, at)
+        if match is None and stamped and at == 0:
+            match = _BARE.match(text)
+        if match is None:
+            return None
+        at = match.end()
+    return _taken_apart(text[:at])
+
+
+def _taken_apart(head: str) -> _Front | None:
+    form: list[str] = []
+    pieces: list[_Piece] = []
+    at, before = 0, ""
+    for match in _PIECE.finditer(head):
+        form.append(head[at : match.start()])
+        piece = _piece(match[0], before)
+        at, before = match.end(), match[0].lower()
+        if piece is None:
+            form.append(match[0])
+            continue
+        if piece.kind == "counter":
+            return None
+        front, _, _ = match[0].rpartition(piece.value)
+        form += [front, f"\0{piece.kind}"]
+        pieces.append(piece)
+    return _Front((*form, head[at:]), tuple(pieces))
+
+
+def _piece(token: str, before: str) -> _Piece | None:
+    """Return what varies in a token: nothing, a host, or a number that a word announces."""
+    words = _words()
+    if token.isdigit():
+        # Behind a word that is not known it may count anything.
+        kind = "number" if not before or not before[-1:].isalpha() else "unknown"
+        return _Piece(words.get(before, kind), before, token)
+    counted = _COUNTED.fullmatch(token)
+    if counted is not None and counted["word"].lower() in words:
+        kind = words[counted["word"].lower()]
+        return _Piece(kind, counted["word"], counted["number"])
+    if _HOSTLIKE.fullmatch(token) and looks_counted(token):
+        return _Piece("host", "", token)
+    return None
+
+
+def looks_counted(token: str) -> bool:
+    """Tell whether a name is that of a machine of a series, and no model, stage, thread or file."""
+    first = _FIRST_WORD.match(token)
+    known = _words().get(first[0]) if first else None
+    if known in ("counter", "rank", "local") or _FILE.search(token):
+        return False
+    letters = sum(sign.isalpha() for sign in token)
+    if len(token) - letters < _LEAST_SIGNS and letters < _LEAST_SIGNS:
+        return False  # w2
+    return not is_no_host(token) or "-" in token
+
+
+def _takes_turns(values: Sequence[tuple[str, ...]]) -> bool:
+    """Tell whether a few values come back again and again in turn, as those of writers do."""
+    counts = Counter(values)
+    runs = 1 + sum(a != b for a, b in pairwise(values))
+    returns = runs > len(counts) + 1
+    few = len(counts) >= 2 and len(values) >= 2 * len(counts)
+    return few and returns
+
+
+def _slots(seen: Sequence[tuple[_Piece, ...]]) -> dict[int, str]:
+    """Return what each variable part means: rank, local or node; parts without a meaning are left out."""
+    columns = list(zip(*seen, strict=True))
+    kinds = [column[0].kind for column in columns]
+    hosts = [i for i, kind in enumerate(kinds) if kind == "host" and _is_series(columns[i])]
+    slots: dict[int, str] = {}
+    if len(hosts) == 1:
+        slots[hosts[0]] = "node"
+    ranks = [i for i, kind in enumerate(kinds) if kind == "rank"]
+    numbers = [i for i, kind in enumerate(kinds) if kind in ("task", "number")]
+    locals_ = [i for i, kind in enumerate(kinds) if kind == "local"]
+    if len(locals_) == 1:
+        slots[locals_[0]] = "local"
+    others = [i for i in range(len(columns)) if i in hosts or i in numbers]
+    if len(ranks) == 1:
+        # A rank that stands beside several tasks or hosts counts within each of them.
+        within = any(_repeats(columns[ranks[0]], columns[i]) for i in others)
+        slots[ranks[0]] = "local" if within else "rank"
+    elif not ranks and len(numbers) == 1:
+        column = columns[numbers[0]]
+        if hosts and _repeats(column, columns[hosts[0]]):
+            slots.setdefault(numbers[0], "local")
+        elif hosts and _repeats(columns[hosts[0]], column) and _fills_a_range(column):
+            slots[numbers[0]] = "rank"
+    return slots
+
+
+def _is_series(column: Sequence[_Piece]) -> bool:
+    """Tell whether the names differ in their numbers alone, as those of machines do."""
+    names = {piece.value for piece in column}
+    forms = Counter(_DIGITS.sub("0", name) for name in names)
+    return len(names) >= 2 and min(forms.values()) >= 2
+
+
+def _repeats(numbers: Sequence[_Piece], others: Sequence[_Piece]) -> bool:
+    beside: dict[str, set[str]] = defaultdict(set)
+    for number, other in zip(numbers, others, strict=True):
+        beside[number.value].add(other.value)
+    return any(len(found) > 1 for found in beside.values())
+
+
+def _fills_a_range(column: Sequence[_Piece]) -> bool:
+    values = {int(piece.value) for piece in column}
+    return min(values) == 0 and 2 * len(values) > max(values)
+
+
+def _pattern(form: Sequence[str], slots: dict[int, str], seen: Sequence[tuple[_Piece, ...]]) -> str:
+    found, index = "", 0
+    for part in form:
+        if not part.startswith("\0"):
+            found += re.escape(part)
+            continue
+        slot = slots.get(index)
+        value = _names_like(one[index].value for one in seen) if part == "\0host" else r"\d{1,6}"
+        found += f"(?P<{slot}>{value})" if slot else f"(?:{value})"
+        index += 1
+    return found
+
+
+def _names_like(values: Iterable[str]) -> str:
+    """Return a pattern for names of the series that were seen: gn-1 and gn-12 bring gn-345 along, and no other word."""
+    forms = {
+        r"\d{1,8}".join(re.escape(part) for part in _DIGITS.split(value)) for value in set(values)
+    }
+    return "|".join(sorted(forms, key=lambda form: (-len(form), form)))

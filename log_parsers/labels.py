@@ -1,0 +1,215 @@
+"""The labels in front of lines: read from `labels.yaml`, matched one at a time.
+
+A label is data: its pattern, what its slots mean, and where it counts. This module knows the form of
+that data and no launcher.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+from rerail.cached_yaml import load_cached
+from rerail.errors import RuleError
+from rerail.log_parsers.timestamps import Stamp
+
+PATH = Path(__file__).with_name("labels.yaml")
+HOST = r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,80}[A-Za-z0-9])?"
+# What pdsh and DeepSpeed's hostfile call hosts: gpu003, node12 is a counter, node-12 and node012 are hosts.
+_COUNTED = r"(?:gpu(?:\d{3,}|0[1-9])|(?:node|host|worker)(?:-\d{1,4}|\d{3,}|0[1-9]))$"
+# Words that end in a digit or hold a dash and stand before a colon without being a host.
+_NOT_HOST = re.compile(
+    r"(?i)^(?:epoch|step|iter(?:ation)?|batch|layer|block|stage|fold|round|phase|seed|gpu|cuda|rank|"
+    r"local_rank|device|worker|thread|process|proc|pid|task|level|v|version|line|frame|ep|lr|run|trial|test|"
+    r"part|chunk|shard|bucket|group|node|host|top|acc|loss|f|h|l|t|p|x|y|q|utf|sha|md|fp|bf|int|float|"
+    r"e|hop|block|conv|python|cu|nccl|nvidia|torch|error|exit|code|s5cmd|expert|exp|env|client|student|teacher|pool|model)[-_]?\d*$|"
+    # Models, data sets, threads and stores are counted as machines are.
+    r"^(?:llama|qwen|gpt|mistral|gemma|bert|vit|resnet|student|teacher|seed|pool|s3|gs|gcs|nas|nfs|lustre|exp|expert|model)\d*[-_.].*$"
+)
+# Devices that kernel messages name where a collector would put a host.
+_DEVICE = re.compile(
+    r"(?i)^(?:info|warn(?:ing)?|error|debug|critical|fatal|trace|notice|success)$|"
+    r"(?i:^(?:nvidia(?:-nvswitch)?|nvswitch|nvme|mlx[45]|eth|ens|enp|eno|ib|bond|md|dm-|sd[a-z]|cpu|irq|"
+    r"efa|docker|veth|cali|br|virbr|loop|hfi1_|bnxt_|roce|rdmap)[\w.-]{0,12}$)"
+)
+_SYSLOG_TIME = re.compile(r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,9})?Z? ")
+_KINDS = frozenset({"own", "collector", "task", "device", "kernel"})
+_KEYS = frozenset({
+    "id", "kind", "pattern", "source", "matches", "must_not_match", "begins", "ahead", "without", "not_counter", "but",
+    "but_at_start", "not_device", "not_first", "behind_syslog_time", "program_host", "generic",
+})  # fmt: skip
+_SLOTS = frozenset({"rank", "local", "node", "pid", "actor", "place", "job", "tid", "dev"})
+_AHEAD = 200
+_NAMED = re.compile(r"\(\?P<(\w+)>")
+
+
+@dataclass(frozen=True)
+class Label:
+    """One kind of label. `begins` holds the signs that it can begin with; empty for any."""
+
+    id: str
+    kind: str
+    text: str
+    begins: str = ""
+    ahead: tuple[str, ...] = ()
+    without: str = ""
+    not_counter: bool = False
+    but: str = ""
+    but_at_start: bool = False
+    not_device: bool = False
+    not_first: bool = False
+    behind_syslog_time: bool = False
+    generic: bool = False
+    """It looks like a label and names no launcher: what the file itself shows of its labels counts for more."""
+    program_host: bool = False
+    """The host is what the program calls it: inside a container another name than the launcher's."""
+    matches: tuple[str, ...] = ()
+    must_not_match: tuple[str, ...] = ()
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """The pattern, compiled when a line first begins as it does: a start compiles what its log needs."""
+        return re.compile(self.text)
+
+    def match(self, text: str, at: int, stamp: Stamp | None) -> re.Match[str] | None:
+        """Match the label at an offset of a line, where all that it asks for holds."""
+        if self.not_first and at == 0:
+            return None
+        if self.ahead and not any(tag in text[at : at + _AHEAD] for tag in self.ahead):
+            return None
+        found = self.pattern.match(text, at)
+        if found is None or (self.without and self.without in found[0]):
+            return None
+        if self.behind_syslog_time and not _behind_syslog_time(text, at, stamp):
+            return None
+        return found if self._is_host(found, at) else None
+
+    def _is_host(self, found: re.Match[str], at: int) -> bool:
+        if not (self.not_device or self.not_counter):
+            return True
+        word = found["node"]
+        if self.not_device and _DEVICE.match(word):
+            return False
+        if not self.not_counter or not _NOT_HOST.match(word):
+            return True
+        return (
+            bool(self.but)
+            and re.match(self.but, word) is not None
+            and not (self.but_at_start and at)
+        )
+
+
+def is_no_host(word: str) -> bool:
+    """Tell whether a word in front of a colon is a counter, a level or a device, and no host."""
+    return bool(_NOT_HOST.match(word) or _DEVICE.match(word))
+
+
+def _behind_syslog_time(text: str, at: int, stamp: Stamp | None) -> bool:
+    front = _SYSLOG_TIME.match(text, stamp.start) if stamp is not None else None
+    return front is not None and front.end() == at
+
+
+@lru_cache(maxsize=1)
+def labels() -> tuple[Label, ...]:
+    """Return all labels in the order in which they are tried.
+
+    Raises:
+        RuleError: for a label that is not valid, naming file, label and key.
+    """
+    return tuple(make_label(raw, PATH.name) for raw in load_cached(PATH)["labels"])
+
+
+def complaints() -> list[str]:
+    """Return what is wrong with patterns, for `rerail kb lint`."""
+    found = []
+    for label in labels():
+        try:
+            re.compile(label.text)
+            re.compile(label.but)
+        except re.error as error:
+            found.append(f"{PATH.name}: label {label.id!r}: pattern: {error}")
+    return found
+
+
+@lru_cache(maxsize=1)
+def _by_first() -> Mapping[str, tuple[Label, ...]]:
+    """Most labels begin with a bracket; what does not begin so need not be held against them."""
+    found = labels()
+    signs = sorted({sign for label in found for sign in label.begins})
+    return {
+        sign: tuple(label for label in found if not label.begins or sign in label.begins)
+        for sign in ("\0", *signs)
+    }
+
+
+def peel(
+    text: str, at: int, outermost: bool, stamp: Stamp | None
+) -> tuple[Label, re.Match[str]] | None:
+    """Match one label at an offset; srun's bare number counts only as the `outermost` label."""
+    if at >= len(text):
+        return None
+    table = _by_first()
+    for label in table.get(text[at], table["\0"]):
+        if label.kind == "task" and not outermost:
+            continue
+        found = label.match(text, at, stamp)
+        if found is not None:
+            return label, found
+    return None
+
+
+def make_label(raw: dict[str, Any], file: str) -> Label:
+    """Check one raw label and build it.
+
+    Raises:
+        RuleError: naming file, label and key.
+    """
+    name = raw.get("id") or "?"
+
+    def wrong(text: str) -> RuleError:
+        return RuleError(
+            f"{file}: label {name!r}: {text}", subject=str(name), hint="rerail kb lint"
+        )
+
+    if unknown := set(raw) - _KEYS:
+        raise wrong(f"unknown key {sorted(unknown)[0]!r}")
+    if raw.get("kind") not in _KINDS:
+        raise wrong(f"kind is none of {', '.join(sorted(_KINDS))}")
+    text = str(raw.get("pattern", "")).replace("%host%", HOST)
+    if odd := {slot.rstrip("0123456789") for slot in _NAMED.findall(text)} - _SLOTS:
+        raise wrong(f"unknown slot {sorted(odd)[0]!r}")
+    flags = (
+        "not_counter",
+        "but_at_start",
+        "not_device",
+        "not_first",
+        "behind_syslog_time",
+        "program_host",
+        "generic",
+    )
+    return Label(
+        id=name,
+        kind=raw["kind"],
+        text=text,
+        begins=raw.get("begins") or _begins(text),
+        ahead=tuple(raw.get("ahead") or ()),
+        without=raw.get("without", ""),
+        but=str(raw.get("but", "")).replace("%counted%", _COUNTED),
+        matches=tuple(raw.get("matches") or ()),
+        must_not_match=tuple(raw.get("must_not_match") or ()),
+        **{key: bool(raw.get(key, False)) for key in flags},
+    )  # fmt: skip
+
+
+def _begins(pattern: str) -> str:
+    """Return the sign, or the small letters, that a label begins with, or "" for anything."""
+    if pattern.startswith("(?=[a-z])"):
+        return string.ascii_lowercase
+    if pattern.startswith(("- ", "MPICH", "<")):
+        return pattern[0]
+    return pattern[1] if pattern[:2] in (r"\[", r"\(", r"\{") and pattern[2] != "?" else ""

@@ -1,0 +1,65 @@
+"""Looks at each kind of line once for secrets: most lines of a long log need no further look.
+
+As in `sieve`: where the skeleton of a line (the line without digits and lower-case hex letters) could
+not come from a line with a secret, none of the lines with that skeleton holds one.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from rerail.log_parsers.scan import Scanner, Signature, make_scanner
+from rerail.log_parsers.skeleton_patterns import skeleton_pattern
+from rerail.log_parsers.tallies import Tally
+
+_REMEMBERED = 150_000
+
+
+class SecretSieve:
+    """Remembers which skeletons are free of secrets; one serves all files of a process."""
+
+    def __init__(self, patterns: list[str], hidden: re.Pattern[bytes], cache: Any) -> None:
+        self._hidden = hidden
+        images = [skeleton_pattern(pattern) for pattern in patterns]
+        # A kind whose image says nothing would need every line; none of the shipped ones does.
+        self.usable = all(images)
+        self._scanner: Scanner = make_scanner(
+            [Signature(image) for image in images if image], cache=cache
+        )
+        self._clean: set[bytes] = set()
+
+    def rows(self, tally: Tally) -> Any:
+        """Return the rows of the lines that need a look, a numpy array; None where there are none."""
+        new = set(tally.keys) - self._clean
+        if not new:
+            return None
+        suspects = self._suspects(list(new))
+        if len(self._clean) > _REMEMBERED:
+            self._clean.clear()
+        self._clean |= new - suspects
+        if not suspects:
+            return None
+        import numpy as np
+
+        wanted = np.fromiter((key in suspects for key in tally.keys), np.bool_, len(tally.keys))
+        frames = np.flatnonzero(wanted[tally.codes])
+        return frames if tally.lines is None else np.unique(tally.lines[frames])
+
+    def _suspects(self, keys: list[bytes]) -> set[bytes]:
+        text = b"".join(key if key.endswith(b"\n") else key + b"\n" for key in keys)
+        ends = {end for end, _ in self._scanner.candidates(text)}
+        found = {
+            key
+            for key in keys
+            if b"\x1b" in key or (not key.isascii() and self._hidden.search(key))
+        }
+        at = 0
+        waiting = sorted(ends)
+        place = 0
+        for key in keys:
+            at += len(key) + (not key.endswith(b"\n"))
+            while place < len(waiting) and waiting[place] <= at:
+                found.add(key)
+                place += 1
+        return found

@@ -1,0 +1,64 @@
+"""Every form of a statement holds on its own examples, and on no counter-example."""
+
+from __future__ import annotations
+
+import pytest
+
+from rerail.assistant.pipeline import diagnose_texts
+from rerail.errors import RuleError
+from rerail.knowledge_base.placement.names import looks_like_host
+from rerail.knowledge_base.statements import Form, Statement, all_forms, parse, read
+
+
+def said(text: str) -> list[Statement]:
+    return read(diagnose_texts({"a.log": text}).case.views)
+
+
+def slots(form: Form, text: str) -> list[dict[str, str]]:
+    if form.literals:
+        return [s.slots for s in said(text) if s.form.id == form.id]
+    found = list(form.slots(text))
+    return [s for s in found if not form.host_like or looks_like_host(s.get("node", ""))]
+
+
+@pytest.mark.parametrize("form", all_forms(), ids=lambda form: form.id)
+def test_a_form_holds_on_its_examples(form: Form) -> None:
+    assert form.matches
+    for text in form.matches:
+        assert slots(form, text), text
+    for text in form.must_not_match:
+        assert not slots(form, text), text
+
+
+def test_names_of_forms_are_unique() -> None:
+    names = [form.id for form in all_forms()]
+    assert len(set(names)) == len(names)
+
+
+def test_a_block_of_one_label_is_not_mixed_with_that_of_another() -> None:
+    table = "  rank      : {r} (local_rank: 0)\n  exitcode  : -9 (pid: {p})\n".split("\n")
+    rows = [
+        table[0].format(r=3),
+        table[0].format(r=7),
+        table[1].format(p=11),
+        table[1].format(p=22),
+    ]
+    text = "".join(
+        f"{host}: {row}\n" for host, row in zip(("gn-1", "gn-2", "gn-1", "gn-2"), rows, strict=True)
+    )
+    found = [(s.slots["rank"], s.slots["pid"]) for s in said(text)]
+    assert found == [("3", "11"), ("7", "22")]
+
+
+@pytest.mark.parametrize(
+    ("raw", "why"),
+    [
+        ({"id": "x", "literals": ["a"], "pattern": "a(?P<colour>b)"}, "colour"),
+        ({"id": "x", "pattern": "a"}, "literals"),
+        ({"id": "x", "literals": ["a"], "pattern": "a", "tell": "exit"}, "'tell'"),
+        ({"id": "x", "literals": ["a"], "pattern": "a", "tells": "gossip"}, "tells"),
+    ],
+)
+def test_a_form_that_is_not_valid_is_named_with_its_file(raw: dict[str, object], why: str) -> None:
+    with pytest.raises(RuleError, match=f"mine.yaml: form 'x'.*{why}"):
+        parse({"forms": [raw]}, "mine.yaml")

@@ -1,0 +1,122 @@
+"""Labels that no pattern knows: read from what a file's lines have in common, and never from counters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from rerail.domain.diagnosis import Diagnosis
+from rerail.log_parsers.induced_labels import induce
+
+HOSTS = ("cn0312", "cn0312", "cn0313", "cn0313")
+Label = Callable[[int, str], str]
+
+
+def job(label: Label, end: str = "") -> list[str]:
+    """Four ranks on two hosts train, then rank 2 on cn0313 runs out of disk and the others lose it."""
+    lines = [
+        f"{label(rank, HOSTS[rank])}step {10 * step} loss {2.1 - step / 10:.2f}{end}"
+        for step in range(1, 5)
+        for rank in range(4)
+    ]
+    raised = ("Traceback (most recent call last):", '  File "/w/train.py", line 88, in main',
+              "OSError: [Errno 28] No space left on device")  # fmt: skip
+    lines += [label(2, "cn0313") + text + end for text in raised]
+    lost = (
+        "RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.4]:41772"
+    )
+    return lines + [label(rank, HOSTS[rank]) + lost + end for rank in (0, 1, 3)]
+
+
+@pytest.mark.parametrize(
+    ("label", "rank", "node"),
+    [
+        (lambda r, h: f"{h} | ", None, "cn0313"),
+        (lambda r, h: f"{h}\t", None, "cn0313"),
+        (lambda r, h: f"{h}\t{r}\t", 2, "cn0313"),
+        (lambda r, h: f"[task-{r}] ", 2, None),
+        (lambda r, h: f"[task-{r} {h}] ", 2, "cn0313"),
+        (lambda r, h: f"<{h}:{r}> ", 2, "cn0313"),
+        (lambda r, h: f"({h}/{r}) ", 2, "cn0313"),
+        (lambda r, h: f"r{r}@{h}: ", 2, "cn0313"),
+        (lambda r, h: f"[proc {r} on {h}] ", 2, "cn0313"),
+        (lambda r, h: f"{h} - rank{r} - ", 2, "cn0313"),
+        (lambda r, h: f"PE{r:03d}: ", 2, None),
+        (lambda r, h: f"{h}:{r}: ", 2, "cn0313"),
+        (lambda r, h: f"[{h}][{r}] ", 2, "cn0313"),
+        (lambda r, h: f"w{r}| ", None, None),
+        (lambda r, h: f"2026-03-01 02:00:{r:02d} {h} | rank {r} | ", 2, "cn0313"),
+        (lambda r, h: f"2026-03-01T02:00:{r:02d}Z {h} ", None, "cn0313"),
+        # A number that repeats on every host is a local rank: no rank is named.
+        (lambda r, h: f"[{h}:{r % 2}] ", None, "cn0313"),
+    ],
+)
+def test_rank_and_node_of_a_label_that_no_pattern_knows(
+    diagnose: Callable[[str], Diagnosis], label: Label, rank: int | None, node: str | None
+) -> None:
+    first = diagnose("\n".join(job(label)) + "\n").first_fault
+    assert first is not None
+    assert "No space left" in first.text
+    assert (first.rank, first.node) == (rank, node)
+
+
+@pytest.mark.parametrize(
+    "unlabelled",
+    [
+        "kernel: NVRM: Xid (PCI:0000:9b:00): 79, pid=4404, GPU has fallen off the bus.",
+        "NVRM: Xid (PCI:0000:9b:00): 79, pid=4404, GPU has fallen off the bus.",
+        "RuntimeError: CUDA error: uncorrectable ECC error encountered",
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB.",
+        "slurmstepd: error: Detected 1 oom_kill event in StepId=77.0.",
+        "ERROR: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB.",
+    ],
+)
+@pytest.mark.parametrize("label", ["{}: ", "{} | ", "[{}] ", "2026-03-01 02:00:00 {} "])
+def test_the_first_word_of_a_line_without_the_label_is_no_host(
+    diagnose: Callable[[str], Diagnosis], label: str, unlabelled: str
+) -> None:
+    steps = "".join(f"{label.format(f'gn-{i % 2 + 1}')}step {i // 2} loss 2.1\n" for i in range(20))
+    first = diagnose(steps + unlabelled + "\n").first_fault
+    assert first is None or first.node is None
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        "[dp_rank={}] ", "[tp_rank {}] ", "[DP {}] ", "PP {} | ", "tp_rank: {} | ", "[node_rank {}] ", "node {}: ",
+        "[env {}] ", "client {} | ", "[dataloader {}] ", "[DataLoader worker {}] ", "Task {}: ", "[main.py:{}] ",
+        "[SpawnProcess-{}] ", "[ThreadPoolExecutor-0_{}] ", "[TP{}] ", "train_v{}.py:91: ", "[stage-{}-zero] ",
+        "INFO llama{}.train - ", "[expert-{}] ",
+    ],
+)  # fmt: skip
+def test_parts_of_a_job_threads_models_and_files_are_neither_ranks_nor_hosts(
+    diagnose: Callable[[str], Diagnosis], label: str
+) -> None:
+    steps = "".join(f"{label.format(i % 4)}step {i // 4} loss 2.1\n" for i in range(40))
+    fault = f"{label.format(2)}RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
+    first = diagnose(steps + fault).first_fault
+    assert first is not None
+    assert (first.rank, first.node) == (None, None)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        lambda i: f"step {i}: loss {2 - i / 100:.2f}",
+        lambda i: f"epoch {i // 10}: step {i} loss 2.1",
+        lambda i: f"[{i % 3}/3] loading shard {i}",
+        lambda i: f"expert{i % 4}: load 0.{i}",
+        lambda i: f"layer{i % 4} | grad norm 0.{i}",
+        lambda i: f"lr{i % 2}: 0.00{i}",
+        lambda i: f"{('INFO', 'WARNING')[i % 2]} - all is well {i}",
+        lambda i: f"try {i % 3}: connecting",
+        lambda i: f"model.layers.{i % 5}: ok",
+    ],
+)
+def test_no_label_is_made_of_words_of_the_messages(line: Callable[[int], str]) -> None:
+    assert induce([line(i) for i in range(60)], year=2026) == ()
+
+
+def test_a_single_writer_has_no_label() -> None:
+    assert induce([f"resnet50 | step {i}" for i in range(40)], year=2026) == ()
