@@ -59,6 +59,11 @@ def looks_like_exception(message: str) -> bool:
     return _EXCEPTION.match(message) is not None
 
 
+def is_frame(message: str) -> bool:
+    """Tell whether a line names file, line and function of a frame."""
+    return _FRAME.match(message) is not None
+
+
 def is_marker(message: str) -> bool:
     """Tell whether a line holds nothing but the `~~^^` with which Python 3.11 points into source."""
     return _MARKERS.match(message) is not None

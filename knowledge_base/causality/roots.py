@@ -18,6 +18,7 @@ from rerail.domain.evidence import Observation, Tier
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.rules import Rule
 from rerail.knowledge_base.taxonomy import Kind, has, leaves
+from rerail.log_parsers.tracebacks import is_frame
 
 _LEVEL = {
     Tier.HARDWARE: 0.0,
@@ -112,19 +113,33 @@ def _without_copies(candidates: Sequence[Observation], edges: list[Edge]) -> lis
     """
     placed: dict[str, Observation] = {}
     for one in candidates:
-        sentence = one.line.message.strip()
-        if one.lines and one.line.rank is not None and len(sentence) >= _LEAST_SENTENCE:
-            placed.setdefault(sentence, one)
+        if one.lines and one.line.rank is not None:
+            placed.setdefault(one.line.message.strip(), one)
     left = []
     for one in candidates:
-        bare = one.line.rank is None and not one.lines
-        message = one.line.message.strip() if bare else ""
-        copy_of = next((o for s, o in placed.items() if bare and message.endswith(s)), None)
+        copy_of = _copy_of(one, placed) if one.line.rank is None else None
         if copy_of is None:
             left.append(one)
         else:
             edges.append(Edge(copy_of, one, "the same exception, told again without its place"))
     return left
+
+
+def _copy_of(one: Observation, placed: dict[str, Observation]) -> Observation | None:
+    """Return the placed exception that a line repeats: its whole traceback, or a sentence long enough to be its own."""
+    message = one.line.message.strip()
+    if one.lines:
+        same = placed.get(message)
+        return same if same is not None and _innermost(same) == _innermost(one) else None
+    return next(
+        (o for s, o in placed.items() if len(s) >= _LEAST_SENTENCE and message.endswith(s)), None
+    )
+
+
+def _innermost(exception: Observation) -> str | None:
+    """Return the last frame of a traceback: file, line and function."""
+    messages = (line.message.strip() for line in reversed(exception.lines))
+    return next((message for message in messages if is_frame(message)), None)
 
 
 def _without_unknown_links(

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from rerail.domain.evidence import Blames
+from rerail.knowledge_base.placement.headings import named_above
 from rerail.knowledge_base.placement.own_words import number_in
 from rerail.knowledge_base.placement.place import Asked, Reason
 from rerail.knowledge_base.placement.processes import Identity
-from rerail.knowledge_base.placement.ray_tasks import task_of
-from rerail.knowledge_base.placement.smi_sections import gpu_above
 
 
 def device(asked: Asked) -> None:
@@ -16,9 +15,10 @@ def device(asked: Asked) -> None:
     gpu = fields.get("gpu", "")
     found.gpu = int(gpu) if gpu.isdigit() else None
     found.pci = fields.get("pci")
-    if found.pci is None and (section := gpu_above(asked.case, asked.line)) is not None:
-        found.pci, found.gpu = section
-        found.reasons.append(Reason(f"GPU {found.pci}", "the section of the report", asked.line))
+    if found.pci is None and (section := named_above(asked.case, asked.line, "pci")) is not None:
+        # nvidia-smi lists devices in the order of their addresses.
+        found.pci, found.gpu = section.slots["pci"], section.position
+        found.reasons.append(Reason(f"GPU {found.pci}", "the heading names it", section.line))
 
 
 def process(asked: Asked) -> None:
@@ -36,9 +36,10 @@ def process(asked: Asked) -> None:
     if by_pid is None and line.pid is not None and asked.event.leaf and not told_by_peers:
         by_pid = identities.by_pid.get(line.pid, line.node)
     if by_pid is None and by_pci is None and not told_by_peers:
-        task = task_of(asked.case, line)
+        task = named_above(asked.case, line, "pid")
         if task is not None:
-            by_pid = identities.by_pid.get(*task) or Identity(pid=task[0], node=task[1])
+            number, node = task.number("pid"), task.slots["node"]
+            by_pid = identities.by_pid.get(number, node) or Identity(pid=number, node=node)
     asked.process = by_pid or by_pci
 
 

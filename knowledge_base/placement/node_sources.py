@@ -7,6 +7,7 @@ import re
 from rerail.domain.evidence import Blames, Role, Stream, Tier
 from rerail.knowledge_base.causality.exits import ExitFact
 from rerail.knowledge_base.placement import witnesses
+from rerail.knowledge_base.placement.headings import named_above
 from rerail.knowledge_base.placement.launch_checks import node_found_faulty, node_not_joined
 from rerail.knowledge_base.placement.one_node import one_node
 from rerail.knowledge_base.placement.own_words import node_in
@@ -63,9 +64,11 @@ def _others_words(asked: Asked) -> Answer[str] | None:
     return Answer(node, "another line of the same fault names it") if node else None
 
 
-def _broadcast(asked: Asked) -> Answer[str] | None:
-    node = witnesses.node_of_broadcast(asked.case, asked.line)
-    return Answer(node, "the host that syslogd names above the line", asked.line) if node else None
+def _heading(asked: Asked) -> Answer[str] | None:
+    found = named_above(asked.case, asked.line, "node")
+    if found is None or "pid" in found.slots:
+        return None  # a remote process has answered before
+    return Answer(found.slots["node"], "the heading names it", found.line)
 
 
 def _found_faulty(asked: Asked) -> Answer[str] | None:
@@ -135,7 +138,7 @@ def _only_one(asked: Asked) -> Answer[str] | None:
 
 
 SOURCES: tuple[Source[str], ...] = (
-    _slot, _label, _own_words, _process, _others_words, _broadcast, _found_faulty, _place, _of_rank,
+    _slot, _label, _own_words, _process, _others_words, _heading, _found_faulty, _place, _of_rank,
     _of_task, _lost, _of_exits, _only_one,
 )  # fmt: skip
 

@@ -2,34 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from rerail.domain.evidence import LogLine
-from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.placement.identities import Identities
 from rerail.log_parsers.prefixes import DEVICE
 
 GPUS_PER_NODE = 8
-_REACH = 300  # lines of one traceback, and of those that its exception chains
-_SPAWNED = re.compile(r"^-- Process (?P<index>\d{1,4}) terminated with the following error:")
-"""What torch.multiprocessing.spawn prints in front of a child's traceback."""
 
 
 def device_in_front(line: LogLine) -> int | None:
     """Return the number of the device that labels a line (`[GPU 2]`), or None."""
     return line.local_rank if f"/{DEVICE}" in f"/{line.label}" else None
-
-
-def spawned(case: Case, line: LogLine) -> int | None:
-    """Return which child of torch.multiprocessing.spawn a line of a traceback is about, or None."""
-    view = case.view(line)
-    for number in reversed(list(view.between(max(1, line.number - _REACH), line.number))):
-        text = view.text(number)
-        match = _SPAWNED.match(text) if text else None
-        if match:
-            return int(match["index"])
-    return None
 
 
 def one_node(identities: Identities, local: int) -> bool:

@@ -6,11 +6,11 @@ from rerail.domain.evidence import Blames, LogLine, Role, Stream, Tier
 from rerail.knowledge_base.causality.exits import ExitFact
 from rerail.knowledge_base.placement import witnesses
 from rerail.knowledge_base.placement.gpu_sources import told as gpu_told
+from rerail.knowledge_base.placement.headings import named_above, odd_one_out
 from rerail.knowledge_base.placement.names import short
-from rerail.knowledge_base.placement.one_node import device_in_front, one_node, spawned
+from rerail.knowledge_base.placement.one_node import device_in_front, one_node
 from rerail.knowledge_base.placement.own_words import number_in, numbers_in
 from rerail.knowledge_base.placement.place import Answer, Asked, Reason, Source, named
-from rerail.knowledge_base.placement.rank_sections import odd_one_out, rank_above
 from rerail.knowledge_base.placement.seats import rank_at
 from rerail.knowledge_base.taxonomy import has
 
@@ -64,8 +64,8 @@ def _of_the_job(asked: Asked) -> Answer[int] | None:
 
 
 def _heading(asked: Asked) -> Answer[int] | None:
-    rank = rank_above(asked.case, asked.line)
-    return Answer(rank, "the heading above names it", asked.line) if rank is not None else None
+    found = named_above(asked.case, asked.line, "rank")
+    return Answer(found.number("rank"), "the heading names it", found.line) if found else None
 
 
 def _process(asked: Asked) -> Answer[int] | None:
@@ -117,7 +117,9 @@ def _own_words(asked: Asked) -> Answer[int] | None:
 def _only_node(asked: Asked) -> Answer[int] | None:
     """The number of a device in front of a line, or of a spawned child, on a job of one node."""
     line = asked.line
-    local = device_in_front(line) if line.label else spawned(asked.case, line)
+    local = device_in_front(line)
+    if not line.label and (child := named_above(asked.case, line, "child")) is not None:
+        local, line = child.number("child"), child.line
     if local is not None and one_node(asked.identities, local):
         return Answer(local, "the job runs on one node, where a device's number is the rank", line)
     return None

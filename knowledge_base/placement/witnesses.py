@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from rerail.domain.evidence import LogLine, Observation, Role, Stream, Tier
+from rerail.domain.evidence import Observation, Role, Stream, Tier
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.exits import ExitFact
 from rerail.knowledge_base.causality.select import Selection
@@ -22,7 +22,6 @@ _NAMED = re.compile(
     rf"(?:\b(?:[Oo]n|of|[Ss]etting|drain_nodes:) node |\b[Nn]ode=|kubelet, |\bNode (?=\S+ (?:status|rebooted|"
     rf"not |unexpectedly|is now|has )))(?P<node>(?=[\w.-]*[\d-]){_HOST})(?![\w\[-])"
 )
-_BROADCAST = re.compile(rf"Message from syslogd@(?P<node>{_HOST}) at ")
 _C10D = re.compile(r"\[Rank (?P<rank>\d{1,6})\] .{0,40}watchdog", re.IGNORECASE)
 LOST = re.compile(r"\bpeer\b|remote process|network error")
 WAITED = re.compile(
@@ -170,16 +169,6 @@ def accused_by_several(
     peer = peers.pop().split("<")[0].strip("[]")
     named = identities.node_of_address.get(peer, peer)
     return named if peer and named not in tellers else None
-
-
-def node_of_broadcast(case: Case, line: LogLine) -> str | None:
-    """Return the host that syslogd names in front of a kernel message on a user's terminal, or None."""
-    if line.stream is not Stream.KERNEL or line.number < 2:
-        return None
-    view = case.view(line)
-    above = [view.text(number) for number in view.between(max(1, line.number - 2), line.number - 1)]
-    found = [match["node"] for text in above if text and (match := _BROADCAST.search(text))]
-    return found[-1] if found else None
 
 
 def ended_before_order(case: Case, exits: list[ExitFact]) -> list[ExitFact]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from rerail.assistant.pipeline import diagnose_texts
 from rerail.domain.diagnosis import Diagnosis, Outcome
 from rerail.knowledge_base import statements
 from rerail.log_parsers import labels
@@ -143,3 +144,48 @@ def test_one_rank_that_is_asked_for_is_not_blamed_for_the_exit_of_another(
     text = "".join(f"{r}: step {s} loss 2.{s}\n" for s in range(3) for r in range(3)) + ended
     found = diagnose_paths([str(job(text))], narrow=Narrow(rank=rank)).diagnosis
     assert found.suspects.ranks == ([2] if rank == 2 else [])
+
+
+TEED = """\
+[default1]:[rank1]: Traceback (most recent call last):
+[default1]:[rank1]:   File "/opt/train.py", line 15, in main
+[default1]:[rank1]:     {"learning_rate": 0.1}["learning_rat"]
+[default1]:[rank1]: KeyError: 'learning_rat'
+[default1]:[rank1] INFO step 1 loss 2.9000 step_time 0.1000s
+[default1]:[rank1] INFO step 2 loss 2.8000 step_time 0.1000s
+[default1]:[rank1] INFO step 3 loss 2.7000 step_time 0.1000s
+[default0]:[rank0] INFO step 1 loss 2.9000 step_time 0.1000s
+[default0]:[rank0] INFO step 2 loss 2.8000 step_time 0.1000s
+[default0]:[rank0] INFO step 3 loss 2.7000 step_time 0.1000s
+E1122 15:37:31.857000 3501 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1) local_rank: 1 (pid: 3515) of binary: /usr/bin/python
+============================================================
+/opt/train.py FAILED
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-11-22_15:37:30
+  host      : gn-4
+  rank      : 1 (local_rank: 1)
+  exitcode  : 1 (pid: 3515)
+  error_file: /opt/logs/attempt_0/1/error.json
+  traceback : Traceback (most recent call last):
+    File "/opt/train.py", line 15, in main
+      {"learning_rate": 0.1}["learning_rat"]
+  KeyError: 'learning_rat'
+
+============================================================
+"""
+
+
+def test_a_traceback_in_torchruns_table_is_of_the_rank_that_heads_it() -> None:
+    """torchrun copies stdout and stderr side by side: steps may stand behind the traceback that ended them."""
+    first = diagnose_texts({"launcher.log": TEED}).diagnosis.first_fault
+    assert first is not None
+    assert (first.rank, first.node, first.text.strip()) == (1, "gn-4", "KeyError: 'learning_rat'")
+
+
+def test_of_two_copies_of_a_traceback_the_one_of_its_own_rank_is_cited() -> None:
+    own = "".join(line.removeprefix("[default1]:") + "\n" for line in TEED.splitlines()[:4])
+    first = diagnose_texts({"launcher.log": TEED, "1/stderr.log": own}).diagnosis.first_fault
+    assert first is not None
+    assert (first.file, first.line, first.rank) == ("1/stderr.log", 4, 1)

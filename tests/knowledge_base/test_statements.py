@@ -6,6 +6,7 @@ import pytest
 
 from rerail.assistant.pipeline import diagnose_texts
 from rerail.errors import RuleError
+from rerail.knowledge_base.placement.headings import Heading, Table, headings, named_above, tables
 from rerail.knowledge_base.placement.names import looks_like_host
 from rerail.knowledge_base.statements import Form, Statement, all_forms, parse, read
 
@@ -62,3 +63,29 @@ def test_a_block_of_one_label_is_not_mixed_with_that_of_another() -> None:
 def test_a_form_that_is_not_valid_is_named_with_its_file(raw: dict[str, object], why: str) -> None:
     with pytest.raises(RuleError, match=f"mine.yaml: form 'x'.*{why}"):
         parse({"forms": [raw]}, "mine.yaml")
+
+
+@pytest.mark.parametrize("form", headings(), ids=lambda form: form.id)
+def test_a_heading_speaks_for_the_line_that_it_should(form: Heading) -> None:
+    def names(text: str) -> bool:
+        case = diagnose_texts({"a.log": text}).case
+        [view] = case.views
+        number = view.numbers[0] if form.below else view.numbers[-1]
+        line = view.line(number)
+        assert line is not None
+        return any(
+            (found := named_above(case, line, slot)) is not None
+            and form.heading.search(found.line.text)
+            for slot in form.heading.groupindex
+        )
+
+    assert form.matches
+    for text in form.matches:
+        assert names(text), text
+    for text in form.must_not_match:
+        assert not names(text), text
+
+
+@pytest.mark.parametrize("table", tables(), ids=lambda table: table.id)
+def test_a_row_of_a_table_is_read(table: Table) -> None:
+    assert all(table.row.match(text) for text in table.matches)
