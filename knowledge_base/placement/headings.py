@@ -129,7 +129,7 @@ def _look(form: Heading, view: LogView, line: LogLine) -> Named | None:
         return None
     for number in _near(form, view, line):
         other = view.line(number)
-        if other is None or (other.label != line.label and not (form.whoever and not other.label)):
+        if other is None or (other.label != line.label and not form.whoever):
             continue
         text = form.text(view, number)
         if match := form.heading.search(text):
