@@ -16,7 +16,6 @@ from rerail.assistant.narrow import EVERYTHING, Narrow
 from rerail.cached_yaml import cache_folder
 from rerail.domain.diagnosis import Diagnosis
 from rerail.knowledge_base.case import Case
-from rerail.knowledge_base.causality import recorder
 from rerail.knowledge_base.causality.verdict import Verdict, judge
 from rerail.knowledge_base.causality.words import to_diagnosis
 from rerail.knowledge_base.matcher import RuleSet, match, rule_set
@@ -28,7 +27,7 @@ from rerail.log_parsers.survey import survey_bytes
 from rerail.settings import load_settings
 
 if TYPE_CHECKING:
-    from rerail.log_parsers.flight_recorder.verdict import Verdict as DumpVerdict
+    from rerail.knowledge_base.waiting.dumps.verdict import DumpVerdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,7 @@ def _judge_dumps(collection: Collection) -> DumpVerdict | None:
             )
     if not paths:
         return None
-    from rerail.log_parsers.flight_recorder.judge import diagnose_dumps
+    from rerail.knowledge_base.waiting.dumps.judge import diagnose_dumps
 
     verdict = diagnose_dumps(paths)
     names = {str(one.source.path): one.source.name for one in collection.binaries}
@@ -132,8 +131,6 @@ def diagnose_collection(
         collection.problems,
         only_rank=narrow.rank,
     )
-    verdict = judge(case, {rule.id: rule for rule in rules().rules})
-    if dumps is not None:
-        recorder.apply(verdict, dumps)
+    verdict = judge(case, {rule.id: rule for rule in rules().rules}, dumps)
     diagnosis = to_diagnosis(case, verdict, elapsed_s=time.perf_counter() - begun)
     return Outcome(diagnosis, case, verdict, collection)

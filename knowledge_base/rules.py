@@ -29,7 +29,7 @@ MARKS = frozenset({
     "activity", "attempt_started", "cancelled", "checkpoint_saved", "collective_timeout", "ended_by_itself", "ends_step",
     "finished_early", "first_rank_prints", "interrupted", "learned", "orderly_end", "pod_assigned", "ras_mismatch",
     "ras_report", "reports_failure", "run_complete", "run_started", "stack", "store_lost", "target_met", "target_missed",
-    "task_lost", "waits_for_data",
+    "task_lost", "waited", "waits_for_data",
 })  # fmt: skip
 """What an event can mean for the job beyond its role; `rules/README.md` explains each."""
 _LOUD = frozenset({Role.BENIGN, Role.SUCCESS})

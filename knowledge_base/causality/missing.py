@@ -11,6 +11,7 @@ from rerail.knowledge_base.causality.last_moves import stop
 from rerail.knowledge_base.causality.progress import LastStep
 from rerail.knowledge_base.causality.verdict import Verdict
 from rerail.knowledge_base.taxonomy import leaves
+from rerail.knowledge_base.waiting.engine import How
 
 _LIBRARIES = {"NCCL": (b"NCCL",), "gloo": (b"gloo", b"Gloo"), "JAX": (b"jax", b"xla/")}
 _HARDWARE = frozenset({"hardware_gpu", "gpu_memory_ecc", "nvlink_nvswitch"})
@@ -27,7 +28,7 @@ class Lack:
 def missing(case: Case, verdict: Verdict) -> list[Lack]:
     """Return what is missing for a firmer verdict, most useful first."""
     found = [Lack(f"{p.subject}: {p.why}", p.hint or "copy the file again") for p in case.problems]
-    if verdict.collectives is None and any("ras_mismatch" in o.marks for o in case.observations):
+    if verdict.waiting is None and any("ras_mismatch" in o.marks for o in case.observations):
         what = "whether the ranks that NCCL's report shows behind catch up"
         found.append(Lack(what, "ncclras -v >> FILE twice, ten seconds apart, and diagnose FILE"))
     if verdict.moving and verdict.last is not None:
@@ -42,8 +43,9 @@ def missing(case: Case, verdict: Verdict) -> list[Lack]:
         for unknown in verdict.dumps.unknown_ranks[:8]:
             what = f"the flight-recorder dump of rank {unknown.rank}: {unknown.why}"
             found.append(Lack(what, "copy the dump again, or ask that rank's node for its file"))
-    elif verdict.collectives is not None and verdict.status is not Status.ESTABLISHED:
-        ranks = verdict.ranks or verdict.collectives.absent
+    elif verdict.waiting is not None and verdict.status is not Status.ESTABLISHED:
+        silent = verdict.waiting.by(How.ABSENT)
+        ranks = verdict.ranks or (silent.ranks if silent is not None else ())
         who = f"of rank {ranks[0]}" if ranks else "of every rank"
         found += _calls_of_each_rank(case)
         found.append(

@@ -13,14 +13,8 @@ from typing import TYPE_CHECKING
 from rerail.domain.diagnosis import Outcome, Status
 from rerail.domain.evidence import Blames, LogLine, Observation, Role, Tier
 from rerail.knowledge_base.case import Case
-from rerail.knowledge_base.causality import (
-    collectives,
-    exits,
-    numeric,
-    roots,
-    select,
-    symptoms,
-)
+from rerail.knowledge_base.causality import exits, numeric, roots, select, symptoms
+from rerail.knowledge_base.causality.conclusion import Conclusion
 from rerail.knowledge_base.causality.cries import first_cry
 from rerail.knowledge_base.causality.last_moves import behind
 from rerail.knowledge_base.causality.own_failures import in_doubt
@@ -33,9 +27,11 @@ from rerail.knowledge_base.placement.place import Reason, named, place
 from rerail.knowledge_base.rules import Rule
 from rerail.knowledge_base.statements import read
 from rerail.knowledge_base.taxonomy import NO_FAILURE, Kind, has, leaves
+from rerail.knowledge_base.waiting import conclude
+from rerail.knowledge_base.waiting.engine import How, Waiting
 
 if TYPE_CHECKING:
-    from rerail.log_parsers.flight_recorder.verdict import Verdict as DumpVerdict
+    from rerail.knowledge_base.waiting.dumps.verdict import DumpVerdict
 
 # Exits that follow from a lost peer as well as from anything else.
 _SAYS_NOTHING = frozenset({"plain", "aborted", "ordered"})
@@ -59,7 +55,7 @@ class Verdict:
     gpu: int | None = None
     action: str | None = None
     selection: select.Selection = field(default_factory=select.Selection)
-    collectives: collectives.Collectives | None = None
+    waiting: Waiting | None = None
     exits: list[exits.ExitFact] = field(default_factory=list)
     numeric: list[numeric.NumericFinding] = field(default_factory=list)
     identities: Identities = field(default_factory=Identities)
@@ -75,8 +71,14 @@ class Verdict:
     """Further lines that the conclusion rests on."""
 
 
-def judge(case: Case, rules: dict[str, Rule]) -> Verdict:
-    """Return the verdict on a case; pure, and never raises on any evidence."""
+def judge(case: Case, rules: dict[str, Rule], dumps: DumpVerdict | None = None) -> Verdict:
+    """Return the verdict on a case; pure, and never raises on any evidence.
+
+    Args:
+        case: what was read and matched.
+        rules: the rules by their names.
+        dumps: what the flight-recorder dumps of the job say, if it left any.
+    """
     statements = read(case.views)
     identities = build(case, statements)
     selection = select.select(case, rules, foreign(case, identities))
@@ -92,15 +94,17 @@ def judge(case: Case, rules: dict[str, Rule]) -> Verdict:
         identities=identities,
         exits=facts,
         last=last_step(case),
-        collectives=collectives.analyse(case, identities),
+        waiting=conclude.waiting_in(case, identities),
     )
     steps = (
         _completed, _initiating, _stacks, _timeouts, _peers, _waited, _died, _stopped, _numbers, _reported,
     )  # fmt: skip
-    for step in steps:
-        if step(case, rules, verdict):
-            return verdict
-    _nothing(case, verdict)
+    if not any(step(case, rules, verdict) for step in steps):
+        _nothing(case, verdict)
+    if dumps is not None:
+        from rerail.knowledge_base.waiting.dumps.merge import apply
+
+        apply(verdict, dumps)
     return verdict
 
 
@@ -164,7 +168,7 @@ def _gave_up_before(case: Case, verdict: Verdict, success: Observation) -> bool:
 
     The watchdog ends the process of every rank that it reports.
     """
-    found = verdict.collectives
+    found = verdict.waiting
     if found is None or found.first is None or select.is_record(success):
         return False
     first = found.first.line
@@ -203,7 +207,7 @@ def _initiating(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
     if winner is None or winner.leaf is None:
         return False
     kind = leaves()[winner.leaf].kind
-    if kind is Kind.SYMPTOM and verdict.collectives is not None:
+    if kind is Kind.SYMPTOM and verdict.waiting is not None:
         return False
     if has(winner.leaf, "ends_a_hang") and _hung_before(case, verdict, winner):
         return False
@@ -229,9 +233,9 @@ def _initiating(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
     verdict.pci, verdict.gpu, verdict.reasons = at.pci, at.gpu, at.reasons
     verdict.why = at.why or verdict.why
     verdict.ranks = at.ranks
-    found = verdict.collectives
+    found = verdict.waiting
     if not verdict.ranks and winner.leaf == "rank_divergence" and found is not None:
-        verdict.ranks = found.suspects[:16]
+        verdict.ranks = list(found.suspects[:16])
     # A limit, a preemption or a cancellation is nobody's fault; its line only says who carried it out.
     if winner.blames is not Blames.NOBODY:
         verdict.nodes = at.nodes
@@ -240,8 +244,8 @@ def _initiating(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
 
 def _hung_before(case: Case, verdict: Verdict, winner: Observation) -> bool:
     """A limit, or somebody, ended a job whose ranks had already given up on a collective."""
-    found = verdict.collectives
-    hung = None if found is None else found.first.line if found.first else found.named_by
+    found = verdict.waiting
+    hung = None if found is None else found.first.line if found.first else found.line
     if hung is None:
         return False
     if hung.file == winner.line.file and (winner.line.time is None or hung.time is None):
@@ -265,13 +269,13 @@ def _killed_before(case: Case, verdict: Verdict, winner: Observation) -> bool:
 
 def _victims_exception(case: Case, verdict: Verdict, winner: Observation) -> bool:
     """A generic exception on ranks that had already timed out is what the time-out raised."""
-    found = verdict.collectives
+    found = verdict.waiting
     if found is None or found.first is None:
         return False
     first = found.first
     if winner.line.rank is None or winner.line.rank not in found.victims:
         return False
-    mine = next((t for t in found.timeouts if t.rank == winner.line.rank), first)
+    mine = next((p for p in found.positions if p.rank == winner.line.rank), first)
     return mine.line.file == winner.line.file and mine.line.number < winner.line.number
 
 
@@ -284,7 +288,7 @@ def _status(case: Case, verdict: Verdict, winner: Observation, kind: Kind) -> St
     if "learned" in winner.marks:
         return Status.SUPPORTED  # a few incidents of one site do not establish a cause
     if "waits_for_data" in winner.marks:
-        return Status.HYPOTHESIS if verdict.collectives is None else Status.SUPPORTED
+        return Status.HYPOTHESIS if verdict.waiting is None else Status.SUPPORTED
     if kind is Kind.ROOT and winner.tier not in (Tier.GENERIC, Tier.EXIT):
         contested = [r for r in rivals if (gap := case.seconds_between(winner, r)) is not None and abs(gap) < 1.0
                      and r.line.label != winner.line.label]  # fmt: skip
@@ -295,13 +299,13 @@ def _status(case: Case, verdict: Verdict, winner: Observation, kind: Kind) -> St
 
 def _stacks(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
     """Somebody looked where all processes are; whom time-outs name they name with more right."""
-    found = verdict.collectives
+    found = verdict.waiting
     odd = exits.first_odd(verdict.exits)
-    if (found is not None and (found.named or found.divergent)) or odd is not None:
+    if odd is not None or (found and (found.by(How.NAMED) or found.by(How.ANOTHER_CALL))):
         return False
     if not any("stack" in o.marks for o in case.observations):
         return False
-    from rerail.knowledge_base.causality.stacks import from_stacks
+    from rerail.knowledge_base.waiting.stacks import from_stacks
 
     conclusion = from_stacks(case, verdict.identities, hung=found is not None)
     if conclusion is None or (found is not None and not conclusion.ranks):
@@ -310,18 +314,19 @@ def _stacks(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
 
 
 def _timeouts(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
-    found = verdict.collectives
+    found = verdict.waiting
     if found is None:
         return False
     odd = exits.first_odd([f for f in verdict.exits if f.how not in ("aborted", "plain")])
-    if odd is not None and odd.how in _BY_A_SIGNAL and not found.divergent:
+    if odd is not None and odd.how in _BY_A_SIGNAL and not found.by(How.ANOTHER_CALL):
         # A process that died of a signal is why the others waited.
         conclusion = symptoms.from_exit(case, odd)
     else:
         rejected = verdict.selection.rejected
-        conclusion = symptoms.from_side_thread(found, [r.observation for r in rejected])
+        lived_with = [r.observation for r in rejected]
+        conclusion = conclude.from_side_thread(found, verdict.identities, lived_with)
         if conclusion is None:
-            conclusion = symptoms.from_collectives(case, verdict.identities, found)
+            conclusion = conclude.from_waiting(case, found)
         else:
             verdict.selection.rejected = [
                 r for r in rejected if r.observation.line != conclusion.line
@@ -347,7 +352,7 @@ def _waited(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
     order = next((o for o in case.observations if "cancelled" in o.marks), None)
     if (odd is None and order is None) or (odd is not None and odd.how not in _SAYS_NOTHING):
         return False
-    return _take(verdict, symptoms.from_wait(case, order, odd), Outcome.FAILURE)
+    return _take(verdict, conclude.from_wait(case, order, odd), Outcome.FAILURE)
 
 
 def _died(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
@@ -372,7 +377,7 @@ def _cancelled(rules: dict[str, Rule], verdict: Verdict, order: Observation) -> 
     verdict.observation, verdict.rule = order, rules.get(order.rule_id)
     return _take(
         verdict,
-        symptoms.Conclusion(
+        Conclusion(
             "job_cancelled_or_hangup", order.line, Status.SUPPORTED,
             "the scheduler gives no reason and nothing failed before: somebody cancelled it",
             (), (), "no_action_user_stop",
@@ -424,7 +429,7 @@ def _reported(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
     return _take(verdict, symptoms.from_ending(case), Outcome.FAILURE)
 
 
-def _take(verdict: Verdict, conclusion: symptoms.Conclusion | None, outcome: Outcome) -> bool:
+def _take(verdict: Verdict, conclusion: Conclusion | None, outcome: Outcome) -> bool:
     if conclusion is None:
         return False
     verdict.outcome, verdict.status, verdict.leaf = outcome, conclusion.status, conclusion.leaf
@@ -460,7 +465,7 @@ def _asked_once(case: Case, verdict: Verdict) -> bool:
     """Somebody asked a job that printed nothing more, once: what it shows is no answer yet."""
     if not any("ras_mismatch" in o.marks for o in case.observations):
         return False
-    from rerail.knowledge_base.causality.ras import one_look
+    from rerail.knowledge_base.waiting.ras import one_look
 
     found = one_look(case)
     if found is None:

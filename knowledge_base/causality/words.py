@@ -296,8 +296,9 @@ def _cite_cause(case: Case, verdict: Verdict, cited: _Citations) -> None:
         ]
         for observation in same[:3]:
             cited.cite(observation.line, "context", observation.rule_id)
-    if verdict.collectives is not None and verdict.collectives.first is not None:
-        cited.cite(verdict.collectives.first.line, "cascade", "nccl-watchdog-timeout")
+    if verdict.waiting is not None and verdict.waiting.first is not None:
+        first = verdict.waiting.first
+        cited.cite(first.line, "cascade", first.rule_id)
 
 
 def _ruled_out(verdict: Verdict, cited: _Citations) -> list[RuledOut]:
@@ -355,11 +356,9 @@ def _cost(case: Case, verdict: Verdict) -> Cost:
     if verdict.outcome is not Outcome.FAILURE or verdict.line is None:
         return Cost()
     began = case.near_time(verdict.line)
-    if verdict.collectives is not None and verdict.collectives.started is not None:
+    if verdict.waiting is not None and verdict.waiting.started is not None:
         began = (
-            min(began, verdict.collectives.started)
-            if began is not None
-            else verdict.collectives.started
+            min(began, verdict.waiting.started) if began is not None else verdict.waiting.started
         )
     ended = None
     for view in case.views:

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from rerail.log_parsers.flight_recorder.judge import judge
+from rerail.knowledge_base.waiting.dumps.judge import judge
+from rerail.knowledge_base.waiting.dumps.verdict import DumpVerdict
 from rerail.log_parsers.flight_recorder.model import Dump, DumpProblem, dump_from_plain
-from rerail.log_parsers.flight_recorder.verdict import Verdict
 from rerail.log_parsers.flight_recorder.worker import reduce_dump
 
 LIMITS = {"nodes": 10**6, "entries": 20_000}
@@ -142,7 +142,7 @@ class SyntheticJob:
 
     def verdict(
         self, *, without: tuple[int, ...] = (), truncated: tuple[int, ...] = (), **how: Any
-    ) -> Verdict:
+    ) -> DumpVerdict:
         """Judge the job with some dumps absent and some cut short."""
         left = [r for r in range(self.world) if r not in without and r not in truncated]
         problems = [DumpProblem(f"_dump_{r}", r, "truncated", "ends early") for r in truncated]

@@ -7,8 +7,8 @@ from typing import Any, get_args
 import pytest
 
 from rerail.domain.diagnosis import Status
-from rerail.log_parsers.flight_recorder.judge import judge
-from rerail.log_parsers.flight_recorder.verdict import Firmness
+from rerail.knowledge_base.waiting.dumps.judge import judge
+from rerail.knowledge_base.waiting.dumps.verdict import Firmness
 
 PIPELINE = {
     "1": ("PP", [0, 1]),

@@ -20,7 +20,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rerail.log_parsers.flight_recorder.judge import diagnose_dumps, judge
+from rerail.knowledge_base.waiting.dumps.judge import diagnose_dumps, judge
 from rerail.log_parsers.flight_recorder.loader import Limits, load_dumps
 from rerail.log_parsers.flight_recorder.model import Dump, DumpProblem, dump_from_plain
 from rerail.log_parsers.flight_recorder.recognise import looks_like_flight_recorder, rank_in_name

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rerail.log_parsers.flight_recorder.judge import diagnose_dumps, judge
+from rerail.knowledge_base.waiting.dumps.judge import diagnose_dumps, judge
 from rerail.log_parsers.flight_recorder.loader import load_dumps
 from rerail.log_parsers.flight_recorder.model import Dump, DumpProblem
 from rerail.log_parsers.flight_recorder.recognise import looks_like_flight_recorder

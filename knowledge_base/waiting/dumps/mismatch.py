@@ -13,9 +13,9 @@ from collections import defaultdict
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
-from rerail.log_parsers.flight_recorder.board import Board, Operation
+from rerail.knowledge_base.waiting.dumps.board import Board, Operation
+from rerail.knowledge_base.waiting.dumps.wording import call
 from rerail.log_parsers.flight_recorder.model import Entry
-from rerail.log_parsers.flight_recorder.wording import call
 
 # Whose input and output must have the same number of elements on every member.
 _SAME_COUNT = frozenset({"all_reduce", "all_gather", "reduce_scatter", "broadcast"})

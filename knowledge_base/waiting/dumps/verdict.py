@@ -38,7 +38,7 @@ class UnknownRank:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class DumpVerdict:
     """The one answer for a set of dumps.
 
     `culprit_ranks` are global and the smallest set that explains the waiting; `suspect_ranks` are

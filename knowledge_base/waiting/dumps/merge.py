@@ -10,15 +10,11 @@ from typing import TYPE_CHECKING
 
 from rerail.domain.diagnosis import Outcome, Status
 from rerail.domain.evidence import LogLine, Stream
-from rerail.knowledge_base.causality.verdict import Verdict
-from rerail.knowledge_base.taxonomy import NO_FAILURE
+from rerail.knowledge_base.taxonomy import NO_FAILURE, Kind, leaves
 
 if TYPE_CHECKING:
-    from rerail.log_parsers.flight_recorder.verdict import Verdict as DumpVerdict
-
-_FROM_SYMPTOMS = frozenset(
-    {"nccl_timeout_unexplained", "nccl_watchdog_heartbeat", None, NO_FAILURE}
-)
+    from rerail.knowledge_base.causality.verdict import Verdict
+    from rerail.knowledge_base.waiting.dumps.verdict import DumpVerdict
 
 
 def apply(verdict: Verdict, dumps: DumpVerdict) -> None:
@@ -40,7 +36,7 @@ def apply(verdict: Verdict, dumps: DumpVerdict) -> None:
             verdict.why, verdict.action = dumps.reason, "none"
         return
     culprits = list(dumps.culprit_ranks)
-    if verdict.leaf not in _FROM_SYMPTOMS:
+    if not _may_say_more(verdict.leaf):
         if culprits and not verdict.ranks:
             verdict.ranks = culprits
         return
@@ -60,6 +56,11 @@ def apply(verdict: Verdict, dumps: DumpVerdict) -> None:
         verdict.action = "run_node_health_tests" if dumps.kind == "missing_rank" else None
     if verdict.line is None:
         verdict.line = _line(dumps)
+
+
+def _may_say_more(leaf: str | None) -> bool:
+    """Tell whether the logs know nothing better than that ranks waited, or nothing at all."""
+    return leaf in (None, NO_FAILURE) or leaves()[leaf].kind is Kind.SYMPTOM
 
 
 def _line(dumps: DumpVerdict) -> LogLine | None:

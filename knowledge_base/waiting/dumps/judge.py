@@ -11,14 +11,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 
-from rerail.log_parsers.flight_recorder import wording
-from rerail.log_parsers.flight_recorder.board import STATE_IS_KEPT, Board
-from rerail.log_parsers.flight_recorder.case import Case
+from rerail.knowledge_base.waiting.dumps import wording
+from rerail.knowledge_base.waiting.dumps.board import STATE_IS_KEPT, Board
+from rerail.knowledge_base.waiting.dumps.case import DumpCase
+from rerail.knowledge_base.waiting.dumps.mismatch import Mismatch, find_mismatch
+from rerail.knowledge_base.waiting.dumps.verdict import DumpVerdict, Firmness, Kind
+from rerail.knowledge_base.waiting.dumps.waits import Wait, Waits, find_waits
 from rerail.log_parsers.flight_recorder.loader import Limits, load_dumps
-from rerail.log_parsers.flight_recorder.mismatch import Mismatch, find_mismatch
 from rerail.log_parsers.flight_recorder.model import Dump, DumpProblem
-from rerail.log_parsers.flight_recorder.verdict import Firmness, Kind, Verdict
-from rerail.log_parsers.flight_recorder.waits import Wait, Waits, find_waits
 
 _WITNESSES = 4
 _DIVERGED = "rank_divergence"
@@ -28,7 +28,7 @@ _UNEXPLAINED = "nccl_timeout_unexplained"
 
 def diagnose_dumps(
     paths: Sequence[str | os.PathLike[str]], *, limits: Limits | None = None
-) -> Verdict:
+) -> DumpVerdict:
     """Read dumps and judge them."""
     answers = load_dumps(paths, limits=limits)
     return judge(
@@ -37,11 +37,11 @@ def diagnose_dumps(
     )
 
 
-def judge(dumps: Iterable[Dump], problems: Iterable[DumpProblem] = ()) -> Verdict:
+def judge(dumps: Iterable[Dump], problems: Iterable[DumpProblem] = ()) -> DumpVerdict:
     """Give the verdict on one job from its usable dumps and the problems with the others."""
     problems = tuple(problems)
     board = Board(dumps, problems)
-    case = Case(board, problems)
+    case = DumpCase(board, problems)
     if not board.dumps:
         return case.close("unknown", "unknown", "No usable flight-recorder dump was found.")
     mismatch = find_mismatch(board)
@@ -66,7 +66,7 @@ def judge(dumps: Iterable[Dump], problems: Iterable[DumpProblem] = ()) -> Verdic
     return case.close("healthy", "supported" if board.unknown else "established", reason)
 
 
-def _judge_mismatch(case: Case, found: Mismatch) -> Verdict:
+def _judge_mismatch(case: DumpCase, found: Mismatch) -> DumpVerdict:
     operation = found.operation
     entries = {**operation.done, **operation.pending}
     for _, ranks in found.variants:
@@ -108,7 +108,7 @@ def _culprits(board: Board, waits: Waits) -> set[int]:
     return culprits
 
 
-def _judge_culprits(case: Case, waits: Waits, culprits: set[int]) -> Verdict:
+def _judge_culprits(case: DumpCase, waits: Waits, culprits: set[int]) -> DumpVerdict:
     clauses, at = [], None
     left = set(culprits)
     while left and (wait := _best_wait(waits, left)):
@@ -153,7 +153,7 @@ def _judge_culprits(case: Case, waits: Waits, culprits: set[int]) -> Verdict:
     return case.close(kind, status, f"{reason}.", culprits=culprits, at=at, leaf=_UNEXPLAINED)
 
 
-def _unseen(case: Case, wait: Wait) -> frozenset[int]:
+def _unseen(case: DumpCase, wait: Wait) -> frozenset[int]:
     """Return members of an awaited collective about which nothing is known."""
     if wait.kind != "absent" or wait.entry.is_p2p:
         return frozenset()
@@ -176,7 +176,7 @@ def _best_wait(waits: Waits, culprits: set[int]) -> Wait | None:
     )
 
 
-def _cite_absent(case: Case, waits: Waits, rank: int, wait: Wait) -> None:
+def _cite_absent(case: DumpCase, waits: Waits, rank: int, wait: Wait) -> None:
     board = case.board
     dump = board.dumps[rank]
     key = board.key_of(board.dumps[wait.rank], wait.entry.group)
@@ -206,7 +206,7 @@ def _firmness(board: Board, waits: Waits, culprits: set[int]) -> Firmness:
     return "established"
 
 
-def _judge_ahead(case: Case, waits: Waits, idle: set[int]) -> Verdict:
+def _judge_ahead(case: DumpCase, waits: Waits, idle: set[int]) -> DumpVerdict:
     """Judge a few ranks waiting for many that have nothing left to do: the few went too far."""
     ahead = sorted(r for r, w in waits.waiting.items() if w.kind == "absent")
     first = min((waits.waiting[r] for r in ahead), key=lambda w: (w.entry.created_ns or 0, w.rank))
@@ -230,7 +230,7 @@ def _judge_ahead(case: Case, waits: Waits, idle: set[int]) -> Verdict:
     )
 
 
-def _judge_unknown(case: Case, waits: Waits) -> Verdict:
+def _judge_unknown(case: DumpCase, waits: Waits) -> DumpVerdict:
     """Judge waiting that ends only at ranks without a usable dump."""
     board = case.board
     suspects = {r for end in waits.ends for r in end if r in board.unknown}
@@ -276,7 +276,7 @@ def _left_nothing(board: Board, suspects: set[int]) -> bool:
     return none and len(board.dumps) > len(board.unknown)
 
 
-def _judge_in_flight(case: Case, waits: Waits) -> Verdict:
+def _judge_in_flight(case: DumpCase, waits: Waits) -> DumpVerdict:
     """Judge unfinished operations that every member has entered."""
     board = case.board
     rank, entry = min(waits.entered_by_all, key=lambda w: (w[1].created_ns or 0, w[0]))

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from rerail.log_parsers.flight_recorder import wording
-from rerail.log_parsers.flight_recorder.board import Board
-from rerail.log_parsers.flight_recorder.model import DumpProblem, Entry, ProcessGroup
-from rerail.log_parsers.flight_recorder.verdict import (
+from rerail.knowledge_base.waiting.dumps import wording
+from rerail.knowledge_base.waiting.dumps.board import Board
+from rerail.knowledge_base.waiting.dumps.verdict import (
     DumpEvidence,
+    DumpVerdict,
     Firmness,
     Kind,
     UnknownRank,
-    Verdict,
 )
+from rerail.log_parsers.flight_recorder.model import DumpProblem, Entry, ProcessGroup
 
 
 @dataclass(slots=True)
-class Case:
+class DumpCase:
     """What every verdict on one job carries."""
 
     board: Board
@@ -54,7 +54,7 @@ class Case:
         at: tuple[int, Entry] | None = None,
         variants: tuple[tuple[str, tuple[int, ...]], ...] = (),
         leaf: str | None = None,
-    ) -> Verdict:
+    ) -> DumpVerdict:
         """Build the verdict; `at` is a rank and its entry of the named collective."""
         files = {p.rank: p for p in self.problems if p.rank is not None}
         unknown = []
@@ -65,7 +65,7 @@ class Case:
         for dump in self.board.duplicates:
             shows = f"an older dump of rank {dump.rank}, not used"
             self.evidence.append(DumpEvidence(dump.file, dump.rank, shows))
-        return Verdict(
+        return DumpVerdict(
             kind=kind,
             status=status,
             reason=reason,

@@ -8,7 +8,6 @@ without a second look, or time-outs, it is a guess.
 
 from __future__ import annotations
 
-import re
 import sys
 from collections import Counter
 from dataclasses import dataclass
@@ -16,32 +15,19 @@ from dataclasses import dataclass
 from rerail.domain.diagnosis import Status
 from rerail.domain.evidence import LogLine
 from rerail.knowledge_base.case import Case
+from rerail.knowledge_base.causality.conclusion import Conclusion
 from rerail.knowledge_base.causality.copies import without_copies
 from rerail.knowledge_base.causality.progress import outlived
-from rerail.knowledge_base.causality.symptoms import Conclusion
 from rerail.knowledge_base.placement.identities import Identities
+from rerail.knowledge_base.waiting.engine import MOST_ODD
+from rerail.knowledge_base.waiting.read import frames
 from rerail.log_parsers.stacks import Frame, Stack, read_stacks
 
 _LEAST = 3
-_MOST_ODD = 1 / 3
-_COLLECTIVE = re.compile(
-    r"distributed_c10d\.py|_functional_collectives|c10d::|ProcessGroup|\bnccl[A-Z]|\bgloo::|Reducer::"
-    r"|(?:^|/)horovod/|\bMPI_|mpi4py|\bhccl[A-Z]|\brccl"
-)
-_ON_GPU = re.compile(
-    r"torch/cuda/(?:__init__|streams)\.py|\b(?:cuda|cu|hip)(?:Stream|Event|Device|Ctx)?Synchronize|\bcuMemcpyDtoH"
-    r"|cudaMemcpyAsync|_local_scalar_dense"
-)
-_POINT_TO_POINT = re.compile(r"\b(?:i?send|i?recv|batch_isend_irecv|p2p\w*)\b")
-_LOADER = re.compile(r"torch/utils/data/dataloader\.py")
-_LIBRARY = re.compile(
-    r"site-packages|dist-packages|/lib/python|<frozen|\.so(?:\.\d+)*$"
-    r"|^(?:torch|numpy|deepspeed|transformers|accelerate|lightning|pytorch_lightning|ray|fsspec)/"
-)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Standing:
     """Where one process is: what it waits for, if anything, and at which line of the program."""
 
     stack: Stack
@@ -92,13 +78,13 @@ def from_stacks(case: Case, identities: Identities, *, hung: bool) -> Conclusion
     )  # fmt: skip
 
 
-def _latest(stacks: list[Stack], identities: Identities) -> tuple[list[Place], bool]:
+def _latest(stacks: list[Stack], identities: Identities) -> tuple[list[Standing], bool]:
     """Return the last place of each process, and whether all of several looks saw the same."""
-    last: dict[object, Place] = {}
+    last: dict[object, Standing] = {}
     looks: Counter[object] = Counter()
     moved = False
     for stack in stacks:
-        place = _place(stack, identities)
+        place = _standing(stack, identities)
         head = stack.head
         key = place.rank if place.rank is not None else (head.file, head.label, stack.pid)
         before = last.get(key)
@@ -108,44 +94,44 @@ def _latest(stacks: list[Stack], identities: Identities) -> tuple[list[Place], b
     return list(last.values()), bool(looks) and min(looks.values()) > 1 and not moved
 
 
-def _place(stack: Stack, identities: Identities) -> Place:
+def _standing(stack: Stack, identities: Identities) -> Standing:
     head = stack.head
     known = identities.by_pid.get(stack.pid, head.node) if stack.pid is not None else None
     rank = head.rank if head.rank is not None else known.rank if known else None
     node = head.node or (known.node if known else None)
     if node is None and rank is not None:
         node = identities.node_of_rank.get(rank)
-    frames = stack.frames
+    calls = stack.frames
     waits = next(
         (
             str(frame)
-            for pattern in (_COLLECTIVE, _ON_GPU)
-            for frame in frames
+            for pattern in (frames()["collective"], frames()["gpu"])
+            for frame in calls
             if pattern.search(frame.function) or pattern.search(frame.file)
         ),
         None,
     )
-    if any(_LOADER.search(frame.file) for frame in frames):
+    if any(frames()["data"].search(frame.file) for frame in calls):
         waits = None  # it waits for data, not for the others
     # Native frames of the interpreter have no lines, and stand in front of what it runs.
-    own = [f for f in frames if not _of_library(f.file)]
-    site = next((f for f in own if f.line is not None), own[0] if own else frames[0])
-    return Place(stack, rank, node, waits, site)
+    own = [f for f in calls if not _of_library(f.file)]
+    site = next((f for f in own if f.line is not None), own[0] if own else calls[0])
+    return Standing(stack, rank, node, waits, site)
 
 
 def _of_library(file: str) -> bool:
     # py-spy shortens what it finds on the path of modules: `queue.py`, `torch/cuda/__init__.py`.
     module = file.split("/", 1)[0].removesuffix(".py")
-    return module in sys.stdlib_module_names or _LIBRARY.search(file) is not None
+    return module in sys.stdlib_module_names or frames()["library"].search(file) is not None
 
 
-def _odd(places: list[Place]) -> tuple[list[Place], str | None, str]:
+def _odd(places: list[Standing]) -> tuple[list[Standing], str | None, str]:
     """Return the processes that the others wait for, the leaf and the reason."""
     waiting = [p for p in places if p.waits]
     working = [p for p in places if not p.waits]
-    few = _MOST_ODD * len(places)
+    few = MOST_ODD * len(places)
     if working and len(working) <= few:
-        loader = any(_LOADER.search(frame.file) for frame in working[0].stack.frames)
+        loader = any(frames()["data"].search(frame.file) for frame in working[0].stack.frames)
         common = Counter(p.site for p in waiting).most_common(1)[0][0]
         top, site = working[0].stack.frames[0], working[0].site
         place = f"at {site}" if top == site else f"in {top}, called from {site}"
@@ -156,7 +142,11 @@ def _odd(places: list[Place]) -> tuple[list[Place], str | None, str]:
     sites = Counter(p.site for p in waiting)
     common, count = sites.most_common(1)[0]
     odd = [p for p in waiting if p.site != common]
-    if odd and len(odd) <= few and not any(_POINT_TO_POINT.search(str(p.waits)) for p in waiting):
+    if (
+        odd
+        and len(odd) <= few
+        and not any(frames()["point_to_point"].search(str(p.waits)) for p in waiting)
+    ):
         why = f"{_names(odd)} {_is(odd)} waiting at {odd[0].site}, {count} others at {common}"
         return odd, "rank_divergence", why
     if not odd:
@@ -165,10 +155,10 @@ def _odd(places: list[Place]) -> tuple[list[Place], str | None, str]:
     return [], None, ""
 
 
-def _names(places: list[Place]) -> str:
+def _names(places: list[Standing]) -> str:
     named = ", ".join(p.name for p in places[:4])
     return named + (f" and {len(places) - 4} more" if len(places) > 4 else "")
 
 
-def _is(places: list[Place]) -> str:
+def _is(places: list[Standing]) -> str:
     return "is" if len(places) == 1 else "are"

@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from rerail.log_parsers.flight_recorder.board import NEEDS_EVERYBODY, Board, OpKey
+from rerail.knowledge_base.waiting.dumps.board import NEEDS_EVERYBODY, Board, OpKey
 from rerail.log_parsers.flight_recorder.model import Entry
 
 # One unfinished operation that others finished may be polling delay, if the rank went on to all

@@ -1,0 +1,22 @@
+"""What a line of reasoning over symptoms comes to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rerail.domain.diagnosis import Status
+from rerail.domain.evidence import LogLine
+
+
+@dataclass(frozen=True, slots=True)
+class Conclusion:
+    """A cause concluded from symptoms; `beside` are further lines that the conclusion rests on."""
+
+    leaf: str
+    line: LogLine
+    status: Status
+    why: str
+    ranks: tuple[int, ...] = ()
+    nodes: tuple[str, ...] = ()
+    action: str | None = None
+    beside: tuple[LogLine, ...] = ()

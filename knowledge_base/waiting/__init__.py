@@ -1,0 +1,1 @@
+"""Who waits for whom, in what, since when; and whom all of them wait for."""

@@ -1,0 +1,164 @@
+"""What waiting comes to: the leaf that the evidence carries, and no more.
+
+A rank that is behind with evidence of what it did is slow, a rank that ran another operation
+diverged, and a time-out on all ranks alike stays unexplained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rerail.domain.diagnosis import Status
+from rerail.domain.evidence import LogLine, Observation
+from rerail.knowledge_base.case import Case
+from rerail.knowledge_base.causality.conclusion import Conclusion
+from rerail.knowledge_base.causality.exits import ExitFact
+from rerail.knowledge_base.causality.progress import survived
+from rerail.knowledge_base.causality.symptoms import earlier
+from rerail.knowledge_base.placement.identities import Identities
+from rerail.knowledge_base.placement.one_node import one_node
+from rerail.knowledge_base.waiting.engine import How, Waiting, ask
+from rerail.knowledge_base.waiting.read import Position, read
+
+_MOST_RANKS = 16
+_MOST_STEPS_OF_PREFETCH = 50
+
+
+def waiting_in(case: Case, identities: Identities) -> Waiting | None:
+    """Return who waits for whom, or None where nothing tells of waiting."""
+    facts = read(case)
+    if any("ras_report" in o.marks for o in case.observations):
+        from rerail.knowledge_base.waiting.ras import told_by_report
+
+        facts.report = told_by_report(case)
+    if not facts.positions and not facts.told and facts.report is None:
+        return None
+    result = Waiting(facts.positions)
+    result.findings = ask(facts, identities.ranks_seen, identities.world_size)
+    if not result.positions and not result.findings:
+        return None
+    if result.positions:
+        result.first = min(result.positions, key=lambda one: _when(case, one))
+        when = case.near_time(result.first.line)
+        if when is not None and result.first.limit_s is not None:
+            result.started = when - result.first.limit_s
+    return result
+
+
+def _when(case: Case, position: Position) -> tuple[float, int]:
+    time = case.near_time(position.line)
+    return (time if time is not None else float("inf"), position.line.number)
+
+
+def from_waiting(case: Case, waiting: Waiting) -> Conclusion | None:
+    """Conclude from who waits for whom."""
+    line = waiting.line
+    if line is None:
+        return None
+    suspects = waiting.suspects[:_MOST_RANKS]
+    other = waiting.by(How.ANOTHER_CALL)
+    if other is not None:
+        return Conclusion(
+            "rank_divergence", other.line or line, Status.SUPPORTED, waiting.describe(), suspects
+        )
+    activity = _last_activity(case, waiting)
+    if activity is not None:
+        return _busy(waiting, activity, suspects)
+    found = waiting.found
+    nodes = found.nodes if found is not None else ()
+    if found is not None and found.lost_node is not None:
+        why = f"no process of {found.lost_node} answers any more, those of other nodes do"
+        return Conclusion("node_crash", line, Status.SUPPORTED, why, suspects, nodes)
+    return Conclusion(
+        "process_exit_unexplained" if found and found.gone else "nccl_timeout_unexplained",
+        line,
+        Status.SUPPORTED if suspects or nodes else Status.HYPOTHESIS,
+        waiting.describe(),
+        suspects,
+        nodes,
+    )
+
+
+def _busy(waiting: Waiting, activity: Observation, suspects: tuple[int, ...]) -> Conclusion:
+    """Conclude from what a rank did while the others waited for it."""
+    line = activity.line
+    ranks = (line.rank,) if line.rank is not None else suspects
+    if line.rank is None and "first_rank_prints" in activity.marks and waiting.victims:
+        ranks = suspects if waiting.by(How.BEHIND) or 0 in waiting.victims else (0,)
+    nodes = (line.node,) if line.node else ()
+    if "finished_early" in activity.marks:
+        why = "this rank ended its loop while the others still expect it in the collective"
+        return Conclusion("rank_divergence", line, Status.SUPPORTED, why, ranks, nodes)
+    why = "this was still going on when the others gave up waiting"
+    return Conclusion("nccl_slow_rank_timeout", line, Status.SUPPORTED, why, ranks, nodes)
+
+
+def from_side_thread(
+    waiting: Waiting, identities: Identities, lived_with: Sequence[Observation]
+) -> Conclusion | None:
+    """Conclude from a side thread that died on the only rank that came to no further collective.
+
+    A rank goes on for as many steps as its prefetched batches last, then waits for that thread.
+    """
+    if len(waiting.suspects) != 1 or waiting.by(How.ANOTHER_CALL):
+        return None
+    missing = waiting.suspects[0]
+    alone = one_node(identities, max([missing, *waiting.victims]))
+    for observation in lived_with:
+        thread, line = observation.fields.get("thread"), observation.line
+        # On one node a launcher's label of the local rank is the rank's.
+        rank = line.local_rank if line.rank is None and alone else line.rank
+        if thread and observation.leaf and rank == missing:
+            why = f"its thread or child {thread} died of this, and the rank came to no further collective"
+            return Conclusion(observation.leaf, line, Status.SUPPORTED, why, (missing,))
+    return None
+
+
+def _last_activity(case: Case, waiting: Waiting) -> Observation | None:
+    """Return what a rank was busy with when the others began to wait, or None.
+
+    It must lie before the first time-out, no training step may follow it, and it must not be the
+    work of a rank that itself sat in the collective.
+    """
+    if waiting.first is None:
+        return None
+    behind = waiting.by(How.BEHIND)
+    victims = waiting.victims
+    best: Observation | None = None
+    activities = [o for o in case.observations if "activity" in o.marks]
+    for observation in activities:
+        line = observation.line
+        if not earlier(case, line, waiting.first.line):
+            continue
+        if line.rank is not None and (
+            line.rank in victims or (behind is not None and line.rank not in behind.ranks)
+        ):
+            continue
+        bars = frozenset(o.line.number for o in activities if o.line.file == line.file)
+        steps = _MOST_STEPS_OF_PREFETCH if "finished_early" in observation.marks else 2
+        if survived(case, observation, steps=steps, but=bars):
+            continue
+        if best is None or (best.rule_id, best.line.rank) != (observation.rule_id, line.rank):
+            best = observation
+    return best
+
+
+def from_wait(case: Case, order: Observation | None, fact: ExitFact | None) -> Conclusion | None:
+    """Conclude from ranks that waited for another one, or lost it, before the job was ended."""
+    for observation in case.observations:
+        line = observation.line
+        if "waited" not in observation.marks:
+            continue
+        late = (order is not None and not case.before(observation, order)) or (
+            fact is not None and not earlier(case, line, fact.line)
+        )
+        if late or survived(case, observation):
+            continue
+        why = "it waited for another rank, or lost it; why is not in the evidence"
+        return Conclusion("nccl_timeout_unexplained", line, Status.HYPOTHESIS, why)
+    return None
+
+
+def hung_since(waiting: Waiting | None) -> LogLine | None:
+    """Return the line from which on it is known that ranks waited, or None."""
+    return waiting.line if waiting is not None else None

@@ -1,0 +1,286 @@
+"""Whom do all the others wait for? Whoever nobody waits behind: absent, behind, elsewhere, or in another call.
+
+Every source - watchdogs, status lines, gloo, barriers, monitors, Horovod, HCCL, JAX, NCCL's health
+report, stacks - gives facts of the same few kinds, and one list of questions, the surest first, reads
+them: whom do others name; who called something else; who is behind; who is at another place; who is
+silent.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeVar
+
+from rerail.domain.evidence import LogLine
+from rerail.knowledge_base.waiting.read import Facts, Position, Told, needs_all
+
+_APART = 2
+MOST_ODD = 1 / 3
+"""A larger part of the processes than this cannot be what the others wait for."""
+T = TypeVar("T")
+
+
+class How(StrEnum):
+    """How it is known whom the others wait for; the order is that of trust."""
+
+    NAMED = "named"
+    ANOTHER_CALL = "another call"
+    ANOTHER_PLACE = "another place"
+    BEHIND = "behind"
+    ABSENT = "absent"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Whom the others wait for. `gone`: they give no sign of life; `lost_node`: nobody of that node is left."""
+
+    how: How
+    ranks: tuple[int, ...]
+    words: str
+    line: LogLine | None = None
+    gone: bool = False
+    nodes: tuple[str, ...] = ()
+    lost_node: str | None = None
+
+
+@dataclass(slots=True)
+class Waiting:
+    """Who waits, since when, and whom for; `findings` are the answers, the surest first."""
+
+    positions: list[Position] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    first: Position | None = None
+    started: float | None = None
+
+    @property
+    def victims(self) -> set[int]:
+        """The ranks that waited in vain."""
+        return {p.rank for p in self.positions if p.rank is not None}
+
+    @property
+    def found(self) -> Finding | None:
+        """The surest answer."""
+        return self.findings[0] if self.findings else None
+
+    @property
+    def suspects(self) -> tuple[int, ...]:
+        """The smallest set of ranks that explains the waiting, or none."""
+        return self.found.ranks if self.found is not None else ()
+
+    def by(self, how: How) -> Finding | None:
+        """Return what one of the questions gave."""
+        return next((finding for finding in self.findings if finding.how is how), None)
+
+    @property
+    def line(self) -> LogLine | None:
+        """The line that says best that ranks wait: who names others, else the first time-out."""
+        named = self.by(How.NAMED)
+        if named is not None and named.line is not None:
+            return named.line
+        crossed = self.by(How.ANOTHER_CALL)
+        if crossed is not None and crossed.line is not None:
+            return crossed.line
+        return self.first.line if self.first is not None else None
+
+    def describe(self) -> str:
+        """Say in one clause whom the others wait for, and how that is known."""
+        return self.found.words if self.found is not None else "no rank stands out"
+
+
+def ask(facts: Facts, ranks_seen: Collection[int], world_size: int | None) -> list[Finding]:
+    """Return the answers to all questions, the surest first.
+
+    Args:
+        facts: what was read.
+        ranks_seen: ranks that printed anything.
+        world_size: the number of ranks of the job, where it is told.
+    """
+    waiting = facts.positions
+    named = _named(facts.told, {*ranks_seen, *range(min(world_size or 0, 65_536))})
+    if named is None and facts.report is not None:
+        named = _named([facts.report], set())
+    behind = _behind(facts)
+    other = (
+        (named if named is not None and named.how is How.ANOTHER_CALL else None)
+        or _different_calls(waiting)
+        or _overtaken(facts)
+        or _apart(waiting)
+        or (_ahead_in_one_group(waiting) if behind is None else None)
+        or _other_sites(waiting)
+    )
+    absent = _absent(waiting, ranks_seen, world_size) if behind is None and other is None else None
+    named = named if named is not None and named.how is How.NAMED else None
+    return [finding for finding in (named, other, behind, absent) if finding is not None]
+
+
+def _named(told: Sequence[Told], known: set[int]) -> Finding | None:
+    """Whom others report as missing. Most ranks cannot be: then each of them misses something else."""
+    if not told:
+        return None
+    ranks = sorted({rank for one in told for rank in one.ranks})
+    lives = next((one for one in reversed(told) if one.lives), None)
+    if lives is not None and len(ranks) > 1 and len(ranks) * 2 > len({*known, *ranks}):
+        awaited = {rank: tensors for one in told for rank, tensors in one.awaited}
+        if set(awaited) != {*known, *ranks} or len(set(awaited.values())) < 2:
+            return None
+        words = f"{ranks_in_words(ranks)} wait for each other: each submitted tensors that another one did not"
+        return Finding(How.ANOTHER_CALL, tuple(ranks), words, told[0].line)
+    one = lives or next((one for one in told if one.gone), told[0])
+    who = ranks_in_words(ranks) if ranks else "a process"
+    words = one.words.format(are="is" if len(ranks) == 1 else "are")
+    nodes = tuple(dict.fromkeys(node for t in told for node in t.nodes))
+    lost = next((t.lost_node for t in told if t.lost_node), None)
+    gone = any(t.gone for t in told)
+    return Finding(How.NAMED, tuple(ranks), f"{who} {words}", told[0].line, gone, nodes, lost)
+
+
+def _another_call(ranks: Iterable[int], positions: Sequence[Position]) -> Finding:
+    """Who ran another operation than the others; its own line is the one to show."""
+    named = tuple(sorted(ranks))
+    line = next((p.line for p in positions if p.rank in named), None)
+    words = f"{ranks_in_words(named)} ran another operation or size than the others"
+    return Finding(How.ANOTHER_CALL, named, words, line)
+
+
+def _different_calls(waiting: Sequence[Position]) -> Finding | None:
+    """Ranks that called different things as the same number of one group."""
+    by_seq: dict[tuple[str | None, int], list[Position]] = defaultdict(list)
+    for one in waiting:
+        if one.seq is not None and one.rank is not None:
+            by_seq[one.group, one.seq].append(one)
+    found: set[int] = set()
+    for group in by_seq.values():
+        kinds = Counter((p.op, p.size) for p in group)
+        if len(kinds) < 2:
+            continue
+        common, count = kinds.most_common(1)[0]
+        odd = {p.rank for p in group if (p.op, p.size) != common and p.rank is not None}
+        if len(odd) <= count:
+            # With two ranks neither is the majority: both are shown.
+            found = odd if count > len(odd) else {p.rank for p in group if p.rank is not None}
+    return _another_call(found, waiting) if found else None
+
+
+def _overtaken(facts: Facts) -> Finding | None:
+    """A rank that sits in a collective which others have completed: they did not run the same ones."""
+    ops = {(p.rank, p.seq): p.op for p in facts.positions}
+    found: Finding | None = None
+    for group in sorted({group for _, group in facts.stuck}):
+        sits = {rank: seq for (rank, name), seq in facts.stuck.items() if name == group}
+        furthest = max(done for (_, name), (_, done) in facts.progress.items() if name == group)
+        odd = {r for r, seq in sits.items() if furthest > seq and ops.get((r, seq)) in needs_all()}
+        others = set(sits) - odd
+        if odd and others and len(odd) <= len(others):
+            found = _another_call(odd if len(odd) < len(others) else sits, facts.positions)
+    return found
+
+
+def _apart(waiting: Sequence[Position]) -> Finding | None:
+    """Two ranks that each waited to the end, two collectives apart or more, did not run the same ones.
+
+    The one that is further on has completed a collective that needs the other one.
+    """
+    told = [p for p in waiting if p.seq is not None and p.op in needs_all()]
+    # An exception quotes the time-out that raised it.
+    sits = {(p.rank, p.seq or 0, p.group) for p in told if p.rank is not None}
+    ranks = {rank for rank, _, _ in sits if rank is not None}
+    if len(told) != len(waiting) or len(sits) != 2 or len(ranks) != 2:
+        return None
+    low, high = sorted(seq for _, seq, _ in sits)
+    if len({group for _, _, group in sits}) > 1 or high - low < _APART:
+        return None
+    return _another_call(ranks, waiting)
+
+
+def _ahead_in_one_group(waiting: Sequence[Position]) -> Finding | None:
+    """Without status lines: a minority that waits in another operation than the others, further on by two.
+
+    Releases that name no group number the ranks of each group from 0; where no number stands twice and
+    none is missing, all that is told is of one group, and its sequence numbers can be compared.
+    """
+    told = [p for p in waiting if p.seq is not None and p.op is not None]
+    members = [p.member for p in told if p.member is not None]
+    if any(p.group is not None for p in waiting) or len(members) < 3:
+        return None
+    if sorted(members) != list(range(len(told))):
+        return None
+    (seq, op, _), count = Counter((p.seq, p.op, p.size) for p in told).most_common(1)[0]
+    ahead = [p for p in told if (p.seq or 0) > (seq or 0) + 1 and p.op != op]
+    ranks = {p.rank for p in ahead if p.rank is not None}
+    if op in needs_all() and len(ahead) + count == len(told) and 0 < len(ranks) < count:
+        return _another_call(ranks, waiting)
+    return None
+
+
+def _other_sites(waiting: Sequence[Position]) -> Finding | None:
+    """Ranks that gave up at different places of the program wait for different things."""
+    sites: dict[str, set[int]] = defaultdict(set)
+    for one in waiting:
+        if one.site and one.rank is not None:
+            sites[one.site].add(one.rank)
+    if len(sites) < 2:
+        return None
+    common, others = most_common(sites)
+    odd = set().union(*(sites[site] for site in others)) - sites[common]
+    if not odd or len(odd) >= len(sites[common]):
+        return None
+    words = f"{ranks_in_words(sorted(odd))} waited at another place of the program than the others"
+    line = next((p.line for p in waiting if p.rank in odd), None)
+    return Finding(How.ANOTHER_CALL, tuple(sorted(odd)), words, line)
+
+
+def most_common(places: Mapping[str, Collection[T]]) -> tuple[str, list[str]]:
+    """Return the place where most are, and the others; of equals the first by name."""
+    common = max(sorted(places), key=lambda place: len(places[place]))
+    return common, [place for place in places if place != common]
+
+
+def _behind(facts: Facts) -> Finding | None:
+    """Ranks that have enqueued less than the others of their group, as long as they are few."""
+    by_group: dict[str | None, dict[int, int]] = defaultdict(dict)
+    for (rank, group), (enqueued, _) in facts.progress.items():
+        if rank is not None:
+            by_group[group][rank] = enqueued
+    behind: set[int] = set()
+    for ranks in by_group.values():
+        low, high = min(ranks.values()), max(ranks.values())
+        few = {rank for rank, enqueued in ranks.items() if enqueued == low}
+        if low < high and len(few) <= max(1, int(len(ranks) * MOST_ODD)):
+            behind |= few
+    if not behind:
+        return None
+    ranks_behind = tuple(sorted(behind))
+    are = "is" if len(behind) == 1 else "are"
+    words = f"{ranks_in_words(ranks_behind)} {are} behind the others by last enqueued work"
+    return Finding(How.BEHIND, ranks_behind, words)
+
+
+def _absent(
+    waiting: Sequence[Position], ranks_seen: Collection[int], world_size: int | None
+) -> Finding | None:
+    """Ranks that the job has, and that printed no time-out while most others did."""
+    victims = {p.rank for p in waiting if p.rank is not None}
+    if not victims:
+        return None
+    known = set(ranks_seen)
+    if world_size is not None and world_size <= 65_536:
+        # A world size below the highest rank belongs to a sub-group, not to the job.
+        if world_size > max(known | {0}):
+            known |= set(range(world_size))
+    elif max(victims) >= 1 and len(victims) >= 3:
+        known |= set(range(max(victims) + 1))
+    absent = tuple(sorted(known - victims))
+    if not absent or len(absent) > max(1, len(victims) // 2):
+        return None
+    words = f"{ranks_in_words(absent)} printed no time-out while {len(victims)} others did"
+    return Finding(How.ABSENT, absent, words)
+
+
+def ranks_in_words(ranks: Sequence[int]) -> str:
+    """Return "rank 3", or "ranks 3, 5 ..." with at most eight of them."""
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    return f"ranks {', '.join(map(str, ranks[:8]))}{' ...' if len(ranks) > 8 else ''}"

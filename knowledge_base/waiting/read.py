@@ -1,0 +1,228 @@
+"""Reads who waits in which collective, how far each rank is, and whom others report as missing.
+
+The wordings are data (`wordings.yaml`); what follows from what they say is decided in `engine`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from rerail.cached_yaml import load_cached
+from rerail.domain.evidence import LogLine, Observation
+from rerail.knowledge_base.case import Case
+from rerail.knowledge_base.causality.progress import survived
+from rerail.log_parsers.tracebacks import looks_like_exception, traceback_above
+
+FILE = Path(__file__).with_name("wordings.yaml")
+_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in')
+_LONGEST = 4000  # characters of a line that lists ranks
+_NAMED_MISSING = "{are} named by the other ranks as missing from the collective"
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """One wording of `wordings.yaml`; see the head of that file for its keys."""
+
+    id: str
+    tells: str
+    literals: tuple[str, ...]
+    patterns: tuple[re.Pattern[str], ...] = ()
+    not_in: re.Pattern[str] | None = None
+    below: re.Pattern[str] | None = None
+    within: int = 0
+    unbroken: bool = False
+    loose: bool = False
+    words: str = _NAMED_MISSING
+    lives: bool = False
+    gone: bool = False
+    outlived: bool = False
+    matches: tuple[str, ...] = ()
+
+    def slots(self, text: str) -> dict[str, str] | None:
+        """Return what a line says in this wording, or None where it does not use it."""
+        if not any(word in text for word in self.literals):
+            return None
+        if self.not_in is not None and self.not_in.search(text):
+            return None
+        found: dict[str, str] = {}
+        for position, pattern in enumerate(self.patterns):
+            match = pattern.search(text)
+            if match is None:
+                if position == 0 and not self.loose:
+                    return None
+                continue
+            found |= {key: value for key, value in match.groupdict().items() if value is not None}
+        return found
+
+
+@lru_cache(maxsize=1)
+def forms() -> tuple[Form, ...]:
+    """Return the wordings of this installation."""
+    return tuple(_form(raw) for raw in load_cached(FILE)["forms"])
+
+
+@lru_cache(maxsize=1)
+def _any_of_them() -> re.Pattern[str]:
+    return re.compile("|".join(re.escape(word) for form in forms() for word in form.literals))
+
+
+@lru_cache(maxsize=1)
+def frames() -> dict[str, re.Pattern[str]]:
+    """Return what tells where a frame of a stack is: collective, gpu, point_to_point, data, library."""
+    return {name: re.compile(text) for name, text in load_cached(FILE)["frames"].items()}
+
+
+@lru_cache(maxsize=1)
+def needs_all() -> frozenset[str]:
+    """Return the collectives that nobody completes without every rank."""
+    return frozenset(load_cached(FILE)["needs_all"])
+
+
+def _form(raw: dict[str, Any]) -> Form:
+    patterns = tuple(re.compile(text) for text in raw.get("patterns") or ())
+    keys = ("within", "unbroken", "loose", "words", "lives", "gone", "outlived")
+    rest: dict[str, Any] = {key: raw[key] for key in keys if key in raw}
+    rest |= {key: re.compile(raw[key]) for key in ("not_in", "below") if key in raw}
+    return Form(
+        raw["id"], raw["tells"], tuple(raw["literals"]), patterns, matches=tuple(raw["matches"]),
+        **rest,
+    )  # fmt: skip
+
+
+@dataclass(slots=True)
+class Position:
+    """The call that one rank waits in, as it printed it; `limit_s` is how long it waited, in seconds."""
+
+    line: LogLine
+    rule_id: str
+    rank: int | None
+    op: str | None = None
+    seq: int | None = None
+    size: int | None = None
+    group: str | None = None
+    member: int | None = None
+    limit_s: float | None = None
+    site: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Ranks, or nodes, that something reports as missing; `words` end a sentence about them.
+
+    `lives` says that they live and do not move, `gone` that they give no sign of life any more;
+    `lost_node` is a node of which nobody is left, `awaited` what each of the ranks has not submitted.
+    """
+
+    ranks: tuple[int, ...]
+    line: LogLine
+    words: str
+    lives: bool = False
+    gone: bool = False
+    nodes: tuple[str, ...] = ()
+    lost_node: str | None = None
+    awaited: tuple[tuple[int, str], ...] = ()
+
+
+@dataclass(slots=True)
+class Facts:
+    """All that was read. `progress` is (last enqueued, last completed) by rank and group, `stuck` the work waited in."""
+
+    positions: list[Position] = field(default_factory=list)
+    progress: dict[tuple[int | None, str | None], tuple[int, int]] = field(default_factory=dict)
+    stuck: dict[tuple[int, str], int] = field(default_factory=dict)
+    told: list[Told] = field(default_factory=list)
+    report: Told | None = None
+    """Whom NCCL's own health report names; it counts where no rank names anybody."""
+
+
+def read(case: Case) -> Facts:
+    """Return what the observed lines of a case say of waiting."""
+    facts = Facts()
+    for observation in case.observations:
+        line = observation.line
+        if _any_of_them().search(line.text) is None:
+            continue
+        for form in forms():
+            slots = form.slots(line.text)
+            if slots is None:
+                continue
+            if form.tells == "call":
+                facts.positions.append(_position(case, observation, slots))
+            elif form.tells == "progress":
+                _progress(facts, line, slots)
+            elif not (form.outlived and survived(case, observation)):
+                facts.told += _told(case, form, line, slots)
+    return facts
+
+
+def _position(case: Case, observation: Observation, slots: dict[str, str]) -> Position:
+    line = observation.line
+
+    def number(slot: str) -> int | None:
+        return int(slots[slot]) if slot in slots else None
+
+    limit = number("limit_ms")
+    return Position(
+        line,
+        observation.rule_id,
+        _rank_of(line, slots),
+        op=slots.get("op"),
+        seq=number("seq"),
+        size=number("size"),
+        group=slots.get("group"),
+        member=number("member"),
+        limit_s=limit / 1000.0 if limit is not None else None,
+        site=_call_site(case, line),
+    )
+
+
+def _progress(facts: Facts, line: LogLine, slots: dict[str, str]) -> None:
+    rank, group = _rank_of(line, slots), slots.get("group")
+    facts.progress.setdefault((rank, group), (int(slots["enqueued"]), int(slots["completed"])))
+    if "stuck" in slots and rank is not None and group is not None:
+        facts.stuck.setdefault((rank, group), int(slots["stuck"]))
+
+
+def _rank_of(line: LogLine, slots: dict[str, str]) -> int | None:
+    if line.rank is not None or line.local_rank is not None:
+        return line.rank
+    # Without any launcher label the group-local rank is all there is; good for one group only.
+    return int(slots["member"]) if "member" in slots else None
+
+
+def _told(case: Case, form: Form, line: LogLine, slots: dict[str, str]) -> Iterator[Told]:
+    if form.below is None:
+        yield Told(_ranks(slots["ranks"]), line, form.words, form.lives, form.gone)
+        return
+    view = case.view(line)
+    for number in view.between(line.number + 1, line.number + form.within):
+        match = form.below.search((view.text(number) or "")[:_LONGEST])
+        row = view.line(number) if match else None
+        if match is not None and row is not None:
+            ranks = _ranks(match["ranks"])
+            awaited = tuple((rank, match["awaited"]) for rank in ranks) if form.unbroken else ()
+            by = row if form.unbroken else line
+            yield Told(ranks, by, form.words, form.lives, form.gone, awaited=awaited)
+        elif form.unbroken:
+            return
+
+
+def _ranks(text: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in text.split(","))
+
+
+def _call_site(case: Case, line: LogLine) -> str | None:
+    """Return the program's own source line that sat in the collective, from the traceback above."""
+    if not looks_like_exception(line.message):
+        return None
+    site = None
+    for above in traceback_above(line, case.view(line).line).lines:
+        match = _FRAME.search(above.message)
+        if match and not frames()["library"].search(match["file"]):
+            site = f"{match['file']}:{match['line']}"
+    return site

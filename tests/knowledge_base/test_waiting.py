@@ -1,0 +1,83 @@
+"""Whom all others wait for: one engine, whoever tells of the waiting."""
+
+from __future__ import annotations
+
+import pytest
+
+from rerail.assistant.pipeline import diagnose_texts
+from rerail.knowledge_base.waiting.engine import How, Waiting
+from rerail.knowledge_base.waiting.read import Form, forms
+
+WATCHDOG = (
+    "[rank{r}]:[E301 02:{minute:02}:00 ProcessGroupNCCL.cpp:632] [Rank {r}] Watchdog caught collective operation timeout: "
+    "WorkNCCL(SeqNum={seq}, OpType={op}, NumelIn=1048576, NumelOut=1048576, Timeout(ms)=600000) ran for 600029 "
+    "milliseconds before timing out.\n"
+)
+
+
+@pytest.mark.parametrize("form", forms(), ids=lambda form: form.id)
+def test_a_wording_holds_on_its_examples(form: Form) -> None:
+    for text in form.matches:
+        head, _, below = text.partition("\n")
+        slots = form.slots(head)
+        assert slots is not None
+        if form.below is not None:
+            rows = [form.below.search(row) for row in below.splitlines()]
+            assert rows
+            assert all(row is not None and row["ranks"] for row in rows)
+        elif form.tells == "missing":
+            assert slots["ranks"]
+
+
+def waiting(text: str) -> Waiting:
+    found = diagnose_texts({"job.log": text}).verdict.waiting
+    assert found is not None
+    return found
+
+
+def timeouts(calls: dict[int, tuple[int, str]]) -> str:
+    return "".join(
+        WATCHDOG.format(r=r, minute=10, seq=seq, op=op) for r, (seq, op) in calls.items()
+    )
+
+
+STEPS = "".join(f"[rank{r}]: step {s} loss 2.{s}\n" for s in range(1, 5) for r in range(4))
+MISSING_3 = {
+    How.ABSENT: timeouts({r: (118, "ALLREDUCE") for r in (0, 1, 2)}),
+    How.ANOTHER_CALL: timeouts({0: (118, "ALLREDUCE"), 1: (118, "ALLREDUCE"), 2: (118, "ALLREDUCE"),
+                                3: (118, "BROADCAST")}),
+    How.BEHIND: timeouts({r: (118, "ALLREDUCE") for r in range(4)}) + "".join(
+        f"[rank{r}]:[E301 02:10:00 ProcessGroupNCCL.cpp:1000] [PG ID 0 PG GUID 0(default_pg) Rank {r}] failure detected by "
+        f"watchdog at work sequence id: 118 PG status: last enqueued work: {n}, last completed work: 117\n"
+        for r, n in ((0, 120), (1, 120), (2, 120), (3, 118))),
+    How.NAMED: "[rank0]: RuntimeError: [Rank 0]: Rank 3 failed to pass monitoredBarrier in 300000 ms\n",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", MISSING_3)
+def test_the_same_rank_is_found_by_each_kind_of_evidence(how: How) -> None:
+    found = waiting(STEPS + MISSING_3[how]).found
+    assert found is not None
+    assert (found.how, found.ranks) == (how, (3,))
+
+
+def test_who_is_named_by_others_is_believed_before_who_is_only_silent() -> None:
+    found = waiting(
+        STEPS + MISSING_3[How.NAMED] + timeouts({r: (118, "ALLREDUCE") for r in (0, 1, 3)})
+    )
+    assert found.suspects == (3,)
+    assert found.by(How.ABSENT) is not None
+
+
+def test_most_ranks_cannot_be_the_missing_ones() -> None:
+    told = "".join(
+        f"[RankMonitorServer:{r}] Did not get subsequent heartbeat. Waited 45.00 seconds.\n" for r in range(3)
+    )  # fmt: skip
+    found = diagnose_texts({"job.log": STEPS + told}).verdict.waiting
+    assert found is None or found.by(How.NAMED) is None
+
+
+def test_the_order_of_the_lines_does_not_matter() -> None:
+    lines = MISSING_3[How.BEHIND].splitlines(keepends=True)
+    a, b = waiting(STEPS + "".join(lines)), waiting(STEPS + "".join(reversed(lines)))
+    assert a.findings == b.findings
