@@ -16,6 +16,7 @@ from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality import exits, numeric, roots, select, symptoms
 from rerail.knowledge_base.causality.conclusion import Conclusion
 from rerail.knowledge_base.causality.cries import first_cry
+from rerail.knowledge_base.causality.failed_starts import starts_failed_on
 from rerail.knowledge_base.causality.last_moves import behind
 from rerail.knowledge_base.causality.own_failures import in_doubt
 from rerail.knowledge_base.causality.progress import LastStep, last_step, outlived, survived
@@ -23,7 +24,7 @@ from rerail.knowledge_base.placement.allocation import foreign
 from rerail.knowledge_base.placement.identities import Identities, build
 from rerail.knowledge_base.placement.names import NO_NODE
 from rerail.knowledge_base.placement.one_node import node_around, one_node
-from rerail.knowledge_base.placement.place import Reason, named, place
+from rerail.knowledge_base.placement.place import Place, Reason, named, place
 from rerail.knowledge_base.rules import Rule
 from rerail.knowledge_base.statements import read
 from rerail.knowledge_base.taxonomy import NO_FAILURE, Kind, has, leaves
@@ -230,6 +231,12 @@ def _initiating(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
     if has(winner.leaf, "whole_run"):
         return True
     at = place(case, verdict.selection, verdict.identities, verdict.exits, winner)
+    _put(case, verdict, winner, at)
+    return True
+
+
+def _put(case: Case, verdict: Verdict, winner: Observation, at: Place) -> None:
+    """Take over where the first fault was."""
     verdict.pci, verdict.gpu, verdict.reasons = at.pci, at.gpu, at.reasons
     verdict.why = at.why or verdict.why
     verdict.ranks = at.ranks
@@ -239,7 +246,9 @@ def _initiating(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
     # A limit, a preemption or a cancellation is nobody's fault; its line only says who carried it out.
     if winner.blames is not Blames.NOBODY:
         verdict.nodes = at.nodes
-    return True
+    if len(at.nodes) == 1 and (times := starts_failed_on(case, winner, at.nodes[0])):
+        verdict.why = f"{times} starts failed on {at.nodes[0]} and on no other node: it fails every job that it gets"
+        verdict.action = "restart_and_exclude_suspect_node"
 
 
 def _hung_before(case: Case, verdict: Verdict, winner: Observation) -> bool:

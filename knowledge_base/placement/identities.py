@@ -56,6 +56,8 @@ class Identities:
     conflicts: dict[int, tuple[str, ...]] = field(default_factory=dict)
     """Ranks that labels put on several hosts at once."""
     world_size: int | None = None
+    per_node: int | None = None
+    """How many processes its launcher started on each node, where it says so."""
     node_count: int | None = None
     """How many nodes the job was started on, where its launcher says so."""
     ranks_seen: set[int] = field(default_factory=set)
@@ -84,7 +86,6 @@ class Identities:
 class _Reading:
     """What is collected while the statements are read."""
 
-    per_node: int | None = None
     on_gpu: list[tuple[str | None, str, int]] = field(default_factory=list)
     hosts: dict[int, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
 
@@ -100,7 +101,7 @@ def build(case: Case, statements: list[Statement]) -> Identities:
         if "group_rank" in kinds and (rank := statement.number("rank")) is not None:
             found.ranks_heard.add(rank)
         if "job" in kinds:
-            _job(statement, found, reading)
+            _job(statement, found)
         if "identity" in kinds:
             _learn(statement, found, reading)
     for view in case.views:
@@ -111,8 +112,8 @@ def build(case: Case, statements: list[Statement]) -> Identities:
     return found
 
 
-def _job(statement: Statement, found: Identities, reading: _Reading) -> None:
-    reading.per_node = statement.number("per_node") or reading.per_node
+def _job(statement: Statement, found: Identities) -> None:
+    found.per_node = statement.number("per_node") or found.per_node
     found.node_count = statement.number("nodes") or found.node_count
     _world(statement, found)
 
@@ -297,8 +298,8 @@ def _conclude(found: Identities, reading: _Reading) -> None:
         if rank not in found.node_of_rank:
             found.node_of_rank[rank] = first
             found.told_by.setdefault(("rank", rank), found.told_by["label", rank])
-    if found.world_size is None and reading.per_node and len(found.nodes_seen) <= 1:
-        found.world_size = reading.per_node * (found.node_count or 1)
+    if found.world_size is None and found.per_node and len(found.nodes_seen) <= 1:
+        found.world_size = found.per_node * (found.node_count or 1)
     for node, pci, pid in reading.on_gpu:
         identity = found.by_pid.learn(pid, node=node)
         found.by_pci.setdefault(f"{node or ''}|{pci_key(pci)}", identity)

@@ -8,7 +8,8 @@ from rerail.domain.evidence import LogLine
 from rerail.knowledge_base.placement.identities import Identities
 from rerail.log_parsers.prefixes import DEVICE
 
-GPUS_PER_NODE = 8
+_MOST_GPUS = 8
+"""More ranks than this are on several nodes, unless the launcher says how many it starts on one (DGX and HGX manuals)."""
 
 
 def device_in_front(line: LogLine) -> int | None:
@@ -20,7 +21,7 @@ def one_node(identities: Identities, local: int) -> bool:
     """Tell whether nothing in the logs speaks against a job on one node."""
     ranks = [*identities.ranks_seen, (identities.world_size or 1) - 1, local]
     alone = len(identities.nodes_at_work) <= 1 and (identities.node_count or 1) == 1
-    return alone and max(ranks) < GPUS_PER_NODE
+    return alone and max(ranks) < (identities.per_node or _MOST_GPUS)
 
 
 def node_around(identities: Identities, ranks: Sequence[int]) -> str | None:

@@ -338,3 +338,22 @@ def test_the_reason_in_the_enroot_log_beats_the_headline_above_it(diagnose: Run)
         "srun: error: dgx-b07: task 3: Exited with exit code 1\n"
     )
     assert (found.failure_type, found.suspects.nodes) == ("nvml_driver_mismatch", ["dgx-b07"])
+
+
+@pytest.mark.parametrize(
+    ("nodes", "excluded"),
+    [(("m-118",) * 3, True), (("m-118",) * 2, False), (("m-118", "m-118", "m-7"), False)],
+)
+def test_a_node_on_which_every_start_fails_is_left_out(
+    diagnose: Run, nodes: tuple[str, ...], excluded: bool
+) -> None:
+    """Such a node is always idle, so that the scheduler gives it every job that waits."""
+    log = "".join(
+        f"srun: error: Task launch for StepId={881 + i}.0 failed on node {node}: Communication connection failure\n"
+        "srun: error: Application launch failed: Communication connection failure\n"
+        for i, node in enumerate(nodes)
+    )
+    found = diagnose(log)
+    assert found.failure_type == "scheduler_launch_failure"
+    assert (found.recovery.action == "restart_and_exclude_suspect_node") is excluded
+    assert ("fails every job" in found.summary) is excluded

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from rerail.domain.diagnosis import Diagnosis
 
 Run = Callable[[str | dict[str, str]], Diagnosis]
@@ -96,3 +98,17 @@ def test_a_host_is_the_same_with_and_without_its_domain(diagnose: Run) -> None:
         "srun: error: n03: task 9: Exited with exit code 1\n"
     )
     assert diagnose(log).suspects.ranks == [5]
+
+
+@pytest.mark.parametrize(("per_node", "ranks"), [(4, []), (8, [3])])
+def test_a_local_rank_is_no_rank_where_the_launcher_starts_fewer_on_a_node(
+    diagnose: Run, per_node: int, ranks: list[int]
+) -> None:
+    """Nodes with four GPUs: eight ranks are on two of them, and local rank 3 is rank 3 or 7."""
+    steps = "".join(f"[rank{r}]: step {s} loss 2.{s}\n" for s in range(1, 4) for r in range(8))
+    log = (
+        f"  nproc_per_node   : {per_node}\n{steps}"
+        "E0301 02:00:01.5 91 torch/distributed/elastic/multiprocessing/api.py:874] failed (exitcode: -11) "
+        "local_rank: 3 (pid: 1088) of binary: /usr/bin/python\n"
+    )
+    assert diagnose(log).suspects.ranks == ranks
