@@ -30,6 +30,27 @@ def cases(
     )
 
 
+@app.command("ablation")
+def ablation(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(help="JSON lines of labelled cases; the project's own if none."),
+    ] = None,
+    tests: Annotated[
+        bool, typer.Option(help="In a checkout: with the texts of its tests of the knowledge base.")
+    ] = False,
+    only: Annotated[str, typer.Option(help="Parts whose kind or name holds this.")] = "",
+    json_output: Annotated[bool, typer.Option("--json")] = False,
+) -> None:
+    """Switch off each part of the reasoning and print which cases notice."""
+    from rerail.evals.ablation.command import ablation_command
+    from rerail.evals.cases.kept import KEPT
+
+    raise typer.Exit(
+        ablation_command(files or KEPT, only=only, tests=tests, json_output=json_output)
+    )
+
+
 @app.command("logs")
 def logs(
     folder: Annotated[Path, typer.Argument(help="Folder with log files and index.json.")],

@@ -1,0 +1,1 @@
+"""What each part of the reasoning is good for: it is switched off, and the cases say who notices."""

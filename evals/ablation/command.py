@@ -1,0 +1,95 @@
+"""`rerail eval ablation FILE...`: which cases notice when a part of the reasoning is switched off."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from rerail.assistant.pipeline import diagnose_collection, rules, scan_plan
+from rerail.evals.ablation.switches import Switch, switches
+from rerail.evals.cases.case_file import LabelledCase, load_cases
+from rerail.evals.cases.score import QUESTIONS, score
+from rerail.log_parsers.collect import assemble
+from rerail.log_parsers.scan import make_scanner
+from rerail.log_parsers.survey import FileSurvey, survey_bytes
+
+_SHOWN = 6
+Answers = dict[str, bool | None]
+
+
+class Bench:
+    """Cases that were read once, and are judged under each switch."""
+
+    def __init__(self, cases: Sequence[LabelledCase]) -> None:
+        plan = scan_plan()
+        scanner = make_scanner(plan.signatures, cache=plan.cache, engine=plan.engine)
+        self.cases = list(cases)
+        self._surveys: list[list[FileSurvey]] = [
+            [
+                survey_bytes(name, text.encode("utf-8", "surrogateescape"), rules().signatures, scanner)
+                for name, text in case.files().items()
+            ]
+            for case in cases
+        ]  # fmt: skip
+        self.base = [self._answers(i) for i in range(len(self.cases))]
+
+    def _answers(self, index: int) -> Answers:
+        case = self.cases[index]
+        diagnosis = diagnose_collection(assemble(self._surveys[index])).diagnosis
+        found = score(case, diagnosis, 0.0, 0)
+        answers: Answers = {question: getattr(found, question) for question in QUESTIONS}
+        answers["calm"] = None if found.false_alarm is None else not found.false_alarm
+        answers["not established wrong"] = not found.established_wrong
+        return answers
+
+    def noticed(self, switch: Switch) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+        """Return the cases that become wrong, and those that become right, with what changes in each."""
+        lost: dict[str, list[str]] = {}
+        gained: dict[str, list[str]] = {}
+        with switch.off():
+            for index, case in enumerate(self.cases):
+                for question, answer in self._answers(index).items():
+                    before = self.base[index][question]
+                    if before and answer is False:
+                        lost.setdefault(case.id, []).append(question)
+                    elif before is False and answer:
+                        gained.setdefault(case.id, []).append(question)
+        return lost, gained
+
+
+def ablation_command(files: Sequence[Path], *, only: str, tests: bool, json_output: bool) -> int:
+    """Switch off each part (or those whose kind or name holds `only`) and print which cases notice."""
+    cases = [case for file in files for case in load_cases(file)]
+    if tests:
+        from rerail.evals.ablation.from_tests import cases_of_tests
+
+        cases += cases_of_tests(Path.cwd())
+    bench = Bench(cases)
+    chosen = [switch for switch in switches() if only in str(switch)]
+    rows = []
+    for switch in chosen:
+        lost, gained = bench.noticed(switch)
+        rows.append({"kind": switch.kind, "name": switch.name, "lost": lost, "gained": gained})
+        if not json_output:
+            sys.stdout.write(_line(switch, lost, gained))
+            sys.stdout.flush()
+    if json_output:
+        sys.stdout.write(json.dumps(rows, indent=1) + "\n")
+        return 0
+    silent = Counter(row["kind"] for row in rows if not row["lost"])
+    kinds = Counter(row["kind"] for row in rows)
+    sys.stdout.write(f"\n{len(bench.cases)} cases; parts that no case notices: ")
+    sys.stdout.write(", ".join(f"{silent[k]} of {n} {k}s" for k, n in kinds.items()) + "\n")
+    return 0
+
+
+def _line(switch: Switch, lost: dict[str, list[str]], gained: dict[str, list[str]]) -> str:
+    def named(cases: dict[str, list[str]]) -> str:
+        shown = [f"{case} ({', '.join(what)})" for case, what in list(cases.items())[:_SHOWN]]
+        return "; ".join(shown) + (f"; {len(cases) - _SHOWN} more" if len(cases) > _SHOWN else "")
+
+    text = f"{switch!s:<44} {len(lost):4} lost  {named(lost) or 'nobody notices'}\n"
+    return text + (f"{'':44} {len(gained):4} won   {named(gained)}\n" if gained else "")

@@ -1,0 +1,77 @@
+"""The texts that the project's own tests diagnose, as cases: what a test holds, it also guards.
+
+Their answers are what the product says while the tests pass, so they measure nothing; they notice.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+from unittest.mock import patch
+
+import pytest
+
+from rerail.assistant import pipeline
+from rerail.domain.diagnosis import Diagnosis
+from rerail.domain.diagnosis import Outcome as Decided
+from rerail.evals.cases.case_file import LabelledCase
+
+_LONGEST = 6_000
+_FOLDER = Path("tests/knowledge_base")
+T = TypeVar("T")
+
+
+def cases_of_tests(root: Path) -> list[LabelledCase]:
+    """Run the tests of the knowledge base in a checkout and return each text that they diagnose, once.
+
+    Args:
+        root: the checkout.
+    """
+    found: dict[str, LabelledCase] = {}
+    real = pipeline.diagnose_texts
+
+    def kept(files: Mapping[str, str]) -> pipeline.Outcome:
+        outcome = real(files)
+        whole = {name: text if text.endswith("\n") else text + "\n" for name, text in files.items()}
+        log = "".join(whole.values())
+        if len(log) <= _LONGEST:
+            test = os.environ.get("PYTEST_CURRENT_TEST", "").split(" ")[0]
+            parts = tuple((name, len(text.splitlines())) for name, text in whole.items())
+            case = _case(f"{test}#{len(found)}", log, parts, outcome.diagnosis)
+            found.setdefault(repr(sorted(whole.items())), case)
+        return outcome
+
+    with patch.object(pipeline, "diagnose_texts", kept):
+        pytest.main(["-q", "-p", "no:cacheprovider", "--no-header", str(root / _FOLDER)])
+    return list(found.values())
+
+
+def _case(
+    name: str, log: str, parts: tuple[tuple[str, int], ...], diagnosis: Diagnosis
+) -> LabelledCase:
+    failed = diagnosis.outcome is Decided.FAILURE
+    label = diagnosis.failure_type or ("unknown" if failed else "no_failure")
+    case = LabelledCase(
+        id=name.rpartition("/")[2],
+        log=log,
+        label=label,
+        category="",
+        labels=frozenset({label}),
+        lines=frozenset(),
+        actions=frozenset({str(diagnosis.recovery.action)}),
+        rank=_only(diagnosis.suspects.ranks),
+        node=_only(diagnosis.suspects.nodes),
+        undecidable=diagnosis.outcome is Decided.INCONCLUSIVE,
+        difficulty="normal",
+        parts=parts,
+    )
+    first = diagnosis.first_fault
+    at = case.place(first.file, first.line) if failed and first is not None else None
+    return replace(case, lines=frozenset({at})) if at is not None else case
+
+
+def _only(named: Sequence[T]) -> T | None:
+    return named[0] if len(named) == 1 else None

@@ -1,0 +1,150 @@
+"""The parts that can be switched off, each by replacing one object for a while.
+
+Parts are found where they are listed: sources of places, statements, headings, labels, wordings and
+questions of waiting, the steps of the verdict, the edges of the graph of evidence, files of rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+from unittest.mock import patch
+
+from rerail.assistant import pipeline
+from rerail.knowledge_base import statements
+from rerail.knowledge_base.causality import roots, select, verdict
+from rerail.knowledge_base.matcher import MatchResult, RuleSet, match
+from rerail.knowledge_base.placement import headings, node_sources, own_words, rank_sources
+from rerail.knowledge_base.waiting import conclude, engine, read
+from rerail.log_parsers import labels
+from rerail.log_parsers.view import LogView
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """One part; `off` holds it switched off. `reads`: the lines are read anew under it."""
+
+    kind: str
+    name: str
+    off: Callable[[], Any]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}"
+
+
+_STEPS = ("_completed", "_initiating", "_stacks", "_timeouts", "_peers", "_waited", "_died", "_stopped",
+          "_numbers", "_reported", "_killed_before", "_hung_before", "_victims_exception", "_asked_once")  # fmt: skip
+_QUESTIONS = ("_named", "_different_calls", "_overtaken", "_apart", "_ahead_in_one_group", "_other_sites",
+              "_behind", "_absent")  # fmt: skip
+
+
+def switches() -> list[Switch]:
+    """Return all parts that can be switched off."""
+    found: list[Switch] = []
+    for module, attribute, kind in (
+        (rank_sources, "SOURCES", "rank source"),
+        (node_sources, "SOURCES", "node source"),
+        (node_sources, "ACCUSED", "node source"),
+    ):
+        sources = getattr(module, attribute)
+        for source in sources:
+            left = tuple(one for one in sources if one is not source)
+            name = source.__name__.strip("_")
+            found.append(Switch(kind, name, partial(_replaced, (module, attribute, left))))
+    for step in _STEPS:
+        found.append(Switch("step", step[1:], partial(_replaced, (verdict, step, _never))))
+    for question in _QUESTIONS:
+        found.append(
+            Switch("question", question[1:], partial(_replaced, (engine, question, _nothing)))
+        )
+    side = partial(_replaced, (conclude, "from_side_thread", _nothing))
+    found.append(Switch("question", "side_thread", side))
+    for name, module, attribute, instead in (
+        ("copy of an exception", roots, "_copy_of", _nothing),
+        ("link of a chain", roots, "_without_unknown_links", lambda candidates, edges: candidates),
+        ("vendor's order of Xids", roots, "_heavier", _nothing),
+        ("the line that says more", roots, "_fuller", _nothing),
+        ("training went on", select, "_outlived", _never),
+        ("own claim outweighed", select, "outweighed", lambda case, candidates: []),
+        ("success given the lie", select, "_belies", _never),
+        ("hints without slowness", select, "_drop_hints", _nothing),
+        ("node beside the job", verdict, "foreign", lambda case, identities: frozenset()),
+        ("cry behind the last step", verdict, "first_cry", _nothing),
+        ("every start fails on a node", verdict, "starts_failed_on", lambda *a: 0),
+    ):
+        found.append(Switch("edge", name, partial(_replaced, (module, attribute, instead))))
+    found += _data()
+    families = sorted({rule.file for rule in pipeline.rules().rules if rule.file})
+    return found + [Switch("rules", name, partial(_without_rules, name)) for name in families]
+
+
+def _data() -> list[Switch]:
+    """Return the parts that are data: each form of each kind."""
+    found = [
+        Switch("statement", form.id, partial(_without_statement, form.id))
+        for form in statements.all_forms()
+    ]
+    for kind, module, attribute, caches in (
+        ("heading", headings, "headings", ()),
+        ("wording", read, "forms", ("_any_of_them",)),
+        ("label", labels, "labels", ("_by_first",)),
+    ):
+        every: Sequence[Any] = getattr(module, attribute)()
+        for one in every:
+            left = tuple(other for other in every if other is not one)
+            off = partial(_replaced, (module, attribute, lambda left=left: left), caches)
+            found.append(Switch(kind, one.id, off))
+    return found
+
+
+def _never(*_: object, **__: object) -> bool:
+    return False
+
+
+def _nothing(*_: object, **__: object) -> None:
+    return None
+
+
+@contextmanager
+def _replaced(what: tuple[Any, str, Any], caches: Sequence[str] = ()) -> Iterator[None]:
+    module, attribute, instead = what
+    clear = [getattr(module, name).cache_clear for name in caches]
+    with patch.object(module, attribute, instead):
+        for one in clear:
+            one()
+        try:
+            yield
+        finally:
+            for one in clear:
+                one()
+
+
+@contextmanager
+def _without_statement(name: str) -> Iterator[None]:
+    left = tuple(form for form in statements.all_forms() if form.id != name)
+    caches = (statements.forms.cache_clear, own_words._forms.cache_clear)
+    with ExitStack() as stack:
+        for module in (statements, own_words):
+            stack.enter_context(patch.object(module, "all_forms", lambda: left))
+        for one in caches:
+            one()
+            stack.callback(one)
+        yield
+    for one in caches:
+        one()
+
+
+@contextmanager
+def _without_rules(family: str) -> Iterator[None]:
+    of_family = {rule.id for rule in pipeline.rules().rules if rule.file == family}
+
+    def without(views: Sequence[LogView], rules: RuleSet) -> MatchResult:
+        found = match(views, rules)
+        found.observations = [o for o in found.observations if o.rule_id not in of_family]
+        return found
+
+    with patch.object(pipeline, "match", without):
+        yield
