@@ -12,10 +12,12 @@ import re
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, groupby
+from operator import itemgetter
 from typing import IO
 
 from rerail.log_parsers.candidates import Candidates
+from rerail.log_parsers.facts import FactCounter, Facts
 from rerail.log_parsers.flight_recorder.recognise import looks_like_flight_recorder
 from rerail.log_parsers.metrics import MAX_ROWS, StepReader, StepRow
 from rerail.log_parsers.piece import Piece
@@ -23,6 +25,7 @@ from rerail.log_parsers.redactor import Redactor
 from rerail.log_parsers.scan import Scanner, Signature
 from rerail.log_parsers.skeletons import SkeletonMiner
 from rerail.log_parsers.sources import Problem, Source, iter_chunks, open_source
+from rerail.log_parsers.streams import NOBODY
 from rerail.log_parsers.tallies import arrow_pays
 from rerail.log_parsers.text import clean
 
@@ -31,7 +34,7 @@ WHOLE_FILE = 2 << 20
 # 1.2 GB took 3.9 s with pieces of 512 kB, 4.1 s with 256 kB (best of nine in turn).
 CHUNK = 1 << 19
 HITS_PER_SIGNATURE = 400
-LABELS_PER_SIGNATURE = 4096
+STREAMS_PER_SIGNATURE = 4096
 HITS_PER_WORDING = 16
 CONTEXTS_PER_WORDING = 40
 WORDINGS = 20_000
@@ -45,6 +48,8 @@ _FAR_BEFORE, _FAR_AFTER = 3000, 1500
 
 _LABEL = re.compile(
     rb"^\s*(?:\[?(?:rank|default|Rank )?\d{1,6}\]?:|\[\d+,\d+\]<|\([A-Za-z_]\w*[^)]{0,60}pid=\d+|[a-z][\w.-]*\d[\w.-]*:)"
+    # torchrun's label of the local rank says on which of many nodes only with what follows.
+    rb"(?:\[rank\d{1,6}\]:)?"
 )
 _VARIES = b"0123456789abcdef"  # deleted, lines of one wording are equal; see skeletons
 
@@ -75,6 +80,7 @@ class FileSurvey:
     binary: bool = False
     head: bytes = b""
     miner: SkeletonMiner | None = None
+    facts: Facts = field(default_factory=Facts)
 
 
 Progress = Callable[[int], None]
@@ -185,11 +191,12 @@ class _Pass:
         self._signatures = signatures
         self._compiled: dict[int, re.Pattern[str]] = {}
         self._kept_hits: dict[int, int] = {}
-        self._labels: defaultdict[int, set[bytes]] = defaultdict(set)
+        self._facts = FactCounter(source.origin)
+        self._streams: defaultdict[int, set[int]] = defaultdict(set)
         self._wordings: dict[tuple[int, bytes], int] = {}
         self._full: set[tuple[int, bytes]] = set()
-        # By wording and label: signatures of which one hit more is counted and remembered as last.
-        self._spent: dict[tuple[bytes, bytes], dict[int, deque[tuple[int, bytes]]]] = {}
+        # Wordings that hold what was looked for whenever they were looked at, by signature.
+        self._sure: dict[tuple[int, bytes], bool] = {}
         self._last: defaultdict[int, deque[tuple[int, bytes]]] = defaultdict(
             lambda: deque(maxlen=LAST_HITS)
         )
@@ -202,6 +209,7 @@ class _Pass:
         self._candidates = Candidates(scanner, self.result.miner)
         self._end = _End()
         self._crlf = False
+        self._continued = False
         self._redactor = Redactor()
         self._steps = StepReader(step_rows)
 
@@ -231,10 +239,18 @@ class _Pass:
         self._collect(chunk, first, newlines)
         if self._small is None and self._wanted:
             self._serve(raw, first)
+        whole = arrow and chunk.endswith(b"\n")
+        tally = piece.tally(first) if whole else None
+        streams = self._facts.read(piece, first, tally, continued=self._continued)
+        if self._small is None:
+            # The first line of a writer often tells who it is.
+            for _, number, line in raw.with_lines([(r, first + r) for r in self._facts.new_rows()]):
+                self._keep(number, line)
+        self._continued = not result.ends_with_newline
         self._steps.feed(piece, first)
         pairs = self._candidates.of(piece, first, self._settled, arrow=arrow)
         if pairs:
-            self._confirm(raw, first, pairs)
+            self._confirm(raw, first, pairs, streams)
         if self._small is None:
             self._above.add(first, chunk)
         result.size += size
@@ -259,6 +275,9 @@ class _Pass:
             lines.pop()
         for number, line in enumerate(lines[:HEAD_LINES], 1):
             self._keep(number, line, always=True)
+        for number in self._facts.first_lines():
+            if number <= len(lines):
+                self._keep(number, lines[number - 1])
         contexts: Counter[tuple[int, bytes]] = Counter()
         for hit in self.result.hits:
             if hit.line > len(lines):
@@ -273,47 +292,64 @@ class _Pass:
         start = max(0, len(lines) - TAIL_LINES)
         self._end.add(start + 1, b"\n".join(lines[start:]) + b"\n", len(lines) - start)
 
-    def _confirm(self, piece: Piece, first: int, pairs: list[tuple[int, int]]) -> None:
-        counts, full, labels, last = self.result.counts, self._full, self._labels, self._last
-        at, raw, stem, label = -1, b"", b"", b""
-        text: str | None = None
-        spent: dict[int, deque[tuple[int, bytes]]] | None = None
-        for row, index, line in piece.with_lines(pairs):
-            if row != at:
-                at, raw, text = row, line, None
-                stem, label = _stem(raw), _label(raw)
-                spent = self._spent.get((stem, label))
-            if spent is not None and index in spent:
-                counts[index] += 1
-                spent[index].append((first + row, raw))
-                continue
-            if self._signatures[index].presence:
-                self._settle(index, raw)
-                continue
-            counts[index] = counts.get(index, 0) + 1
-            wording = index, stem
-            if (wording in full or not self._has_room(wording)) and (
-                label in labels[index] or not self._is_new(index, label)
-            ):
-                last[index].append((first + row, raw))
-                if len(self._spent) < WORDINGS:
-                    spent = self._spent.setdefault((stem, label), {})
-                    spent[index] = last[index]
-                continue
-            if text is None:
-                text = clean(raw)
-            if not self._matches(index, text):
-                counts[index] -= 1
-                continue
-            self._kept_hits[index] = self._kept_hits.get(index, 0) + 1
-            self.result.hits.append(Hit(first + row, index))
-            same = self._wordings.get(wording, 0)
-            if same or len(self._wordings) < WORDINGS:
-                self._wordings[wording] = same + 1
-            if self._small is None:
-                self._keep(first + row, raw, always=True)
-                if self._signatures[index].wants_context and same < CONTEXTS_PER_WORDING:
-                    self._keep_around(piece.lines(), first, row)
+    def _confirm(
+        self, piece: Piece, first: int, pairs: list[tuple[int, int]], streams: Sequence[int]
+    ) -> None:
+        """Look at the candidates, count those that match, and keep what is worth keeping."""
+        shown: defaultdict[int, list[int]] = defaultdict(list)
+        together: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
+        for row, group in groupby(piece.with_lines(pairs), key=itemgetter(0)):
+            here: list[int] = []
+            line: _Line | None = None
+            for _, index, raw in group:
+                line = line or _Line(raw, _stem(raw), int(streams[row]))
+                if self._shows(index, line):
+                    here.append(index)
+                    shown[index].append(row)
+                    if line.fresh:
+                        self._keep_hit(piece, first, row, raw, (index, line.stem))
+            if here:
+                together[tuple(here)].append(row)
+        for members, rows in together.items():
+            self._facts.hit(rows, members)
+        for index, rows in shown.items():
+            self.result.counts[index] = self.result.counts.get(index, 0) + len(rows)
+            latest = [(row, first + row) for row in rows[-LAST_HITS:]]
+            self._last[index].extend((line, raw) for _, line, raw in piece.with_lines(latest))
+
+    def _shows(self, index: int, line: _Line) -> bool:
+        """Tell whether a line shows a signature; `fresh` says then that the hit is to be kept."""
+        wording = index, line.stem
+        line.fresh = False
+        sure = self._sure.get(wording)
+        if sure and wording in self._full and line.stream in self._streams[index]:
+            return True
+        if self._signatures[index].presence:
+            self._settle(index, line.raw)
+            return False
+        if line.text is None:
+            line.text = clean(line.raw)
+        matches = self._matches(index, line.text)
+        if sure is not matches and len(self._sure) < WORDINGS:
+            self._sure[wording] = matches and sure is None
+        if matches:
+            line.fresh = self._has_room(wording)
+            line.fresh = self._is_new(index, line.stream) or line.fresh
+        return matches
+
+    def _keep_hit(
+        self, piece: Piece, first: int, row: int, raw: bytes, wording: tuple[int, bytes]
+    ) -> None:
+        index = wording[0]
+        self._kept_hits[index] = self._kept_hits.get(index, 0) + 1
+        self.result.hits.append(Hit(first + row, index))
+        same = self._wordings.get(wording, 0)
+        if same or len(self._wordings) < WORDINGS:
+            self._wordings[wording] = same + 1
+        if self._small is None:
+            self._keep(first + row, raw, always=True)
+            if self._signatures[index].wants_context and same < CONTEXTS_PER_WORDING:
+                self._keep_around(piece.lines(), first, row)
 
     def _settle(self, index: int, raw: bytes) -> None:
         if index not in self._settled and self._matches(index, clean(raw)):
@@ -332,12 +368,13 @@ class _Pass:
             self._full.add(wording)
         return False
 
-    def _is_new(self, index: int, label: bytes) -> bool:
-        labels = self._labels[index]
-        if not label or label in labels or len(labels) >= LABELS_PER_SIGNATURE:
+    def _is_new(self, index: int, stream: int) -> bool:
+        """Tell whether a signature is seen in a stream for the first time; so many streams are kept."""
+        streams = self._streams[index]
+        if stream in streams:
             return False
-        labels.add(label)
-        return True
+        streams.add(stream)
+        return stream != NOBODY and len(streams) <= STREAMS_PER_SIGNATURE
 
     def _matches(self, index: int, text: str) -> bool:
         compiled = self._compiled.get(index)
@@ -411,16 +448,35 @@ class _Pass:
         else:
             for number, raw in self._end.lines():
                 self._keep(number, raw, always=True)
-            for index, last in self._last.items():
-                for number, raw in last:
-                    if self._matches(index, clean(raw)):
-                        self._keep(number, raw, always=True)
-                        result.hits.append(Hit(number, index))
+            self._keep_last_hits()
+            steps = self._steps.finish()
+            for number, raw in self._steps.latest_lines():
+                self._keep(number, raw, always=True)
         nonempty = [n for n in sorted(result.kept)[-TAIL_LINES:] if result.kept[n].strip()]
         result.last_nonempty = nonempty[-1] if nonempty else 0
         result.hits.sort(key=lambda hit: (hit.line, hit.signature))
-        result.steps = self._steps.finish()
+        result.steps = steps if self._small is None else self._steps.finish()
+        result.facts = self._facts.finish()
         return result
+
+    def _keep_last_hits(self) -> None:
+        kept = {(hit.line, hit.signature) for hit in self.result.hits}
+        for index, last in self._last.items():
+            for number, raw in last:
+                if (number, index) not in kept:
+                    self._keep(number, raw, always=True)
+                    self.result.hits.append(Hit(number, index))
+
+
+@dataclass(slots=True)
+class _Line:
+    """A line whose candidates are looked at; `fresh` tells of the last one whether the hit is to be kept."""
+
+    raw: bytes
+    stem: bytes
+    stream: int
+    text: str | None = None
+    fresh: bool = False
 
 
 @dataclass(slots=True)

@@ -31,7 +31,7 @@ def timeout_log(
         steps: step lines that the last rank prints; every rank prints a line of its data loader.
         seed: of the order in which the ranks print.
     """
-    order = random.Random(seed)  # noqa: S311 - the order of lines is no secret
+    order = random.Random(seed)
     front = LABELS[label]
     time = datetime(2026, 3, 4, 1, 0, 0, tzinfo=UTC)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from rerail.domain.evidence import LogLine, Observation
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.progress import survived
-from rerail.knowledge_base.placement.identities import Identities
+from rerail.knowledge_base.placement.identities import MOST_RANKS, Identities
 from rerail.log_parsers.tracebacks import looks_like_exception, traceback_above
 
 _WORK = re.compile(
@@ -141,6 +141,7 @@ def analyse(case: Case, identities: Identities) -> Collectives | None:
     result = Collectives()
     status: dict[tuple[int | None, str | None], tuple[int, int]] = {}
     stuck: dict[tuple[int, str], int] = {}
+    told_by: set[str] = set()
     for observation in case.observations:
         line = observation.line
         text = line.text
@@ -156,6 +157,8 @@ def analyse(case: Case, identities: Identities) -> Collectives | None:
         timeout = _timeout(line, text)
         if timeout is not None:
             result.timeouts.append(timeout)
+            if timeout.rank is not None and timeout.rank == line.rank:
+                told_by.add(observation.rule_id)
         _named(case, observation, result)
         _stalled(case, observation, result)
     _hold_to_a_minority(result, identities)
@@ -176,6 +179,7 @@ def analyse(case: Case, identities: Identities) -> Collectives | None:
     for timeout in result.timeouts:
         timeout.called_at = _call_site(case, timeout.line)
     result.victims = {t.rank for t in result.timeouts if t.rank is not None}
+    result.victims |= case.facts.ranks(told_by)
     _first(case, result)
     _behind(result, status)
     _divergent(result)
@@ -306,7 +310,7 @@ def _hold_to_a_minority(result: Collectives, identities: Identities) -> None:
     known = (
         identities.ranks_seen
         | set(result.named)
-        | set(range(min(identities.world_size or 0, 65_536)))
+        | set(range(min(identities.world_size or 0, MOST_RANKS)))
     )
     if len(result.named) * 2 > len(known):
         result.named, result.named_by, result.unmoved = [], None, None
@@ -461,7 +465,7 @@ def _absent(result: Collectives, identities: Identities) -> None:
     if not result.victims or result.behind or result.divergent:
         return
     known = set(identities.ranks_seen)
-    if identities.world_size is not None and identities.world_size <= 65_536:
+    if identities.world_size is not None and identities.world_size <= MOST_RANKS:
         # A world size below the highest rank belongs to a sub-group, not to the job.
         if identities.world_size > max(known | {0}):
             known |= set(range(identities.world_size))
