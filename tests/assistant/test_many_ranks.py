@@ -51,7 +51,9 @@ def test_time_of_a_line_without_one_is_not_that_of_the_beginning(tmp_path: Path)
     path = tmp_path / "train.log"
     with path.open("w") as out:
         for row in range(80_000):
-            out.write(f"2026-03-01 {1 + row // 10_000:02d}:00:00 [rank{row % 4}]: routine line of a loader\n")
+            out.write(
+                f"2026-03-01 {1 + row // 10_000:02d}:00:00 [rank{row % 4}]: routine line of a loader\n"
+            )
         for row in range(5_000):
             out.write(f"plain chatter without a time {row}\n")
         out.write("RuntimeError: CUDA error: uncorrectable ECC error encountered\n")
