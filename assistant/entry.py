@@ -6,7 +6,14 @@ import sys
 
 
 def main() -> None:
-    """Run the command line."""
+    """Run the command line; Ctrl-C ends it without a word, also while it starts."""
+    try:
+        _run()
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _run() -> None:
     if sys.argv[1:2] == ["hook"]:
         from rerail.assistant.watch.hook import answered
 

@@ -8,9 +8,10 @@ from itertools import islice
 from rerail.domain.incident import Incident, SnapshotLine, SourceFile
 from rerail.errors import RerailError, UsageError
 from rerail.log_parsers.digest import ranges
+from rerail.log_parsers.opening import open_source
 from rerail.log_parsers.prefixes import NOWHERE, parse_line
 from rerail.log_parsers.redaction import redact
-from rerail.log_parsers.sources import Source, discover, open_source
+from rerail.log_parsers.sources import Source, discover
 from rerail.log_parsers.text import clean
 
 _LONGEST = 4_000

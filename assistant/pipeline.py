@@ -18,6 +18,7 @@ from rerail.domain.diagnosis import Diagnosis
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.verdict import Verdict, judge
 from rerail.knowledge_base.causality.words import to_diagnosis
+from rerail.knowledge_base.job_facts import JobFacts
 from rerail.knowledge_base.matcher import RuleSet, match, rule_set
 from rerail.knowledge_base.rules import usable_rules
 from rerail.log_parsers.collect import Collection, ScanPlan, assemble, collect
@@ -129,6 +130,7 @@ def diagnose_collection(
         found.observations,
         found.counts,
         collection.problems,
+        facts=JobFacts(collection.views, rules().ids) if narrow == EVERYTHING else JobFacts(),
         only_rank=narrow.rank,
     )
     verdict = judge(case, {rule.id: rule for rule in rules().rules}, dumps)

@@ -178,11 +178,13 @@ def _cost(diagnosis: Diagnosis, console: Console) -> None:
     cost = diagnosis.cost
     parts = []
     if cost.idle_gpu_hours is not None:
-        parts.append(f"idle {cost.idle_gpu_hours:g} GPU-h in the log")
+        parts.append(f"idle {cost.idle_gpu_hours:g} GPU-h")
     if cost.lost_steps is not None:
         parts.append(f"{cost.lost_steps} steps since the last checkpoint")
     if parts:
         _row(console, "COST", "; ".join(parts))
+    for told in cost.covers:
+        _row(console, "", told)
 
 
 def _history(diagnosis: Diagnosis, console: Console) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rerail.domain.evidence import LogLine, Observation, Role
+from rerail.knowledge_base.job_facts import NOTHING, JobFacts
 from rerail.log_parsers.clocks import clock_offsets
 from rerail.log_parsers.metrics import StepRow
 from rerail.log_parsers.sources import Problem
@@ -21,6 +22,8 @@ class Case:
     counts: dict[str, int]
     problems: list[Problem] = field(default_factory=list)
     offsets: dict[str, float] = field(default_factory=dict)
+    facts: JobFacts = NOTHING
+    """What is exactly known of all lines, whatever was kept of them; empty where only a part of them counts."""
     only_rank: int | None = None
     """The rank that was asked for: what is told of others does not count."""
     _by_name: dict[str, LogView] = field(default_factory=dict)

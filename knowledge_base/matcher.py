@@ -37,6 +37,11 @@ class RuleSet:
     signatures: tuple[Signature, ...]
     anywhere: dict[str, int]
 
+    @property
+    def ids(self) -> list[str]:
+        """The ids of the rules, in the order of their signatures."""
+        return [rule.id for rule in self.rules]
+
 
 @dataclass(slots=True)
 class MatchResult:

@@ -72,7 +72,10 @@ def collect(
     rows = min(plan.step_rows, max(_LEAST_STEP_ROWS, _ALL_STEP_ROWS // len(found.sources)))
     plan = replace(plan, step_rows=rows)
     surveys = _survey_all(found.sources, plan, workers, total, on_progress)
-    return assemble(surveys, found.problems)
+    collection = assemble(surveys, found.problems)
+    if not collection.size and not collection.binaries:
+        raise _unread(collection)
+    return collection
 
 
 def assemble(surveys: Sequence[FileSurvey], problems: Sequence[Problem] = ()) -> Collection:
@@ -94,6 +97,20 @@ def assemble(surveys: Sequence[FileSurvey], problems: Sequence[Problem] = ()) ->
             LogView(one, index, year=collection.year, origin=origins.get(one.source.name))
         )
     return collection
+
+
+def _unread(collection: Collection) -> EvidenceError:
+    """Nothing came out of any source: say what stood in the way of the first."""
+    if collection.problems:
+        first = collection.problems[0]
+        return EvidenceError(
+            f"{first.subject}: {first.why}", subject=first.subject, hint=first.hint
+        )
+    return EvidenceError(
+        "nothing could be read: the input is empty",
+        subject="",
+        hint="check that the job wrote to it",
+    )
 
 
 def _nothing(found: Discovery) -> EvidenceError:

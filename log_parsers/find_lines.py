@@ -9,10 +9,11 @@ import time
 from collections.abc import Iterator, Sequence
 
 from rerail.domain.evidence import LogLine
+from rerail.log_parsers.opening import open_source
 from rerail.log_parsers.piece import Piece
 from rerail.log_parsers.prefixes import parse_line
 from rerail.log_parsers.redactor import Redactor
-from rerail.log_parsers.sources import Source, iter_chunks, open_source
+from rerail.log_parsers.sources import Source, iter_chunks
 from rerail.log_parsers.text import clean
 
 _CHUNK = 1 << 19

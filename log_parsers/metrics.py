@@ -21,6 +21,7 @@ MAX_ROWS = 200_000
 DENSE_ROWS = 60_000
 _MANY_RANKS = 8
 _DENSE_OF_EACH, _DENSE_OF_MANY = 128, 16_000  # rows of a rank, of all
+_MOST_LATEST, _LONGEST_LATEST = 4_096, 4_000
 _LAST_CHUNKS, _FEWEST_LAST_CHUNKS = 8, 2
 _NUMBER = rb"[-+]?(?:\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+)"
 _VALUE = rb"(?:" + _NUMBER + rb"|[-+]?(?:nan|inf)(?:inity)?)"
@@ -212,6 +213,7 @@ class StepReader:
         self._full_at = self._dense
         last = _LAST_CHUNKS if most >= DENSE_ROWS else _LAST_CHUNKS // 4
         self._unread: deque[tuple[Piece, int]] = deque(maxlen=last)
+        self._latest: dict[int | None, tuple[int, bytes]] = {}
 
     def feed(self, piece: Piece, first_line: int) -> None:
         """Read one piece of whole lines whose first line has the number `first_line`."""
@@ -285,6 +287,7 @@ class StepReader:
         rows = frames if frame_ends is ends else rows_of(starts, ends)
         kept = _kept_frames(rows, all_frames=self._seen == {"tqdm"})
         ranks: dict[int, int | None] = {}
+        latest: dict[int | None, int] = {}
         for place in kept:
             frame, start, row = frames[place], starts[place], rows[place]
             name, match = found[frame]
@@ -296,6 +299,24 @@ class StepReader:
                 one.rank = ranks[row]
             self._ranks.add(one.rank)
             self.rows.append(one)
+            latest[one.rank] = row
+        self._keep_latest(piece, first_line, latest)
+
+    def _keep_latest(self, piece: Piece, first_line: int, rows: dict[int | None, int]) -> None:
+        """Keep the last step line of each rank word for word."""
+        of_row = {row: rank for rank, row in rows.items()}
+        pairs = [(row, first_line + row) for row in sorted(of_row)]
+        for row, number, raw in piece.with_lines(pairs):
+            rank = of_row[row]
+            known = rank in self._latest
+            if (known and self._latest[rank][0] < number) or (
+                not known and len(self._latest) < _MOST_LATEST
+            ):
+                self._latest[rank] = number, raw[:_LONGEST_LATEST]
+
+    def latest_lines(self) -> list[tuple[int, bytes]]:
+        """Return (number, line) of the last step line of each rank."""
+        return sorted(self._latest.values())
 
     def _read(
         self, line: int, form: str, match: re.Match[bytes], text: bytes, start: int

@@ -7,15 +7,13 @@ missing evidence, and the rest is diagnosed.
 from __future__ import annotations
 
 import glob
-import io
 import os
 import re
-import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Protocol
 
 from rerail.domain.evidence import Stream
 from rerail.errors import EvidenceError
@@ -299,143 +297,18 @@ def _folders(name: str) -> Iterator[tuple[tuple[str, str], str, str]]:
         yield (name[: match.start("node")], stem), match["node"], name[: match.end("node")]
 
 
-def open_source(source: Source) -> IO[bytes]:
-    """Open a source for reading decompressed bytes.
+class Readable(Protocol):
+    """What can be read piece by piece."""
 
-    Compression is recognised by content, not by name: gzip, zstandard, xz, bzip2.
-
-    Raises:
-        OSError: when the file cannot be opened.
-    """
-    if source.path is None:
-        return sys.stdin.buffer
-    raw = source.path.open("rb", buffering=0)
-    if source.path.is_fifo():
-        return io.BufferedReader(raw)
-    magic = raw.read(6)
-    raw.seek(0)
-    if magic[:2] == b"\x1f\x8b":
-        raw.close()
-        return _open_gzip(source.path)
-    if magic[:4] == b"\x28\xb5\x2f\xfd":
-        from rerail.log_parsers.zstd_stream import ZstdStream
-
-        return cast("IO[bytes]", ZstdStream(source.path, raw))
-    if magic == b"\xfd7zXZ\x00":
-        import lzma
-
-        raw.close()
-        return cast("IO[bytes]", _PieceByPiece(lzma.open(source.path, "rb")))
-    if magic[:3] == b"BZh":
-        import bz2
-
-        raw.close()
-        return cast("IO[bytes]", _PieceByPiece(bz2.open(source.path, "rb")))
-    return raw
+    def read(self, size: int, /) -> bytes:
+        """Return up to `size` bytes, none only at the end."""
+        ...
 
 
-class _PieceByPiece(io.RawIOBase):
-    """Gives out what one look into a compressed file brings, so that a torn end loses nothing before it."""
+def iter_chunks(stream: Readable, size: int = 1 << 18, *, first: bytes = b"") -> Iterator[bytes]:
+    """Yield the stream in pieces that end at a newline wherever one is to be had; `first` was read already.
 
-    def __init__(self, file: Any) -> None:
-        self._file = file
-
-    def readable(self) -> bool:
-        """Tell that the stream can be read."""
-        return True
-
-    def close(self) -> None:
-        """Close the compressed file as well."""
-        self._file.close()
-        super().close()
-
-    def read(self, size: int = -1) -> bytes:
-        """Return some bytes, up to `size`; none only at the end."""
-        return cast("bytes", self._file.read1(size))
-
-
-class _Inflating(io.RawIOBase):
-    """Inflates gzip members one after the other, and gives out all that a torn file still holds.
-
-    The library's own file object fails a whole read when the end is missing; here what was
-    inflated before comes first and the error at the next read.
-    """
-
-    def __init__(self, raw: IO[bytes]) -> None:
-        self._raw = raw
-        self._inflate = _inflater()
-        self._ready = b""
-        self._error: Exception | None = None
-        self._ended = False
-        self._fresh = True
-
-    def readable(self) -> bool:
-        """Tell that the stream can be read."""
-        return True
-
-    def close(self) -> None:
-        """Close the compressed file as well."""
-        self._raw.close()
-        super().close()
-
-    def read(self, size: int = -1) -> bytes:
-        """Return up to `size` inflated bytes, fewer at the end.
-
-        Raises:
-            EOFError: when the file ends inside a member, after all that could be inflated.
-            ValueError: when the data is damaged, likewise.
-        """
-        wanted = size if size >= 0 else 1 << 62
-        parts: list[bytes] = []
-        held = 0
-        while held < wanted and (self._ready or self._fill()):
-            piece, self._ready = self._ready[: wanted - held], self._ready[wanted - held :]
-            parts.append(piece)
-            held += len(piece)
-        if not parts and self._error is not None:
-            raise self._error
-        return b"".join(parts)
-
-    def _fill(self) -> bool:
-        while not self._ready and not self._ended:
-            block = self._inflate.unconsumed_tail
-            if self._inflate.eof:
-                block = self._inflate.unused_data.lstrip(b"\0")
-                self._inflate = _inflater()
-                self._fresh = True
-            block = block or self._raw.read(1 << 18)
-            if not block:
-                self._ended = True
-                if not self._fresh:
-                    self._error = EOFError("the compressed file ends before its end marker")
-                break
-            try:
-                # A few kilobytes can hold gigabytes of zeros: never more than this at once.
-                self._ready = self._inflate.decompress(block, 4 << 20)
-            except Exception as error:  # zlib and isal each have an error class of their own
-                self._ended = True
-                self._error = ValueError(f"damaged gzip data: {error}")
-                break
-            self._fresh = False
-        return bool(self._ready)
-
-
-def _inflater() -> Any:
-    try:
-        from isal import isal_zlib
-    except ImportError:
-        import zlib
-
-        return zlib.decompressobj(31)
-    return isal_zlib.decompressobj(31)
-
-
-def _open_gzip(path: Path) -> IO[bytes]:
-    return cast("IO[bytes]", _Inflating(path.open("rb", buffering=0)))
-
-
-def iter_chunks(stream: IO[bytes], size: int = 1 << 18) -> Iterator[bytes]:
-    """Yield the stream in pieces that end at a newline wherever one is to be had.
+    The holes of a file that was truncated while its writer went on are left out: they read as NUL bytes.
 
     A line longer than 8 MiB is split by force, so that memory stays bounded; the reader counts
     newlines, so line numbers are right all the same. No secret is cut in two by that.
@@ -443,7 +316,12 @@ def iter_chunks(stream: IO[bytes], size: int = 1 << 18) -> Iterator[bytes]:
     carry = b""
     limit = 8 << 20
     while True:
-        block = stream.read(size)
+        block = first or stream.read(size)
+        first = b""
+        if b"\0" in block:
+            block = block.replace(b"\0", b"")
+            if not block:
+                continue
         if not block:
             if carry:
                 yield carry

@@ -12,40 +12,48 @@ import re
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, groupby
+from operator import itemgetter
 from typing import IO
 
 from rerail.log_parsers.candidates import Candidates
+from rerail.log_parsers.facts import FactCounter, Facts
 from rerail.log_parsers.flight_recorder.recognise import looks_like_flight_recorder
 from rerail.log_parsers.metrics import MAX_ROWS, StepReader, StepRow
+from rerail.log_parsers.nearby_lines import TAIL_LINES, Above, End, Wanted
+from rerail.log_parsers.opening import open_source
 from rerail.log_parsers.piece import Piece
 from rerail.log_parsers.redactor import Redactor
-from rerail.log_parsers.scan import Scanner, Signature
+from rerail.log_parsers.scan import Scanner, Signature, searchable
 from rerail.log_parsers.skeletons import SkeletonMiner
-from rerail.log_parsers.sources import Problem, Source, iter_chunks, open_source
+from rerail.log_parsers.sources import Problem, Source, iter_chunks
+from rerail.log_parsers.streams import NOBODY
 from rerail.log_parsers.tallies import arrow_pays
-from rerail.log_parsers.text import clean
+from rerail.log_parsers.text import MAX_LINE, clean
 
 WHOLE_FILE = 2 << 20
 # Half of a second-level cache of today. Each piece costs some 0.1 ms whatever its size; a pass over
 # 1.2 GB took 3.9 s with pieces of 512 kB, 4.1 s with 256 kB (best of nine in turn).
 CHUNK = 1 << 19
 HITS_PER_SIGNATURE = 400
-LABELS_PER_SIGNATURE = 4096
+STREAMS_PER_SIGNATURE = 4096
 HITS_PER_WORDING = 16
 CONTEXTS_PER_WORDING = 40
 WORDINGS = 20_000
 LAST_HITS = 16
 KEEP_BYTES = 6 << 20
 HEAD_LINES = 150
-TAIL_LINES = 300
-TAIL_BYTES = 16 << 20
 _BEFORE, _AFTER = 60, 25
 _FAR_BEFORE, _FAR_AFTER = 3000, 1500
+_LONG_PIECE = 3 << 19  # bytes of a piece that holds a line longer than a piece is meant to be
+_LONG_FRONT, _LONG_BEFORE, _LONG_BEHIND, _LONG_TRIES = 256, 2_000, 1_000, 16
 
 _LABEL = re.compile(
     rb"^\s*(?:\[?(?:rank|default|Rank )?\d{1,6}\]?:|\[\d+,\d+\]<|\([A-Za-z_]\w*[^)]{0,60}pid=\d+|[a-z][\w.-]*\d[\w.-]*:)"
+    # torchrun's label of the local rank says on which of many nodes only with what follows.
+    rb"(?:\[rank\d{1,6}\]:)?"
 )
+_HOLE = re.compile(rb"\x00{64,}")
 _VARIES = b"0123456789abcdef"  # deleted, lines of one wording are equal; see skeletons
 
 
@@ -75,6 +83,7 @@ class FileSurvey:
     binary: bool = False
     head: bytes = b""
     miner: SkeletonMiner | None = None
+    facts: Facts = field(default_factory=Facts)
 
 
 Progress = Callable[[int], None]
@@ -102,7 +111,9 @@ def survey(
     except OSError as error:
         reader.result.problems.append(
             Problem(
-                source.name, f"cannot be opened: {error.strerror or error}", f"ls -l {source.path}"
+                source.name,
+                f"cannot be opened: {error.strerror or error}",
+                f"ls -l {source.path}" if source.path else "name the log file",
             )
         )
         return reader.result
@@ -126,9 +137,38 @@ def _drain(
     on_bytes: Progress | None,
     chunk_size: int,
 ) -> None:
-    chunks = iter_chunks(stream, chunk_size)
+    counted = _Counted(stream)
+    _read_chunks(counted, reader, on_bytes, chunk_size)
+    reader.result.size = counted.size
+
+
+class _Counted:
+    """Counts the bytes of a stream, those that are left out of its pieces as well."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self.size = 0
+
+    def read(self, size: int) -> bytes:
+        block = self._stream.read(size)
+        self.size += len(block)
+        return block
+
+
+def _read_chunks(
+    stream: _Counted, reader: _Pass, on_bytes: Progress | None, chunk_size: int
+) -> None:
+    chunks: Iterator[bytes] | None = None
     while True:
         try:
+            if chunks is None:
+                first = stream.read(chunk_size)
+                if looks_binary(first) or looks_like_flight_recorder(
+                    first[:65536], reader.result.source.name
+                ):
+                    reader.result.binary, reader.result.head = True, first[:65536]
+                    return
+                chunks = iter_chunks(stream, chunk_size, first=first)
             chunk = next(chunks, None)
         except (OSError, EOFError, ValueError) as error:
             reader.broken(error)
@@ -148,12 +188,6 @@ def _drain(
             return
         if chunk is None:
             return
-        if reader.result.lines == 0 and not reader.result.size:
-            head = chunk[:65536]
-            if looks_binary(chunk) or looks_like_flight_recorder(head, reader.result.source.name):
-                reader.result.binary = True
-                reader.result.head = head
-                return
         reader.feed(chunk)
         if on_bytes is not None:
             on_bytes(len(chunk))
@@ -161,7 +195,8 @@ def _drain(
 
 def looks_binary(chunk: bytes) -> bool:
     """Tell whether a first chunk is not text: a pickle, or mostly bytes that no log holds."""
-    head = chunk[:4096]
+    # A file that was truncated while its writer went on has a hole of NUL bytes.
+    head = _HOLE.sub(b"", chunk)[:4096] if b"\0" in chunk[:4096] else chunk[:4096]
     if head[:2] in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05") or head[:4] in (
         b"\x7fELF",
         b"PK\x03\x04",
@@ -183,25 +218,30 @@ class _Pass:
     ) -> None:
         self.result = FileSurvey(source, miner=SkeletonMiner() if mine else None)
         self._signatures = signatures
+        self._scanner = scanner
         self._compiled: dict[int, re.Pattern[str]] = {}
+        self._cut: dict[int, bytes] = {}
+        self._told_long = False
         self._kept_hits: dict[int, int] = {}
-        self._labels: defaultdict[int, set[bytes]] = defaultdict(set)
+        self._facts = FactCounter(source.origin)
+        self._streams: defaultdict[int, set[int]] = defaultdict(set)
         self._wordings: dict[tuple[int, bytes], int] = {}
         self._full: set[tuple[int, bytes]] = set()
-        # By wording and label: signatures of which one hit more is counted and remembered as last.
-        self._spent: dict[tuple[bytes, bytes], dict[int, deque[tuple[int, bytes]]]] = {}
+        # Wordings that hold what was looked for whenever they were looked at, by signature.
+        self._sure: dict[tuple[int, bytes], bool] = {}
         self._last: defaultdict[int, deque[tuple[int, bytes]]] = defaultdict(
             lambda: deque(maxlen=LAST_HITS)
         )
         self._kept_bytes = 0
         self._settled: set[int] = set()
-        self._above = _Above()
-        self._wanted: list[_Wanted] = []
+        self._above = Above()
+        self._wanted: list[Wanted] = []
         self._small: list[bytes] | None = []
         self._small_bytes = 0
         self._candidates = Candidates(scanner, self.result.miner)
-        self._end = _End()
+        self._end = End()
         self._crlf = False
+        self._continued = False
         self._redactor = Redactor()
         self._steps = StepReader(step_rows)
 
@@ -228,13 +268,23 @@ class _Pass:
         if self._crlf:
             piece = Piece(chunk.replace(b"\r\n", b"\n"))
         newlines = len(piece.ends)
+        if size > _LONG_PIECE and not self._told_long:
+            self._tell_long(raw, first)
         self._collect(chunk, first, newlines)
         if self._small is None and self._wanted:
             self._serve(raw, first)
+        whole = arrow and chunk.endswith(b"\n")
+        tally = piece.tally(first) if whole else None
+        streams = self._facts.read(piece, first, tally, continued=self._continued)
+        if self._small is None:
+            # The first line of a writer often tells who it is.
+            for _, number, line in raw.with_lines([(r, first + r) for r in self._facts.new_rows()]):
+                self._keep(number, line)
+        self._continued = not result.ends_with_newline
         self._steps.feed(piece, first)
         pairs = self._candidates.of(piece, first, self._settled, arrow=arrow)
         if pairs:
-            self._confirm(raw, first, pairs)
+            self._confirm(raw, first, pairs, streams)
         if self._small is None:
             self._above.add(first, chunk)
         result.size += size
@@ -259,6 +309,9 @@ class _Pass:
             lines.pop()
         for number, line in enumerate(lines[:HEAD_LINES], 1):
             self._keep(number, line, always=True)
+        for number in self._facts.first_lines():
+            if number <= len(lines):
+                self._keep(number, lines[number - 1])
         contexts: Counter[tuple[int, bytes]] = Counter()
         for hit in self.result.hits:
             if hit.line > len(lines):
@@ -273,47 +326,94 @@ class _Pass:
         start = max(0, len(lines) - TAIL_LINES)
         self._end.add(start + 1, b"\n".join(lines[start:]) + b"\n", len(lines) - start)
 
-    def _confirm(self, piece: Piece, first: int, pairs: list[tuple[int, int]]) -> None:
-        counts, full, labels, last = self.result.counts, self._full, self._labels, self._last
-        at, raw, stem, label = -1, b"", b"", b""
-        text: str | None = None
-        spent: dict[int, deque[tuple[int, bytes]]] | None = None
-        for row, index, line in piece.with_lines(pairs):
-            if row != at:
-                at, raw, text = row, line, None
-                stem, label = _stem(raw), _label(raw)
-                spent = self._spent.get((stem, label))
-            if spent is not None and index in spent:
-                counts[index] += 1
-                spent[index].append((first + row, raw))
-                continue
-            if self._signatures[index].presence:
-                self._settle(index, raw)
-                continue
-            counts[index] = counts.get(index, 0) + 1
-            wording = index, stem
-            if (wording in full or not self._has_room(wording)) and (
-                label in labels[index] or not self._is_new(index, label)
-            ):
-                last[index].append((first + row, raw))
-                if len(self._spent) < WORDINGS:
-                    spent = self._spent.setdefault((stem, label), {})
-                    spent[index] = last[index]
-                continue
-            if text is None:
-                text = clean(raw)
-            if not self._matches(index, text):
-                counts[index] -= 1
-                continue
-            self._kept_hits[index] = self._kept_hits.get(index, 0) + 1
-            self.result.hits.append(Hit(first + row, index))
-            same = self._wordings.get(wording, 0)
-            if same or len(self._wordings) < WORDINGS:
-                self._wordings[wording] = same + 1
-            if self._small is None:
-                self._keep(first + row, raw, always=True)
-                if self._signatures[index].wants_context and same < CONTEXTS_PER_WORDING:
-                    self._keep_around(piece.lines(), first, row)
+    def _confirm(
+        self, piece: Piece, first: int, pairs: list[tuple[int, int]], streams: Sequence[int]
+    ) -> None:
+        """Look at the candidates, count those that match, and keep what is worth keeping."""
+        shown: defaultdict[int, list[int]] = defaultdict(list)
+        together: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
+        for row, group in groupby(piece.with_lines(pairs), key=itemgetter(0)):
+            here: list[int] = []
+            line: _Line | None = None
+            for _, index, raw in group:
+                line = line or _Line(raw, _stem(raw), int(streams[row]), first + row)
+                if self._shows(index, line):
+                    here.append(index)
+                    shown[index].append(row)
+                    if line.fresh:
+                        self._keep_hit(piece, first, row, raw, (index, line.stem))
+            if here:
+                together[tuple(here)].append(row)
+        for members, rows in together.items():
+            self._facts.hit(rows, members)
+        for index, rows in shown.items():
+            self.result.counts[index] = self.result.counts.get(index, 0) + len(rows)
+            latest = [(row, first + row) for row in rows[-LAST_HITS:]]
+            self._last[index].extend((line, raw) for _, line, raw in piece.with_lines(latest))
+
+    def _shows(self, index: int, line: _Line) -> bool:
+        """Tell whether a line shows a signature; `fresh` says then that the hit is to be kept."""
+        wording = index, line.stem
+        line.fresh = False
+        sure = self._sure.get(wording)
+        if sure and wording in self._full and line.stream in self._streams[index]:
+            return True
+        if self._signatures[index].presence:
+            self._settle(index, line.raw)
+            return False
+        if len(line.raw) > MAX_LINE and self._matches_in_long(index, line):
+            line.fresh = True
+            return True
+        if line.text is None:
+            line.text = clean(line.raw)
+        matches = self._matches(index, line.text)
+        if sure is not matches and len(self._sure) < WORDINGS:
+            self._sure[wording] = matches and sure is None
+        if matches:
+            line.fresh = self._has_room(wording)
+            line.fresh = self._is_new(index, line.stream) or line.fresh
+        return matches
+
+    def _matches_in_long(self, index: int, line: _Line) -> bool:
+        """Look around the places that the scanner proposes in a line of which only a part is kept."""
+        text = searchable(line.raw)
+        ends = sorted(end for end, at in self._scanner.candidates(text + b"\n") if at == index)
+        for end in ends[:_LONG_TRIES]:
+            window = text[max(0, end - _LONG_BEFORE) : end + _LONG_BEHIND]
+            if self._matches(index, clean(window)):
+                known = self._cut.get(line.number, text[:_LONG_FRONT])
+                if window not in known and len(known) + len(window) < MAX_LINE:
+                    known += b" ... " + window
+                self._cut[line.number] = known
+                return True
+        return False
+
+    def _tell_long(self, piece: Piece, first: int) -> None:
+        self._told_long = True
+        lines = piece.lines()
+        row = max(range(len(lines)), key=lambda at: len(lines[at]))
+        self.result.problems.append(
+            Problem(
+                self.result.source.name,
+                f"line {first + row} is longer than {len(lines[row]) / 1e6:.1f} MB: only its ends, and what"
+                " stands around findings, were kept",
+                "cut it at blanks (tr ' ' '\\n') if something is missed in it",
+            )
+        )
+
+    def _keep_hit(
+        self, piece: Piece, first: int, row: int, raw: bytes, wording: tuple[int, bytes]
+    ) -> None:
+        index = wording[0]
+        self._kept_hits[index] = self._kept_hits.get(index, 0) + 1
+        self.result.hits.append(Hit(first + row, index))
+        same = self._wordings.get(wording, 0)
+        if same or len(self._wordings) < WORDINGS:
+            self._wordings[wording] = same + 1
+        if self._small is None:
+            self._keep(first + row, raw, always=True)
+            if self._signatures[index].wants_context and same < CONTEXTS_PER_WORDING:
+                self._keep_around(piece.lines(), first, row)
 
     def _settle(self, index: int, raw: bytes) -> None:
         if index not in self._settled and self._matches(index, clean(raw)):
@@ -332,12 +432,13 @@ class _Pass:
             self._full.add(wording)
         return False
 
-    def _is_new(self, index: int, label: bytes) -> bool:
-        labels = self._labels[index]
-        if not label or label in labels or len(labels) >= LABELS_PER_SIGNATURE:
+    def _is_new(self, index: int, stream: int) -> bool:
+        """Tell whether a signature is seen in a stream for the first time; so many streams are kept."""
+        streams = self._streams[index]
+        if stream in streams:
             return False
-        labels.add(label)
-        return True
+        streams.add(stream)
+        return stream != NOBODY and len(streams) <= STREAMS_PER_SIGNATURE
 
     def _matches(self, index: int, text: str) -> bool:
         compiled = self._compiled.get(index)
@@ -384,7 +485,7 @@ class _Pass:
 
     def _want(self, label: bytes | None, count: int, within: int) -> None:
         if count > 0 and within > 0:
-            self._wanted.append(_Wanted(label, count, within))
+            self._wanted.append(Wanted(label, count, within))
 
     def _serve(self, piece: Piece, first: int) -> None:
         """Keep the lines that hits of earlier pieces still ask for."""
@@ -411,98 +512,38 @@ class _Pass:
         else:
             for number, raw in self._end.lines():
                 self._keep(number, raw, always=True)
-            for index, last in self._last.items():
-                for number, raw in last:
-                    if self._matches(index, clean(raw)):
-                        self._keep(number, raw, always=True)
-                        result.hits.append(Hit(number, index))
+            self._keep_last_hits()
+            steps = self._steps.finish()
+            for number, raw in self._steps.latest_lines():
+                self._keep(number, raw, always=True)
+        for number, raw in self._cut.items():
+            result.kept[number] = raw
         nonempty = [n for n in sorted(result.kept)[-TAIL_LINES:] if result.kept[n].strip()]
         result.last_nonempty = nonempty[-1] if nonempty else 0
         result.hits.sort(key=lambda hit: (hit.line, hit.signature))
-        result.steps = self._steps.finish()
+        result.steps = steps if self._small is None else self._steps.finish()
+        result.facts = self._facts.finish()
         return result
+
+    def _keep_last_hits(self) -> None:
+        kept = {(hit.line, hit.signature) for hit in self.result.hits}
+        for index, last in self._last.items():
+            for number, raw in last:
+                if (number, index) not in kept:
+                    self._keep(number, raw, always=True)
+                    self.result.hits.append(Hit(number, index))
 
 
 @dataclass(slots=True)
-class _Wanted:
-    """Lines that a hit near the end of a piece still asks for: of one label, or any."""
+class _Line:
+    """A line whose candidates are looked at; `fresh` tells of the last one whether the hit is to be kept."""
 
-    label: bytes | None
-    count: int
-    within: int
-
-
-class _End:
-    """The last pieces that were read, for the last lines; cut into lines when all is read."""
-
-    def __init__(self) -> None:
-        self._pieces: deque[tuple[int, bytes, int]] = deque()
-        self._lines = 0
-        self._bytes = 0
-
-    def add(self, first: int, piece: bytes, newlines: int) -> None:
-        self._pieces.append((first, piece, newlines))
-        self._lines += newlines
-        self._bytes += len(piece)
-        while len(self._pieces) > 1:
-            _, oldest, lines = self._pieces[0]
-            if self._lines - lines <= TAIL_LINES and self._bytes - len(oldest) < TAIL_BYTES:
-                return
-            self._pieces.popleft()
-            self._lines -= lines
-            self._bytes -= len(oldest)
-
-    def lines(self) -> list[tuple[int, bytes]]:
-        """Return (number, line) of the last lines, up to `TAIL_LINES` and `TAIL_BYTES`."""
-        if not self._pieces:
-            return []
-        whole = b"".join(piece for _, piece, _ in self._pieces)
-        number = self._pieces[0][0]
-        if len(whole) > TAIL_BYTES:
-            # Where pieces end must not decide what is kept.
-            cut = whole.find(b"\n", len(whole) - TAIL_BYTES - 1) + 1
-            number += whole.count(b"\n", 0, cut)
-            whole = whole[cut:]
-        lines = whole.split(b"\n")
-        if lines[-1] == b"":
-            lines.pop()
-        start = max(0, len(lines) - TAIL_LINES)
-        return [(number + at, lines[at]) for at in range(start, len(lines))]
-
-
-class _Above:
-    """The last pieces that were read, for what stands above a hit; cut into lines when asked."""
-
-    def __init__(self) -> None:
-        self._pieces: deque[tuple[int, bytes]] = deque(maxlen=8)
-        self._cut: dict[int, list[bytes]] = {}
-
-    def add(self, first: int, piece: bytes, skipped: int = 0) -> None:
-        if len(self._pieces) == self._pieces.maxlen:
-            self._cut.pop(self._pieces[0][0], None)
-        self._pieces.append((first + skipped, piece))
-
-    def upwards(self, before: int, count: int) -> Iterator[tuple[int, bytes]]:
-        """Yield (number, line) of up to `count` lines above line `before`, nearest first."""
-        for first, piece in reversed(self._pieces):
-            if count <= 0 or first >= before:
-                continue
-            lines = self._cut.get(first)
-            if lines is None:
-                lines = piece.split(b"\n")
-                if lines[-1] == b"":
-                    lines.pop()
-                self._cut[first] = lines
-            for at in range(len(lines) - 1, -1, -1):
-                if count <= 0:
-                    return
-                yield first + at, lines[at]
-                count -= 1
-
-
-def _label(raw: bytes) -> bytes:
-    match = _LABEL.match(raw)
-    return b"" if match is None else match[0]
+    raw: bytes
+    stem: bytes
+    stream: int
+    number: int
+    text: str | None = None
+    fresh: bool = False
 
 
 def _stem(raw: bytes) -> bytes:

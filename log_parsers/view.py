@@ -10,6 +10,8 @@ from rerail.log_parsers.prefixes import Origin, parse_line
 from rerail.log_parsers.survey import FileSurvey
 from rerail.log_parsers.text import clean
 
+_NEAR = 3_000  # lines
+
 
 class LogView:
     """Lines of one file by number; a line that was not kept is None."""
@@ -56,9 +58,14 @@ class LogView:
         yield from self.numbers[bisect_left(self.numbers, first) : bisect_right(self.numbers, last)]
 
     def time_near(self, number: int, reach: int = 400) -> float | None:
-        """Return the wall-clock time of a line, or of the nearest stamped line above it."""
+        """Return the wall-clock time of a line, or of the nearest stamped line above it.
+
+        Of a long file only some lines are kept: one that stands far above tells another time.
+        """
         start = bisect_right(self.numbers, number) - 1
         for position in range(start, max(-1, start - reach), -1):
+            if number - self.numbers[position] > _NEAR:
+                return None
             line = self.line(self.numbers[position])
             if line is not None and line.time is not None and line.clock == "wall":
                 return line.time

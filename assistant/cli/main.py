@@ -164,7 +164,7 @@ def diagnose(
     """Find the first fault of a failed, hung or slow job.
 
     Exit codes: 0 failure found; 3 no failure; 10 inconclusive; 11 evidence missing or unreadable;
-    2 usage; 70 bug.
+    2 usage; 70 bug; 74 the output or the store cannot be written; 130 Ctrl-C; 141 the reader has gone.
     """
     from rerail.assistant.cli.diagnose import diagnose_command
     from rerail.assistant.cli.quick_start import no_thread_pool
@@ -433,11 +433,16 @@ register(app)
 def main() -> None:
     """Entry point: expected errors become one clear message and an exit code."""
     from rerail.assistant.cli.quick_start import collect_seldom, for_call
+    from rerail.assistant.cli.standard_streams import EXIT_INTERRUPTED, guard
     from rerail.errors import RerailError
 
     collect_seldom()
+    guard()
     try:
-        for_call(app, sys.argv[1:])()
+        try:
+            for_call(app, sys.argv[1:])()
+        finally:
+            sys.stdout.flush()
     except RerailError as error:
         text = f"rerail: {error.message}"
         if error.hint:
@@ -446,12 +451,8 @@ def main() -> None:
 
         print(redact(text), file=sys.stderr)
         raise SystemExit(error.exit_code) from None
-    except BrokenPipeError:
-        # The reader of a pipe has gone (`| head`); Python would complain once more at exit.
-        sys.stderr.close()
-        raise SystemExit(0) from None
     except KeyboardInterrupt:
-        raise SystemExit(130) from None
+        raise SystemExit(EXIT_INTERRUPTED) from None
     except Exception as error:  # the outermost edge: a bug must not show the engineer a traceback
         _report_bug(error)
         raise SystemExit(70) from None

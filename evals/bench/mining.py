@@ -15,8 +15,9 @@ from rerail.evals.bench.bars import Bar
 from rerail.evals.bench.baselines import DRAIN3, drain3_run
 from rerail.evals.bench.generate import Dataset, labelled_lines
 from rerail.evals.bench.timing import Cost, best_interleaved, cost_of_call
+from rerail.log_parsers.opening import open_source
 from rerail.log_parsers.skeletons import SkeletonMiner
-from rerail.log_parsers.sources import Source, iter_chunks, open_source
+from rerail.log_parsers.sources import Source, iter_chunks
 from rerail.log_parsers.templates import mine_templates, templates_of
 
 LINES = 100_000

@@ -11,9 +11,10 @@ from rerail.evals.bench.generate import Dataset
 from rerail.evals.bench.signatures import bench_signatures
 from rerail.evals.bench.timing import Cost, best_interleaved, cost_of_call
 from rerail.log_parsers.candidates import Candidates
+from rerail.log_parsers.opening import open_source
 from rerail.log_parsers.piece import Piece
 from rerail.log_parsers.scan import Scanner, Signature, make_scanner
-from rerail.log_parsers.sources import Source, iter_chunks, open_source
+from rerail.log_parsers.sources import Source, iter_chunks
 from rerail.log_parsers.survey import CHUNK
 from rerail.log_parsers.tallies import arrow_pays
 from rerail.log_parsers.text import clean

@@ -10,7 +10,6 @@ from rerail.domain.diagnosis import (
     Action,
     Attempt,
     Consequence,
-    Cost,
     Diagnosis,
     Evidence,
     FirstFault,
@@ -26,6 +25,7 @@ from rerail.domain.diagnosis import (
 )  # fmt: skip
 from rerail.domain.evidence import LogLine, Observation, Role
 from rerail.knowledge_base.case import Case
+from rerail.knowledge_base.causality.cost import cost_of
 from rerail.knowledge_base.causality.last_moves import laggards, stop
 from rerail.knowledge_base.causality.missing import missing
 from rerail.knowledge_base.causality.verdict import Verdict
@@ -61,7 +61,7 @@ def to_diagnosis(case: Case, verdict: Verdict, *, elapsed_s: float = 0.0) -> Dia
         relations=relations,
         missing=[Missing(what=m.what, how_to_get=m.how_to_get) for m in missing(case, verdict)],
         recovery=_recovery(verdict, suspects),
-        cost=_cost(case, verdict),
+        cost=cost_of(case, verdict),
         attempts=_attempts(case, verdict),
         progress=_progress(verdict),
         elapsed_s=round(elapsed_s, 3),
@@ -147,7 +147,8 @@ def _summary(case: Case, verdict: Verdict) -> str:
     if detail:
         text += f": {detail}"
     text = text.rstrip(".") + "."
-    cascade = len(case.with_role(Role.CASCADE))
+    others = case.with_role(Role.CASCADE)
+    cascade = max(len(others), case.facts.count({o.rule_id for o in others}))
     if cascade:
         lines = (
             "line of another rank or layer is a consequence"
@@ -322,8 +323,10 @@ def _consequences(case: Case, verdict: Verdict) -> list[Consequence]:
             groups[observation.leaf or observation.rule_id].append(observation)
     result = []
     for name, items in groups.items():
-        ranks = sorted({o.line.rank for o in items if o.line.rank is not None})
-        count = max(len(items), sum(case.counts.get(r, 0) for r in {o.rule_id for o in items}))
+        rules = {o.rule_id for o in items}
+        told = {o.line.rank for o in items if o.line.rank is not None}
+        ranks = sorted(told | case.facts.ranks(rules))
+        count = max(len(items), case.facts.count(rules))
         result.append(
             Consequence(
                 failure_type=name,
@@ -350,40 +353,6 @@ def _recovery(verdict: Verdict, suspects: Suspects) -> Recovery:
         ),
         reason=reason,
     )
-
-
-def _cost(case: Case, verdict: Verdict) -> Cost:
-    if verdict.outcome is not Outcome.FAILURE or verdict.line is None:
-        return Cost()
-    began = case.near_time(verdict.line)
-    if verdict.waiting is not None and verdict.waiting.started is not None:
-        began = (
-            min(began, verdict.waiting.started) if began is not None else verdict.waiting.started
-        )
-    ended = None
-    for view in case.views:
-        for number in reversed(view.numbers[-50:]):
-            line = view.line(number)
-            if line is not None and (time := case.time(line)) is not None:
-                ended = time if ended is None else max(ended, time)
-                break
-    gpus = verdict.identities.world_size or (len(verdict.identities.ranks_seen) or None)
-    idle = None
-    if began is not None and ended is not None and gpus and 0 <= ended - began < 30 * 86_400:
-        idle = round((ended - began) * gpus / 3600.0, 2)
-    return Cost(idle_gpu_hours=idle, lost_steps=_lost_steps(case, verdict))
-
-
-def _lost_steps(case: Case, verdict: Verdict) -> int | None:
-    if verdict.last is None or verdict.last.step is None:
-        return None
-    saved = [
-        int(o.fields["step"].replace(",", ""))
-        for o in case.observations
-        if "checkpoint_saved" in o.marks and o.fields.get("step", "").replace(",", "").isdigit()
-    ]
-    before = [step for step in saved if step <= verdict.last.step]
-    return verdict.last.step - max(before) if before else None
 
 
 def _attempts(case: Case, verdict: Verdict) -> list[Attempt]:

@@ -20,7 +20,7 @@ from rerail.knowledge_base.placement.self_descriptions import described
 from rerail.knowledge_base.statements import Statement
 from rerail.log_parsers.view import LogView
 
-_MOST_RANKS = 200_000
+MOST_RANKS = 200_000
 _ALL_LABELS = 4_000  # lines of a file of which every label is read; of longer ones those of hits
 _MOST_TASKS = 65_536
 _DIGITS = re.compile(r"\d+")
@@ -109,6 +109,9 @@ def build(case: Case, statements: list[Statement]) -> Identities:
             _introduce(line, who, found)
         _labels(view, found, reading)
     _conclude(found, reading)
+    found.ranks_seen |= case.facts.ranks_heard()
+    for rank, node in case.facts.nodes_of_ranks().items():
+        found.node_of_rank.setdefault(rank, node)
     return found
 
 
@@ -120,7 +123,7 @@ def _job(statement: Statement, found: Identities) -> None:
 
 def _world(statement: Statement, found: Identities) -> None:
     size = statement.number("world")
-    if size is not None and 1 < size <= _MOST_RANKS:
+    if size is not None and 1 < size <= MOST_RANKS:
         found.world_size = max(found.world_size or 0, size)
 
 

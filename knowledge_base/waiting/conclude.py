@@ -33,7 +33,7 @@ def waiting_in(case: Case, identities: Identities) -> Waiting | None:
         facts.report = told_by_report(case)
     if not facts.positions and not facts.told and facts.report is None:
         return None
-    result = Waiting(facts.positions)
+    result = Waiting(facts.positions, facts.victims)
     result.findings = ask(facts, identities.ranks_seen, identities.world_size)
     if not result.positions and not result.findings:
         return None

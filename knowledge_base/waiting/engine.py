@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from rerail.domain.evidence import LogLine
+from rerail.knowledge_base.placement.identities import MOST_RANKS
 from rerail.knowledge_base.waiting.read import Facts, Position, Told, needs_all
 
 _APART = 2
@@ -51,14 +52,10 @@ class Waiting:
     """Who waits, since when, and whom for; `findings` are the answers, the surest first."""
 
     positions: list[Position] = field(default_factory=list)
+    victims: set[int] = field(default_factory=set)
     findings: list[Finding] = field(default_factory=list)
     first: Position | None = None
     started: float | None = None
-
-    @property
-    def victims(self) -> set[int]:
-        """The ranks that waited in vain."""
-        return {p.rank for p in self.positions if p.rank is not None}
 
     @property
     def found(self) -> Finding | None:
@@ -99,7 +96,7 @@ def ask(facts: Facts, ranks_seen: Collection[int], world_size: int | None) -> li
         world_size: the number of ranks of the job, where it is told.
     """
     waiting = facts.positions
-    named = _named(facts.told, {*ranks_seen, *range(min(world_size or 0, 65_536))})
+    named = _named(facts.told, {*ranks_seen, *range(min(world_size or 0, MOST_RANKS))})
     if named is None and facts.report is not None:
         named = _named([facts.report], set())
     behind = _behind(facts)
@@ -111,7 +108,9 @@ def ask(facts: Facts, ranks_seen: Collection[int], world_size: int | None) -> li
         or (_ahead_in_one_group(waiting) if behind is None else None)
         or _other_sites(waiting)
     )
-    absent = _absent(waiting, ranks_seen, world_size) if behind is None and other is None else None
+    absent = (
+        _absent(facts.victims, ranks_seen, world_size) if behind is None and other is None else None
+    )
     named = named if named is not None and named.how is How.NAMED else None
     return [finding for finding in (named, other, behind, absent) if finding is not None]
 
@@ -259,20 +258,19 @@ def _behind(facts: Facts) -> Finding | None:
 
 
 def _absent(
-    waiting: Sequence[Position], ranks_seen: Collection[int], world_size: int | None
+    victims: Collection[int], ranks_seen: Collection[int], world_size: int | None
 ) -> Finding | None:
     """Ranks that the job has, and that printed no time-out while most others did."""
-    victims = {p.rank for p in waiting if p.rank is not None}
     if not victims:
         return None
     known = set(ranks_seen)
-    if world_size is not None and world_size <= 65_536:
+    if world_size is not None and world_size <= MOST_RANKS:
         # A world size below the highest rank belongs to a sub-group, not to the job.
         if world_size > max(known | {0}):
             known |= set(range(world_size))
     elif max(victims) >= 1 and len(victims) >= 3:
         known |= set(range(max(victims) + 1))
-    absent = tuple(sorted(known - victims))
+    absent = tuple(sorted(known - set(victims)))
     if not absent or len(absent) > max(1, len(victims) // 2):
         return None
     words = f"{ranks_in_words(absent)} printed no time-out while {len(victims)} others did"

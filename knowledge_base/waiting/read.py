@@ -135,6 +135,8 @@ class Facts:
     positions: list[Position] = field(default_factory=list)
     progress: dict[tuple[int | None, str | None], tuple[int, int]] = field(default_factory=dict)
     stuck: dict[tuple[int, str], int] = field(default_factory=dict)
+    victims: set[int] = field(default_factory=set)
+    """Ranks that waited in vain, those of lines that were not kept included."""
     told: list[Told] = field(default_factory=list)
     report: Told | None = None
     """Whom NCCL's own health report names; it counts where no rank names anybody."""
@@ -157,6 +159,11 @@ def read(case: Case) -> Facts:
                 _progress(facts, line, slots)
             elif not (form.outlived and survived(case, observation)):
                 facts.told += _told(case, form, line, slots)
+    # Of many equal lines only some are kept; by their rules it is known exactly which ranks print them.
+    rules = {p.rule_id for p in facts.positions if p.rank is not None and p.rank == p.line.rank}
+    facts.victims = {p.rank for p in facts.positions if p.rank is not None} | case.facts.ranks(
+        rules
+    )
     return facts
 
 

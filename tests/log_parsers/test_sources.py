@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 
 from rerail.domain.evidence import Stream
 from rerail.errors import EvidenceError
+from rerail.log_parsers.opening import open_source
 from rerail.log_parsers.sources import (
     STDIN,
     Source,
     discover,
     iter_chunks,
-    open_source,
     origin_of,
 )
 

@@ -159,10 +159,17 @@ class Recovery(_Record):
 
 
 class Cost(_Record):
-    """What the failure cost: idle GPU hours and training steps lost since the last checkpoint."""
+    """What the failure cost: idle GPU hours and training steps lost since the last checkpoint.
+
+    `detection_s` are the seconds until anything was reported, part of the idle time; `covers` says in
+    words what each figure covers.
+    """
 
     idle_gpu_hours: float | None = None
     lost_steps: int | None = None
+    gpus: int | None = None
+    detection_s: float | None = None
+    covers: list[str] = []
 
 
 class Attempt(_Record):

@@ -1,0 +1,100 @@
+"""What a failure cost, as far as the evidence tells: GPUs that stood idle, steps to train again.
+
+Each figure says what it covers; what cannot be known is left out rather than guessed.
+"""
+
+from __future__ import annotations
+
+from rerail.domain.diagnosis import Cost, Outcome
+from rerail.knowledge_base.case import Case
+from rerail.knowledge_base.causality.verdict import Verdict
+
+_LONGEST = 30 * 86_400
+_LEAST_SHARE = 0.5
+
+
+def cost_of(case: Case, verdict: Verdict) -> Cost:
+    """Return the cost of a failure; empty where there is none."""
+    if verdict.outcome is not Outcome.FAILURE or verdict.line is None:
+        return Cost()
+    began, reported = _began(case, verdict), _reported(case, verdict)
+    ended = _ended(case)
+    gpus = gpus_of(verdict)
+    lost = _lost_steps(case, verdict)
+    covers: list[str] = []
+    idle = gap = None
+    if began is not None and reported is not None and reported - began >= 1.0:
+        gap = round(reported - began, 1)
+        covers.append(f"detection: {_span(gap)} from the first fault to the first report of it")
+    if began is not None and ended is not None and gpus and 0 <= ended - began < _LONGEST:
+        idle = round((ended - began) * gpus / 3600.0, 2)
+        covers.append(
+            f"idle: {gpus} GPU{'s' if gpus > 1 else ''} for {_span(ended - began)},"
+            " from the first fault to the end of the logs"
+        )
+    if lost is not None:
+        covers.append(f"lost: {lost} steps since the last checkpoint")
+    return Cost(
+        idle_gpu_hours=idle,
+        lost_steps=lost,
+        gpus=gpus if idle is not None else None,
+        detection_s=gap,
+        covers=covers,
+    )
+
+
+def gpus_of(verdict: Verdict) -> int | None:
+    """Return how many GPUs the job had: its world size, else all ranks up to the highest that was heard."""
+    known = verdict.identities
+    if known.world_size:
+        return known.world_size
+    size = max(known.ranks_seen, default=-1) + 1
+    # A few ranks of many say nothing of how many there were.
+    return size if size and len(known.ranks_seen) >= _LEAST_SHARE * size else None
+
+
+def _began(case: Case, verdict: Verdict) -> float | None:
+    """Return when the first fault began; a time-out began when its ranks started to wait."""
+    own = case.near_time(verdict.line) if verdict.line is not None else None
+    waiting = verdict.waiting.started if verdict.waiting is not None else None
+    known = [time for time in (own, waiting) if time is not None]
+    return min(known, default=None)
+
+
+def _reported(case: Case, verdict: Verdict) -> float | None:
+    found = verdict.waiting
+    if found is None or found.first is None:
+        return None
+    return case.near_time(found.first.line)
+
+
+def _ended(case: Case) -> float | None:
+    exact = case.facts.end(lambda name: case.offsets.get(name, 0.0))
+    if exact is not None:
+        return exact
+    ended = None
+    for view in case.views:
+        for number in reversed(view.numbers[-50:]):
+            line = view.line(number)
+            if line is not None and (time := case.time(line)) is not None:
+                ended = time if ended is None else max(ended, time)
+                break
+    return ended
+
+
+def _lost_steps(case: Case, verdict: Verdict) -> int | None:
+    if verdict.last is None or verdict.last.step is None:
+        return None
+    saved = [
+        int(o.fields["step"].replace(",", ""))
+        for o in case.observations
+        if "checkpoint_saved" in o.marks and o.fields.get("step", "").replace(",", "").isdigit()
+    ]
+    before = [step for step in saved if step <= verdict.last.step]
+    return verdict.last.step - max(before) if before else None
+
+
+def _span(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 7_200 else f"{seconds / 3600:.1f} h"

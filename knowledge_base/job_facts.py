@@ -1,0 +1,91 @@
+"""The exact facts of a whole job: which ranks showed what and how often, whatever lines were kept of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+
+from rerail.log_parsers.facts import ANY, Writer, time_in
+from rerail.log_parsers.view import LogView
+
+_LATEST = 2_000  # streams of a file whose last lines are asked for their time
+
+
+class JobFacts:
+    """Facts of all files together, by the ids of rules; empty where nothing was read or only a part counts."""
+
+    def __init__(self, views: Sequence[LogView] = (), rule_ids: Sequence[str] = ()) -> None:
+        self._views = views
+        self._numbers = {name: at for at, name in enumerate(rule_ids)}
+        self._writers = lru_cache(maxsize=None)(self._read_writers)
+
+    def __bool__(self) -> bool:
+        return bool(self._views)
+
+    def _read_writers(self, index: int) -> list[Writer]:
+        view = self._views[index]
+        return view.survey.facts.writers(view.origin)
+
+    def _asked(self, rule_ids: Iterable[str]) -> list[int]:
+        return [self._numbers[name] for name in rule_ids if name in self._numbers]
+
+    def ranks(self, rule_ids: Iterable[str]) -> set[int]:
+        """Return the ranks of which a line shows any of the rules' patterns."""
+        asked = self._asked(rule_ids)
+        return self._ranks(asked) if asked else set()
+
+    def ranks_heard(self) -> set[int]:
+        """Return the ranks of which there is any line."""
+        return self._ranks([ANY])
+
+    def _ranks(self, signatures: list[int]) -> set[int]:
+        found: set[int] = set()
+        for at, view in enumerate(self._views):
+            streams = {one.stream for one in view.survey.facts.of(*signatures)}
+            if streams:
+                writers = self._writers(at)
+                found |= {rank for s in streams if (rank := writers[s].rank) is not None}
+        return found
+
+    def nodes_of_ranks(self) -> dict[int, str]:
+        """Return the host of each rank whose labels name one and the same."""
+        seen: dict[int, set[str]] = {}
+        for at in range(len(self._views)):
+            for writer in self._writers(at):
+                if writer.rank is not None and writer.node:
+                    seen.setdefault(writer.rank, set()).add(writer.node)
+        return {rank: next(iter(nodes)) for rank, nodes in seen.items() if len(nodes) == 1}
+
+    def count(self, rule_ids: Iterable[str]) -> int:
+        """Return how many lines show any of the rules' patterns."""
+        asked = self._asked(rule_ids)
+        return sum(view.survey.facts.total(*asked) for view in self._views) if asked else 0
+
+    def first_and_last_time(
+        self, rule_ids: Iterable[str], offset: Callable[[str], float]
+    ) -> tuple[float, float] | None:
+        """Return when the rules' patterns were first and last shown, in seconds since the epoch, or None."""
+        asked = self._asked(rule_ids)
+        times: list[float] = []
+        for view in self._views:
+            shown = list(view.survey.facts.of(*asked)) if asked else []
+            early = sorted(shown, key=lambda one: one.first)[:_LATEST]
+            late = sorted(shown, key=lambda one: -one.last)[:_LATEST]
+            windows = [one.first_window for one in early] + [one.last_window for one in late]
+            times += _times(windows, view.year, offset(view.name))
+        return (min(times), max(times)) if times else None
+
+    def end(self, offset: Callable[[str], float]) -> float | None:
+        """Return the latest time that any line tells, in seconds since the epoch, or None."""
+        times: list[float] = []
+        for view in self._views:
+            shown = sorted(view.survey.facts.of(ANY), key=lambda one: -one.last)[:_LATEST]
+            times += _times([one.last_window for one in shown], view.year, offset(view.name))
+        return max(times, default=None)
+
+
+def _times(windows: Iterable[bytes], year: int, offset: float) -> list[float]:
+    return [t + offset for window in windows if (t := time_in(window, year=year)) is not None]
+
+
+NOTHING = JobFacts()

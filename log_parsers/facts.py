@@ -1,0 +1,389 @@
+"""Exact facts about a file, whatever was kept of it: which stream showed what, how often, first and last.
+
+Lines that are kept word for word are capped; these are not. For every set of signatures that lines show
+together, and every stream, there is a count, the first and last line and the bytes around their times; the
+same for all lines of a stream. Sets, because lines that show any of several signatures can then be counted
+once each. Numbers stand in flat arrays, so a hundred thousand streams take some tens of megabytes.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from rerail.log_parsers.piece import Piece
+from rerail.log_parsers.prefixes import Origin, parse_line
+from rerail.log_parsers.streams import NOBODY, WINDOW, ZERO, Streams, windows_of
+from rerail.log_parsers.tallies import Tally
+from rerail.log_parsers.text import clean
+from rerail.log_parsers.timestamps import WALL, find_stamp
+
+ANY = -1
+"""Stands for a signature that every line has."""
+
+_EVERY_LINE = 0
+
+_SHIFT = 24  # bits of a key that hold the stream
+_MASK = (1 << _SHIFT) - 1
+_PENDING = 100_000
+_LEARNED = 8
+_DIGITS = re.compile(rb"\d+")
+_FIRST_LINES = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """Who writes a stream, as far as its label tells."""
+
+    rank: int | None
+    local_rank: int | None
+    node: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """Some signatures in one stream: how often, and the first and the last line. Windows hold their times."""
+
+    stream: int
+    count: int
+    first: int
+    last: int
+    first_window: bytes
+    last_window: bytes
+
+
+@dataclass(slots=True)
+class Facts:
+    """The facts of one file in columns, sorted by set of signatures and stream; safe to send between processes."""
+
+    examples: list[bytes] = field(default_factory=lambda: [b""])
+    ends: array[int] = field(default_factory=lambda: array("i", [0]))
+    sets: list[tuple[int, ...]] = field(default_factory=lambda: [(ANY,)])
+    keys: array[int] = field(default_factory=lambda: array("q"))
+    counts: array[int] = field(default_factory=lambda: array("q"))
+    firsts: array[int] = field(default_factory=lambda: array("q"))
+    lasts: array[int] = field(default_factory=lambda: array("q"))
+    first_windows: bytes = b""
+    last_windows: bytes = b""
+
+    def of(self, *signatures: int) -> Iterator[Shown]:
+        """Yield what is known of the lines that show any of the signatures (or `ANY` line), by stream.
+
+        A stream comes as often as there are sets of signatures that its lines show together.
+        """
+        for number, members in enumerate(self.sets):
+            if any(signature in members for signature in signatures):
+                for at in range(*self._rows(number)):
+                    yield self._shown(at, self.keys[at])
+
+    def total(self, *signatures: int) -> int:
+        """Return how many lines show any of the signatures."""
+        return sum(
+            sum(self.counts[slice(*self._rows(number))])
+            for number, members in enumerate(self.sets)
+            if any(signature in members for signature in signatures)
+        )
+
+    def signatures(self) -> list[int]:
+        """Return the signatures that occur."""
+        return sorted({signature for members in self.sets for signature in members} - {ANY})
+
+    def _rows(self, number: int) -> tuple[int, int]:
+        first = bisect_left(self.keys, number << _SHIFT)
+        return first, bisect_left(self.keys, (number + 1) << _SHIFT, first)
+
+    def writers(self, origin: Origin) -> list[Writer]:
+        """Return who writes each stream, by what is known of the file once all of it is read."""
+        shapes: dict[bytes, _Shape] = {}
+        found: list[Writer] = []
+        for example, end in zip(self.examples, self.ends, strict=True):
+            front = example[:end]
+            shape = shapes.setdefault(front.translate(ZERO), _Shape())
+            known = shape.read(front) if end else None
+            if known is None:
+                known = _writer(example, origin)
+                shape.learn(front, known)
+            found.append(known)
+        return found
+
+    def _shown(self, at: int, key: int) -> Shown:
+        window = slice(at * WINDOW, (at + 1) * WINDOW)
+        return Shown(
+            key & _MASK, self.counts[at], self.firsts[at], self.lasts[at],
+            self.first_windows[window].rstrip(b"\0"), self.last_windows[window].rstrip(b"\0"),
+        )  # fmt: skip
+
+
+def time_in(window: bytes, *, year: int) -> float | None:
+    """Return the wall-clock time that the bytes around a stamp tell, in seconds since the epoch."""
+    line = window.partition(b"\n")[0]
+    stamp = find_stamp(clean(line), year=year)
+    return stamp.seconds if stamp is not None and stamp.clock == WALL else None
+
+
+def _writer(example: bytes, origin: Origin) -> Writer:
+    line = parse_line("", 1, clean(example), origin=origin, year=1970)
+    return Writer(line.rank, line.local_rank, line.node)
+
+
+class _Shape:
+    """Fronts that differ in nothing but digits: after some of them, where rank, local rank and host stand."""
+
+    def __init__(self) -> None:
+        self._seen = 0
+        self._places: list[set[tuple[int, int] | None]] = []
+
+    def learn(self, front: bytes, known: Writer) -> None:
+        self._seen += 1
+        runs = [match.span() for match in _DIGITS.finditer(front)]
+        found: list[set[tuple[int, int] | None]] = [
+            {None} if number is None else {(a, b) for a, b in runs if int(front[a:b]) == number}
+            for number in (known.rank, known.local_rank)
+        ]
+        at = front.find(known.node.encode()) if known.node else 0
+        found.append(
+            {None} if known.node is None else {(at, at + len(known.node))} if at >= 0 else set()
+        )
+        self._places = (
+            [a & b for a, b in zip(self._places, found, strict=True)] if self._places else found
+        )
+
+    def read(self, front: bytes) -> Writer | None:
+        """Return who writes a line with this front, or None where too little was learned."""
+        if self._seen < _LEARNED or any(len(places) != 1 for places in self._places):
+            return None
+        rank, local, node = (next(iter(places)) for places in self._places)
+        return Writer(
+            None if rank is None else int(front[slice(*rank)]),
+            None if local is None else int(front[slice(*local)]),
+            None if node is None else front[slice(*node)].decode(),
+        )
+
+
+class FactCounter:
+    """Counts while a file is read, piece by piece."""
+
+    def __init__(self, origin: Origin) -> None:
+        self.streams = Streams(origin)
+        self._sets: dict[tuple[int, ...], int] = {(ANY,): _EVERY_LINE}
+        self._table: dict[int, list[Any]] = {}
+        self._columns: Any = None
+        self._pending: list[Any] = []
+        self._pending_rows = 0
+        self._here: tuple[Piece, int, Sequence[int], Sequence[int]] | None = None
+        self._vector = False
+        self._open = NOBODY
+        self._known = 0
+
+    def read(
+        self, piece: Piece, first_line: int, tally: Tally | None, *, continued: bool = False
+    ) -> Any:
+        """Take the next piece and return the stream of each of its lines.
+
+        Args:
+            piece: whole lines.
+            first_line: the number of its first line.
+            tally: its skeletons with codes, where numpy and pyarrow are at hand and every frame is a line.
+            continued: its first line began in the piece before.
+        """
+        plain = tally is None or tally.codes is None or tally.lines is not None or continued
+        self._vector = not plain
+        if self._vector and tally is not None:
+            streams, windows = self.streams.of_piece(piece, tally)
+            self._here = piece, first_line, streams, windows
+            self._add_vector(streams, _range(len(streams)), _EVERY_LINE)
+            return streams
+        listed, offsets = self.streams.of_lines(piece.lines())
+        self._here = piece, first_line, listed, offsets
+        if continued and listed:
+            listed[0] = self._open
+        self._add_plain(islice(enumerate(listed), continued, None), _EVERY_LINE)
+        self._open = listed[-1] if listed else NOBODY
+        return listed
+
+    def new_rows(self) -> list[int]:
+        """Return on which rows of the piece that was read last a stream begins, of the first few thousand."""
+        assert self._here is not None
+        streams, known = self._here[2], self._known
+        self._known = len(self.streams.examples)
+        if known == self._known or known > _FIRST_LINES:
+            return []
+        found: dict[int, int] = {}
+        for row, stream in enumerate(streams):
+            if stream >= known:
+                found.setdefault(int(stream), row)
+        return sorted(found.values())
+
+    def first_lines(self) -> list[int]:
+        """Return the number of the first line of each stream so far, of the first few thousand."""
+        self._known = len(self.streams.examples) if self._here is not None else 0
+        firsts = [row[1] for key, row in self._table.items() if key >> _SHIFT == _EVERY_LINE]
+        for keys, _, lines, *_ in [
+            *self._pending,
+            *([] if self._columns is None else [self._columns]),
+        ]:
+            firsts += [
+                int(n) for k, n in zip(keys, lines, strict=True) if k >> _SHIFT == _EVERY_LINE
+            ]
+        return sorted(firsts)[:_FIRST_LINES]
+
+    def hit(self, rows: Sequence[int], signatures: tuple[int, ...]) -> None:
+        """Count lines of the piece that was read last, by row, in order, each once with all that it shows."""
+        assert self._here is not None
+        number = self._sets.setdefault(signatures, len(self._sets))
+        streams: Any = self._here[2]
+        if self._vector and len(rows) > 1:
+            import numpy as np
+
+            at = np.asarray(rows)
+            self._add_vector(streams[at], at, number)
+        else:
+            self._add_plain(((row, streams[row]) for row in rows), number)
+
+    def _add_plain(self, pairs: Iterable[tuple[int, int]], number: int) -> None:
+        assert self._here is not None
+        piece, first_line, _, offsets = self._here
+        base, table = number << _SHIFT, self._table
+        lines = None if self._vector else piece.lines()
+        for row, stream in pairs:
+            found = table.get(base | int(stream))
+            if lines is not None:
+                raw = lines[row]
+            else:
+                ends = piece.ends
+                start = int(ends[row - 1]) + 1 if row else 0
+                raw = piece.raw[start : start + int(offsets[row]) + WINDOW]
+            window = raw[offsets[row] : offsets[row] + WINDOW]
+            if found is None:
+                table[base | int(stream)] = [1, first_line + row, first_line + row, window, window]
+            else:
+                found[0] += 1
+                found[2], found[4] = first_line + row, window
+
+    def _add_vector(self, streams: Any, rows: Any, number: int) -> None:
+        import numpy as np
+
+        assert self._here is not None
+        piece, first_line, _, offsets = self._here
+        highest = int(streams.max(initial=0)) + 1
+        if highest > 8 * len(streams):
+            present, places = np.unique(streams, return_inverse=True)
+        else:
+            counts = np.bincount(streams, minlength=highest)
+            present = np.flatnonzero(counts)
+            place_of = np.empty(highest, np.int64)
+            place_of[present] = np.arange(len(present))
+            places = place_of[streams]
+        counts = np.bincount(places, minlength=len(present))
+        first, last = np.empty(len(present), np.int64), np.empty(len(present), np.int64)
+        last[places] = rows
+        first[places[::-1]] = rows[::-1]
+        self._pending.append((
+            present.astype(np.int64) + (number << _SHIFT), counts, first + first_line, last + first_line,
+            windows_of(piece, first, offsets), windows_of(piece, last, offsets),
+        ))  # fmt: skip
+        self._pending_rows += len(present)
+        known = 0 if self._columns is None else len(self._columns[0])
+        if self._pending_rows > max(_PENDING, known // 2):
+            self._merge()
+
+    def _merge(self) -> None:
+        """Bring together what the pieces told, in order of keys and of lines."""
+        import numpy as np
+
+        parts = ([] if self._columns is None else [self._columns]) + self._pending
+        self._pending, self._pending_rows = [], 0
+        keys, counts, firsts, lasts, first_windows, last_windows = (
+            np.concatenate(column) for column in zip(*parts, strict=True)
+        )
+        order = np.argsort(keys, kind="stable")  # the pieces come in order of their lines
+        keys = keys[order]
+        starts = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1])))
+        stops = np.concatenate((starts[1:], [len(keys)])) - 1
+        self._columns = (
+            keys[starts],
+            np.add.reduceat(counts[order], starts),
+            firsts[order[starts]],
+            lasts[order[stops]],
+            first_windows[order[starts]],
+            last_windows[order[stops]],
+        )
+
+    def finish(self) -> Facts:
+        """Return the facts of the whole file."""
+        found = Facts(self.streams.examples, self.streams.ends, list(self._sets))
+        if self._pending:
+            self._merge()
+        if self._columns is None:
+            self._from_table(found)
+            return found
+        if self._table:
+            self._pending = [_table_columns(self._table)]
+            self._merge_any_order()
+        keys, counts, firsts, lasts, first_windows, last_windows = self._columns
+        for column, values in (
+            (found.keys, keys),
+            (found.counts, counts),
+            (found.firsts, firsts),
+            (found.lasts, lasts),
+        ):
+            column.frombytes(values.astype("<i8").tobytes())
+        found.first_windows, found.last_windows = first_windows.tobytes(), last_windows.tobytes()
+        return found
+
+    def _merge_any_order(self) -> None:
+        """Merge the lines that were counted one by one into the columns: either may come first."""
+        import numpy as np
+
+        parts = [self._columns, *self._pending]
+        self._pending = []
+        keys, counts, firsts, lasts, first_windows, last_windows = (
+            np.concatenate(column) for column in zip(*parts, strict=True)
+        )
+        by_first, by_last = np.lexsort((firsts, keys)), np.lexsort((lasts, keys))
+        ordered = keys[by_first]
+        starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
+        stops = np.concatenate((starts[1:], [len(keys)])) - 1
+        self._columns = (
+            ordered[starts],
+            np.add.reduceat(counts[by_first], starts),
+            firsts[by_first[starts]],
+            lasts[by_last[stops]],
+            first_windows[by_first[starts]],
+            last_windows[by_last[stops]],
+        )
+
+    def _from_table(self, found: Facts) -> None:
+        first, last = [], []
+        for key in sorted(self._table):
+            count, first_line, last_line, first_window, last_window = self._table[key]
+            found.keys.append(key)
+            found.counts.append(count)
+            found.firsts.append(first_line)
+            found.lasts.append(last_line)
+            first.append(first_window.ljust(WINDOW, b"\0"))
+            last.append(last_window.ljust(WINDOW, b"\0"))
+        found.first_windows, found.last_windows = b"".join(first), b"".join(last)
+
+
+def _range(count: int) -> Any:
+    import numpy as np
+
+    return np.arange(count)
+
+
+def _table_columns(table: dict[int, list[Any]]) -> tuple[Any, ...]:
+    import numpy as np
+
+    count = len(table)
+    rows = list(table.values())
+    return (
+        np.fromiter(table, np.int64, count),
+        *(np.fromiter((row[at] for row in rows), np.int64, count) for at in range(3)),
+        *(np.array([row[at] for row in rows], f"S{WINDOW}") for at in (3, 4)),
+    )

@@ -1,0 +1,89 @@
+"""What stands around a line of a long file: above it, below it, and at the file's end, in bounded memory."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+TAIL_LINES = 300
+TAIL_BYTES = 16 << 20
+
+
+@dataclass(slots=True)
+class Wanted:
+    """Lines that a hit near the end of a piece still asks for: of one label, or any."""
+
+    label: bytes | None
+    count: int
+    within: int
+
+
+class End:
+    """The last pieces that were read, for the last lines; cut into lines when all is read."""
+
+    def __init__(self) -> None:
+        self._pieces: deque[tuple[int, bytes, int]] = deque()
+        self._lines = 0
+        self._bytes = 0
+
+    def add(self, first: int, piece: bytes, newlines: int) -> None:
+        """Take the next piece, whose first line has the number `first`."""
+        self._pieces.append((first, piece, newlines))
+        self._lines += newlines
+        self._bytes += len(piece)
+        while len(self._pieces) > 1:
+            _, oldest, lines = self._pieces[0]
+            if self._lines - lines <= TAIL_LINES and self._bytes - len(oldest) < TAIL_BYTES:
+                return
+            self._pieces.popleft()
+            self._lines -= lines
+            self._bytes -= len(oldest)
+
+    def lines(self) -> list[tuple[int, bytes]]:
+        """Return (number, line) of the last lines, up to `TAIL_LINES` and `TAIL_BYTES`."""
+        if not self._pieces:
+            return []
+        whole = b"".join(piece for _, piece, _ in self._pieces)
+        number = self._pieces[0][0]
+        if len(whole) > TAIL_BYTES:
+            # Where pieces end must not decide what is kept.
+            cut = whole.find(b"\n", len(whole) - TAIL_BYTES - 1) + 1
+            number += whole.count(b"\n", 0, cut)
+            whole = whole[cut:]
+        lines = whole.split(b"\n")
+        if lines[-1] == b"":
+            lines.pop()
+        start = max(0, len(lines) - TAIL_LINES)
+        return [(number + at, lines[at]) for at in range(start, len(lines))]
+
+
+class Above:
+    """The last pieces that were read, for what stands above a hit; cut into lines when asked."""
+
+    def __init__(self) -> None:
+        self._pieces: deque[tuple[int, bytes]] = deque(maxlen=8)
+        self._cut: dict[int, list[bytes]] = {}
+
+    def add(self, first: int, piece: bytes, skipped: int = 0) -> None:
+        """Take the next piece, whose first line has the number `first`, or stands so many lines behind it."""
+        if len(self._pieces) == self._pieces.maxlen:
+            self._cut.pop(self._pieces[0][0], None)
+        self._pieces.append((first + skipped, piece))
+
+    def upwards(self, before: int, count: int) -> Iterator[tuple[int, bytes]]:
+        """Yield (number, line) of up to `count` lines above line `before`, nearest first."""
+        for first, piece in reversed(self._pieces):
+            if count <= 0 or first >= before:
+                continue
+            lines = self._cut.get(first)
+            if lines is None:
+                lines = piece.split(b"\n")
+                if lines[-1] == b"":
+                    lines.pop()
+                self._cut[first] = lines
+            for at in range(len(lines) - 1, -1, -1):
+                if count <= 0:
+                    return
+                yield first + at, lines[at]
+                count -= 1

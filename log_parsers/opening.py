@@ -1,0 +1,218 @@
+"""Opens a source for reading: whatever its compression, a pipe, standard input, a file that grows.
+
+What could wait for ever is given a time; what a file held when it was opened must come out of it.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import select
+import sys
+from pathlib import Path
+from typing import IO, Any, cast
+
+from rerail.log_parsers.sources import Source
+
+WRITER_S = 10.0
+"""Seconds that a named pipe is given until somebody writes into it."""
+
+_GZIP, _ZSTD, _XZ, _BZIP2 = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ\x00", b"BZh"
+
+
+def open_source(source: Source) -> IO[bytes]:
+    """Open a source for reading decompressed bytes.
+
+    Compression is recognised by content, not by name: gzip, zstandard, xz, bzip2; of what is piped in too.
+
+    Raises:
+        OSError: when the file cannot be opened, standard input is closed, or nobody writes into a pipe.
+    """
+    if source.path is None:
+        # Python leaves nothing in its place where a program is started with it closed.
+        if sys.stdin is None:
+            raise OSError(errno.EBADF, "standard input is closed")
+        return _open_stream(sys.stdin.buffer)
+    if source.path.is_fifo():
+        return _open_stream(_open_pipe(source.path))
+    raw = source.path.open("rb", buffering=0)
+    magic = raw.read(6)
+    raw.seek(0)
+    if magic.startswith(_ZSTD):
+        from rerail.log_parsers.zstd_stream import ZstdStream
+
+        return cast("IO[bytes]", ZstdStream(source.path, raw))
+    return _inflated(magic, raw) or cast("IO[bytes]", _Whole(raw))
+
+
+def _open_stream(stream: IO[bytes]) -> IO[bytes]:
+    """Open what can be read only once: its first bytes are looked at and given out again."""
+    peeks = hasattr(stream, "peek")
+    buffered = cast(
+        "io.BufferedReader", stream if peeks else io.BufferedReader(cast("Any", stream))
+    )
+    magic = buffered.peek(6)[:6]
+    if magic.startswith(_ZSTD):
+        import zstandard
+
+        reader = zstandard.ZstdDecompressor().stream_reader(buffered, read_across_frames=True)
+        return cast("IO[bytes]", reader)
+    return _inflated(magic, buffered) or buffered
+
+
+def _inflated(magic: bytes, raw: Any) -> IO[bytes] | None:
+    if magic.startswith(_GZIP):
+        return cast("IO[bytes]", _Inflating(raw))
+    if magic.startswith(_XZ):
+        import lzma
+
+        return cast("IO[bytes]", _PieceByPiece(lzma.LZMAFile(raw), raw))
+    if magic.startswith(_BZIP2):
+        import bz2
+
+        return cast("IO[bytes]", _PieceByPiece(bz2.BZ2File(raw), raw))
+    return None
+
+
+def _open_pipe(path: Path) -> io.BufferedReader:
+    """Open a named pipe without waiting for ever for somebody who writes into it."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    ready = select.poll()
+    ready.register(descriptor, select.POLLIN)
+    if not ready.poll(1000 * WRITER_S):
+        os.close(descriptor)
+        raise OSError(
+            errno.ETIMEDOUT, f"it is a pipe, and nobody wrote into it within {WRITER_S:g} s"
+        )
+    os.set_blocking(descriptor, True)
+    return io.BufferedReader(io.FileIO(descriptor, "rb"))
+
+
+class _Whole(io.RawIOBase):
+    """A file as it lies there, which says when it became shorter while it was read."""
+
+    def __init__(self, raw: io.FileIO) -> None:
+        self._raw = raw
+        self._size = os.fstat(raw.fileno()).st_size
+        self._read = 0
+
+    def readable(self) -> bool:
+        """Tell that the stream can be read."""
+        return True
+
+    def close(self) -> None:
+        """Close the file as well."""
+        self._raw.close()
+        super().close()
+
+    def read(self, size: int = -1) -> bytes:
+        """Return up to `size` bytes, none only at the end.
+
+        Raises:
+            EOFError: at the end of a file that held more when it was opened.
+        """
+        block = self._raw.read(size) or b""
+        self._read += len(block)
+        if not block and size and self._read < self._size:
+            lost, self._size = self._size - self._read, 0
+            raise EOFError(f"the file was truncated while it was read: {lost:,} bytes are gone")
+        return block
+
+
+class _PieceByPiece(io.RawIOBase):
+    """Gives out what one look into a compressed file brings, so that a torn end loses nothing before it."""
+
+    def __init__(self, file: Any, raw: IO[bytes]) -> None:
+        self._file = file
+        self._raw = raw
+
+    def readable(self) -> bool:
+        """Tell that the stream can be read."""
+        return True
+
+    def close(self) -> None:
+        """Close the compressed file as well."""
+        self._file.close()
+        self._raw.close()
+        super().close()
+
+    def read(self, size: int = -1) -> bytes:
+        """Return some bytes, up to `size`; none only at the end."""
+        return cast("bytes", self._file.read1(size))
+
+
+class _Inflating(io.RawIOBase):
+    """Inflates gzip members one after the other, and gives out all that a torn file still holds.
+
+    The library's own file object fails a whole read when the end is missing; here what was
+    inflated before comes first and the error at the next read.
+    """
+
+    def __init__(self, raw: IO[bytes]) -> None:
+        self._raw = raw
+        self._inflate = _inflater()
+        self._ready = b""
+        self._error: Exception | None = None
+        self._ended = False
+        self._fresh = True
+
+    def readable(self) -> bool:
+        """Tell that the stream can be read."""
+        return True
+
+    def close(self) -> None:
+        """Close the compressed file as well."""
+        self._raw.close()
+        super().close()
+
+    def read(self, size: int = -1) -> bytes:
+        """Return up to `size` inflated bytes, fewer at the end.
+
+        Raises:
+            EOFError: when the file ends inside a member, after all that could be inflated.
+            ValueError: when the data is damaged, likewise.
+        """
+        wanted = size if size >= 0 else 1 << 62
+        parts: list[bytes] = []
+        held = 0
+        while held < wanted and (self._ready or self._fill()):
+            piece, self._ready = self._ready[: wanted - held], self._ready[wanted - held :]
+            parts.append(piece)
+            held += len(piece)
+        if not parts and self._error is not None:
+            raise self._error
+        return b"".join(parts)
+
+    def _fill(self) -> bool:
+        while not self._ready and not self._ended:
+            block = self._inflate.unconsumed_tail
+            if self._inflate.eof:
+                block = self._inflate.unused_data.lstrip(b"\0")
+                self._inflate = _inflater()
+                self._fresh = True
+            block = block or self._raw.read(1 << 18)
+            if not block:
+                self._ended = True
+                if not self._fresh:
+                    self._error = EOFError("the compressed file ends before its end marker")
+                break
+            try:
+                # A few kilobytes can hold gigabytes of zeros: never more than this at once.
+                self._ready = self._inflate.decompress(block, 4 << 20)
+            except Exception as error:  # zlib and isal each have an error class of their own
+                self._ended = True
+                self._error = ValueError(f"damaged gzip data: {error}")
+                break
+            self._fresh = False
+        return bool(self._ready)
+
+
+def _inflater() -> Any:
+    try:
+        from isal import isal_zlib
+    except ImportError:
+        import zlib
+
+        return zlib.decompressobj(31)
+    return isal_zlib.decompressobj(31)

@@ -1,0 +1,206 @@
+"""Files and streams that are not as they should be: each has its word and its exit code, and what is there is read."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from rerail.assistant.pipeline import diagnose_paths
+from rerail.errors import EvidenceError
+from rerail.log_parsers import opening
+
+XID = b"[Wed Mar  4 02:00:00 2026] NVRM: Xid (PCI:0000:4e:00): 79, pid=2290, GPU has fallen off the bus.\n"
+STEPS = b"".join(b"[rank0]: iteration %8d/ 500 | lm loss: 2.0E+00 |\n" % step for step in range(50))
+ERROR = b"[rank0]: RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
+CALL = [
+    sys.executable,
+    "-c",
+    "from rerail.assistant.entry import main; main()",
+    "diagnose",
+    "--no-store",
+]
+
+
+def run(*arguments: object, **options: object) -> subprocess.CompletedProcess[bytes]:
+    command = [*CALL, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, check=False, **options)  # type: ignore[call-overload,no-any-return]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    path = tmp_path / "train.log"
+    path.write_bytes(STEPS + ERROR)
+    return path
+
+
+@pytest.mark.parametrize(
+    "pack", [gzip.compress, lzma.compress, bz2.compress, zstandard.compress, bytes],
+    ids=["gz", "xz", "bz2", "zst", "plain"],
+)  # fmt: skip
+def test_what_is_piped_in_is_unpacked(pack: Callable[[bytes], bytes]) -> None:
+    done = run("-q", "-", input=pack(STEPS + ERROR))
+    assert done.returncode == 0 and b"gpu_ecc_uncorrectable <stdin>:51" in done.stdout
+
+
+@pytest.mark.parametrize("hole", [4_096, 5_000, 3 << 20])
+def test_a_hole_does_not_hide_what_stands_behind_it(hole: int, tmp_path: Path) -> None:
+    path = tmp_path / "dmesg.log"
+    path.write_bytes(b"\0" * hole + XID + b"\0" * hole + b"more\n")
+    found = diagnose_paths([path]).diagnosis
+    assert found.failure_type == "gpu_fallen_off_bus" and found.first_fault is not None
+    assert found.first_fault.line == 1 and "Xid" in found.first_fault.text
+
+
+def test_a_pipe_that_nobody_writes_into_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opening, "WRITER_S", 0.05)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(EvidenceError, match="nobody wrote into it"):
+        diagnose_paths([tmp_path / "pipe"])
+
+
+def test_a_pipe_with_a_writer_is_read(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(gzip.compress(STEPS + ERROR),))
+    writer.start()
+    found = diagnose_paths([pipe]).diagnosis
+    writer.join()
+    assert found.failure_type == "gpu_ecc_uncorrectable"
+
+
+def test_a_file_that_is_truncated_while_it_is_read_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "train.log"
+    path.write_bytes(STEPS * 1_000)
+    whole = opening.open_source
+
+    def opened(source: object) -> object:
+        stream = whole(source)  # type: ignore[arg-type]
+        os.truncate(path, 100_000)
+        return stream
+
+    monkeypatch.setattr("rerail.log_parsers.survey.open_source", opened)
+    missing = [lack.what for lack in diagnose_paths([path]).diagnosis.missing]
+    assert any("truncated while it was read" in what for what in missing), missing
+
+
+def test_a_finding_inside_an_endless_line_is_found_and_the_cut_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "dmesg.log"
+    blank = b"padding without any end " * 400_000
+    path.write_bytes(b"begin\n" + blank + XID[:-1] + blank + b"\nend\n")
+    found = diagnose_paths([path]).diagnosis
+    assert found.failure_type == "gpu_fallen_off_bus" and found.first_fault is not None
+    assert found.first_fault.line == 2
+    assert any("longer than" in lack.what for lack in found.missing)
+
+
+def test_output_on_a_full_disk(log: Path) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [*CALL, "-q", str(log)], stdout=full, stderr=subprocess.PIPE, check=False
+        )
+    assert done.returncode == 74
+    assert (
+        b"standard output cannot be written: No space left" in done.stderr
+        and b"bug" not in done.stderr
+    )
+
+
+@pytest.mark.parametrize(
+    ("closing", "arguments", "code", "word"),
+    [
+        (">&-", "-q {log}", 74, b"standard output cannot be written: it is closed"),
+        ("<&-", "-", 11, b"standard input is closed"),
+        ("<&-", "-q {log}", 0, b""),
+        ("2>&-", "-q {log}", 0, b""),
+        ("</dev/null", "-", 11, b"the input is empty"),
+    ],
+)
+def test_closed_streams(closing: str, arguments: str, code: int, word: bytes, log: Path) -> None:
+    words = " ".join(f"'{part}'" for part in CALL)
+    done = subprocess.run(
+        ["bash", "-c", f"{words} {arguments.format(log=log)} {closing}"],
+        capture_output=True, check=False, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert done.returncode == code, done.stderr
+    assert word in done.stderr and b"bug" not in done.stderr
+
+
+def test_a_reader_that_has_gone(log: Path) -> None:
+    with subprocess.Popen(
+        [*CALL, str(log)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.wait() == 141
+        assert process.stderr.read() == b""
+
+
+def test_ctrl_c_while_it_starts_prints_no_traceback(tmp_path: Path) -> None:
+    """The first module that the command line imports stands for any of them."""
+    (tmp_path / "typer.py").write_text(
+        "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nimport time; time.sleep(60)\n"
+    )
+    done = run("-q", "x", env={**os.environ, "PYTHONPATH": str(tmp_path)})
+    assert done.returncode == 130 and b"Traceback" not in done.stderr
+
+
+def test_ctrl_c_while_it_reads(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with subprocess.Popen([*CALL, "-q", str(pipe)], stderr=subprocess.PIPE) as process:
+        with pipe.open("wb", buffering=0) as writer:  # opens when the program reads
+            writer.write(STEPS)
+            process.send_signal(signal.SIGINT)
+            assert process.wait() == 130
+        assert process.stderr is not None and b"Traceback" not in process.stderr.read()
+
+
+def test_a_model_without_its_extra_is_named_for_what_it_lacks(tmp_path: Path, log: Path) -> None:
+    """A site-customising file hides the library, as an installation without the extra does."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import importlib.util as u\nold = u.find_spec\n"
+        "u.find_spec = lambda name, *a: None if name == 'langchain' else old(name, *a)\n"
+    )
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(tmp_path),
+        "RERAIL_MODEL": "m",
+        "RERAIL_MODEL_URL": "http://127.0.0.1:9/v1",
+    }
+    done = run(log, env=env)
+    assert done.returncode == 0
+    assert b"langchain is not installed (pip install 'rerail[agent]')" in done.stderr
+
+
+@pytest.mark.parametrize("names", [("train.log.1", "train.log"), ("train.log.2.gz", "train.log.1")])
+@pytest.mark.parametrize("turned", [False, True])
+def test_rotated_logs_are_read_in_their_order(
+    names: tuple[str, str], turned: bool, tmp_path: Path
+) -> None:
+    """The older part holds an error that training outlived; the verdict is that of one file."""
+    older = (
+        STEPS[: len(STEPS) // 2]
+        + b"[rank0]: ConnectionResetError: [Errno 104] Connection reset by peer\n"
+    )
+    newer = STEPS[len(STEPS) // 2 :] + ERROR
+    for name, text in zip(names, (older, newer), strict=True):
+        (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith("gz") else text)
+    order = [tmp_path / name for name in names]
+    found = diagnose_paths(order[::-1] if turned else order).diagnosis
+    assert found.failure_type == "gpu_ecc_uncorrectable" and found.first_fault is not None
+    assert found.first_fault.file.endswith(names[1])
