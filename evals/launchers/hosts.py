@@ -146,8 +146,11 @@ class Hosts:
             time.sleep(0.05)
 
     def kernel_log(self) -> str:
-        """Return what the kernel said of these hosts' memory since they were made."""
-        lines = machine.kernel_log(self.booted).splitlines(keepends=True)
+        """Return what the kernel said when it killed for want of memory on these hosts."""
+        said = machine.kernel_log(self.booted)
+        starts = [found.start() for found in re.finditer(r"^.*invoked oom-killer", said, re.MULTILINE)]
+        kills = [said[a:b] for a, b in zip(starts, [*starts[1:], len(said)], strict=True)]
+        lines = "".join(kill for kill in kills if self.token in kill).splitlines(keepends=True)
         found = "".join(line for line in lines if not NETWORK.search(line))
         return re.sub(rf"{re.escape(platform.release())} #.*", "6.1.0-28-amd64 #1", found)
 

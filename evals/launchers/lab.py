@@ -18,7 +18,6 @@ from rerail.evals.launchers.launchers import Job, Launcher, Process
 from rerail.evals.launchers.scenarios import Scenario, close_pipes, write_shards
 
 PROGRAMS = Path(__file__).resolve().parent / "programs"
-LIMIT_S = 100
 UNDER_WAY = re.compile(r"step \D{0,12}(?:8|10)\b|step 4|'step': 8")
 SECOND_TRY = "attempt 2 of"
 
@@ -80,7 +79,7 @@ def _watch(launcher: Launcher, scenario: Scenario, job: Job) -> Record:
         if scenario.vanish and to_do and UNDER_WAY.search(written):
             job.hosts.vanish(job.names[-1] if len(job.names) < 3 else job.names[1])
             to_do = False
-        if time.monotonic() - started > LIMIT_S:
+        if time.monotonic() - started > launcher.limit_s:
             timed_out = True
             _interrupt(processes)
             break

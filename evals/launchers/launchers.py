@@ -70,6 +70,7 @@ class Launcher:
     start: Callable[[Job], list[Process]]
     no_rank: tuple[str, ...] = ()
     no_host: tuple[str, ...] = ()
+    limit_s: float = 100
     more_leaves: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
@@ -238,7 +239,7 @@ def ray(job: Job) -> list[Process]:
     head, *others = job.names
     script = (
         f"{binary} start --head --node-ip-address {job.head} --port {port} --include-dashboard false {common}"
-        f" --num-gpus 0 > {job.folder}/head.out 2>&1 & "
+        f" --num-gpus 0 > {job.logs}/../head.out 2>&1 & "
         f"until {binary} status 2>/dev/null | grep -q '/4.0 CPU\\|0.0/{2 * len(job.names)}.0 CPU'; do sleep 1; done; "
         f"exec {' '.join(job.command())}"
     )
@@ -286,7 +287,8 @@ LAUNCHERS = (
     Launcher("deepspeed", "host: by DeepSpeed's launcher over pdsh", ("worker-1", "worker-2"), 2, "train_torch.py",
              deepspeed),
     Launcher("accelerate", "none; a file a host", ("dgx1", "dgx2"), 2, "train_accelerate.py", accelerate),
-    Launcher("lightning", "none; a file a host", ("hgx-r3-04", "hgx-r3-09"), 2, "train_lightning.py", lightning),
+    Launcher("lightning", "none; a file a host", ("hgx-r3-04", "hgx-r3-09"), 2, "train_lightning.py", lightning,
+             limit_s=50),
     Launcher("openmpi", "[1,3]<stderr>:", ("nid001113", "nid001120", "nid001121"), 2, "train_mpi.py", openmpi),
     Launcher("mpich", "[3] in front of a line", ("c17n02", "c17n05", "c17n06"), 2, "train_mpi.py", mpich),
     Launcher("jax", "none; a file a process in a folder a host", ("tpu-vm-0", "tpu-vm-1"), 2, "train_jax.py", jax),

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from rerail.evals.cluster.lab import Lab
 from rerail.evals.launchers.lab import (
-    LIMIT_S,
     PROGRAMS,
     SECOND_TRY,
     UNDER_WAY,
@@ -92,7 +91,7 @@ def _watch(
         if scenario.vanish and to_do and UNDER_WAY.search(written):
             lab.kill_node(launcher.hosts[1])
             to_do = False
-        if time.monotonic() - started > LIMIT_S:
+        if time.monotonic() - started > launcher.limit_s:
             timed_out = True
             lab.run("scancel", job)
             break

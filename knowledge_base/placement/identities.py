@@ -146,13 +146,16 @@ def _learn(statement: Statement, found: Identities, reading: _Reading) -> None:
 
 
 def _who(statement: Statement, found: Identities) -> Identity:
-    """Return the process that a statement is about; a writer is the process of the label as well."""
+    """Return the process that a statement is about; a writer is the process of the label as well.
+
+    A writer that names a process id may speak of another; one that introduces itself does not.
+    """
     line = statement.line
     rank, pid = statement.number("rank"), statement.number("pid")
     node = statement.slots.get("node")
-    if statement.form.about == "writer":
+    if statement.form.about in ("writer", "self"):
         node = node or line.node
-        if rank is None and pid is None:
+        if rank is None and (pid is None or statement.form.about == "self"):
             rank = line.rank
         elif rank is not None and line.rank is not None and rank > line.rank:
             found.rank_of_task.setdefault(line.rank, rank)

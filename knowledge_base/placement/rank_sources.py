@@ -54,8 +54,10 @@ def _noticed(asked: Asked) -> Answer[int] | None:
 
 
 def _of_the_job(asked: Asked) -> Answer[int] | None:
-    """A step line carries the loss of the whole job; its rank is only the one that prints."""
+    """A step line carries the loss of the whole job; its rank is only the one that prints, unless it says on whom."""
     line = asked.line
+    if number_in(line.message, "rank", telling="on_rank") is not None:
+        return None
     if has(asked.event.leaf, "of_the_job") and any(
         row.line == line.number for row in asked.case.view(line).survey.steps
     ):
@@ -147,6 +149,20 @@ def _others(asked: Asked) -> Answer[int] | None:
     return None if rank is None else Answer(rank, "the coordinator lost this task")
 
 
+def _own_exit(asked: Asked) -> Answer[int] | None:
+    """The only rank that ended by a code of its own, where the others ended by what a lost peer raises."""
+    node = asked.line.node
+    own = {f.rank for f in asked.exits if f.how == "own" and same_place(f.node, node)}
+    if asked.event.tier in (Tier.HARDWARE, Tier.HOST) or len(own) != 1 or None in own:
+        return None
+    return Answer(own.pop(), "this rank alone ended with a code of its own")
+
+
+def same_place(a: str | None, b: str | None) -> bool:
+    """Tell whether two hosts may be one: where one is not known, they may."""
+    return a is None or b is None or short(a) == short(b)
+
+
 def _by_device(asked: Asked) -> Answer[int] | None:
     """On a job of one node each rank has the GPU of its number, where that rank is known to be there."""
     gpu = gpu_told(asked)
@@ -163,7 +179,7 @@ def _by_device(asked: Asked) -> Answer[int] | None:
 
 SOURCES: tuple[Source[int], ...] = (
     _slot, _subject, _noticed, _of_the_job, _heading, _process, _local_rank, _label, _seat, _only_node,
-    _own_words, _others, _by_device,
+    _own_words, _others, _own_exit, _by_device,
 )  # fmt: skip
 
 

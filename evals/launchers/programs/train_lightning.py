@@ -34,12 +34,12 @@ class Model(L.LightningModule):
 
     def __init__(self, lr):
         super().__init__()
-        self.net = nn.Sequential(nn.Embedding(256, 32), nn.Flatten(), nn.Linear(32 * 32, 1))
+        self.net = nn.Linear(32, 1)
         self.lr = lr
 
     def training_step(self, batch, index):
         tokens, weight = batch
-        loss = self.net(torch.stack(tokens, 1)).pow(2).mean() * weight.mean()
+        loss = self.net(torch.stack(tokens, 1) / 256).sub(1.0).pow(2).mean() * weight.mean()
         if index == 2:
             torch.distributed.distributed_c10d._set_pg_timeout(timedelta(seconds=10), torch.distributed.group.WORLD)
         time.sleep(0.15)
