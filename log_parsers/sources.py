@@ -226,7 +226,8 @@ _HOST_LIKE = re.compile(
     r"(?i)(?:[a-z0-9]+-)*(?:node|host|compute|gpu|[dh]gx|cn|nid|ip|server|machine|vm|rack|blade)-?\d"
 )
 _NODE_FILE = re.compile(
-    r"(?i)(?:^|[/._-])(?P<node>(?:[a-z0-9]+-)*?(?:node|host|compute|[dh]gx|nid)-?\d{1,6})(?:[._][^/]*)?$"
+    r"(?i)(?:^|[/._-])(?P<node>(?!(?:accelerate|torchrun|deepspeed|train(?:ing|er)?|launch(?:er)?|log|out|err|stdout|stderr|output|job)-)"
+    r"(?:[a-z0-9]+-)*?(?:node|host|compute|[dh]gx|nid)-?\d{1,6})(?:[._][^/]*)?$"
 )
 # Files of several hosts side by side: cn0411.log, cn0412.log; hgx-r3-04.out, hgx-r3-09.out
 _HOST_FILE = re.compile(r"(?:^|/)(?P<node>[A-Za-z][A-Za-z0-9-]*?\d{1,6})\.(?:log|out|err|txt)$")

@@ -129,7 +129,7 @@ SCENARIOS = (
         HANG_LEAVES,
         (
             r"(?i)timed out waiting|time limit|timed out|timeout|deadline exceeded|DUE TO TIME",
-            r"(?i)cancelled|terminated|signal 15",
+            r"(?i)cancelled|terminated|signal 15|KeyboardInterrupt",
         ),
         _pipe,
     ),
@@ -149,7 +149,7 @@ SCENARIOS = (
         "The second host is gone from one moment to the next, without a word.",
         VANISH_LEAVES,
         (
-            r"(?i)not responding|lost communication|node fail|lost (connection|contact)|unreachable|No route to host"
+            r"(?i)not responding|unable to reliably start|ssh exited with exit code 255|lost communication|node fail|lost (connection|contact)|unreachable|No route to host"
             r"|has died|unhealthy|closed by remote|disconnected|missed too many|heartbeat",
             r"(?i)timed out waiting|connection closed by peer|timed out|connection reset",
         ),

@@ -10,10 +10,11 @@ import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
-from rerail.domain.evidence import LogLine, Observation
+from rerail.domain.evidence import LogLine, Observation, Role
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.progress import survived
 from rerail.knowledge_base.placement.identities import Identities
+from rerail.knowledge_base.placement.names import same_host
 from rerail.log_parsers.tracebacks import looks_like_exception, traceback_above
 
 _WORK = re.compile(
@@ -183,7 +184,7 @@ def analyse(case: Case, identities: Identities) -> Collectives | None:
     _apart(result)
     _elsewhere_in_one_group(result)
     _call_sites(result)
-    _absent(result, identities)
+    _absent(case, result, identities)
     return result
 
 
@@ -457,7 +458,8 @@ def _call_sites(result: Collectives) -> None:
         result.elsewhere = True
 
 
-def _absent(result: Collectives, identities: Identities) -> None:
+def _absent(case: Case, result: Collectives, identities: Identities) -> None:
+    """Name those who printed no time-out: few of many, or all of a host of which nothing more was heard."""
     if not result.victims or result.behind or result.divergent:
         return
     known = set(identities.ranks_seen)
@@ -467,9 +469,26 @@ def _absent(result: Collectives, identities: Identities) -> None:
             known |= set(range(identities.world_size))
     elif max(result.victims, default=0) >= 1 and len(result.victims) >= 3:
         known |= set(range(max(result.victims) + 1))
-    absent = sorted(known - result.victims)
-    if absent and len(absent) <= max(1, len(result.victims) // 2):
+    # Who lost a peer while it waited is a victim as well, unless nobody else is left.
+    torn = {o.line.rank for o in case.with_role(Role.CASCADE)}
+    absent = sorted(known - result.victims - torn) or sorted(known - result.victims)
+    hosts = {identities.node_of_rank.get(rank) for rank in absent}
+    host = hosts.pop() if len(hosts) == 1 else None
+    whole = host is not None and set(identities.ranks_on(host)) == set(absent) and len(absent) > 1
+    lost = any(same_host(node, host) for node in identities.lost_nodes)
+    if whole and host is not None and (lost or not _heard_of(case, host, set(absent))):
+        result.absent, result.lost_node, result.nodes = absent, host, (host,)
+    elif absent and len(absent) <= max(1, len(result.victims) // 2):
         result.absent = absent
+
+
+def _heard_of(case: Case, host: str, ranks: set[int]) -> bool:
+    """Tell whether a host's processes or its launcher reported an end or an error."""
+    return any(
+        o.line.rank in ranks or same_host(o.line.node, host) or same_host(o.fields.get("node"), host)
+        for o in case.observations
+        if o.role is not Role.BENIGN
+    )
 
 
 def _ranks(ranks: list[int]) -> str:

@@ -72,7 +72,7 @@ def survived(
         rows = [row for row in rows if row.line not in but]
         return _rose(rows, observation.line.number, steps)
     when = case.near_time(observation.line)
-    if when is None:
+    if when is None or _last_words(case, observation):
         return False
     # The line is in a file without steps (a kernel log): compare by time with the files that have.
     for other in case.views:
@@ -93,6 +93,15 @@ def survived(
         if last is not None and (first is None or last - first >= steps) and len(after) >= steps:
             return True
     return False
+
+
+def _last_words(case: Case, observation: Observation) -> bool:
+    """Tell whether an exception without a time is the last that its file says: the time above it may be any old one."""
+    line = observation.line
+    if line.time is not None or not observation.lines:
+        return False
+    view = case.view(line)
+    return view.time_near(line.number) == view.time_near(max(view.numbers, default=line.number))
 
 
 def outlived(case: Case, line: LogLine, *, steps: int = 5) -> bool:

@@ -104,6 +104,12 @@ def _label(asked: Asked) -> Answer[int] | None:
     return Answer(rank, "the label in front of the line", asked.line)
 
 
+def _said_on(asked: Asked) -> Answer[int] | None:
+    """The line says on whom it is so; who prints it may be another."""
+    rank = number_in(asked.line.message, "rank", telling="on_rank")
+    return None if rank is None else Answer(rank, "the line says that it was on this rank", asked.line)
+
+
 def _seat(asked: Asked) -> Answer[int] | None:
     rank = rank_at(asked.identities, asked.line)
     return None if rank is None else Answer(rank, "its launcher lists who sits there", asked.line)
@@ -128,7 +134,12 @@ def _only_node(asked: Asked) -> Answer[int] | None:
 def _others(asked: Asked) -> Answer[int] | None:
     """The rank of a fault whose own line names none, by who felt it, told it again or ended of it."""
     case, event = asked.case, asked.event
-    if event.tier in (Tier.HARDWARE, Tier.HOST) or asked.line.stream is Stream.KERNEL:
+    if has(event.leaf, "dies_without_a_word"):
+        silent = _silent(asked)
+        if silent is not None:
+            return Answer(silent, "of the ranks there, this one alone printed nothing when the job ended")
+        felt = None
+    elif event.tier in (Tier.HARDWARE, Tier.HOST) or asked.line.stream is Stream.KERNEL:
         felt = _felt_by(asked)
         if felt is not None:
             return Answer(felt, "this rank alone printed an error of its own")
@@ -178,7 +189,7 @@ def _by_device(asked: Asked) -> Answer[int] | None:
 
 
 SOURCES: tuple[Source[int], ...] = (
-    _slot, _subject, _noticed, _of_the_job, _heading, _process, _local_rank, _label, _seat, _only_node,
+    _slot, _subject, _noticed, _of_the_job, _heading, _process, _local_rank, _said_on, _label, _seat, _only_node,
     _own_words, _others, _own_exit, _by_device,
 )  # fmt: skip
 
@@ -214,6 +225,15 @@ def _died(exits: list[ExitFact], asked: Asked) -> int | None:
         if f.how in _OWN_SIGNALS and (not node or not f.node or short(f.node) == node)
     } - {None}
     return crashed.pop() if len(crashed) == 1 else None
+
+
+def _silent(asked: Asked) -> int | None:
+    """The only rank of the event's host that printed no error, where all others there did."""
+    node = asked.event.fields.get("node") or asked.line.node
+    there = set(asked.identities.ranks_on(node)) if node else set()
+    cried = {o.line.rank for o in asked.case.with_role(Role.CASCADE, Role.INITIATING)}
+    left = there - cried
+    return left.pop() if len(there) > 1 and len(left) == 1 else None
 
 
 def _felt_by(asked: Asked) -> int | None:
