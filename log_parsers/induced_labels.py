@@ -102,7 +102,9 @@ def _label(texts: Sequence[str], parts: int) -> Label | None:
         return None
     form, seen = max(fronts.items(), key=lambda item: (len(item[1]), item[0]))
     enough = max(_LEAST_LINES, _LEAST_SHARE * len(texts))
-    if len(seen) < enough or not _takes_turns([tuple(p.value for p in one) for one in seen]):
+    values = [tuple(piece.value for piece in one) for one in seen]
+    on_all = form == _BARE_NUMBER and len(seen) == len(texts) and len(set(values)) < len(values)
+    if len(seen) < enough or not (_takes_turns(values) or on_all):
         return None
     slots = _slots(seen) or _bare_ranks(form, seen)
     if not slots:

@@ -37,7 +37,8 @@ _GLOO = re.compile(r"Timed out waiting (?P<timeout>\d+)ms for (?:recv|send) oper
 _LAGGING = re.compile(r"lagging/dead/mismatched ranks|tasks are unhealthy \(stopped sending")
 _NAMED_RANK = re.compile(
     r"- \[(?P<ranks>\d+(?:, ?\d+)*)\] (?:joined but didn't finish|finished|did not join|never joined)"
-    r"|/job:jax_worker/replica:\d+/task:(?P<task>\d+)\s*$"
+    # JAX 0.10 lists the numbers of its tasks alone, one a line.
+    r"|/job:jax_worker/replica:\d+/task:(?P<task>\d+)\s*$|^(?P<bare>\d{1,6})\s*$"
 )
 _MONITORED = re.compile(r"Ranks? (?P<ranks>\d+(?:, ?\d+)*) failed to pass monitoredBarrier")
 # Each rank has a monitor of NVRx; the monitor of a rank that moves stays silent.
@@ -185,6 +186,7 @@ def analyse(case: Case, identities: Identities) -> Collectives | None:
     _elsewhere_in_one_group(result)
     _call_sites(result)
     _absent(case, result, identities)
+    _silent_host(result, identities)
     return result
 
 
@@ -234,7 +236,7 @@ def _named(case: Case, observation: Observation, result: Collectives) -> None:
             found = _NAMED_RANK.search(view.text(number) or "")
             if found:
                 result.named = sorted(
-                    {int(r) for r in (found["ranks"] or found["task"]).split(",")}
+                    {int(r) for r in (found["ranks"] or found["task"] or found["bare"]).split(",")}
                     | set(result.named)
                 )
                 result.named_by = result.named_by or observation.line
@@ -480,6 +482,16 @@ def _absent(case: Case, result: Collectives, identities: Identities) -> None:
         result.absent, result.lost_node, result.nodes = absent, host, (host,)
     elif absent and len(absent) <= max(1, len(result.victims) // 2):
         result.absent = absent
+
+
+def _silent_host(result: Collectives, identities: Identities) -> None:
+    """Where all ranks of one host, and no other, sent no more heartbeats, the host is gone."""
+    hosts = {identities.node_of_rank.get(rank) for rank in result.named}
+    host = hosts.pop() if len(hosts) == 1 else None
+    if not result.silent or host is None or len(result.named) < 2 or len(identities.nodes_seen) < 2:
+        return
+    if set(identities.ranks_on(host)) == set(result.named):
+        result.lost_node, result.nodes = host, (host,)
 
 
 def _heard_of(case: Case, host: str, ranks: set[int]) -> bool:

@@ -79,6 +79,8 @@ def _fact(statement: Statement, identities: Identities, tasks_are_ranks: bool) -
         rank = who.rank if who else None
         node = node or (who.node if who else None) or line.node
     local = statement.number("local")
+    if local is None and rank is None and statement.form.about == "writer":
+        local = line.local_rank
     if rank is None and local is not None:
         seats = identities.ranks_at.get(node or line.node or "", ())
         rank = seats[local] if local < len(seats) else None

@@ -95,8 +95,8 @@ def _label(asked: Asked) -> Answer[int] | None:
     The rank within a part of the job is never higher than the rank in the whole.
     """
     rank = asked.line.rank
-    if rank is None:
-        return None
+    if rank is None or asked.line.stream is Stream.SCHEDULER:
+        return None  # a node's daemon prints through any of its tasks
     own = asked.identities.rank_of_task.get(rank)
     if own is not None:
         line = asked.identities.told_by.get(("task's rank", rank))
