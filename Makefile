@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench eval faultlab kubernetes nightly format clean
+.PHONY: help demo test check bench eval faultlab launchers kubernetes nightly format clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -46,6 +46,7 @@ format: $(VENV)/.dev  ## Format the code.
 eval: $(VENV)/.dev  ## Score the recorded fault lab; CASES=folder scores labelled cases as well.
 	$(BIN)/rerail eval faultlab --recorded tests/data/faultlab
 	$(BIN)/rerail eval faultlab --recorded tests/data/slurm
+	$(BIN)/rerail eval launchers
 	$(BIN)/rerail eval retrieval --recorded tests/data/faultlab
 	$(BIN)/rerail eval agent --recorded tests/data/faultlab --replay tests/data/agent/fake-keywords.jsonl
 	$(BIN)/rerail eval learning
@@ -55,6 +56,10 @@ eval: $(VENV)/.dev  ## Score the recorded fault lab; CASES=folder scores labelle
 
 faultlab: $(VENV)/.dev  ## Run all real failing jobs anew and score them (about 15 minutes).
 	$(BIN)/rerail eval faultlab
+
+launchers: $(VENV)/.dev  ## Run the same faults under a dozen launchers anew, record and score them (root, about 40 minutes).
+	evals/launchers/install.sh
+	$(BIN)/rerail eval launchers --remake
 
 KUBERNETES_BIN ?= $(HOME)/.cache/rerail/kubernetes-1.20.2
 kubernetes: $(VENV)/.dev  ## Build a real Kubernetes control plane (once, 10 to 20 minutes), test recovery on it.

@@ -77,6 +77,34 @@ def faultlab(
     raise typer.Exit(faultlab_command(scenario or [], keep, recorded, json_output))
 
 
+@app.command("launchers")
+def launchers(
+    only: Annotated[
+        list[str] | None, typer.Argument(help="Launchers and faults; all without any.")
+    ] = None,
+    recorded: Annotated[Path, typer.Option(help="Folder with the recorded runs.")] = Path(
+        "tests/data/launchers"
+    ),
+    remake: Annotated[
+        bool, typer.Option("--remake", help="Run the faults anew (root) and record them.")
+    ] = False,
+    environment: Annotated[
+        Path, typer.Option(help="Environment with the launchers; made if it is not there.")
+    ] = Path(".venv-launchers"),
+    json_output: Annotated[bool, typer.Option("--json")] = False,
+    failures: Annotated[bool, typer.Option(help="Say what was wrong in each run.")] = False,
+) -> None:
+    """Score the same faults under a dozen launchers and frameworks, beside simpler ways."""
+    from rerail.evals.launchers.command import launchers_command
+    from rerail.evals.launchers.command import remake as make_anew
+
+    if remake:
+        make_anew(only or [], recorded, environment)
+    raise typer.Exit(
+        launchers_command(recorded, only or [], json_output=json_output, failures=failures)
+    )
+
+
 @app.command("detectors")
 def detectors(
     cases: Annotated[Path | None, typer.Option(help="Folder with dev.jsonl and mlperf/.")] = None,

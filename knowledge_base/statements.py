@@ -30,7 +30,7 @@ _KEYS = frozenset({
     "id", "tells", "about", "literals", "pattern", "block", "within", "each", "host_like", "known", "not_after", "source",
     "why", "matches", "must_not_match",
 })  # fmt: skip
-_KINDS = frozenset({"identity", "exit", "lost_node", "job", "group_rank", "own_words"})
+_KINDS = frozenset({"identity", "exit", "lost_node", "job", "group_rank", "own_words", "on_rank"})
 _BLOCK_LINES = 12
 _LAST_WORD = re.compile(r"([A-Za-z]+)[ _-]{1,2}$")
 _NAMED = re.compile(r"\(\?P<(\w+)>")
@@ -38,7 +38,7 @@ _NAMED = re.compile(r"\(\?P<(\w+)>")
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """One way of saying something. `about` is `writer` (who prints the line) or `subject` (whom it names)."""
+    """One way of saying something. `about`: `writer` prints the line, `self` introduces itself, `subject` is named."""
 
     id: str
     tells: frozenset[str]
@@ -164,8 +164,8 @@ def _form(raw: dict[str, Any], file: str) -> Form:
     kinds = frozenset([tells] if isinstance(tells, str) else tells)
     if not kinds <= _KINDS:
         raise wrong(f"tells is none of {', '.join(sorted(_KINDS))}")
-    if raw.get("about", "subject") not in ("writer", "subject"):
-        raise wrong("about is none of writer, subject")
+    if raw.get("about", "subject") not in ("writer", "subject", "self"):
+        raise wrong("about is none of writer, subject, self")
     literals = raw.get("literals") or ()
     if bool(literals) is ("own_words" in kinds) or not all(literals):
         raise wrong("literals is no list of words, one of which stands on the line")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
 from rerail.domain.evidence import Stream
-from rerail.log_parsers.induced_labels import induce
+from rerail.log_parsers.induced_labels import induce, may_count
 from rerail.log_parsers.labels import is_no_host
 from rerail.log_parsers.prefixes import Origin
 from rerail.log_parsers.survey import FileSurvey
@@ -18,12 +19,21 @@ _FEW_LINES, _HEAD = 80, 160
 _MOST_INDUCED = 64  # files; of more than these each has one writer
 _RANK_LABEL = re.compile(rb"^.{0,60}?\[(?:rank|default)(?P<rank>\d{1,6})\]:", re.MULTILINE)
 _NCCL_HOST = re.compile(rb"(?:^|[\s\]:])(?P<host>[A-Za-z][\w.-]{1,80}):\d+:\d+ \[\d+\] ")
+# torchrun's table of failures names the host of its agent.
+_TABLE_HOST = re.compile(rb"\s{2}host {2,8}: (?P<host>[A-Za-z][\w.-]{1,80})\s*$")
 _DESCRIBED = re.compile(rb"^Node: {2,}(?P<node>[A-Za-z0-9][\w.-]*)(?:/[\da-fA-F.:]+)?\s*$")
 # DeepSpeed's launcher lists the hosts of the job; pdsh, which it starts, puts the host in front of each line.
 _MAPPED = re.compile(rb"'(?P<host>[A-Za-z][\w.-]{0,80})': \[\d{1,6}(?:, \d{1,6})*\]")
 _MAPS = (b"global_rank_mapping=", b"WORLD INFO DICT: ")
 # No logger labels the frames of a traceback: what stands in front of them is put there for each line.
 _FRAMED = re.compile(rb'^(?P<host>(?=[\w.-]*[\d-])[A-Za-z][\w.-]{1,80}): {3}File "')
+# Nor does one call a host what a program or a launcher further on calls its host.
+_FRONT = re.compile(rb"^(?P<host>(?=[\w.-]*\d)[A-Za-z][\w.-]{1,80}): ")
+_SAID_HOST = re.compile(
+    rb"(?:\bon (?:host |node )?|\bhost(?:name)? {0,8}[:=] {0,2})(?P<host>(?=[\w.-]*\d)[A-Za-z][\w.-]{0,79}\w)\b"
+)
+_LEAST_FRONTS = 2
+_DIGITS = re.compile(r"\d+")
 _PART = re.compile(r"[/_]|\.(?!\d)")
 
 
@@ -33,8 +43,8 @@ def content_origins(surveys: Sequence[FileSurvey], *, year: int) -> dict[str, Or
     - In a single-node tree of torchrun, or folder of Paddle's launcher, the local rank is the rank.
     - `worker-3.log` is rank 3 unless its lines carry labels of other ranks: then it is a pod.
     - `kubectl describe pod` names the node of its pod at its top.
-    - Words in front of the lines of a merged file are hosts where a launcher lists them, or where they stand
-      in front of the frames of a traceback too.
+    - Words in front of the lines of a merged file are hosts where a launcher lists them, where they stand
+      in front of the frames of a traceback too, or where a line further on calls one of them a host.
     - A label that no pattern knows is learned from the lines that carry it.
     - A file without a node whose name holds a host that the other lines name is that host's.
     """
@@ -42,7 +52,9 @@ def content_origins(surveys: Sequence[FileSurvey], *, year: int) -> dict[str, Or
     hosts: set[str] = set()
     for one in surveys:
         hosts |= {m["host"].decode("utf-8", "replace") for m in _in(one, b" NCCL ", _NCCL_HOST)}
+        hosts |= {m["host"].decode("utf-8", "replace") for m in _in(one, b" host ", _TABLE_HOST)}
     short = {host.split(".")[0] for host in hosts if re.search(r"\d", host)}
+    fronts = _fronts_of_names([one.source.origin.node for one in surveys], short)
     for one in surveys:
         name, origin = one.source.name, found.get(one.source.name, one.source.origin)
         changed = origin
@@ -50,6 +62,9 @@ def content_origins(surveys: Sequence[FileSurvey], *, year: int) -> dict[str, Or
             labels = {int(m["rank"]) for m in _in(one, b"]:", _RANK_LABEL)} - {origin.rank}
             if labels:
                 changed = replace(changed, rank=None)
+        front = next((f for f in fronts if (changed.node or "").startswith(f)), None)
+        if front is not None and changed.node is not None:
+            changed = replace(changed, node=changed.node.removeprefix(front))
         if changed.node is None and origin.stream is not Stream.SCHEDULER:
             described = {m["node"].decode() for m in _in(one, b"Node: ", _DESCRIBED)}
             named = short & set(_PART.split(name))
@@ -68,6 +83,16 @@ def content_origins(surveys: Sequence[FileSurvey], *, year: int) -> dict[str, Or
     return found
 
 
+def _fronts_of_names(nodes: Sequence[str | None], hosts: set[str]) -> set[str]:
+    """Return what stands before the host in names of files: `train-` of train-dgx1.out, where dgx1 is a host."""
+    return {
+        node.removesuffix(host)
+        for node in nodes
+        for host in hosts
+        if node is not None and node != host and node.endswith(f"-{host}")
+    }
+
+
 def _heads(one: FileSurvey) -> list[str]:
     """Return the fronts of a sample of a file's lines: from its start and its end, in order."""
     numbers = sorted(one.kept)
@@ -78,7 +103,12 @@ def _heads(one: FileSurvey) -> list[str]:
 
 def _hosts_in_front(one: FileSurvey) -> frozenset[str]:
     hosts = {m["host"].decode() for m in _in(one, b':   File "', _FRAMED)}
-    return frozenset(host for host in hosts if not is_no_host(host))
+    found = {host for host in hosts if not is_no_host(host)}
+    fronts = Counter(m["host"].decode() for m in _in(one, b": ", _FRONT))
+    words = {host for host, count in fronts.items() if count >= _LEAST_FRONTS and may_count(host)}
+    said = {m["host"].decode() for m in _in(one, b"o", _SAID_HOST)} & words
+    series = {_DIGITS.sub("0", host) for host in said}
+    return frozenset(found | {host for host in words if _DIGITS.sub("0", host) in series})
 
 
 def _hosts_listed(one: FileSurvey) -> frozenset[str]:

@@ -3,7 +3,8 @@
 A label's values are few, come back, and take turns; a counter of steps only grows. Hosts are names of one
 series (gn-1, gn-2), and only such names are hosts afterwards. What a number means is told by the word
 before it (`labels.yaml` holds the words), or by the host beside it: several numbers on one host, none on two,
-are ranks; numbers that repeat on every host are local ranks. A word that is not known teaches nothing.
+are ranks; numbers that repeat on every host are local ranks; a bare [3] is a rank where 0, 1, 2 and so on all
+take turns. A word that is not known teaches nothing.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from rerail.log_parsers.labels import PATH, Label, is_no_host, peel
 from rerail.log_parsers.timestamps import Stamp, find_stamp
 
 _LEAST_LINES = 6
+_BARE_NUMBER = ("[", "", "\0number", "] ")
 _LEAST_SHARE = 0.4
 _MOST_PARTS = 3
 _LEAST_SIGNS = 2
@@ -100,9 +102,11 @@ def _label(texts: Sequence[str], parts: int) -> Label | None:
         return None
     form, seen = max(fronts.items(), key=lambda item: (len(item[1]), item[0]))
     enough = max(_LEAST_LINES, _LEAST_SHARE * len(texts))
-    if len(seen) < enough or not _takes_turns([tuple(p.value for p in one) for one in seen]):
+    values = [tuple(piece.value for piece in one) for one in seen]
+    on_all = form == _BARE_NUMBER and len(seen) == len(texts) and len(set(values)) < len(values)
+    if len(seen) < enough or not (_takes_turns(values) or on_all):
         return None
-    slots = _slots(seen)
+    slots = _slots(seen) or _bare_ranks(form, seen)
     if not slots:
         return None
     return Label("induced", "own", _pattern(form, slots, seen))
@@ -158,6 +162,12 @@ def _piece(token: str, before: str) -> _Piece | None:
     return None
 
 
+def may_count(token: str) -> bool:
+    """Tell whether no word of a counter, a rank or a device begins the token."""
+    first = _FIRST_WORD.match(token.lower())
+    return first is None or first[0] not in _words()
+
+
 def looks_counted(token: str) -> bool:
     """Tell whether a name is that of a machine of a series, and no model, stage, thread or file."""
     first = _FIRST_WORD.match(token)
@@ -204,6 +214,14 @@ def _slots(seen: Sequence[tuple[_Piece, ...]]) -> dict[int, str]:
         elif hosts and _repeats(columns[hosts[0]], column) and _fills_a_range(column):
             slots[numbers[0]] = "rank"
     return slots
+
+
+def _bare_ranks(form: tuple[str, ...], seen: Sequence[tuple[_Piece, ...]]) -> dict[int, str]:
+    """A bare number in brackets is a rank where all numbers from 0 on take turns, as Hydra's -prepend-rank prints them."""
+    if form != _BARE_NUMBER or any(one[0].kind != "number" for one in seen):
+        return {}
+    values = {int(one[0].value) for one in seen}
+    return {0: "rank"} if values == set(range(len(values))) else {}
 
 
 def _is_series(column: Sequence[_Piece]) -> bool:

@@ -207,7 +207,9 @@ _RANK_FILE = re.compile(r"(?:^|[/._-])(?:global_?)?rank[-_.]?(?P<rank>\d{1,6})(?
 # PaddlePaddle's launcher numbers the workers of a node, Azure ML the processes of a job.
 _PADDLE_FILE = re.compile(r"(?:^|/)workerlog\.(?P<local>\d{1,4})$")
 _AZURE_FILE = re.compile(r"(?:^|/)std_log_process_(?P<rank>\d{1,6})\.txt$")
-_DDP_FILE = re.compile(r"(?:^|/)(?:worker|task|trainer)[-_.](?P<rank>\d{1,6})(?=[/._-]|$)", re.I)
+_DDP_FILE = re.compile(
+    r"(?:^|/)(?:worker|task|trainer|process|proc)[-_.](?P<rank>\d{1,6})(?=[/._-]|$)", re.I
+)
 _NCCL_FILE = re.compile(
     r"(?:^|/)nccl[\w-]*?[._](?P<node>[A-Za-z][\w-]*?)[._](?P<pid>\d+)(?:\.|$)", re.I
 )
@@ -224,7 +226,13 @@ _HOST_LIKE = re.compile(
     r"(?i)(?:[a-z0-9]+-)*(?:node|host|compute|gpu|[dh]gx|cn|nid|ip|server|machine|vm|rack|blade)-?\d"
 )
 _NODE_FILE = re.compile(
-    r"(?i)(?:^|[/._-])(?P<node>(?:[a-z0-9]+-)*?(?:node|host|compute|[dh]gx|nid)-?\d{1,6})(?:[._][^/]*)?$"
+    r"(?i)(?:^|[/._-])(?P<node>(?!(?:accelerate|torchrun|deepspeed|train(?:ing|er)?|launch(?:er)?|log|out|err|stdout|stderr|output|job)-)"
+    r"(?:[a-z0-9]+-)*?(?:node|host|compute|[dh]gx|nid)-?\d{1,6})(?:[._][^/]*)?$"
+)
+# Files of several hosts side by side: cn0411.log, cn0412.log; hgx-r3-04.out, hgx-r3-09.out
+_HOST_FILE = re.compile(r"(?:^|/)(?P<node>[A-Za-z][A-Za-z0-9-]*?\d{1,6})\.(?:log|out|err|txt)$")
+_MACHINE = re.compile(
+    r"(?i)(?:[a-z0-9]+-)*(?:node|host|compute|[dh]gx|cn|nid|ip|server|machine|vm|rack|blade)(?:-?[a-z]{0,2}\d{1,6})+$"
 )
 _NO_HOST = re.compile(
     r"(?i)(?:attempt|retry|restart|try|rank|worker|task|run|job|step|epoch|iter|log|part|shard|exp|trial|test|inc|ticket"
@@ -265,7 +273,7 @@ def _node_of(name: str) -> str | None:
 
 
 def _with_nodes(sources: list[Source]) -> list[Source]:
-    """Take folders for nodes where they come in company: `hx-01/`, `hx-02/`, or around a dmesg.
+    """Take folders for nodes where they come in company: `hx-01/`, `hx-02/`, or around a dmesg; files too.
 
     A single folder such as `exp7` is where somebody keeps a job, and no host.
     """
@@ -273,6 +281,9 @@ def _with_nodes(sources: list[Source]) -> list[Source]:
     for source in sources:
         for group, node, _ in _folders(source.name):
             groups[group].add(node)
+    for source in sources:
+        if source.origin.rank is None and (file := _host_file(source.name)):
+            groups[file[0]].add(file[1])
     around = {
         source.name.rpartition("/")[0]
         for source in sources
@@ -286,8 +297,20 @@ def _with_nodes(sources: list[Source]) -> list[Source]:
                 beside = "-" in node and folder in around
                 if (len(groups[group]) > 1 or beside) and not _NO_HOST.match(node):
                     source = replace(source, origin=replace(origin, node=node))
+            file = _host_file(source.name) if origin.rank is None else None
+            if source.origin.node is None and file and len(groups[file[0]]) > 1:
+                source = replace(source, origin=replace(origin, node=file[1]))
         result.append(source)
     return result
+
+
+def _host_file(name: str) -> tuple[tuple[str, str], str] | None:
+    """Return place and form of a file that is called like a machine, and the machine."""
+    match = _HOST_FILE.search(name)
+    if match is None or not _MACHINE.fullmatch(match["node"]) or _NO_HOST.match(match["node"]):
+        return None
+    form = re.sub(r"\d+", "0", name[match.start("node") :])
+    return (name[: match.start("node")], form), match["node"]
 
 
 def _folders(name: str) -> Iterator[tuple[tuple[str, str], str, str]]:

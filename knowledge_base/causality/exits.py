@@ -78,9 +78,15 @@ def _fact(statement: Statement, identities: Identities, tasks_are_ranks: bool) -
         who = identities.by_pid.get(pid, line.node)
         rank = who.rank if who else None
         node = node or (who.node if who else None) or line.node
+    local = statement.number("local")
+    if local is None and rank is None and statement.form.about == "writer":
+        local = line.local_rank
+    if rank is None and local is not None:
+        seats = identities.ranks_at.get(node or line.node or "", ())
+        rank = seats[local] if local < len(seats) else None
     stamp = find_stamp(f"time : {slots['time']}", year=1970) if "time" in slots else None
     return ExitFact(
-        code, line, rank, statement.number("local"), node, pid,
+        code, line, rank, local, node, pid,
         root_block="root" in slots, spawned=_is_child(statement),
         ended=stamp.seconds if stamp else None,
     )  # fmt: skip

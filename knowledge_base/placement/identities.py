@@ -150,13 +150,16 @@ def _learn(statement: Statement, found: Identities, reading: _Reading) -> None:
 
 
 def _who(statement: Statement, found: Identities) -> Identity:
-    """Return the process that a statement is about; a writer is the process of the label as well."""
+    """Return the process that a statement is about; a writer is the process of the label as well.
+
+    A writer that names a process id may speak of another; one that introduces itself does not.
+    """
     line = statement.line
     rank, pid = statement.number("rank"), statement.number("pid")
     node = statement.slots.get("node")
-    if statement.form.about == "writer":
+    if statement.form.about in ("writer", "self"):
         node = node or line.node
-        if rank is None and pid is None:
+        if rank is None and (pid is None or statement.form.about == "self"):
             rank = line.rank
         elif rank is not None and line.rank is not None and rank > line.rank:
             found.rank_of_task.setdefault(line.rank, rank)
@@ -233,6 +236,38 @@ def _seats(statement: Statement, text: str, found: Identities) -> None:
         _keep(found.node_of_rank, "rank", rank, node, statement.line, found)
 
 
+def _fill_blocks(found: Identities) -> None:
+    """Give a rank of which nothing says where it ran the host whose block of ranks it is in.
+
+    Launchers give each host a block of consecutive ranks. It must be shown by the hosts that are known: each rank
+    known lies in the block of its host, no two hosts share one, and at least one block is known as a whole.
+    """
+    world, known = found.world_size, found.node_of_rank
+    hosts = sorted(set(known.values()))
+    if world is None or world > _MOST_TASKS or len(hosts) < 2 or world % len(hosts):
+        return
+    size = world // len(hosts)
+    host_of: dict[int, str] = {}
+    for rank, host in known.items():
+        if host_of.setdefault(rank // size, host) != host:
+            return
+    blocks = {block: tuple(range(block * size, (block + 1) * size)) for block in host_of}
+    whole = [block for block, ranks in blocks.items() if all(rank in known for rank in ranks)]
+    if (
+        size < 2
+        or len(host_of) != len(hosts)
+        or len(set(host_of.values())) != len(hosts)
+        or not whole
+    ):
+        return
+    for block, ranks in blocks.items():
+        host, near = host_of[block], next(rank for rank in ranks if rank in known)
+        found.ranks_at.setdefault(host, ranks)
+        for rank in ranks:
+            if rank not in known and ("rank", near) in found.told_by:
+                _keep(known, "rank", rank, host, found.told_by["rank", near], found)
+
+
 def rivals(a: str, b: str) -> bool:
     """Tell whether two names are of two machines of one series; a pod's name and its host's are no rivals."""
     return not same_host(a, b) and _DIGITS.sub("0", short(a)) == _DIGITS.sub("0", short(b))
@@ -301,6 +336,7 @@ def _conclude(found: Identities, reading: _Reading) -> None:
         if rank not in found.node_of_rank:
             found.node_of_rank[rank] = first
             found.told_by.setdefault(("rank", rank), found.told_by["label", rank])
+    _fill_blocks(found)
     if found.world_size is None and found.per_node and len(found.nodes_seen) <= 1:
         found.world_size = found.per_node * (found.node_count or 1)
     for node, pci, pid in reading.on_gpu:

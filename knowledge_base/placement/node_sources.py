@@ -10,7 +10,7 @@ from rerail.knowledge_base.placement import witnesses
 from rerail.knowledge_base.placement.headings import named_above
 from rerail.knowledge_base.placement.launch_checks import node_found_faulty, node_not_joined
 from rerail.knowledge_base.placement.one_node import one_node
-from rerail.knowledge_base.placement.own_words import node_in
+from rerail.knowledge_base.placement.own_words import node_in, number_in
 from rerail.knowledge_base.placement.place import Answer, Asked, Source
 from rerail.knowledge_base.taxonomy import has
 
@@ -41,6 +41,10 @@ def _slot(asked: Asked) -> Answer[str] | None:
 
 def _label(asked: Asked) -> Answer[str] | None:
     node = asked.line.node
+    if asked.place.rank is not None and asked.place.rank in asked.identities.node_of_rank:
+        said = number_in(asked.line.message, "rank", telling="on_rank")
+        if said == asked.place.rank and asked.line.rank != said:
+            return None  # who prints the line speaks of another rank, whose host is known
     return Answer(node, "the label in front of the line", asked.line) if node else None
 
 

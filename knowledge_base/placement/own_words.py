@@ -48,16 +48,16 @@ def _may_be(form: Form, word: str) -> bool:
     return not word.isdigit() and word.lower() not in ("none", "null", "unknown", "true", "false")
 
 
-def number_in(text: str, slot: str) -> int | None:
+def number_in(text: str, slot: str, telling: str = "own_words") -> int | None:
     """Return the only rank or GPU (`slot`) that a text names, or None."""
-    found = numbers_in(text, slot)
+    found = numbers_in(text, slot, telling)
     return found.pop() if len(found) == 1 else None
 
 
-def numbers_in(text: str, slot: str) -> set[int]:
-    """Return all ranks or GPUs (`slot`) that a text names."""
+def numbers_in(text: str, slot: str, telling: str = "own_words") -> set[int]:
+    """Return all ranks or GPUs (`slot`) that a text names, by the forms that tell `telling`."""
     found: set[int] = set()
     for form in _forms():
-        if f"(?P<{slot}>" in form.texts[0]:
+        if f"(?P<{slot}>" in form.texts[0] and telling in form.tells:
             found |= {int(slots[slot]) for slots in form.slots(text)}
     return found

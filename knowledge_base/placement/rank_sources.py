@@ -54,8 +54,10 @@ def _noticed(asked: Asked) -> Answer[int] | None:
 
 
 def _of_the_job(asked: Asked) -> Answer[int] | None:
-    """A step line carries the loss of the whole job; its rank is only the one that prints."""
+    """A step line carries the loss of the whole job; its rank is only the one that prints, unless it says on whom."""
     line = asked.line
+    if number_in(line.message, "rank", telling="on_rank") is not None:
+        return None
     if has(asked.event.leaf, "of_the_job") and any(
         row.line == line.number for row in asked.case.view(line).survey.steps
     ):
@@ -93,13 +95,21 @@ def _label(asked: Asked) -> Answer[int] | None:
     The rank within a part of the job is never higher than the rank in the whole.
     """
     rank = asked.line.rank
-    if rank is None:
-        return None
+    if rank is None or asked.line.stream is Stream.SCHEDULER:
+        return None  # a node's daemon prints through any of its tasks
     own = asked.identities.rank_of_task.get(rank)
     if own is not None:
         line = asked.identities.told_by.get(("task's rank", rank))
         return Answer(own, f"the process labelled {rank} calls itself rank {own}", line)
     return Answer(rank, "the label in front of the line", asked.line)
+
+
+def _said_on(asked: Asked) -> Answer[int] | None:
+    """The line says on whom it is so; who prints it may be another."""
+    rank = number_in(asked.line.message, "rank", telling="on_rank")
+    return (
+        None if rank is None else Answer(rank, "the line says that it was on this rank", asked.line)
+    )
 
 
 def _seat(asked: Asked) -> Answer[int] | None:
@@ -128,7 +138,14 @@ def _only_node(asked: Asked) -> Answer[int] | None:
 def _others(asked: Asked) -> Answer[int] | None:
     """The rank of a fault whose own line names none, by who felt it, told it again or ended of it."""
     case, event = asked.case, asked.event
-    if event.tier in (Tier.HARDWARE, Tier.HOST) or asked.line.stream is Stream.KERNEL:
+    if has(event.leaf, "dies_without_a_word"):
+        silent = _silent(asked)
+        if silent is not None:
+            return Answer(
+                silent, "of the ranks there, this one alone printed nothing when the job ended"
+            )
+        felt = None
+    elif event.tier in (Tier.HARDWARE, Tier.HOST) or asked.line.stream is Stream.KERNEL:
         felt = _felt_by(asked)
         if felt is not None:
             return Answer(felt, "this rank alone printed an error of its own")
@@ -149,6 +166,20 @@ def _others(asked: Asked) -> Answer[int] | None:
     return None if rank is None else Answer(rank, "the coordinator lost this task")
 
 
+def _own_exit(asked: Asked) -> Answer[int] | None:
+    """The only rank that ended by a code of its own, where the others ended by what a lost peer raises."""
+    node = asked.line.node
+    own = {f.rank for f in asked.exits if f.how == "own" and same_place(f.node, node)}
+    if asked.event.tier in (Tier.HARDWARE, Tier.HOST) or len(own) != 1 or None in own:
+        return None
+    return Answer(own.pop(), "this rank alone ended with a code of its own")
+
+
+def same_place(a: str | None, b: str | None) -> bool:
+    """Tell whether two hosts may be one: where one is not known, they may."""
+    return a is None or b is None or short(a) == short(b)
+
+
 def _by_device(asked: Asked) -> Answer[int] | None:
     """On a job of one node each rank has the GPU of its number, where that rank is known to be there."""
     gpu = gpu_told(asked)
@@ -164,8 +195,8 @@ def _by_device(asked: Asked) -> Answer[int] | None:
 
 
 SOURCES: tuple[Source[int], ...] = (
-    _slot, _subject, _noticed, _of_the_job, _heading, _process, _local_rank, _label, _seat, _only_node,
-    _own_words, _others, _by_device,
+    _slot, _subject, _noticed, _of_the_job, _heading, _process, _local_rank, _said_on, _label, _seat, _only_node,
+    _own_words, _others, _own_exit, _by_device,
 )  # fmt: skip
 
 
@@ -200,6 +231,15 @@ def _died(exits: list[ExitFact], asked: Asked) -> int | None:
         if f.how in _OWN_SIGNALS and (not node or not f.node or short(f.node) == node)
     } - {None}
     return crashed.pop() if len(crashed) == 1 else None
+
+
+def _silent(asked: Asked) -> int | None:
+    """The only rank of the event's host that printed no error, where all others there did."""
+    node = asked.event.fields.get("node") or asked.line.node
+    there = set(asked.identities.ranks_on(node)) if node else set()
+    cried = {o.line.rank for o in asked.case.with_role(Role.CASCADE, Role.INITIATING)}
+    left = there - cried
+    return left.pop() if len(there) > 1 and len(left) == 1 else None
 
 
 def _felt_by(asked: Asked) -> int | None:

@@ -7,15 +7,17 @@ diverged, and a time-out on all ranks alike stays unexplained.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from rerail.domain.diagnosis import Status
-from rerail.domain.evidence import LogLine, Observation
+from rerail.domain.evidence import LogLine, Observation, Role
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.conclusion import Conclusion
 from rerail.knowledge_base.causality.exits import ExitFact
 from rerail.knowledge_base.causality.progress import survived
 from rerail.knowledge_base.causality.symptoms import earlier
 from rerail.knowledge_base.placement.identities import Identities
+from rerail.knowledge_base.placement.names import same_host
 from rerail.knowledge_base.placement.one_node import one_node
 from rerail.knowledge_base.waiting.engine import How, Waiting, ask
 from rerail.knowledge_base.waiting.read import Position, read
@@ -34,7 +36,7 @@ def waiting_in(case: Case, identities: Identities) -> Waiting | None:
     if not facts.positions and not facts.told and facts.report is None:
         return None
     result = Waiting(facts.positions, facts.victims)
-    result.findings = ask(facts, identities.ranks_seen, identities.world_size)
+    result.findings = ask(facts, identities, partial(_heard_of, case))
     if not result.positions and not result.findings:
         return None
     if result.positions:
@@ -43,6 +45,17 @@ def waiting_in(case: Case, identities: Identities) -> Waiting | None:
         if when is not None and result.first.limit_s is not None:
             result.started = when - result.first.limit_s
     return result
+
+
+def _heard_of(case: Case, host: str, ranks: set[int]) -> bool:
+    """Tell whether a host's processes or its launcher reported an end or an error."""
+    return any(
+        o.line.rank in ranks
+        or same_host(o.line.node, host)
+        or same_host(o.fields.get("node"), host)
+        for o in case.observations
+        if o.role is not Role.BENIGN
+    )
 
 
 def _when(case: Case, position: Position) -> tuple[float, int]:

@@ -9,13 +9,14 @@ silent.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TypeVar
 
 from rerail.domain.evidence import LogLine
-from rerail.knowledge_base.placement.identities import MOST_RANKS
+from rerail.knowledge_base.placement.identities import MOST_RANKS, Identities
+from rerail.knowledge_base.placement.names import same_host
 from rerail.knowledge_base.waiting.read import Facts, Position, Told, needs_all
 
 _APART = 2
@@ -87,16 +88,16 @@ class Waiting:
         return self.found.words if self.found is not None else "no rank stands out"
 
 
-def ask(facts: Facts, ranks_seen: Collection[int], world_size: int | None) -> list[Finding]:
+def ask(facts: Facts, job: Identities, heard_of: Callable[[str, set[int]], bool]) -> list[Finding]:
     """Return the answers to all questions, the surest first.
 
     Args:
         facts: what was read.
-        ranks_seen: ranks that printed anything.
-        world_size: the number of ranks of the job, where it is told.
+        job: who runs where, and how many there are.
+        heard_of: tells whether a host with these ranks, or its launcher, reported an end or an error.
     """
     waiting = facts.positions
-    named = _named(facts.told, {*ranks_seen, *range(min(world_size or 0, MOST_RANKS))})
+    named = _named(facts.told, {*job.ranks_seen, *range(min(job.world_size or 0, MOST_RANKS))})
     if named is None and facts.report is not None:
         named = _named([facts.report], set())
     behind = _behind(facts)
@@ -108,10 +109,8 @@ def ask(facts: Facts, ranks_seen: Collection[int], world_size: int | None) -> li
         or (_ahead_in_one_group(waiting) if behind is None else None)
         or _other_sites(waiting)
     )
-    absent = (
-        _absent(facts.victims, ranks_seen, world_size) if behind is None and other is None else None
-    )
-    named = named if named is not None and named.how is How.NAMED else None
+    absent = _absent(facts, job, heard_of) if behind is None and other is None else None
+    named = _of_a_host(named, job) if named is not None and named.how is How.NAMED else None
     return [finding for finding in (named, other, behind, absent) if finding is not None]
 
 
@@ -258,23 +257,45 @@ def _behind(facts: Facts) -> Finding | None:
 
 
 def _absent(
-    victims: Collection[int], ranks_seen: Collection[int], world_size: int | None
+    facts: Facts, job: Identities, heard_of: Callable[[str, set[int]], bool]
 ) -> Finding | None:
-    """Ranks that the job has, and that printed no time-out while most others did."""
+    """Who printed no time-out: few of many, or all of a host of which nothing more was heard."""
+    victims, world_size = facts.victims, job.world_size
     if not victims:
         return None
-    known = set(ranks_seen)
+    known = set(job.ranks_seen)
     if world_size is not None and world_size <= MOST_RANKS:
         # A world size below the highest rank belongs to a sub-group, not to the job.
         if world_size > max(known | {0}):
             known |= set(range(world_size))
     elif max(victims) >= 1 and len(victims) >= 3:
         known |= set(range(max(victims) + 1))
-    absent = tuple(sorted(known - set(victims)))
+    # Who lost a peer while it waited is a victim as well, unless nobody else is left.
+    absent = tuple(sorted(known - victims - facts.torn) or sorted(known - victims))
+    words = f"{ranks_in_words(absent)} printed no time-out while {len(victims)} others did"
+    host = _only_host(absent, job)
+    if host is not None and len(absent) > 1 and set(job.ranks_on(host)) == set(absent):
+        lost = any(same_host(node, host) for node in job.lost_nodes)
+        if lost or not heard_of(host, set(absent)):
+            return Finding(How.ABSENT, absent, words, nodes=(host,), lost_node=host)
     if not absent or len(absent) > max(1, len(victims) // 2):
         return None
-    words = f"{ranks_in_words(absent)} printed no time-out while {len(victims)} others did"
     return Finding(How.ABSENT, absent, words)
+
+
+def _of_a_host(found: Finding, job: Identities) -> Finding:
+    """Where all ranks of one host, and no other, sent no more heartbeats, the host is gone."""
+    host = _only_host(found.ranks, job)
+    if not found.gone or host is None or len(found.ranks) < 2 or len(job.nodes_seen) < 2:
+        return found
+    if set(job.ranks_on(host)) != set(found.ranks):
+        return found
+    return replace(found, nodes=(host,), lost_node=host)
+
+
+def _only_host(ranks: Sequence[int], job: Identities) -> str | None:
+    hosts = {job.node_of_rank.get(rank) for rank in ranks}
+    return hosts.pop() if len(hosts) == 1 else None
 
 
 def ranks_in_words(ranks: Sequence[int]) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rerail.cached_yaml import load_cached
-from rerail.domain.evidence import LogLine, Observation
+from rerail.domain.evidence import LogLine, Observation, Role
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.progress import survived
 from rerail.log_parsers.tracebacks import looks_like_exception, traceback_above
@@ -137,6 +137,8 @@ class Facts:
     stuck: dict[tuple[int, str], int] = field(default_factory=dict)
     victims: set[int] = field(default_factory=set)
     """Ranks that waited in vain, those of lines that were not kept included."""
+    torn: set[int] = field(default_factory=set)
+    """Ranks that lost another one."""
     told: list[Told] = field(default_factory=list)
     report: Told | None = None
     """Whom NCCL's own health report names; it counts where no rank names anybody."""
@@ -160,6 +162,7 @@ def read(case: Case) -> Facts:
             elif not (form.outlived and survived(case, observation)):
                 facts.told += _told(case, form, line, slots)
     # Of many equal lines only some are kept; by their rules it is known exactly which ranks print them.
+    facts.torn = {r for o in case.with_role(Role.CASCADE) if (r := o.line.rank) is not None}
     rules = {p.rule_id for p in facts.positions if p.rank is not None and p.rank == p.line.rank}
     facts.victims = {p.rank for p in facts.positions if p.rank is not None} | case.facts.ranks(
         rules
@@ -208,8 +211,8 @@ def _told(case: Case, form: Form, line: LogLine, slots: dict[str, str]) -> Itera
         return
     view = case.view(line)
     for number in view.between(line.number + 1, line.number + form.within):
-        match = form.below.search((view.text(number) or "")[:_LONGEST])
-        row = view.line(number) if match else None
+        row = view.line(number)
+        match = form.below.search(row.message[:_LONGEST]) if row is not None else None
         if match is not None and row is not None:
             ranks = _ranks(match["ranks"])
             awaited = tuple((rank, match["awaited"]) for rank in ranks) if form.unbroken else ()

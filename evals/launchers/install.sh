@@ -1,0 +1,6 @@
+#!/usr/bin/env bash
+# Install the Debian packages of the launcher lab, and Slurm with accounting; nothing is started.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+"$here/../cluster/install.sh"
+"$here/../cluster/install.sh" openmpi-bin mpich pdsh openssh-server openssh-client iproute2
