@@ -119,6 +119,26 @@ def doubled(case: LabelledCase, rng: random.Random) -> LabelledCase:
     )
 
 
+def file_per_rank(case: LabelledCase, rng: random.Random) -> LabelledCase:
+    """Put what each rank prints into a file of its own, as torchrun's `--redirects` does, the files in any order."""
+    files: dict[str, list[int]] = {}
+    rows = case.log.split("\n")
+    for number, row in enumerate(rows):
+        label = _RANK_IN_FRONT.match(row)
+        files.setdefault(f"rank_{label[1]}.log" if label else "job.log", []).append(number)
+    if len(files) < 3 or re.search(r"^\s*(?:File |Traceback)", case.log, re.M):
+        return case  # a traceback may be said by several at once
+    names = sorted(files)
+    rng.shuffle(names)
+    order = [number for name in names for number in files[name]]
+    return replace(
+        case,
+        log="".join(rows[number] + "\n" for number in order),
+        lines=frozenset(order.index(line) for line in case.lines),
+        parts=tuple((name, len(files[name])) for name in names),
+    )
+
+
 REWRITES: dict[str, Callable[[LabelledCase, random.Random], LabelledCase]] = {
     "other hosts": other_hosts,
     "other numbers": other_numbers,
@@ -129,6 +149,7 @@ REWRITES: dict[str, Callable[[LabelledCase, random.Random], LabelledCase]] = {
     "colour codes": coloured,
     "another launcher's label": another_launcher,
     "every line twice": doubled,
+    "a file per rank": file_per_rank,
 }
 
 

@@ -7,8 +7,8 @@ import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from rerail.evals.launchers.hosts import SUBNET
 from rerail.evals.launchers import lab, slurm
+from rerail.evals.launchers.hosts import SUBNET
 from rerail.evals.launchers.lab import Record
 from rerail.evals.launchers.launchers import Launcher
 from rerail.evals.launchers.scenarios import SCENARIOS, Scenario
