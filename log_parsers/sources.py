@@ -209,7 +209,9 @@ _RANK_FILE = re.compile(r"(?:^|[/._-])(?:global_?)?rank[-_.]?(?P<rank>\d{1,6})(?
 # PaddlePaddle's launcher numbers the workers of a node, Azure ML the processes of a job.
 _PADDLE_FILE = re.compile(r"(?:^|/)workerlog\.(?P<local>\d{1,4})$")
 _AZURE_FILE = re.compile(r"(?:^|/)std_log_process_(?P<rank>\d{1,6})\.txt$")
-_DDP_FILE = re.compile(r"(?:^|/)(?:worker|task|trainer|process|proc)[-_.](?P<rank>\d{1,6})(?=[/._-]|$)", re.I)
+_DDP_FILE = re.compile(
+    r"(?:^|/)(?:worker|task|trainer|process|proc)[-_.](?P<rank>\d{1,6})(?=[/._-]|$)", re.I
+)
 _NCCL_FILE = re.compile(
     r"(?:^|/)nccl[\w-]*?[._](?P<node>[A-Za-z][\w-]*?)[._](?P<pid>\d+)(?:\.|$)", re.I
 )

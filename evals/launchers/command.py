@@ -20,9 +20,7 @@ RECORDED = Path("tests/data/launchers")
 SETUP = Path(__file__).resolve().parent / "environment.sh"
 
 
-def launchers_command(
-    recorded: Path, only: list[str], *, json_output: bool, failures: bool
-) -> int:
+def launchers_command(recorded: Path, only: list[str], *, json_output: bool, failures: bool) -> int:
     """Score the recorded runs and print the tables; return 0 when they could be scored.
 
     Raises:

@@ -148,7 +148,9 @@ class Hosts:
     def kernel_log(self) -> str:
         """Return what the kernel said when it killed for want of memory on these hosts."""
         said = machine.kernel_log(self.booted)
-        starts = [found.start() for found in re.finditer(r"^.*invoked oom-killer", said, re.MULTILINE)]
+        starts = [
+            found.start() for found in re.finditer(r"^.*invoked oom-killer", said, re.MULTILINE)
+        ]
         kills = [said[a:b] for a, b in zip(starts, [*starts[1:], len(said)], strict=True)]
         lines = "".join(kill for kill in kills if self.token in kill).splitlines(keepends=True)
         found = "".join(line for line in lines if not NETWORK.search(line))
@@ -195,7 +197,9 @@ class Hosts:
             if self._memory_mb:
                 size = self._memory_mb << 20
                 limits = {"memory.limit_in_bytes": size, "memory.memsw.limit_in_bytes": size}
-            self._groups[name] = machine.Cgroup("memory", f"{self.token}.{self.names.index(name)}", limits)
+            self._groups[name] = machine.Cgroup(
+                "memory", f"{self.token}.{self.names.index(name)}", limits
+            )
             self._holders[name] = self._hold(name, space)
         for name in self.names:
             self._start_ssh(name)

@@ -182,7 +182,9 @@ def openmpi(job: Job) -> list[Process]:
         *("--timeout", str(STEP_LIMIT_S), "-x", "PATH", "-wd", str(job.folder)),
         *(str(job.python), "-m", "mpi4py", "train.py", *job.arguments),
     ]
-    return [job.start(job.names[0], command, "mpirun.log", {"OMPI_MCA_orte_base_help_aggregate": "1"})]
+    return [
+        job.start(job.names[0], command, "mpirun.log", {"OMPI_MCA_orte_base_help_aggregate": "1"})
+    ]
 
 
 def mpich(job: Job) -> list[Process]:
@@ -249,7 +251,11 @@ def ray(job: Job) -> list[Process]:
             f" --node-ip-address {job.hosts.address[name]} {common}"
         )
         job.hosts.run(name, ["sh", "-c", worker], job.folder / f"{name}.out", extra)
-    return [job.start(head, ["sh", "-c", script], "driver.log", {**extra, "RAY_ADDRESS": f"{job.head}:{port}"})]
+    return [
+        job.start(
+            head, ["sh", "-c", script], "driver.log", {**extra, "RAY_ADDRESS": f"{job.head}:{port}"}
+        )
+    ]
 
 
 def kubectl(job: Job) -> list[Process]:

@@ -7,8 +7,8 @@ import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from rerail.evals.launchers.hosts import SUBNET
 from rerail.evals.launchers import lab, slurm
+from rerail.evals.launchers.hosts import SUBNET
 from rerail.evals.launchers.lab import Record
 from rerail.evals.launchers.launchers import Launcher
 from rerail.evals.launchers.scenarios import SCENARIOS, Scenario
@@ -47,7 +47,11 @@ def write(launcher: Launcher, scenario: Scenario, done: Record, destination: Pat
     entry = truth_of(
         launcher, scenario, done.logs, done.host or launcher.hosts[host], f"{SUBNET}.{11 + host}"
     )
-    entry["run"] = {"exit_codes": list(done.exit_codes), "wall_s": done.wall_s, "ended_by_lab": done.timed_out}
+    entry["run"] = {
+        "exit_codes": list(done.exit_codes),
+        "wall_s": done.wall_s,
+        "ended_by_lab": done.timed_out,
+    }
     stored["runs"].setdefault(launcher.name, {})[scenario.name] = entry
     order = [one.name for one in SCENARIOS]
     stored["runs"] = {

@@ -83,7 +83,9 @@ def read_truths(folder: Path) -> dict[tuple[str, str], Truth]:
     path = folder / TRUTH
     if not path.is_file():
         raise EvidenceError(
-            f"no {TRUTH} in {str(folder)!r}", subject=str(folder), hint="rerail eval launchers --remake"
+            f"no {TRUTH} in {str(folder)!r}",
+            subject=str(folder),
+            hint="rerail eval launchers --remake",
         )
     stored = json.loads(path.read_text())["runs"]
     return {

@@ -497,7 +497,9 @@ def _silent_host(result: Collectives, identities: Identities) -> None:
 def _heard_of(case: Case, host: str, ranks: set[int]) -> bool:
     """Tell whether a host's processes or its launcher reported an end or an error."""
     return any(
-        o.line.rank in ranks or same_host(o.line.node, host) or same_host(o.fields.get("node"), host)
+        o.line.rank in ranks
+        or same_host(o.line.node, host)
+        or same_host(o.fields.get("node"), host)
         for o in case.observations
         if o.role is not Role.BENIGN
     )

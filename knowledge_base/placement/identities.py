@@ -249,7 +249,12 @@ def _fill_blocks(found: Identities) -> None:
             return
     blocks = {block: tuple(range(block * size, (block + 1) * size)) for block in host_of}
     whole = [block for block, ranks in blocks.items() if all(rank in known for rank in ranks)]
-    if size < 2 or len(host_of) != len(hosts) or len(set(host_of.values())) != len(hosts) or not whole:
+    if (
+        size < 2
+        or len(host_of) != len(hosts)
+        or len(set(host_of.values())) != len(hosts)
+        or not whole
+    ):
         return
     for block, ranks in blocks.items():
         host, near = host_of[block], next(rank for rank in ranks if rank in known)

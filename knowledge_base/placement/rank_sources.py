@@ -107,7 +107,9 @@ def _label(asked: Asked) -> Answer[int] | None:
 def _said_on(asked: Asked) -> Answer[int] | None:
     """The line says on whom it is so; who prints it may be another."""
     rank = number_in(asked.line.message, "rank", telling="on_rank")
-    return None if rank is None else Answer(rank, "the line says that it was on this rank", asked.line)
+    return (
+        None if rank is None else Answer(rank, "the line says that it was on this rank", asked.line)
+    )
 
 
 def _seat(asked: Asked) -> Answer[int] | None:
@@ -137,7 +139,9 @@ def _others(asked: Asked) -> Answer[int] | None:
     if has(event.leaf, "dies_without_a_word"):
         silent = _silent(asked)
         if silent is not None:
-            return Answer(silent, "of the ranks there, this one alone printed nothing when the job ended")
+            return Answer(
+                silent, "of the ranks there, this one alone printed nothing when the job ended"
+            )
         felt = None
     elif event.tier in (Tier.HARDWARE, Tier.HOST) or asked.line.stream is Stream.KERNEL:
         felt = _felt_by(asked)
