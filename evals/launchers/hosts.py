@@ -24,6 +24,7 @@ from rerail.errors import UsageError
 from rerail.evals.faultlab import machine
 
 SUBNET = "10.77.31"
+FIRST_ADDRESS = 11
 PROGRAMS = ("ip", "unshare", "nsenter", "sshd", "ssh", "ssh-keygen")
 PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 # The bridge of the lab is no part of the hosts.
@@ -76,7 +77,7 @@ class Hosts:
         self.names = tuple(names)
         self.folder = folder
         self.token = f"job-{uuid.uuid4().hex[:8]}"
-        self.address = {name: f"{SUBNET}.{11 + i}" for i, name in enumerate(self.names)}
+        self.address = {name: f"{SUBNET}.{FIRST_ADDRESS + i}" for i, name in enumerate(self.names)}
         self.environment = {
             "PATH": f"{folder}/bin:{path}:{PATH}",
             "HOME": "/root",

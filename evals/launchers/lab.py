@@ -126,7 +126,7 @@ def replacements(folder: Path, python: Path) -> list[tuple[re.Pattern[str], str]
     command = [str(python), "-c", "import sys; print(sys.base_prefix)"]
     base = subprocess.run(command, capture_output=True, text=True).stdout.strip()
     return [
-        (re.compile(re.escape(f"{folder.parent}/r")), "/tmp/ray"),
+        (re.compile(re.escape(f"{folder.parent}/r")), "/tmp/ray"),  # noqa: S108
         (re.compile(re.escape(str(folder))), "/home/user/job"),
         (re.compile(re.escape(str(folder.parent))), "/home/user"),
         (re.compile(re.escape(str(python.parent.parent))), "/opt/venv"),

@@ -58,7 +58,9 @@ class Launcher:
         per_host: Ranks on each.
         program: File of `programs/`.
         start: Starts the job; the run is over when all its processes are.
-        knows_rank: Scenarios whose logs do not let anybody tell the rank.
+        no_rank: Scenarios whose logs let nobody tell the rank; `no_host` the host.
+        limit_s: When the lab ends the run.
+        more_leaves: Further right types, by scenario.
         labels: How its lines are labelled, in words.
     """
 
@@ -263,11 +265,6 @@ def kubectl(job: Job) -> list[Process]:
     return _prefixed(job, "[pod/{}/pytorch] ", "kubectl.log")
 
 
-def stern(job: Job) -> list[Process]:
-    """Torchrun in hosts with the names of pods; stern's form is put in front."""
-    return _prefixed(job, "{} pytorch ", "stern.log")
-
-
 def _prefixed(job: Job, form: str, log: str) -> list[Process]:
     found = []
     for node, name in enumerate(job.names):
@@ -305,8 +302,6 @@ LAUNCHERS = (
              limit_s=140),
     Launcher("kubectl", "[pod/name/container]; the form re-rendered over a real torchrun",
              ("llm-sft-worker-0", "llm-sft-worker-1"), 2, "train_torch.py", kubectl),
-    Launcher("stern", "pod container; the form re-rendered over a real torchrun",
-             ("pretrain-7b-worker-0", "pretrain-7b-worker-1"), 2, "train_torch.py", stern),
     Launcher("srun", "3: by srun -l on a real Slurm", ("tgn1", "tgn2"), 2, "train_torch.py", _no_start),
 )  # fmt: skip
 BY_NAME = {one.name: one for one in LAUNCHERS}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from rerail.evals.launchers import lab, slurm
-from rerail.evals.launchers.hosts import SUBNET
+from rerail.evals.launchers.hosts import FIRST_ADDRESS, SUBNET
 from rerail.evals.launchers.lab import Record
 from rerail.evals.launchers.launchers import Launcher
 from rerail.evals.launchers.scenarios import SCENARIOS, Scenario
@@ -45,7 +45,11 @@ def write(launcher: Launcher, scenario: Scenario, done: Record, destination: Pat
     stored = json.loads(place.read_text()) if place.exists() else {"schema_version": 1, "runs": {}}
     host = min(1, len(launcher.hosts) - 1)
     entry = truth_of(
-        launcher, scenario, done.logs, done.host or launcher.hosts[host], f"{SUBNET}.{11 + host}"
+        launcher,
+        scenario,
+        done.logs,
+        done.host or launcher.hosts[host],
+        f"{SUBNET}.{FIRST_ADDRESS + host}",
     )
     entry["run"] = {
         "exit_codes": list(done.exit_codes),

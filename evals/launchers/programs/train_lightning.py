@@ -38,6 +38,7 @@ class Model(L.LightningModule):
         self.lr = lr
 
     def training_step(self, batch, index):
+        """Return the loss of one batch."""
         tokens, weight = batch
         loss = self.net(torch.stack(tokens, 1) / 256).sub(1.0).pow(2).mean() * weight.mean()
         if index == 2:
@@ -60,11 +61,13 @@ class Model(L.LightningModule):
     bad = False
 
     def on_train_batch_end(self, outputs, batch, index):
+        """Stop on all ranks where the loss of one is not finite."""
         flag = self.trainer.strategy.reduce_boolean_decision(self.bad, all=False)
         if flag:
             self.trainer.should_stop = True
 
     def configure_optimizers(self):
+        """Return the optimizer."""
         return torch.optim.SGD(self.parameters(), lr=self.lr)
 
 
