@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 from rerail.evals.launchers import lab, slurm
 from rerail.evals.launchers.hosts import FIRST_ADDRESS, SUBNET
@@ -42,7 +43,9 @@ def write(launcher: Launcher, scenario: Scenario, done: Record, destination: Pat
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     place = destination / TRUTH
-    stored = json.loads(place.read_text()) if place.exists() else {"schema_version": 1, "runs": {}}
+    stored: dict[str, Any] = (
+        json.loads(place.read_text()) if place.exists() else {"schema_version": 1, "runs": {}}
+    )
     host = min(1, len(launcher.hosts) - 1)
     entry = truth_of(
         launcher,
