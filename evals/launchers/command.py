@@ -43,7 +43,7 @@ def launchers_command(recorded: Path, only: list[str], *, json_output: bool, fai
     console.print(_by_way(found))
     console.print(
         f"{len(truths)} runs. A wrong rank or host is one that is named and not at fault. NVRx has no row: "
-        "the releases with log attribution have no wheel for this Python, or ask a model.",
+        "the releases with log attribution have no wheel for this Python, or they ask a model.",
         highlight=False,
     )
     return 0

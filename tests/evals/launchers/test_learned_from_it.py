@@ -52,7 +52,9 @@ def test_who_prints_is_not_whom_the_line_is_about():
 
 
 def test_a_host_that_says_nothing_more_while_all_others_wait_is_gone():
-    hello = "".join(f"rank {rank} of 4 on cn{1 + rank // 2}, pid {70 + rank}\n" for rank in range(4))
+    hello = "".join(
+        f"rank {rank} of 4 on cn{1 + rank // 2}, pid {70 + rank}\n" for rank in range(4)
+    )
     waited = "RuntimeError: [gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 10000ms for recv operation to complete\n"
     text = hello + f"[rank0]: {waited}[rank1]: {waited}"
     gone = verdict(job_log=text)
