@@ -20,9 +20,7 @@ RECORDED = Path("tests/data/launchers")
 SETUP = Path(__file__).resolve().parent / "environment.sh"
 
 
-def launchers_command(
-    recorded: Path, only: list[str], *, json_output: bool, failures: bool
-) -> int:
+def launchers_command(recorded: Path, only: list[str], *, json_output: bool, failures: bool) -> int:
     """Score the recorded runs and print the tables; return 0 when they could be scored.
 
     Raises:
@@ -45,7 +43,7 @@ def launchers_command(
     console.print(_by_way(found))
     console.print(
         f"{len(truths)} runs. A wrong rank or host is one that is named and not at fault. NVRx has no row: "
-        "the releases with log attribution have no wheel for this Python, or ask a model.",
+        "the releases with log attribution have no wheel for this Python, or they ask a model.",
         highlight=False,
     )
     return 0

@@ -24,6 +24,7 @@ from rerail.errors import UsageError
 from rerail.evals.faultlab import machine
 
 SUBNET = "10.77.31"
+FIRST_ADDRESS = 11
 PROGRAMS = ("ip", "unshare", "nsenter", "sshd", "ssh", "ssh-keygen")
 PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 # The bridge of the lab is no part of the hosts.
@@ -76,7 +77,7 @@ class Hosts:
         self.names = tuple(names)
         self.folder = folder
         self.token = f"job-{uuid.uuid4().hex[:8]}"
-        self.address = {name: f"{SUBNET}.{11 + i}" for i, name in enumerate(self.names)}
+        self.address = {name: f"{SUBNET}.{FIRST_ADDRESS + i}" for i, name in enumerate(self.names)}
         self.environment = {
             "PATH": f"{folder}/bin:{path}:{PATH}",
             "HOME": "/root",
@@ -148,7 +149,9 @@ class Hosts:
     def kernel_log(self) -> str:
         """Return what the kernel said when it killed for want of memory on these hosts."""
         said = machine.kernel_log(self.booted)
-        starts = [found.start() for found in re.finditer(r"^.*invoked oom-killer", said, re.MULTILINE)]
+        starts = [
+            found.start() for found in re.finditer(r"^.*invoked oom-killer", said, re.MULTILINE)
+        ]
         kills = [said[a:b] for a, b in zip(starts, [*starts[1:], len(said)], strict=True)]
         lines = "".join(kill for kill in kills if self.token in kill).splitlines(keepends=True)
         found = "".join(line for line in lines if not NETWORK.search(line))
@@ -195,7 +198,9 @@ class Hosts:
             if self._memory_mb:
                 size = self._memory_mb << 20
                 limits = {"memory.limit_in_bytes": size, "memory.memsw.limit_in_bytes": size}
-            self._groups[name] = machine.Cgroup("memory", f"{self.token}.{self.names.index(name)}", limits)
+            self._groups[name] = machine.Cgroup(
+                "memory", f"{self.token}.{self.names.index(name)}", limits
+            )
             self._holders[name] = self._hold(name, space)
         for name in self.names:
             self._start_ssh(name)

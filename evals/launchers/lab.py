@@ -51,7 +51,9 @@ def run(launcher: Launcher, scenario: Scenario, environment: Path) -> Record:
         scenario.prepare(folder)
         # The launcher runs in the job's folder, and nothing else of the lab lies there.
         (top / "job" / "net").mkdir()
-        with Hosts(launcher.hosts, folder / "net", str(environment / "bin"), scenario.memory_mb) as hosts:
+        with Hosts(
+            launcher.hosts, folder / "net", str(environment / "bin"), scenario.memory_mb
+        ) as hosts:
             job = Job(
                 *(hosts, folder, logs, environment / "bin" / "python", launcher.per_host),
                 ("--data", "data", *scenario.options),
@@ -72,7 +74,9 @@ def _watch(launcher: Launcher, scenario: Scenario, job: Job) -> Record:
     to_do = scenario.late_shard or scenario.vanish
     timed_out = False
     while any(one.poll() is None for one in processes if one.pid not in vanished):
-        written = "".join(path.read_text(errors="replace") for path in _files(job.logs)) if to_do else ""
+        written = (
+            "".join(path.read_text(errors="replace") for path in _files(job.logs)) if to_do else ""
+        )
         if scenario.late_shard and to_do and SECOND_TRY in written:
             shard.with_suffix(".late").rename(shard)
             to_do = False
@@ -96,7 +100,9 @@ def _watch(launcher: Launcher, scenario: Scenario, job: Job) -> Record:
     rules.append((re.compile(re.escape(job.hosts.token)), "job-4711"))
     clean = {name: cleaned(text, rules) for name, text in found.items()}
     codes = tuple(one.poll() for one in processes)
-    return Record(launcher.name, scenario.name, clean, codes, timed_out, round(time.monotonic() - started, 1))
+    return Record(
+        launcher.name, scenario.name, clean, codes, timed_out, round(time.monotonic() - started, 1)
+    )
 
 
 def _interrupt(processes: list[Process]) -> None:
@@ -120,7 +126,7 @@ def replacements(folder: Path, python: Path) -> list[tuple[re.Pattern[str], str]
     command = [str(python), "-c", "import sys; print(sys.base_prefix)"]
     base = subprocess.run(command, capture_output=True, text=True).stdout.strip()
     return [
-        (re.compile(re.escape(f"{folder.parent}/r")), "/tmp/ray"),
+        (re.compile(re.escape(f"{folder.parent}/r")), "/tmp/ray"),  # noqa: S108
         (re.compile(re.escape(str(folder))), "/home/user/job"),
         (re.compile(re.escape(str(folder.parent))), "/home/user"),
         (re.compile(re.escape(str(python.parent.parent))), "/opt/venv"),

@@ -58,7 +58,9 @@ class Launcher:
         per_host: Ranks on each.
         program: File of `programs/`.
         start: Starts the job; the run is over when all its processes are.
-        knows_rank: Scenarios whose logs do not let anybody tell the rank.
+        no_rank: Scenarios whose logs let nobody tell the rank; `no_host` the host.
+        limit_s: When the lab ends the run.
+        more_leaves: Further right types, by scenario.
         labels: How its lines are labelled, in words.
     """
 
@@ -182,7 +184,9 @@ def openmpi(job: Job) -> list[Process]:
         *("--timeout", str(STEP_LIMIT_S), "-x", "PATH", "-wd", str(job.folder)),
         *(str(job.python), "-m", "mpi4py", "train.py", *job.arguments),
     ]
-    return [job.start(job.names[0], command, "mpirun.log", {"OMPI_MCA_orte_base_help_aggregate": "1"})]
+    return [
+        job.start(job.names[0], command, "mpirun.log", {"OMPI_MCA_orte_base_help_aggregate": "1"})
+    ]
 
 
 def mpich(job: Job) -> list[Process]:
@@ -249,17 +253,16 @@ def ray(job: Job) -> list[Process]:
             f" --node-ip-address {job.hosts.address[name]} {common}"
         )
         job.hosts.run(name, ["sh", "-c", worker], job.folder / f"{name}.out", extra)
-    return [job.start(head, ["sh", "-c", script], "driver.log", {**extra, "RAY_ADDRESS": f"{job.head}:{port}"})]
+    return [
+        job.start(
+            head, ["sh", "-c", script], "driver.log", {**extra, "RAY_ADDRESS": f"{job.head}:{port}"}
+        )
+    ]
 
 
 def kubectl(job: Job) -> list[Process]:
     """Torchrun in hosts with the names of pods; `kubectl logs --prefix`'s form is put in front."""
     return _prefixed(job, "[pod/{}/pytorch] ", "kubectl.log")
-
-
-def stern(job: Job) -> list[Process]:
-    """Torchrun in hosts with the names of pods; stern's form is put in front."""
-    return _prefixed(job, "{} pytorch ", "stern.log")
 
 
 def _prefixed(job: Job, form: str, log: str) -> list[Process]:
@@ -299,8 +302,6 @@ LAUNCHERS = (
              limit_s=140),
     Launcher("kubectl", "[pod/name/container]; the form re-rendered over a real torchrun",
              ("llm-sft-worker-0", "llm-sft-worker-1"), 2, "train_torch.py", kubectl),
-    Launcher("stern", "pod container; the form re-rendered over a real torchrun",
-             ("pretrain-7b-worker-0", "pretrain-7b-worker-1"), 2, "train_torch.py", stern),
     Launcher("srun", "3: by srun -l on a real Slurm", ("tgn1", "tgn2"), 2, "train_torch.py", _no_start),
 )  # fmt: skip
 BY_NAME = {one.name: one for one in LAUNCHERS}

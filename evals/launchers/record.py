@@ -6,9 +6,10 @@ import json
 import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 from rerail.evals.launchers import lab, slurm
-from rerail.evals.launchers.hosts import SUBNET
+from rerail.evals.launchers.hosts import FIRST_ADDRESS, SUBNET
 from rerail.evals.launchers.lab import Record
 from rerail.evals.launchers.launchers import Launcher
 from rerail.evals.launchers.scenarios import SCENARIOS, Scenario
@@ -42,12 +43,22 @@ def write(launcher: Launcher, scenario: Scenario, done: Record, destination: Pat
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     place = destination / TRUTH
-    stored = json.loads(place.read_text()) if place.exists() else {"schema_version": 1, "runs": {}}
+    stored: dict[str, Any] = (
+        json.loads(place.read_text()) if place.exists() else {"schema_version": 1, "runs": {}}
+    )
     host = min(1, len(launcher.hosts) - 1)
     entry = truth_of(
-        launcher, scenario, done.logs, done.host or launcher.hosts[host], f"{SUBNET}.{11 + host}"
+        launcher,
+        scenario,
+        done.logs,
+        done.host or launcher.hosts[host],
+        f"{SUBNET}.{FIRST_ADDRESS + host}",
     )
-    entry["run"] = {"exit_codes": list(done.exit_codes), "wall_s": done.wall_s, "ended_by_lab": done.timed_out}
+    entry["run"] = {
+        "exit_codes": list(done.exit_codes),
+        "wall_s": done.wall_s,
+        "ended_by_lab": done.timed_out,
+    }
     stored["runs"].setdefault(launcher.name, {})[scenario.name] = entry
     order = [one.name for one in SCENARIOS]
     stored["runs"] = {

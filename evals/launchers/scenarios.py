@@ -138,7 +138,8 @@ SCENARIOS = (
         "Rank 3 needs more memory than its host's group may have; the kernel kills it.",
         ("cgroup_oom_kill", "host_oom_kill"),
         (
-            r"Killed process \d+|invoked oom-killer|oom-kill:|oom-kill event|OOM Killed|OUT_OF_ME|oom_kill event|out of memory",
+            r"Killed process \d+|invoked oom-killer|oom-kill:|oom-kill event|OOM Killed|OUT_OF_ME"
+            r"|oom_kill event|out of memory",
             r"(?i)exitcode\s*:? ?-9|signal 9|SIGKILL|return code = -9|exit code[: ]+(-9|137|9\b)",
         ),
         _repeat,
@@ -149,7 +150,8 @@ SCENARIOS = (
         "The second host is gone from one moment to the next, without a word.",
         VANISH_LEAVES,
         (
-            r"(?i)not responding|unable to reliably start|ssh exited with exit code 255|lost communication|node fail|lost (connection|contact)|unreachable|No route to host"
+            r"(?i)not responding|unable to reliably start|ssh exited with exit code 255|lost communication"
+            r"|node fail|lost (connection|contact)|unreachable|No route to host"
             r"|has died|unhealthy|closed by remote|disconnected|missed too many|heartbeat"
             r"|timed out waiting|connection closed by peer|timed out|connection reset",
         ),

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from rerail.errors import EvidenceError
+from rerail.evals.launchers.hosts import FIRST_ADDRESS
 from rerail.evals.launchers.launchers import Launcher
 from rerail.evals.launchers.scenarios import RANK, Scenario
 
 TRUTH = "truth.json"
+_SEAT = re.compile(rf"\(ip=(?P<address>[\d.]+\.(?P<last>\d+)), pid=\d+\) world_rank={RANK},")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,9 @@ def truth_of(
         return {"leaves": [], "rank": None, "culprits": [], "host": None, "hosts": [], "lines": {}}
     lines: dict[str, list[int]] = {}
     quote = ""
+    if not scenario.vanish and (seat := _SEAT.search("\n".join(logs.values()))):
+        # Ray gives its ranks to hosts as it likes, and says so.
+        culprit_host, address = launcher.hosts[int(seat["last"]) - FIRST_ADDRESS], seat["address"]
     for pattern in scenario.lines:
         for name, text in logs.items():
             for number, line in enumerate(text.split("\n"), 1):
@@ -83,7 +88,9 @@ def read_truths(folder: Path) -> dict[tuple[str, str], Truth]:
     path = folder / TRUTH
     if not path.is_file():
         raise EvidenceError(
-            f"no {TRUTH} in {str(folder)!r}", subject=str(folder), hint="rerail eval launchers --remake"
+            f"no {TRUTH} in {str(folder)!r}",
+            subject=str(folder),
+            hint="rerail eval launchers --remake",
         )
     stored = json.loads(path.read_text())["runs"]
     return {

@@ -17,7 +17,9 @@ def open_shard(path, retries=8):
         except OSError as error:
             if attempt == retries:
                 raise
-            log.warning("cannot open shard: %s (attempt %d of %d), retrying in 1 s", error, attempt, retries)
+            log.warning(
+                "cannot open shard: %s (attempt %d of %d), retrying in 1 s", error, attempt, retries
+            )
             time.sleep(1)
 
 
@@ -46,7 +48,9 @@ class Shard:
             except (KeyError, ValueError):
                 if not self.skip_bad:
                     raise
-                log.exception("sample %d of %s cannot be used, skipping it", self.at, self.path.name)
+                log.exception(
+                    "sample %d of %s cannot be used, skipping it", self.at, self.path.name
+                )
 
 
 def arguments(parser, rank):

@@ -18,9 +18,12 @@ log = logging.getLogger("train")
 
 
 def main():
+    """Train as the command line says."""
     index = int(os.environ["PROCESS_ID"])
     logging.basicConfig(
-        level=logging.INFO, stream=sys.stdout, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+        level=logging.INFO,
+        stream=sys.stdout,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
     args = arguments(argparse.ArgumentParser(prog="train.py"), index)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
@@ -32,7 +35,13 @@ def main():
         heartbeat_timeout_seconds=10,
         shutdown_timeout_seconds=10,
     )
-    log.info("process %d of %d on %s, %d devices", index, jax.process_count(), socket.gethostname(), jax.device_count())
+    log.info(
+        "process %d of %d on %s, %d devices",
+        index,
+        jax.process_count(),
+        socket.gethostname(),
+        jax.device_count(),
+    )
     weights = jnp.zeros(32)
     shard = Shard(args.data, index, args.skip_bad_samples)
 

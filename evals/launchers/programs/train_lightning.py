@@ -38,31 +38,44 @@ class Model(L.LightningModule):
         self.lr = lr
 
     def training_step(self, batch, index):
+        """Return the loss of one batch."""
         tokens, weight = batch
         loss = self.net(torch.stack(tokens, 1) / 256).sub(1.0).pow(2).mean() * weight.mean()
         if index == 2:
-            torch.distributed.distributed_c10d._set_pg_timeout(timedelta(seconds=10), torch.distributed.group.WORLD)
+            torch.distributed.distributed_c10d._set_pg_timeout(
+                timedelta(seconds=10), torch.distributed.group.WORLD
+            )
         time.sleep(0.15)
         if self.global_rank == 0 and index % 2 == 0:
             log.info("step %d loss %.4f", index, loss.item())
         if not math.isfinite(loss.item()):
-            log.error("global rank %d: loss is %f at step %d, stopping", self.global_rank, loss.item(), index)
+            log.error(
+                "global rank %d: loss is %f at step %d, stopping",
+                self.global_rank,
+                loss.item(),
+                index,
+            )
             self.bad = True
         return loss
 
     bad = False
 
     def on_train_batch_end(self, outputs, batch, index):
+        """Stop on all ranks where the loss of one is not finite."""
         flag = self.trainer.strategy.reduce_boolean_decision(self.bad, all=False)
         if flag:
             self.trainer.should_stop = True
 
     def configure_optimizers(self):
+        """Return the optimizer."""
         return torch.optim.SGD(self.parameters(), lr=self.lr)
 
 
 def main():
-    logging.basicConfig(level=logging.INFO, format="[%(asctime)s][%(name)s][%(levelname)s] - %(message)s")
+    """Train as the command line says."""
+    logging.basicConfig(
+        level=logging.INFO, format="[%(asctime)s][%(name)s][%(levelname)s] - %(message)s"
+    )
     nodes, devices = int(os.environ["NUM_NODES"]), int(os.environ["DEVICES"])
     rank = int(os.environ["NODE_RANK"]) * devices + int(os.environ.get("LOCAL_RANK", "0"))
     args = arguments(argparse.ArgumentParser(prog="train.py"), rank)
@@ -78,7 +91,9 @@ def main():
         use_distributed_sampler=False,
         min_steps=None,
     )
-    trainer.fit(Model(args.lr), torch.utils.data.DataLoader(Samples(args), batch_size=1, num_workers=0))
+    trainer.fit(
+        Model(args.lr), torch.utils.data.DataLoader(Samples(args), batch_size=1, num_workers=0)
+    )
 
 
 if __name__ == "__main__":

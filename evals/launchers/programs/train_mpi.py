@@ -15,12 +15,15 @@ log = logging.getLogger("train")
 
 
 def main():
+    """Train as the command line says."""
     comm = MPI.COMM_WORLD
     rank, world = comm.Get_rank(), comm.Get_size()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     args = arguments(argparse.ArgumentParser(prog="train.py"), rank)
     if rank == 0:
-        log.info("world size %d, %s", world, MPI.Get_library_version().split(",")[0].splitlines()[0])
+        log.info(
+            "world size %d, %s", world, MPI.Get_library_version().split(",")[0].splitlines()[0]
+        )
     log.info("started on %s pid %d", MPI.Get_processor_name(), os.getpid())
     weights = np.zeros(32)
     shard = Shard(args.data, rank, args.skip_bad_samples)

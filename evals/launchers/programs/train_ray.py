@@ -16,6 +16,7 @@ from torch import nn
 
 
 def train_loop(config):
+    """Train on one worker."""
     log = logging.getLogger("train")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     rank = ray.train.get_context().get_world_rank()
@@ -25,11 +26,15 @@ def train_loop(config):
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr)
     shard = Shard(args.data, rank, args.skip_bad_samples)
     torch.distributed.barrier()
-    torch.distributed.distributed_c10d._set_pg_timeout(timedelta(seconds=10), torch.distributed.group.WORLD)
+    torch.distributed.distributed_c10d._set_pg_timeout(
+        timedelta(seconds=10), torch.distributed.group.WORLD
+    )
     for step in range(1, args.steps + 1):
         tokens, weight = shard.next_batch()
         log.info("step %d batch loaded", step)
-        loss = model(torch.tensor([tokens] * args.micro_batch) / 256).sub(1.0).pow(2).mean() * weight
+        loss = (
+            model(torch.tensor([tokens] * args.micro_batch) / 256).sub(1.0).pow(2).mean() * weight
+        )
         stop = torch.tensor(0.0)
         if not math.isfinite(loss.item()):
             log.error("loss is %f on rank %d at step %d, stopping the run", loss.item(), rank, step)
@@ -54,6 +59,7 @@ if __name__ == "__main__":
     words = sys.argv[1:]
 
     def with_arguments(config):
+        """Train in the folder of the job, with its arguments."""
         sys.argv = ["train.py", *words]
         os.chdir(config["folder"])
         train_loop(config)

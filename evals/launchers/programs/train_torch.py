@@ -19,8 +19,11 @@ log = logging.getLogger("train")
 
 
 def main():
+    """Train as the command line says."""
     rank = int(os.environ["RANK"])
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
     args = arguments(argparse.ArgumentParser(prog="train.py"), rank)
     torch.set_num_threads(1)
     dist.init_process_group("gloo", timeout=timedelta(seconds=30))
@@ -37,7 +40,9 @@ def main():
         started = time.monotonic()
         tokens, weight = shard.next_batch()
         log.info("step %d batch loaded", step)
-        loss = model(torch.tensor([tokens] * args.micro_batch) / 256).sub(1.0).pow(2).mean() * weight
+        loss = (
+            model(torch.tensor([tokens] * args.micro_batch) / 256).sub(1.0).pow(2).mean() * weight
+        )
         stop = torch.tensor(0.0)
         if not math.isfinite(loss.item()):
             log.error("loss is %f on rank %d at step %d, stopping the run", loss.item(), rank, step)
@@ -51,7 +56,13 @@ def main():
         optimizer.step()
         time.sleep(0.15)
         if rank == 0 and step % 2 == 0:
-            log.info("step %d/%d loss %.4f (%.0f ms)", step, args.steps, loss.item(), 1e3 * (time.monotonic() - started))
+            log.info(
+                "step %d/%d loss %.4f (%.0f ms)",
+                step,
+                args.steps,
+                loss.item(),
+                1e3 * (time.monotonic() - started),
+            )
     else:
         dist.barrier()
         log.info("training finished after %d steps", args.steps)
