@@ -87,13 +87,15 @@ def _fact(statement: Statement, identities: Identities, tasks_are_ranks: bool) -
     stamp = find_stamp(f"time : {slots['time']}", year=1970) if "time" in slots else None
     return ExitFact(
         code, line, rank, local, node, pid,
-        root_block="root" in slots, spawned=_is_child(statement),
+        root_block="root" in slots, spawned=_is_child(statement, local),
         ended=stamp.seconds if stamp else None,
     )  # fmt: skip
 
 
-def _is_child(statement: Statement) -> bool:
-    """Tell whether only the number of a spawned child is known, which is a rank on one node."""
+def _is_child(statement: Statement, local: int | None) -> bool:
+    """Tell whether only the number of a child on its own node is known, which is a rank where there is one node."""
+    if statement.form.about == "writer":
+        return local is not None and statement.line.rank is None
     return set(statement.slots) <= {"local", "signal", "code"} and "local" in statement.slots
 
 
