@@ -324,6 +324,7 @@ class FactCounter:
             return found
         if self._table:
             self._pending = [_table_columns(self._table)]
+            self._table = {}
             self._merge_any_order()
         keys, counts, firsts, lasts, first_windows, last_windows = self._columns
         for column, values in (
