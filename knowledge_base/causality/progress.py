@@ -71,7 +71,7 @@ def survived(
     if rows:
         rows = [row for row in rows if row.line not in but]
         return _rose(rows, observation.line.number, steps)
-    when = case.near_time(observation.line)
+    when = case.not_after(observation.line)
     if when is None:
         return False
     # The line is in a file without steps (a kernel log): compare by time with the files that have.
