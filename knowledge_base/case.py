@@ -12,7 +12,6 @@ from rerail.log_parsers.metrics import StepRow
 from rerail.log_parsers.sources import Problem
 from rerail.log_parsers.view import LogView
 
-
 _BELOW = 400  # lines
 
 

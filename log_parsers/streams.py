@@ -17,7 +17,7 @@ from typing import Any
 
 from rerail.log_parsers.piece import Piece
 from rerail.log_parsers.prefixes import Origin, parse_line
-from rerail.log_parsers.tallies import Tally
+from rerail.log_parsers.tallies import DELETED, Tally
 from rerail.log_parsers.text import clean
 from rerail.log_parsers.timestamps import find_stamp
 
@@ -28,7 +28,8 @@ MOST_STREAMS = 1 << 20
 WINDOW = 48
 """Bytes around the time stamp of a line that are kept to read it later."""
 
-_FRONT = 64
+_KIND = 96  # bytes of a line whose skeleton tells whether it has a label
+_MORE_DIGITS = 12
 _WIDEST = 160
 _PARSED = 400
 _SHAPES = 100_000
@@ -61,6 +62,7 @@ class Streams:
         self._ids: dict[bytes, int] = {b"": NOBODY}
         self._shapes: dict[bytes, _Cut] = {}
         self._masked: dict[bytes, int] = {}
+        self._kinds: dict[bytes, tuple[int, int]] = {}
         self._widths: dict[bytes, int] = {}
         self._windows: dict[bytes, int] = {}
 
@@ -74,20 +76,21 @@ class Streams:
         return streams, windows
 
     def of_piece(self, piece: Piece, tally: Tally) -> tuple[Any, Any]:
-        """Return the same as `of_lines` in numpy arrays, for a piece of whole lines without frames."""
+        """Return the same as `of_lines` in numpy arrays, for a piece of whole lines."""
         import numpy as np
 
-        count = tally.frames
+        codes_of_lines = _codes_of_lines(tally)
+        count = len(codes_of_lines)
         streams, windows = np.zeros(count, np.int32), np.zeros(count, np.int32)
         widths = np.fromiter((self._width(key, tally, at) for at, key in enumerate(tally.keys)),
                              np.int32, len(tally.keys))  # fmt: skip
-        windows = np.fromiter((self._windows[key] for key in tally.keys), np.int32, len(widths))[
-            tally.codes
-        ]
+        windows = np.fromiter(
+            (self._windows.get(key, 0) for key in tally.keys), np.int32, len(widths)
+        )[codes_of_lines]
         widest = int(widths.max(initial=0))
         if not widest:
             return streams, windows
-        rows = np.flatnonzero(widths[tally.codes] > 0)
+        rows = np.flatnonzero(widths[codes_of_lines] > 0)
         ends = np.asarray(piece.ends)
         starts = np.zeros(count, np.int64)
         np.add(ends[: count - 1], 1, out=starts[1:])
@@ -128,13 +131,12 @@ class Streams:
         if width is None:
             cut = self._learn(tally.raw(tally.places[at]))
             # Ranks further on have more digits, and what follows decides whether a label goes on.
-            width = 0 if not cut.end else cut.end + 12
+            width = cut.end + _MORE_DIGITS if cut.end else 0
             if len(self._widths) >= _SHAPES:
                 self._widths.clear()
                 self._windows.clear()
             self._widths[key] = width
-        if key not in self._windows:
-            self._windows[key] = 0 if width else self._learn(tally.raw(tally.places[at])).window
+            self._windows[key] = 0 if width else cut.window
         return width
 
     def _cut(self, shape: bytes, piece: Piece, row: int) -> _Cut:
@@ -151,11 +153,21 @@ class Streams:
         return cut
 
     def _of(self, line: bytes) -> tuple[int, int]:
-        front = line[:_FRONT]
-        shape = front.translate(ZERO)
-        cut = self._shapes.get(shape)
-        if cut is None:
-            cut = self._keep(shape, self._learn(line))
+        # Pointers and hashes in a message would make a shape of their own of every line.
+        kind = line[:_KIND].translate(None, DELETED)
+        known = self._kinds.get(kind)
+        if known is None:
+            cut = self._learn(line)
+            known = cut.end + _MORE_DIGITS if cut.end else 0, cut.window
+            if len(self._kinds) >= _SHAPES:
+                self._kinds.clear()
+            self._kinds[kind] = known
+        width, window = known
+        if not width:
+            return NOBODY, window
+        shape = line[:width].translate(ZERO)
+        cut_there = self._shapes.get(shape)
+        cut = self._keep(shape, self._learn(line)) if cut_there is None else cut_there
         if cut.slow:
             text = clean(line[:_PARSED]).encode()
             cut = self._learn(text)
@@ -202,6 +214,15 @@ class Streams:
         inside = stamp is not None and stamp.start < end
         first, last = (stamp.start, min(stamp.end, end)) if stamp and inside else (0, 0)
         return _Cut(end, first, last, window)
+
+
+def _codes_of_lines(tally: Tally) -> Any:
+    """Return which skeleton each line has; of a line of several frames, its first frame."""
+    if tally.lines is None:
+        return tally.codes
+    import numpy as np
+
+    return tally.codes[np.flatnonzero(np.diff(tally.lines, prepend=-1))]
 
 
 def _line(piece: Piece, row: int) -> bytes:
