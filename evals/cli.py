@@ -105,6 +105,20 @@ def launchers(
     )
 
 
+@app.command("soak")
+def soak(
+    count: Annotated[int, typer.Option(help="How many damaged jobs.")] = 10_000,
+    jobs: Annotated[Path, typer.Option(help="A folder of recorded jobs.")] = Path(
+        "tests/data/faultlab"
+    ),
+    seed: Annotated[int, typer.Option(help="The same seed gives the same damages.")] = 1,
+) -> None:
+    """Damage recorded jobs at random and diagnose them: nothing may shake the reader."""
+    from rerail.evals.soak.run import soak_command
+
+    raise typer.Exit(soak_command(jobs, count, seed))
+
+
 @app.command("detectors")
 def detectors(
     cases: Annotated[Path | None, typer.Option(help="Folder with dev.jsonl and mlperf/.")] = None,

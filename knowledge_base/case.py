@@ -12,6 +12,8 @@ from rerail.log_parsers.metrics import StepRow
 from rerail.log_parsers.sources import Problem
 from rerail.log_parsers.view import LogView
 
+_BELOW = 400  # lines
+
 
 @dataclass(slots=True)
 class Case:
@@ -51,6 +53,18 @@ class Case:
         view = self._by_name.get(line.file)
         near = view.time_near(line.number) if view is not None else None
         return None if near is None else near + self.offsets.get(line.file, 0.0)
+
+    def not_after(self, line: LogLine) -> float | None:
+        """Return a time by which a line was written: its own, or that of the nearest stamped line below it."""
+        own = self.time(line)
+        view = self._by_name.get(line.file)
+        if own is not None or view is None:
+            return own
+        for number in view.between(line.number + 1, line.number + _BELOW):
+            below = view.line(number)
+            if below is not None and (time := self.time(below)) is not None:
+                return time
+        return None
 
     def with_role(self, *roles: Role) -> list[Observation]:
         """Return the observations that have one of the roles."""

@@ -136,7 +136,7 @@ def _survey_all(
     count = workers or os.cpu_count() or 1
     piped = any(s.name == STDIN for s in sources)
     known = not piped and not any(s.name.endswith(_PACKED) for s in sources)
-    scanner = _scanner_of_thread(plan, total if known else None)
+    scanner = scanner_for(plan, total if known else None)
     if count > 1 and len(sources) > 1 and total > PARALLEL_FROM and not piped:
         surveyed = _in_parallel(sources, plan, count, total, on_progress)
         if surveyed is not None:
@@ -171,7 +171,7 @@ _PACKED = (".gz", ".zst", ".xz", ".bz2")  # how much is in them is not known
 _of_thread = threading.local()
 
 
-def _scanner_of_thread(plan: ScanPlan, size: int | None) -> Scanner:
+def scanner_for(plan: ScanPlan, size: int | None) -> Scanner:
     """Return the scanner of this thread, built once for as long as the rules stay the same.
 
     A daemon diagnoses many jobs, and loading the compiled rules takes longer than a small log. A

@@ -188,10 +188,10 @@ class FactCounter:
         Args:
             piece: whole lines.
             first_line: the number of its first line.
-            tally: its skeletons with codes, where numpy and pyarrow are at hand and every frame is a line.
+            tally: its skeletons with codes, where numpy and pyarrow are at hand.
             continued: its first line began in the piece before.
         """
-        plain = tally is None or tally.codes is None or tally.lines is not None or continued
+        plain = tally is None or tally.codes is None or continued
         self._vector = not plain
         if self._vector and tally is not None:
             streams, windows = self.streams.of_piece(piece, tally)
@@ -324,6 +324,7 @@ class FactCounter:
             return found
         if self._table:
             self._pending = [_table_columns(self._table)]
+            self._table = {}
             self._merge_any_order()
         keys, counts, firsts, lasts, first_windows, last_windows = self._columns
         for column, values in (

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from rerail.errors import RuleError
+from rerail.log_parsers.compiled_cache import only_one, skeleton_images, tell, write_whole
 from rerail.log_parsers.relaxed import FORM, relaxed
 from rerail.log_parsers.text import strip_escapes
 
@@ -30,6 +31,7 @@ SMALL = 256 << 10
 # More callbacks than this in one chunk mean a pattern that reports an end at every byte.
 _FLOOD = 300_000
 _DATABASES_KEPT = 24
+_TOLD = 400  # patterns whose compiling takes so long that somebody who waits should know
 _LARGE = 150_000  # characters of the patterns of a set that is cut in two
 
 
@@ -250,8 +252,7 @@ class _Hyperscan(_Compiled):
             )
         except hs.HyperscanError:
             raise self._first_bad(expressions, flags) from None
-        if path is not None:
-            _write_atomically(path, hs.dumpb(database))
+        if path is not None and write_whole(path, hs.dumpb(database)):
             _prune(path)
         return database
 
@@ -371,17 +372,28 @@ def _compile(
     paths = [_database_path(one.part, cache, one.places) for one in sets]
     missing = [one for one, path in zip(sets, paths, strict=True) if not (path and path.is_file())]
     scanners: list[Scanner]
-    if len(missing) > 1:
-        from concurrent.futures import ThreadPoolExecutor
-
-        # The engine lets go of the interpreter while it compiles.
-        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            scanners = list(pool.map(lambda one: one.compiled(cache), sets))
-    else:
+    if not missing:
         scanners = [one.compiled(cache) for one in sets]
+    else:
+        with only_one(cache):
+            scanners = _compile_all(sets, cache, sum(len(one.part) for one in missing))
     if len(scanners) == 1 and sets[0].numbers == sets[0].places:
         return scanners[0]
     return _Layers(signatures, cache, list(zip(sets, scanners, strict=True)))
+
+
+def _compile_all(sets: Sequence[_Set], cache: Path | None, missing: int) -> list[Scanner]:
+    if missing > _TOLD:
+        tell(
+            "compiling the rules, once after each change of them: some seconds, a minute on a busy machine"
+        )
+    if len(sets) == 1:
+        return [sets[0].compiled(cache)]
+    from concurrent.futures import ThreadPoolExecutor
+
+    # The engine lets go of the interpreter while it compiles.
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        return list(pool.map(lambda one: one.compiled(cache), sets))
 
 
 @dataclass(frozen=True, slots=True)
@@ -420,7 +432,6 @@ def _make_sieve(
     signatures: Sequence[Signature], whole: Scanner, cache: Path | None
 ) -> Sieve | None:
     from rerail.log_parsers.sieve import Sieve
-    from rerail.log_parsers.skeleton_patterns import skeleton_pattern
     from rerail.log_parsers.tallies import arrow_at_hand
 
     if not arrow_at_hand():
@@ -431,7 +442,7 @@ def _make_sieve(
 
     patterns = [signature.pattern for signature in signatures]
     try:
-        return Sieve([skeleton_pattern(p) for p in patterns], patterns, whole, build)
+        return Sieve(skeleton_images(patterns, cache), patterns, whole, build)
     except RuleError:
         # An image that hyperscan cannot take: every line is scanned, as without a sieve.
         return None
@@ -531,15 +542,4 @@ def _prune(written: Path) -> None:
         for path in old[_DATABASES_KEPT:]:
             path.unlink(missing_ok=True)
     except OSError:
-        return
-
-
-def _write_atomically(path: Path, data: bytes) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f"{path.name}.{os.getpid()}")
-        temporary.write_bytes(data)
-        temporary.replace(path)
-    except OSError:
-        # The cache only saves time; a read-only home must not stop a diagnosis.
         return

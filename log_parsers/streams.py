@@ -9,17 +9,19 @@ lead to the same streams: line by line, and with numpy and pyarrow for a whole p
 from __future__ import annotations
 
 import os
+import re
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+from rerail.domain.evidence import LogLine
 from rerail.log_parsers.piece import Piece
 from rerail.log_parsers.prefixes import Origin, parse_line
-from rerail.log_parsers.tallies import Tally
+from rerail.log_parsers.tallies import DELETED, Tally
 from rerail.log_parsers.text import clean
-from rerail.log_parsers.timestamps import find_stamp
+from rerail.log_parsers.timestamps import Stamp, find_stamp
 
 NOBODY = 0
 """The stream of the lines that carry no label: the file's own."""
@@ -28,9 +30,11 @@ MOST_STREAMS = 1 << 20
 WINDOW = 48
 """Bytes around the time stamp of a line that are kept to read it later."""
 
-_FRONT = 64
+_KIND = 96  # bytes of a line whose skeleton tells whether it has a label
+_MORE_DIGITS = 12
 _WIDEST = 160
 _PARSED = 400
+_DIGITS = re.compile(r"\d+")
 _SHAPES = 100_000
 _BEFORE_STAMP = 4
 _BEHIND = 64  # bytes behind the labels of an example: what follows decides where labels end
@@ -39,11 +43,13 @@ ZERO = bytes(48 if 48 <= i <= 57 else i for i in range(256))
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """Where the labels of a front end and where its time stands; `slow` fronts hold escape codes."""
+    """Where labels end, which parts of them do not tell who writes, and where to look for the time.
+
+    `slow` fronts hold escape codes.
+    """
 
     end: int = 0
-    stamp: int = 0
-    stamp_end: int = 0
+    gaps: tuple[tuple[int, int], ...] = ()
     window: int = 0
     slow: bool = False
 
@@ -61,6 +67,7 @@ class Streams:
         self._ids: dict[bytes, int] = {b"": NOBODY}
         self._shapes: dict[bytes, _Cut] = {}
         self._masked: dict[bytes, int] = {}
+        self._kinds: dict[bytes, tuple[int, int]] = {}
         self._widths: dict[bytes, int] = {}
         self._windows: dict[bytes, int] = {}
 
@@ -74,33 +81,37 @@ class Streams:
         return streams, windows
 
     def of_piece(self, piece: Piece, tally: Tally) -> tuple[Any, Any]:
-        """Return the same as `of_lines` in numpy arrays, for a piece of whole lines without frames."""
+        """Return the same as `of_lines` in numpy arrays, for a piece of whole lines."""
         import numpy as np
 
-        count = tally.frames
+        codes_of_lines = _codes_of_lines(tally)
+        count = len(codes_of_lines)
         streams, windows = np.zeros(count, np.int32), np.zeros(count, np.int32)
         widths = np.fromiter((self._width(key, tally, at) for at, key in enumerate(tally.keys)),
                              np.int32, len(tally.keys))  # fmt: skip
-        windows = np.fromiter((self._windows[key] for key in tally.keys), np.int32, len(widths))[
-            tally.codes
-        ]
+        windows = np.fromiter(
+            (self._windows.get(key, 0) for key in tally.keys), np.int32, len(widths)
+        )[codes_of_lines]
         widest = int(widths.max(initial=0))
         if not widest:
             return streams, windows
-        rows = np.flatnonzero(widths[tally.codes] > 0)
+        rows = np.flatnonzero(widths[codes_of_lines] > 0)
         ends = np.asarray(piece.ends)
         starts = np.zeros(count, np.int64)
         np.add(ends[: count - 1], 1, out=starts[1:])
         width = min(_WIDEST, -(-widest // 8) * 8)
         fronts = _fronts(piece.raw, starts[rows], width)
         shapes = np.frombuffer(fronts.tobytes().translate(ZERO), np.uint8).reshape(-1, width)
+        # What stands behind the labels of a line is a shape of its own on every line.
+        shapes = shapes * (np.arange(width) < widths[codes_of_lines[rows], None])
         codes, first = _encoded(shapes)
         cuts = [self._cut(shapes[at].tobytes(), piece, int(rows[at])) for at in first.tolist()]
         masks = np.zeros((len(cuts), width), np.uint8)
         slow = []
         for at, cut in enumerate(cuts):
             masks[at, : cut.end] = 255
-            masks[at, cut.stamp : cut.stamp_end] = 0
+            for start, stop in cut.gaps:
+                masks[at, start:stop] = 0
             if cut.slow or cut.end > width:
                 masks[at] = 0
                 slow.append(at)
@@ -128,13 +139,12 @@ class Streams:
         if width is None:
             cut = self._learn(tally.raw(tally.places[at]))
             # Ranks further on have more digits, and what follows decides whether a label goes on.
-            width = 0 if not cut.end else cut.end + 12
+            width = cut.end + _MORE_DIGITS if cut.end else 0
             if len(self._widths) >= _SHAPES:
                 self._widths.clear()
                 self._windows.clear()
             self._widths[key] = width
-        if key not in self._windows:
-            self._windows[key] = 0 if width else self._learn(tally.raw(tally.places[at])).window
+            self._windows[key] = 0 if width else cut.window
         return width
 
     def _cut(self, shape: bytes, piece: Piece, row: int) -> _Cut:
@@ -151,23 +161,31 @@ class Streams:
         return cut
 
     def _of(self, line: bytes) -> tuple[int, int]:
-        front = line[:_FRONT]
-        shape = front.translate(ZERO)
-        cut = self._shapes.get(shape)
-        if cut is None:
-            cut = self._keep(shape, self._learn(line))
+        # Pointers and hashes in a message would make a shape of their own of every line.
+        kind = line[:_KIND].translate(None, DELETED)
+        known = self._kinds.get(kind)
+        if known is None:
+            cut = self._learn(line)
+            known = cut.end + _MORE_DIGITS if cut.end else 0, cut.window
+            if len(self._kinds) >= _SHAPES:
+                self._kinds.clear()
+            self._kinds[kind] = known
+        width, window = known
+        if not width:
+            return NOBODY, window
+        shape = line[:width].translate(ZERO)
+        cut_there = self._shapes.get(shape)
+        cut = self._keep(shape, self._learn(line)) if cut_there is None else cut_there
         if cut.slow:
-            text = clean(line[:_PARSED]).encode()
-            cut = self._learn(text)
-            return self._id(text, cut), 0
+            return self._of(clean(line[:_PARSED]).encode())[0], 0
         if not cut.end:
             return NOBODY, cut.window
         return self._id(line, cut), cut.window
 
     def _id(self, line: bytes, cut: _Cut) -> int:
         key = line[: cut.end]
-        if cut.stamp_end:
-            key = key[: cut.stamp] + key[cut.stamp_end :]
+        for start, stop in reversed(cut.gaps):
+            key = key[:start] + key[stop:]
         found = self._ids.get(key)
         return self._new(key, line, cut.end) if found is None else found
 
@@ -199,9 +217,35 @@ class Streams:
         end = len(text) - len(parsed.message)
         if text[:end].encode() != line[:end]:
             return _Cut(end=end, slow=True)
-        inside = stamp is not None and stamp.start < end
-        first, last = (stamp.start, min(stamp.end, end)) if stamp and inside else (0, 0)
-        return _Cut(end, first, last, window)
+        return _Cut(end, tuple(sorted(_gaps(parsed, text[:end], stamp))), window)
+
+
+def _gaps(parsed: LogLine, front: str, stamp: Stamp | None) -> Iterator[tuple[int, int]]:
+    """Yield where a front tells nothing of who writes: its time, and numbers of processes and threads."""
+    told = {parsed.rank, parsed.local_rank}
+    at = front.find(parsed.node) if parsed.node else -1
+    host = range(at, at + len(parsed.node or "")) if at >= 0 else range(0)
+    time = range(stamp.start, min(stamp.end, len(front))) if stamp else range(0)
+    if time:
+        yield time.start, time.stop
+    for run in _DIGITS.finditer(front):
+        start, stop = run.span()
+        if (
+            start not in time
+            and start not in host
+            and int(run[0]) not in told
+            and parsed.place is None
+        ):
+            yield start, stop
+
+
+def _codes_of_lines(tally: Tally) -> Any:
+    """Return which skeleton each line has; of a line of several frames, its first frame."""
+    if tally.lines is None:
+        return tally.codes
+    import numpy as np
+
+    return tally.codes[np.flatnonzero(np.diff(tally.lines, prepend=-1))]
 
 
 def _line(piece: Piece, row: int) -> bytes:

@@ -11,7 +11,7 @@ import io
 import re
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
 from operator import itemgetter
 from typing import IO
@@ -105,7 +105,7 @@ def survey(
     that are kept of a long file. Whatever goes wrong while reading
     is reported in `problems`; what was read before it counts.
     """
-    reader = _Pass(source, signatures, scanner, step_rows, mine=mine)
+    reader = FilePass(source, signatures, scanner, step_rows, mine=mine)
     try:
         stream = open_source(source)
     except OSError as error:
@@ -126,14 +126,14 @@ def survey_bytes(
     name: str, data: bytes, signatures: Sequence[Signature], scanner: Scanner
 ) -> FileSurvey:
     """Survey bytes that are already in memory as if they were a file called `name`."""
-    reader = _Pass(Source(None, name), signatures, scanner)
+    reader = FilePass(Source(None, name), signatures, scanner)
     _drain(io.BytesIO(data), reader, None, CHUNK)
     return reader.finish()
 
 
 def _drain(
     stream: IO[bytes],
-    reader: _Pass,
+    reader: FilePass,
     on_bytes: Progress | None,
     chunk_size: int,
 ) -> None:
@@ -156,7 +156,7 @@ class _Counted:
 
 
 def _read_chunks(
-    stream: _Counted, reader: _Pass, on_bytes: Progress | None, chunk_size: int
+    stream: _Counted, reader: FilePass, on_bytes: Progress | None, chunk_size: int
 ) -> None:
     chunks: Iterator[bytes] | None = None
     while True:
@@ -206,7 +206,9 @@ def looks_binary(chunk: bytes) -> bool:
     return bool(head) and (strange > len(head) * 0.1 or head.count(0) > len(head) * 0.6)
 
 
-class _Pass:
+class FilePass:
+    """The pass over one file: pieces of whole lines in, a survey out."""
+
     def __init__(
         self,
         source: Source,
@@ -246,6 +248,7 @@ class _Pass:
         self._steps = StepReader(step_rows)
 
     def broken(self, error: Exception) -> None:
+        """Note that reading stopped."""
         line = self.result.lines
         self.result.problems.append(
             Problem(
@@ -256,6 +259,7 @@ class _Pass:
         )
 
     def feed(self, chunk: bytes) -> None:
+        """Take the next piece of the file; it ends with a line, unless the line is too long for one piece."""
         result, size = self.result, len(chunk)
         first = result.lines + 1
         arrow = arrow_pays(size)
@@ -500,7 +504,23 @@ class _Pass:
             wanted.within -= len(lines)
         self._wanted = [one for one in self._wanted if one.count > 0 and one.within > 0]
 
+    def survey(self) -> FileSurvey:
+        """Return the survey of what was read so far; more may follow."""
+        so_far, kept_bytes = self.result, self._kept_bytes
+        self.result = replace(
+            so_far,
+            kept=dict(so_far.kept),
+            hits=list(so_far.hits),
+            counts=dict(so_far.counts),
+            problems=list(so_far.problems),
+        )
+        try:
+            return self.finish()
+        finally:
+            self.result, self._kept_bytes = so_far, kept_bytes
+
     def finish(self) -> FileSurvey:
+        """Return the survey of the whole file."""
         result = self.result
         if not result.ends_with_newline and result.size:
             result.lines += 1
@@ -521,7 +541,7 @@ class _Pass:
         nonempty = [n for n in sorted(result.kept)[-TAIL_LINES:] if result.kept[n].strip()]
         result.last_nonempty = nonempty[-1] if nonempty else 0
         result.hits.sort(key=lambda hit: (hit.line, hit.signature))
-        result.steps = steps if self._small is None else self._steps.finish()
+        result.steps = list(steps if self._small is None else self._steps.finish())
         result.facts = self._facts.finish()
         return result
 

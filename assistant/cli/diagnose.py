@@ -57,7 +57,9 @@ def diagnose_command(
     from rerail.assistant.record import Recorded, record_outcome
 
     narrow = Narrow.parse(rank=rank, since=since)
-    with _Progress(enabled=not (quiet or json_output)) as progress:
+    from rerail.log_parsers.compiled_cache import told
+
+    with told(_wait), _Progress(enabled=not (quiet or json_output)) as progress:
         outcome = diagnose_paths(
             paths, on_progress=progress, narrow=narrow, mine=digest is not None
         )
@@ -75,7 +77,15 @@ def diagnose_command(
         diagnosis = _explain(recorded, json_output=json_output)
     if json_output:
         show(diagnosis, json_output=True, quiet=quiet, verbose=verbose)
+    if sys.stderr.isatty():
+        from rerail.assistant.cli.compile_ahead import in_background
+
+        in_background()
     return exit_code(diagnosis)
+
+
+def _wait(why: str) -> None:
+    print(f"rerail: {why}", file=sys.stderr)
 
 
 def _explain(recorded: Recorded, *, json_output: bool) -> Diagnosis:

@@ -12,6 +12,7 @@ from rerail.errors import UsageError
 from rerail.evals.bench import (
     alive,
     compression,
+    kinds,
     manyfiles,
     memory,
     mining,
@@ -38,6 +39,9 @@ def _benches(gb: float, runs: int) -> dict[str, Callable[[Dataset], list[Bar]]]:
             data, runs=min(3, runs), lines=max(2_000, int(mining.LINES * part))
         ),
         "onepass": lambda data: onepass.measure(data, runs=runs),
+        "kinds": lambda data: kinds.measure(
+            data, runs=min(3, runs), size=int(400e6 * part) + 1_000_000
+        ),
         "memory": lambda data: memory.measure(data, total=int(_FULL_MEMORY * part)),
         "compression": lambda data: compression.measure(data, small=int(30e6 * part) + 50_000),
         "startup": lambda data: startup.measure(data, runs=max(2, runs)),

@@ -54,11 +54,16 @@ def gpus_of(verdict: Verdict) -> int | None:
 
 
 def _began(case: Case, verdict: Verdict) -> float | None:
-    """Return when the first fault began; a time-out began when its ranks started to wait."""
-    own = case.near_time(verdict.line) if verdict.line is not None else None
+    """Return when the first fault began; a time-out began when its ranks started to wait.
+
+    A line without a time is younger than the stamped one above it, which may be far older.
+    """
+    if verdict.line is None:
+        return None
+    own = case.time(verdict.line)
     waiting = verdict.waiting.started if verdict.waiting is not None else None
     known = [time for time in (own, waiting) if time is not None]
-    return min(known, default=None)
+    return min(known) if known else case.near_time(verdict.line)
 
 
 def _reported(case: Case, verdict: Verdict) -> float | None:

@@ -10,7 +10,6 @@ from rerail.knowledge_base.case import Case
 from rerail.log_parsers.metrics import StepRow
 from rerail.log_parsers.view import LogView
 
-_FURTHEST_STAMP = 400  # lines
 # Progress bars count images, shards and files too; they show life, not training steps.
 WEAK_FORMS = frozenset({"tqdm", "evaluation"})
 
@@ -72,9 +71,7 @@ def survived(
     if rows:
         rows = [row for row in rows if row.line not in but]
         return _rose(rows, observation.line.number, steps)
-    # An exception has no time of its own, and what it ends prints nothing more.
-    known = _at_the_latest if observation.lines else Case.near_time
-    when = known(case, observation.line)
+    when = case.not_after(observation.line)
     if when is None:
         return False
     # The line is in a file without steps (a kernel log): compare by time with the files that have.
@@ -96,19 +93,6 @@ def survived(
         if last is not None and (first is None or last - first >= steps) and len(after) >= steps:
             return True
     return False
-
-
-def _at_the_latest(case: Case, line: LogLine) -> float | None:
-    """Return the time of a line, or of the nearest stamped line below: the one above may be any old one."""
-    own = case.time(line)
-    if own is not None:
-        return own
-    view = case.view(line)
-    for number in view.between(line.number + 1, line.number + _FURTHEST_STAMP):
-        below = view.line(number)
-        if below is not None and (time := case.time(below)) is not None:
-            return time
-    return None
 
 
 def outlived(case: Case, line: LogLine, *, steps: int = 5) -> bool:

@@ -178,7 +178,7 @@ def test_follow_prints_a_changed_verdict(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(follow.time, "sleep", grow)
     follow.follow_command([str(path)], json_output=False, quiet=True, polls=4)
     captured = capsys.readouterr()
-    assert [x.split()[0] for x in captured.out.splitlines()] == [
+    assert [x.split()[1] for x in captured.out.splitlines()] == [
         "no_failure",
         "failure",
         "inconclusive",

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from rerail.assistant import follow
+from rerail.assistant.pipeline import scan_plan
 from rerail.errors import EvidenceError
+from rerail.log_parsers import following
+from rerail.log_parsers.collect import scanner_for
+from rerail.log_parsers.sources import Source
+from rerail.log_parsers.survey import survey
 
 STEPS = "".join(f"step {i} loss 2.0\n" for i in range(1, 20))
 OOM = "[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB.\n"
@@ -40,7 +46,8 @@ def test_a_verdict_is_printed_when_it_changes_and_only_then(
     path.write_text(STEPS)
     code = watch(path, append(path, "step 20 loss 2.0\n"), append(path, OOM), lambda: None)
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == ["no_failure", "failure"]
+    assert [line.split()[1] for line in lines] == ["no_failure", "failure"]
+    assert all(line.split()[0].endswith("Z") for line in lines)
     assert lines[1].endswith("live.log:21")
     assert code == 0
 
@@ -58,7 +65,7 @@ def test_rotation_is_noticed(
     assert watch(path, rotate) == 0
     told = capsys.readouterr()
     assert "live.log was rotated" in told.err
-    assert told.out.splitlines()[-1].startswith("failure")
+    assert " failure " in told.out.splitlines()[-1]
 
 
 def test_truncation_is_noticed(
@@ -69,7 +76,7 @@ def test_truncation_is_noticed(
     assert watch(path, lambda: path.write_text(STEPS)) == 3
     told = capsys.readouterr()
     assert "live.log was truncated" in told.err
-    assert [line.split()[0] for line in told.out.splitlines()] == ["failure", "no_failure"]
+    assert [line.split()[1] for line in told.out.splitlines()] == ["failure", "no_failure"]
 
 
 def test_a_new_file_of_a_folder_is_read(
@@ -95,9 +102,10 @@ def test_each_verdict_is_one_json_object(
     out, found = capsys.readouterr().out, []
     while out.strip():
         body, end = json.JSONDecoder().raw_decode(out)
-        found.append(body["outcome"])
+        found.append((body["outcome"], body["update"]["changed"][0]))
+        assert body["update"]["time"].endswith("Z")
         out = out[end:].lstrip()
-    assert found == ["no_failure", "failure"]
+    assert found == [("no_failure", "first look"), ("failure", "outcome no_failure -> failure")]
 
 
 def test_nothing_to_follow_is_missing_evidence(watch: Watch, tmp_path: Path) -> None:
@@ -108,3 +116,60 @@ def test_nothing_to_follow_is_missing_evidence(watch: Watch, tmp_path: Path) -> 
 def test_standard_input_cannot_be_followed(watch: Watch) -> None:
     with pytest.raises(EvidenceError, match="standard input"):
         watch(Path("-"))
+
+
+def test_only_what_is_new_is_read(
+    watch: Watch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "live.log"
+    path.write_text(STEPS * 1_000)
+    taken: list[int] = []
+    whole = following.FollowedFile._take
+    monkeypatch.setattr(
+        following.FollowedFile, "_take",
+        lambda self, block: (taken.append(len(block)), whole(self, block)),
+    )  # fmt: skip
+    more = "step 20 loss 2.0\n"
+    assert watch(path, append(path, more), append(path, OOM)) == 0
+    assert sum(taken) == len(STEPS) * 1_000 + len(more) + len(OOM)
+
+
+def test_a_rotated_part_does_not_bring_its_fault_back(
+    watch: Watch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a folder the part that was moved away is still there: it is an earlier chapter."""
+    path = tmp_path / "live.log"
+    path.write_text(STEPS + OOM)
+
+    def rotate() -> None:
+        path.rename(tmp_path / "live.log.1")
+        path.write_text(STEPS)
+
+    assert watch(tmp_path, rotate, append(path, "step 20 loss 2.0\n")) == 3
+    assert [line.split()[1] for line in capsys.readouterr().out.splitlines()] == [
+        "failure",
+        "no_failure",
+    ]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_looks_at_a_growing_file_end_where_one_look_does(seed: int, tmp_path: Path) -> None:
+    rng = random.Random(seed)
+    text = (STEPS * rng.choice((1, 40, 9_000)) + OOM + STEPS * rng.choice((0, 1, 9_000))).encode()
+    path = tmp_path / "live.log"
+    path.write_bytes(b"")
+    plan = scan_plan()
+    source = Source(path, path.name)
+    followed = following.FollowedFile(source, plan.signatures, scanner_for(plan, None))
+    cuts = sorted(rng.randrange(len(text) + 1) for _ in range(6))
+    for start, stop in zip([0, *cuts], [*cuts, len(text)], strict=True):
+        with path.open("ab") as out:
+            out.write(text[start:stop])
+        followed.look()
+        followed.survey()
+    found, expected = followed.survey(), survey(source, plan.signatures, scanner_for(plan, None))
+    assert found.counts == expected.counts and found.lines == expected.lines
+    assert [hit.line for hit in found.hits] == [hit.line for hit in expected.hits]
+    assert found.facts.keys == expected.facts.keys and found.facts.counts == expected.facts.counts
+    assert (found.facts.firsts, found.facts.lasts) == (expected.facts.firsts, expected.facts.lasts)
+    assert [row.step for row in found.steps[-5:]] == [row.step for row in expected.steps[-5:]]

@@ -74,6 +74,7 @@ def mixed_log(seed: int) -> bytes:
     bodies = [
         "Watchdog caught it",
         "worker {x} is ready",
+        "  1%|  | {x}/9 \r 2%|# | {x}/9",
         "step {x} of 5: loss 0.{x}",
         "",
         "dead {x:x} lost",

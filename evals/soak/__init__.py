@@ -1,0 +1,1 @@
+"""Recorded jobs, damaged at random in thousands of ways: nothing may shake the reader."""

@@ -1,0 +1,99 @@
+"""The folder of compiled patterns: written whole or not at all, and by one process at a time."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import IO
+
+Notice = Callable[[str], None]
+_waiting: list[Notice] = []
+
+
+@contextmanager
+def told(notice: Notice) -> Iterator[None]:
+    """Let whoever waits for patterns to be compiled be told why."""
+    _waiting.append(notice)
+    try:
+        yield
+    finally:
+        _waiting.remove(notice)
+
+
+def tell(text: str) -> None:
+    """Tell those who asked for it."""
+    for notice in _waiting:
+        notice(text)
+
+
+@contextmanager
+def only_one(cache: Path | None) -> Iterator[None]:
+    """Hold off other processes that would compile the same patterns; without a folder or locks nobody is."""
+    try:
+        import fcntl
+
+        if cache is None:
+            raise OSError
+        cache.mkdir(parents=True, exist_ok=True)
+        lock: IO[bytes] = (cache / "compiling.lock").open("wb")
+    except (ImportError, OSError):
+        yield
+        return
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            tell("another process compiles the rules; waiting for it")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def write_whole(path: Path, data: bytes) -> bool:
+    """Write a file of the cache; a full disk or a folder that can only be read leaves nothing behind."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_bytes(data)
+        temporary.replace(path)
+    except OSError:
+        try:
+            temporary.unlink(missing_ok=True)
+        except OSError:
+            return False
+        return False
+    return True
+
+
+def skeleton_images(patterns: Sequence[str], cache: Path | None) -> list[str | None]:
+    """Return `skeleton_pattern` of each pattern, from the cache where they were made before."""
+    from rerail.log_parsers import skeleton_patterns
+
+    # What is made of a pattern follows from the code that makes it.
+    digest = sha256(Path(skeleton_patterns.__file__).read_bytes())
+    for pattern in patterns:
+        digest.update(pattern.encode() + b"\0")
+    path = None if cache is None else cache / f"images-{digest.hexdigest()[:24]}.json"
+    if path is not None:
+        try:
+            held = json.loads(path.read_bytes())
+        except (OSError, ValueError):
+            held = None
+        if (
+            isinstance(held, list)
+            and len(held) == len(patterns)
+            and all(one is None or isinstance(one, str) for one in held)
+        ):
+            return held
+    made = [skeleton_patterns.skeleton_pattern(pattern) for pattern in patterns]
+    if path is not None:
+        for old in sorted(path.parent.glob("images-*.json"))[_KEPT:]:
+            old.unlink(missing_ok=True)
+        write_whole(path, json.dumps(made).encode())
+    return made
+
+
+_KEPT = 8

@@ -1,0 +1,73 @@
+"""A file that grows: each look reads only what is new, and the survey of all of it is to be had any time."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from rerail.log_parsers.scan import Scanner, Signature
+from rerail.log_parsers.sources import Source
+from rerail.log_parsers.survey import CHUNK, FilePass, FileSurvey, looks_binary, survey
+
+_LONGEST = 8 << 20
+_PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ\x00", b"BZh")
+
+
+class FollowedFile:
+    """One file from its beginning on; a line counts when it is ended.
+
+    What is packed or no text cannot be read from its middle: it is read again as a whole when it changed.
+    """
+
+    def __init__(self, source: Source, signatures: tuple[Signature, ...], scanner: Scanner) -> None:
+        if source.path is None:
+            raise ValueError("standard input cannot be followed")
+        self._source = source
+        self._path: Path = source.path
+        self._signatures = signatures
+        self._scanner = scanner
+        self._pass = FilePass(source, signatures, scanner)
+        self._open = b""
+        self._whole: FileSurvey | None = None
+        self.inode = 0
+        self.read_bytes = 0
+        """How much of the file was read so far."""
+
+    def look(self) -> int:
+        """Read what is new, and return how many bytes that were.
+
+        Raises:
+            OSError: when the file cannot be opened or read.
+        """
+        with self._path.open("rb", buffering=0) as file:
+            self.inode = os.fstat(file.fileno()).st_ino
+            if self._whole is None and not self.read_bytes:
+                head = file.read(CHUNK)
+                if head.startswith(_PACKED) or looks_binary(head):
+                    self._whole = FileSurvey(self._source)
+            if self._whole is not None:
+                return self._again(os.fstat(file.fileno()).st_size)
+            file.seek(self.read_bytes)
+            before = self.read_bytes
+            while block := file.read(CHUNK):
+                self.read_bytes += len(block)
+                self._take(block)
+            return self.read_bytes - before
+
+    def _again(self, size: int) -> int:
+        new = size - self.read_bytes
+        if new:
+            self._whole = survey(self._source, self._signatures, self._scanner)
+            self.read_bytes = size
+        return new
+
+    def _take(self, block: bytes) -> None:
+        held = self._open + block.replace(b"\0", b"")
+        cut = len(held) if len(held) > _LONGEST else held.rfind(b"\n") + 1
+        if cut:
+            self._pass.feed(held[:cut])
+        self._open = held[cut:]
+
+    def survey(self) -> FileSurvey:
+        """Return the survey of all that was read."""
+        return self._whole if self._whole is not None else self._pass.survey()

@@ -1,0 +1,100 @@
+"""Compiled patterns: made once whoever asks, whole or not at all, and said where somebody waits for them."""
+
+from __future__ import annotations
+
+import multiprocessing
+from pathlib import Path
+
+import pytest
+
+from rerail.log_parsers import scan, skeleton_patterns
+from rerail.log_parsers.compiled_cache import only_one, skeleton_images, told, write_whole
+from rerail.log_parsers.scan import Signature, make_scanner
+from rerail.log_parsers.skeleton_patterns import skeleton_pattern
+
+PATTERNS = ["needle in the hay", r"Xid \(PCI:(?P<pci>[0-9a-f:]+)\)", r"\d+"]
+
+
+def test_images_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = [skeleton_pattern(one) for one in PATTERNS]
+    assert skeleton_images(PATTERNS, tmp_path) == expected
+    monkeypatch.setattr(skeleton_patterns, "skeleton_pattern", lambda _: pytest.fail("made again"))
+    assert skeleton_images(PATTERNS, tmp_path) == expected
+
+
+@pytest.mark.parametrize("torn", [b"", b"{}", b"[1, 2, 3]", b'["a"]', b"\xff"])
+def test_a_torn_file_of_images_is_made_again(torn: bytes, tmp_path: Path) -> None:
+    expected = skeleton_images(PATTERNS, tmp_path)
+    (path,) = tmp_path.glob("images-*")
+    path.write_bytes(torn)
+    assert skeleton_images(PATTERNS, tmp_path) == expected
+
+
+def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Path.write_bytes
+
+    def full(path: Path, data: bytes) -> int:
+        whole(path, data[: len(data) // 2])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    assert not write_whole(tmp_path / "signatures-x.hsdb", b"compiled patterns")
+    make_scanner([Signature(one) for one in PATTERNS], cache=tmp_path, engine="hyperscan")
+    assert [path.name for path in tmp_path.iterdir()] == ["compiling.lock"]
+
+
+def _hold(cache: Path, held: object, release: object) -> None:
+    with only_one(cache):
+        held.set()  # type: ignore[attr-defined]
+        release.wait()  # type: ignore[attr-defined]
+
+
+def test_who_waits_for_another_process_is_told(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    held, release = context.Event(), context.Event()
+    process = context.Process(target=_hold, args=(tmp_path, held, release))
+    process.start()
+    held.wait()
+    said: list[str] = []
+
+    def note(text: str) -> None:
+        said.append(text)
+        release.set()  # now the other one lets go
+
+    with told(note), only_one(tmp_path):
+        pass
+    process.join()
+    assert len(said) == 1 and "another process compiles" in said[0]
+
+
+def test_what_was_compiled_meanwhile_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever waited finds the database of the other one, and does not compile it again."""
+    signatures = [Signature(one) for one in PATTERNS]
+    make_scanner(signatures, cache=tmp_path, engine="hyperscan")
+    (path,) = tmp_path.glob("signatures-*.hsdb")
+    data = path.read_bytes()
+    path.unlink()
+
+    class Meanwhile:
+        def __enter__(self) -> None:
+            path.write_bytes(data)
+
+        def __exit__(self, *_: object) -> None: ...
+
+    import hyperscan
+
+    monkeypatch.setattr(scan, "only_one", lambda _: Meanwhile())
+    monkeypatch.setattr(hyperscan, "dumpb", lambda _: pytest.fail("compiled again"))
+    scanner = make_scanner(signatures, cache=tmp_path, engine="hyperscan")
+    assert scanner.candidates(b"a needle in the hay\n")
+
+
+def test_who_waits_for_the_rules_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan, "_TOLD", 2)
+    said: list[str] = []
+    with told(said.append):
+        make_scanner([Signature(one) for one in PATTERNS], cache=tmp_path, engine="hyperscan")
+        make_scanner([Signature(one) for one in PATTERNS], cache=tmp_path, engine="hyperscan")
+    assert len(said) == 1 and "compiling the rules" in said[0]
