@@ -177,7 +177,9 @@ class Streams:
         cut_there = self._shapes.get(shape)
         cut = self._keep(shape, self._learn(line)) if cut_there is None else cut_there
         if cut.slow:
-            return self._of(clean(line[:_PARSED]).encode())[0], 0
+            # One byte a character, so that what is cut by characters is cut by bytes.
+            plain = clean(line[:_PARSED]).encode("ascii", "replace")
+            return (self._of(plain)[0], 0) if plain != line else (NOBODY, 0)
         if not cut.end:
             return NOBODY, cut.window
         return self._id(line, cut), cut.window

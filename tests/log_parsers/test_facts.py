@@ -70,6 +70,8 @@ def mixed_log(seed: int) -> bytes:
         "[rank{rank}]:[E0304 01:00:{local:02d}.123456 ProcessGroupNCCL.cpp:632] ",
         "",
         "Mär 3 ",
+        "\x1b[1m[rank{rank}]:\u00e9\x1b[0m ",
+        "[rank{rank}]: \u2028[1,{rank}]<stderr>:",
     ]
     bodies = [
         "Watchdog caught it",
