@@ -279,7 +279,7 @@ def _world(job: Job) -> int:
 
 
 def _no_start(job: Job) -> list[Process]:
-    raise NotImplementedError("Slurm starts its jobs by itself: rerail.evals.launchers.slurm")
+    raise RuntimeError("Slurm starts its jobs by itself: rerail.evals.launchers.slurm")
 
 
 LAUNCHERS = (

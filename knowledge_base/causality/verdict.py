@@ -230,7 +230,8 @@ def _initiating(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
     verdict.status = _status(case, verdict, winner, kind)
     if has(winner.leaf, "whole_run"):
         return True
-    at = place(case, verdict.selection, verdict.identities, verdict.exits, winner)
+    awaited = verdict.waiting.suspects if verdict.waiting is not None else ()
+    at = place(case, verdict.selection, verdict.identities, verdict.exits, winner, awaited)
     _put(case, verdict, winner, at)
     return True
 

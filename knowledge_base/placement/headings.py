@@ -36,6 +36,7 @@ class Heading:
     reach: int = 0
     below: int = 0
     unlabelled: bool = False
+    no_rank: bool = False
     whoever: bool = False
     raw: bool = False
     stream: str | None = None
@@ -95,7 +96,7 @@ def tables() -> tuple[Table, ...]:
 
 
 _PATTERNS = ("heading", "of", "covers", "until", "counted")
-_OTHERS = ("reach", "below", "unlabelled", "whoever", "raw", "stream")
+_OTHERS = ("reach", "below", "unlabelled", "no_rank", "whoever", "raw", "stream")
 _TOLD = frozenset({"id", "why", "source", "matches", "must_not_match"})
 
 
@@ -123,6 +124,8 @@ def named_above(case: Case, line: LogLine, slot: str) -> Named | None:
 
 
 def _look(form: Heading, view: LogView, line: LogLine) -> Named | None:
+    if form.no_rank and line.rank is not None:
+        return None
     if (form.unlabelled and line.label) or (form.stream and form.stream != line.stream.value):
         return None
     if form.of is not None and not form.of.search(form.text(view, line.number)):

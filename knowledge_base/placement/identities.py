@@ -112,6 +112,8 @@ def build(case: Case, statements: list[Statement]) -> Identities:
     found.ranks_seen |= case.facts.ranks_heard()
     for rank, node in case.facts.nodes_of_ranks().items():
         found.node_of_rank.setdefault(rank, node)
+        found.nodes_seen.add(node)
+        found.nodes_at_work.add(node)
     return found
 
 

@@ -75,6 +75,8 @@ class Asked:
     identities: Identities
     exits: list[ExitFact]
     event: Observation
+    awaited: tuple[int, ...] = ()
+    """Ranks that all others wait for."""
     place: Place = field(default_factory=Place)
     process: Identity | None = None
 
@@ -93,11 +95,12 @@ def place(
     identities: Identities,
     exits: list[ExitFact],
     event: Observation,
+    awaited: tuple[int, ...] = (),
 ) -> Place:
     """Return where an event was."""
     from rerail.knowledge_base.placement import gpu_sources, node_sources, rank_sources
 
-    asked = Asked(case, selection, identities, exits, event)
+    asked = Asked(case, selection, identities, exits, event, awaited)
     found = asked.place
     gpu_sources.device(asked)
     accused = _first(asked, node_sources.ACCUSED, "node")

@@ -7,7 +7,7 @@ from rerail.knowledge_base.causality.exits import ExitFact
 from rerail.knowledge_base.placement import witnesses
 from rerail.knowledge_base.placement.gpu_sources import told as gpu_told
 from rerail.knowledge_base.placement.headings import named_above, odd_one_out
-from rerail.knowledge_base.placement.names import short
+from rerail.knowledge_base.placement.names import same_host, short
 from rerail.knowledge_base.placement.one_node import device_in_front, one_node
 from rerail.knowledge_base.placement.own_words import number_in, numbers_in
 from rerail.knowledge_base.placement.place import Answer, Asked, Reason, Source, named
@@ -194,9 +194,23 @@ def _by_device(asked: Asked) -> Answer[int] | None:
     return Answer(gpu, f"the job runs on one node, and GPU {gpu} is this rank's", asked.line)
 
 
+def _awaited(asked: Asked) -> Answer[int] | None:
+    """The one rank that all others wait for is where a fault of one process, or of its GPU or host, was."""
+    if len(asked.awaited) != 1 or not (
+        has(asked.event.leaf, "of_one_process") or has(asked.event.leaf, "of_a_gpu")
+    ):
+        return None
+    rank = asked.awaited[0]
+    node = asked.event.fields.get("node") or asked.line.node
+    where = asked.identities.node_of_rank.get(rank)
+    if node and where and not same_host(node, where):
+        return None
+    return Answer(rank, "it is the one rank that all others wait for")
+
+
 SOURCES: tuple[Source[int], ...] = (
     _slot, _subject, _noticed, _of_the_job, _heading, _process, _local_rank, _said_on, _label, _seat, _only_node,
-    _own_words, _others, _own_exit, _by_device,
+    _own_words, _others, _awaited, _awaited, _own_exit, _by_device,
 )  # fmt: skip
 
 

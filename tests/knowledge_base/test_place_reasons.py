@@ -189,3 +189,22 @@ def test_of_two_copies_of_a_traceback_the_one_of_its_own_rank_is_cited() -> None
     first = diagnose_texts({"launcher.log": TEED, "1/stderr.log": own}).diagnosis.first_fault
     assert first is not None
     assert (first.file, first.line, first.rank) == ("1/stderr.log", 4, 1)
+
+
+def test_a_fault_of_one_process_is_where_all_others_wait() -> None:
+    """A kernel names a host and no rank; the watchdogs of all ranks but one time out."""
+    steps = "".join(f"{r}: [rank{r}]: step {s} loss 2.{s}\n" for s in range(1, 4) for r in range(4))
+    timed_out = "".join(
+        f"{r}: [rank{r}]:[E711 19:42:07.310 ProcessGroupNCCL.cpp:685] [Rank {r}] Watchdog caught collective operation timeout: "
+        "WorkNCCL(SeqNum=903312, OpType=ALLREDUCE, NumelIn=64, NumelOut=64, Timeout(ms)=600000) ran for 600000 milliseconds "
+        "before timing out.\n" for r in (0, 1, 2)
+    )  # fmt: skip
+    kernel = (
+        "--- journalctl -k --since 19:25 (nid002318) ---\n"
+        "[98227.644138] NVRM: Xid (PCI:0000:c1:00): 79, pid=118834, name=python3, GPU has fallen off the bus.\n"
+    )
+    found = diagnose_texts({"job.log": steps + timed_out + kernel}).diagnosis
+    assert found.failure_type == "gpu_fallen_off_bus"
+    assert (found.suspects.ranks, found.suspects.nodes) == ([3], ["nid002318"])
+    without = diagnose_texts({"job.log": steps + kernel}).diagnosis
+    assert (without.suspects.ranks, without.suspects.nodes) == ([], ["nid002318"])

@@ -1,0 +1,1 @@
+"""The programs that the launchers of the lab start; none of them is imported here."""
