@@ -56,8 +56,10 @@ class _Guarded:
 
 
 def guard() -> None:
-    """Put the guard before standard output."""
+    """Put the guard before standard output; where standard error is closed, what goes there is lost."""
     sys.stdout = cast("Any", _Guarded(sys.stdout))
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")
 
 
 def _failed(error: OSError) -> NoReturn:
