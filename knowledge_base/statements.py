@@ -30,7 +30,9 @@ _KEYS = frozenset({
     "id", "tells", "about", "literals", "pattern", "block", "within", "each", "host_like", "known", "not_after", "source",
     "why", "matches", "must_not_match",
 })  # fmt: skip
-_KINDS = frozenset({"identity", "exit", "lost_node", "job", "group_rank", "own_words", "on_rank"})
+_KINDS = frozenset(
+    {"identity", "exit", "lost_node", "job", "group_rank", "own_words", "pod_event", "on_rank"}
+)
 _BLOCK_LINES = 12
 _LAST_WORD = re.compile(r"([A-Za-z]+)[ _-]{1,2}$")
 _NAMED = re.compile(r"\(\?P<(\w+)>")

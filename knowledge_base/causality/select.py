@@ -67,7 +67,7 @@ def select(case: Case, rules: dict[str, Rule], beside: Collection[int] = frozens
         if observation.role is not Role.INITIATING:
             continue
         if id(observation) in beside:
-            result.rejected.append(Rejected(observation, "its node is not one of the job's"))
+            result.rejected.append(Rejected(observation, "its node or pod is not one of the job's"))
             continue
         if observation.leaf == "loss_nan" and ends_non_finite(case):
             # A run that reports its completion with a loss of NaN has completed nothing.

@@ -14,6 +14,7 @@ from rerail.errors import RerailError
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.placement.identities import Identities
 from rerail.knowledge_base.placement.names import short
+from rerail.knowledge_base.statements import all_forms
 
 _LIST = re.compile(
     r"\b(?:SLURM_JOB_NODELIST|SLURM_NODELIST|SLURM_STEP_NODELIST)=[\"']?(?P<nodes>[\w.,\[\]-]+)"
@@ -22,12 +23,31 @@ _HEAD = 400
 
 
 def foreign(case: Case, identities: Identities) -> frozenset[int]:
-    """Return the identities (`id`) of the observations on nodes known not to be the job's."""
+    """Return the identities (`id`) of the observations on nodes, or about pods, known not to be the job's."""
+    about = _about_other_pods(case, identities)
     own = nodes(case, identities)
     if not own:
-        return frozenset()
+        return about
     schemes = {_scheme(name) for name in own}
-    return frozenset(id(o) for o in case.with_role(Role.INITIATING) if _beside(o, own, schemes))
+    return about | {id(o) for o in case.with_role(Role.INITIATING) if _beside(o, own, schemes)}
+
+
+def _about_other_pods(case: Case, identities: Identities) -> frozenset[int]:
+    """The events of a cluster are about all its pods; where one names a pod of the job, the others can be told apart.
+
+    Pods of one job begin alike; one that has not printed a line yet may be the job's all the same.
+    """
+    told = [(o, pod) for o in case.observations if (pod := _pod_of_event(o)) is not None]
+    known = {pod for _, pod in told} & identities.nodes_seen
+    stems = {pod.split("-")[0] for pod in known}
+    return frozenset(id(o) for o, pod in told if known and pod.split("-")[0] not in stems)
+
+
+def _pod_of_event(observation: Observation) -> str | None:
+    for form in all_forms():
+        if "pod_event" in form.tells and form.literals[0] in observation.line.text:
+            return next((slots["pod"] for slots in form.slots(observation.line.text)), None)
+    return None
 
 
 def _beside(observation: Observation, own: frozenset[str], schemes: set[str]) -> bool:

@@ -357,3 +357,22 @@ def test_a_node_on_which_every_start_fails_is_left_out(
     assert found.failure_type == "scheduler_launch_failure"
     assert (found.recovery.action == "restart_and_exclude_suspect_node") is excluded
     assert ("fails every job" in found.summary) is excluded
+
+
+EVENTS = (
+    "flux-train-0 \u203a main  step 3300 loss 0.1821 6.1 it/s\n"
+    "flux-train-3 \u203a main  [rank24] caching latents to /tmp/latents (212 GB so far)\n"
+    "flux-train-0 \u203a main  step 3310 loss 0.1819 6.1 it/s\n"
+    "14m   Warning  FailedScheduling  pod/{pending}  0/41 nodes are available: 41 Insufficient nvidia.com/gpu.\n"
+    "3m4s  Warning  Evicted  pod/flux-train-3  The node was low on resource: ephemeral-storage. Threshold quantity: "
+    "107374182, available: 81204Ki. Container main was using 228119020Ki, request is 0, has larger consumption\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("pending", "first"),
+    [("nightly-eval-9xk2p", "k8s_pod_evicted"), ("flux-train-9", "scheduler_launch_failure")],
+)
+def test_events_of_pods_of_others_are_not_the_jobs(diagnose: Run, pending: str, first: str) -> None:
+    found = diagnose(EVENTS.format(pending=pending))
+    assert found.failure_type == first
