@@ -38,7 +38,9 @@ def base() -> dict[str, CaseScore]:
 
 
 def every_case() -> list[LabelledCase]:
-    return [case for file in KEPT for case in load_cases(file)]
+    """Return the cases on place and the second set; `rerail eval cases` rewrites the first one as well."""
+    files = [file for file in KEPT if file.stem in ("dev2", "place")]
+    return [case for file in files for case in load_cases(file)]
 
 
 @pytest.mark.parametrize("rewrite", REWRITES)
