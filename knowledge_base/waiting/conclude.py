@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from rerail.domain.diagnosis import Status
-from rerail.domain.evidence import LogLine, Observation, Role
+from rerail.domain.evidence import Observation, Role
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.conclusion import Conclusion
 from rerail.knowledge_base.causality.exits import ExitFact
@@ -170,8 +170,3 @@ def from_wait(case: Case, order: Observation | None, fact: ExitFact | None) -> C
         why = "it waited for another rank, or lost it; why is not in the evidence"
         return Conclusion("nccl_timeout_unexplained", line, Status.HYPOTHESIS, why)
     return None
-
-
-def hung_since(waiting: Waiting | None) -> LogLine | None:
-    """Return the line from which on it is known that ranks waited, or None."""
-    return waiting.line if waiting is not None else None
