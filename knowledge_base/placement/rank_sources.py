@@ -210,7 +210,7 @@ def _awaited(asked: Asked) -> Answer[int] | None:
 
 SOURCES: tuple[Source[int], ...] = (
     _slot, _subject, _noticed, _of_the_job, _heading, _process, _local_rank, _said_on, _label, _seat, _only_node,
-    _own_words, _others, _awaited, _awaited, _own_exit, _by_device,
+    _own_words, _others, _awaited, _own_exit, _by_device,
 )  # fmt: skip
 
 
