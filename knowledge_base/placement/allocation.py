@@ -8,13 +8,14 @@ says nothing of the name of its machine.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from rerail.domain.evidence import Observation, Role
 from rerail.errors import RerailError
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.placement.identities import Identities
 from rerail.knowledge_base.placement.names import short
-from rerail.knowledge_base.statements import all_forms
+from rerail.knowledge_base.statements import Form, all_forms
 
 _LIST = re.compile(
     r"\b(?:SLURM_JOB_NODELIST|SLURM_NODELIST|SLURM_STEP_NODELIST)=[\"']?(?P<nodes>[\w.,\[\]-]+)"
@@ -37,16 +38,18 @@ def _about_other_pods(case: Case, identities: Identities) -> frozenset[int]:
 
     Pods of one job begin alike; one that has not printed a line yet may be the job's all the same.
     """
-    told = [(o, pod) for o in case.observations if (pod := _pod_of_event(o)) is not None]
+    forms = [form for form in all_forms() if "pod_event" in form.tells]
+    told = [(o, pod) for o in case.observations if (pod := _pod_of_event(o, forms)) is not None]
     known = {pod for _, pod in told} & identities.nodes_seen
     stems = {pod.split("-")[0] for pod in known}
     return frozenset(id(o) for o, pod in told if known and pod.split("-")[0] not in stems)
 
 
-def _pod_of_event(observation: Observation) -> str | None:
-    for form in all_forms():
-        if "pod_event" in form.tells and form.literals[0] in observation.line.text:
-            return next((slots["pod"] for slots in form.slots(observation.line.text)), None)
+def _pod_of_event(observation: Observation, forms: Sequence[Form]) -> str | None:
+    text = observation.line.text
+    for form in forms:
+        if any(word in text for word in form.literals):
+            return next((slots["pod"] for slots in form.slots(text)), None)
     return None
 
 
