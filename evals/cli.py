@@ -263,6 +263,21 @@ def mitigation(
     raise typer.Exit(mitigation_command(quick=quick, real=real, json_output=json_output))
 
 
+@app.command("forecast")
+def forecast(
+    only: Annotated[
+        str,
+        typer.Option(help="One table: reference, brute, scale, trace, real, placement, goodput."),
+    ] = "",
+    quick: Annotated[bool, typer.Option(help="Fewer draws and steps.")] = False,
+    real: Annotated[bool, typer.Option(help="Run real processes as well.")] = True,
+) -> None:
+    """Score the step-time model: reference numbers, brute force, real processes, placement, goodput."""
+    from rerail.evals.forecast.command import forecast_eval_command
+
+    raise typer.Exit(forecast_eval_command(only, quick=quick, real=real))
+
+
 @app.command("storm")
 def storm(
     events: Annotated[int, typer.Option(help="How many failures.")] = 1000,

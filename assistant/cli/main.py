@@ -227,6 +227,57 @@ def localize(
     raise typer.Exit(localize_command(paths, json_output, plot))
 
 
+@app.command("forecast")
+def forecast(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            help="A spec (YAML), an op timeline, Kineto traces of all ranks, or a step series."
+        ),
+    ],
+    json_output: Annotated[
+        bool, typer.Option("--json", help="One JSON object on standard output.")
+    ] = False,
+    plot: Annotated[
+        Path | None, typer.Option(help="Write the distributions as SVG or PNG.")
+    ] = None,
+    html: Annotated[Path | None, typer.Option(help="Write tables and plots as a page.")] = None,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A what-if: parallel.dp=448; repeat."),
+    ] = None,
+    observed: Annotated[
+        Path | None, typer.Option(help="Step series or log of a run to hold against the forecast.")
+    ] = None,
+    samples: Annotated[int, typer.Option(min=200, max=1_000_000)] = 20_000,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    explain: Annotated[
+        bool, typer.Option(help="Sensitivity, critical path and placement as well.")
+    ] = True,
+) -> None:
+    """Forecast step time and job time with percentiles, and answer what-ifs.
+
+    With --observed: 0 the run is slower than expected; 3 it is not; 10 too few steps to say.
+    """
+    from rerail.assistant.cli.forecast import forecast_command
+    from rerail.assistant.step_logs import read_step_log
+
+    raise typer.Exit(
+        forecast_command(
+            paths,
+            json_output=json_output,
+            plot=plot,
+            html=html,
+            changes=changes,
+            observed=observed,
+            samples=samples,
+            seed=seed,
+            explain=explain,
+            read_log=read_step_log,
+        )
+    )
+
+
 @app.command(
     "eval",
     context_settings={

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rerail.domain.series import FloatArray, IntArray
-from rerail.evals.jobsim.schedule import stage_order
+from rerail.tools.forecast.schedule import stage_order
 
 
 @dataclass(frozen=True, eq=False)

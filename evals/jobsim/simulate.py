@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from rerail.domain.series import FloatArray
-from rerail.evals.jobsim.schedule import Pass, stage_order
 from rerail.evals.jobsim.spec import JobSpec
+from rerail.tools.forecast.schedule import Pass, stage_order
 
 
 @dataclass(eq=False)

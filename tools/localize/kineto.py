@@ -196,6 +196,44 @@ def _group_names(trace: dict[str, Any]) -> dict[str, str]:
     return out
 
 
+def step_spans(path: Path) -> tuple[int, list[tuple[float, float, list[tuple[str, float, float]]]]]:
+    """Return the rank of a trace and its steps: begin, end and (group, begin, end) of collectives.
+
+    Seconds on the trace's clock; collectives in the order of their begin, each in the step in which
+    it begins.
+
+    Raises:
+        EvidenceError: the file is no Kineto trace, or has no profiler steps.
+    """
+    trace = _load(path)
+    rank = _rank(trace, path)
+    events = _Events()
+    for event in trace["traceEvents"]:
+        if event.get("ph") == "X" and isinstance(event.get("dur"), (int, float)):
+            events.add(event)
+    steps = sorted(events.steps)
+    if not steps:
+        raise EvidenceError(
+            f"{path}: no profiler steps", subject=str(path),
+            hint="call profiler.step() after every training step",
+        )  # fmt: skip
+    names = _group_names(trace)
+    out: list[tuple[float, float, list[tuple[str, float, float]]]] = [
+        (begin * _US, end * _US, []) for begin, end, _ in steps
+    ]
+    starts = np.array([begin for begin, _, _ in steps])
+    for event in sorted(events.comm_kernels or events.annotations, key=lambda e: float(e["ts"])):
+        begin, end = _span(event)
+        at = int(np.searchsorted(starts, begin, side="right")) - 1
+        if at < 0 or begin > steps[at][1]:
+            continue
+        args = event.get("args") or {}
+        group = str(args.get("Process Group Name", "") or "")
+        label = f"{args.get('Process Group Ranks', '') or ''} {names.get(group, group)}".strip()
+        out[at][2].append((label or "world", begin * _US, end * _US))
+    return rank, out
+
+
 def covered(intervals: FloatArray, begin: float, end: float) -> float:
     """Return the length of the union of intervals (n, 2) inside [begin, end]."""
     if not len(intervals):

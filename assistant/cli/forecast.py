@@ -1,0 +1,283 @@
+"""`rerail forecast`: what a step and a job should take, and what-ifs; only prints."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rerail.assistant.cli.plot_file import check_plot_name, write_plot
+from rerail.errors import EvidenceError, UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from rerail.domain.series import StepSeries
+    from rerail.tools.forecast.forecast import Forecast
+    from rerail.tools.forecast.job import JobForecast
+    from rerail.tools.forecast.spec import Spec
+
+LogReader = Callable[[Path], "list[StepSeries]"]
+_MOST_ROWS = 12
+
+
+def forecast_command(
+    paths: list[Path],
+    *,
+    json_output: bool = False,
+    plot: Path | None = None,
+    html: Path | None = None,
+    changes: list[str] | None = None,
+    observed: Path | None = None,
+    samples: int = 20_000,
+    seed: int = 0,
+    explain: bool = True,
+    read_log: LogReader | None = None,
+) -> int:
+    """Forecast the spec, trace or series, print it, and return the exit code.
+
+    0: forecast; 3: `observed` was given and is not slower than expected; 10: too few observed steps.
+    `changes` are what-ifs KEY=VALUE, applied together and shown beside the spec as it is.
+
+    Raises:
+        UsageError: no input, a change without "=", or a plot that cannot be written.
+        ConfigError: a key of the spec, or a changed one, is wrong.
+        EvidenceError: a file is missing, unreadable or cannot be written.
+    """
+    _needs_scipy()
+    from rerail.tools.forecast.forecast import forecast
+    from rerail.tools.forecast.sources import read_source
+
+    check_plot_name(plot)
+    source = read_source(paths, read_log)
+    seen = source.measured_s
+    if observed is not None:
+        seen = read_source([observed], read_log).measured_s
+        if seen is None:
+            raise UsageError(
+                f"{observed} holds no step times",
+                subject=str(observed),
+                hint="--observed steps.csv",
+            )
+    found = forecast(
+        source.spec, samples=samples, seed=seed, observed_s=seen, explain=explain, note=source.note
+    )
+    other = None
+    if changes:
+        changed = change_spec(source.spec, changes)
+        other = forecast(changed, samples=samples, seed=seed, observed_s=seen, explain=False)
+    _write(found, plot, html)
+    if json_output:
+        row = found.to_json()
+        row["what_if"] = (
+            None if other is None else {"changes": changes, **_without(other.to_json())}
+        )
+        sys.stdout.write(json.dumps(row, allow_nan=False) + "\n")
+    else:
+        _print(found, other, changes or [], plot, html)
+    if observed is None:
+        return 0
+    if found.observed is None:
+        return 10
+    return 0 if found.observed.slower else 3
+
+
+def _without(row: dict[str, Any]) -> dict[str, Any]:
+    return {key: row[key] for key in ("step_time_s", "job", "world_size", "replicas")}
+
+
+def _needs_scipy() -> None:
+    from importlib.util import find_spec
+
+    if find_spec("scipy") is None:
+        raise UsageError(
+            "a forecast needs scipy, which is not installed",
+            subject="scipy",
+            hint="pip install 'rerail[forecast]'",
+        )
+
+
+def change_spec(spec: Spec, changes: list[str]) -> Spec:
+    """Return the spec with keys changed: `parallel.dp=448`, `pools.gemm.scale=1.1`.
+
+    Raises:
+        UsageError: a change has no "=".
+        ConfigError: the key is not one of a spec, or the changed spec cannot be.
+    """
+    import yaml
+
+    from rerail.errors import ConfigError
+    from rerail.tools.forecast.spec import parse_spec
+
+    content = spec.model_dump(mode="python", exclude_unset=True)
+    for change in changes:
+        key, equals, value = change.partition("=")
+        if not equals:
+            raise UsageError(
+                f"--set {change}: KEY=VALUE is expected",
+                subject=change,
+                hint="--set parallel.dp=448",
+            )
+        *folders, last = key.strip().split(".")
+        at = content
+        for folder in folders:
+            at = at.setdefault(folder, {})
+            if not isinstance(at, dict):
+                raise ConfigError(
+                    f"--set {key}: {folder} has no keys below it", subject=key,
+                    hint="--set parallel.dp=448",
+                )  # fmt: skip
+        try:
+            at[last] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise UsageError(
+                f"--set {change}: {value!r} is no YAML value", subject=change,
+                hint="--set parallel.dp=448",
+            ) from None  # fmt: skip
+    return parse_spec(content, "the changed spec")
+
+
+def _write(found: Forecast, plot: Path | None, html: Path | None) -> None:
+    if plot is not None:
+        from rerail.tools.forecast.svg_plot import render as svg
+
+        write_plot(plot, svg(found))
+    if html is not None:
+        from rerail.recovery.safe_files import write_file
+        from rerail.tools.forecast.page import render as page
+
+        try:
+            write_file(html, page(found).encode())
+        except OSError as error:
+            raise EvidenceError(
+                f"{html} cannot be written: {error.strerror}", subject=str(html)
+            ) from error
+
+
+def _print(
+    found: Forecast,
+    other: Forecast | None,
+    changes: list[str],
+    plot: Path | None,
+    html: Path | None,
+) -> None:
+    from rich.console import Console
+
+    from rerail.tools.forecast.terminal_plot import render
+
+    console = Console(highlight=False, soft_wrap=False)
+    spec = found.spec
+    console.print(
+        f"{spec.name}: {spec.parallel.world_size:,} ranks, {found.step.replicas:,} replicas, "
+        f"{found.step.samples:,} drawn pipelines",
+        markup=False,
+    )
+    _steps(console, found, other, changes)
+    console.print(render(found.step, min(100, console.width - 2)), markup=False)
+    if found.observed is not None:
+        style = "bold red" if found.observed.slower else None
+        console.print(f"observed: {found.observed.sentence()}", markup=False, style=style)
+    _job(console, found, other)
+    _placement(console, found)
+    _sensitivity(console, found)
+    for note in found.to_json()["notes"]:
+        console.print(f"note: {note}", markup=False)
+    for what, path in (("plot", plot), ("page", html)):
+        if path is not None:
+            console.print(f"{what} written to {path}", markup=False)
+
+
+def _steps(console: Console, found: Forecast, other: Forecast | None, changes: list[str]) -> None:
+    from rich.table import Table
+
+    table = Table("step time, s", "mean", "p5", "p50", "p95", "p99", "error of p95")
+    rows = [("as given", found)]
+    if other is not None:
+        console.print(f"what if: {', '.join(changes)}", markup=False)
+        rows.append(("what if", other))
+    for name, one in rows:
+        step = one.step
+        cells = [step.step.mean, *(step.percentile(p) for p in (5, 50, 95, 99))]
+        table.add_row(
+            name, *(f"{value:.5g}" for value in cells), f"{step.standard_error_p95_s:.2g}"
+        )
+    console.print(table)
+
+
+def _job(console: Console, found: Forecast, other: Forecast | None) -> None:
+    from rich.table import Table
+
+    from rerail.tools.durations import seconds
+
+    jobs = [one.job for one in (found, other) if one is not None and one.job is not None]
+    if not jobs:
+        return
+    table = Table("job", *("as given", "what if")[: len(jobs)])
+    rows: list[tuple[str, Callable[[JobForecast], str]]] = [
+        ("steps, nodes", lambda job: f"{job.steps:,}, {job.reliability.nodes:,}"),
+        ("until the last step: p5", lambda job: _days(job.percentile(5))),
+        ("p50", lambda job: _days(job.percentile(50))),
+        ("p95", lambda job: _days(job.percentile(95))),
+        ("goodput", lambda job: f"{job.goodput:.1%}"),
+        ("failures", lambda job: f"{job.failures:.1f}"),
+        ("fails every", lambda job: seconds(job.reliability.mean_between_s)),
+        ("checkpoint every", lambda job: seconds(job.reliability.interval_s)),
+        ("the best interval", lambda job: seconds(job.reliability.young_daly_s)),
+        ("spare nodes, 99 %", lambda job: str(job.spares)),
+    ]
+    if any(job.deadline_s is not None for job in jobs):
+        rows.append(("misses the deadline", _missed))
+    for name, cell in rows:
+        table.add_row(name, *(cell(job) for job in jobs))
+    console.print(table)
+
+
+def _missed(job: JobForecast) -> str:
+    if job.misses_deadline is None:
+        return "-"
+    return f"{job.misses_deadline:.1%} +- {job.misses_deadline_error:.1%}"
+
+
+def _days(value: float) -> str:
+    from rerail.tools.durations import seconds
+
+    return f"{value / 86_400:.2f} d" if value >= 2 * 86_400 else seconds(value)
+
+
+def _placement(console: Console, found: Forecast) -> None:
+    place = found.placement
+    if place is None:
+        return
+    console.print(
+        f"placement of {len(found.spec.nodes.slow)} slow nodes: as given {place.given_s:.5g} s, best "
+        f"found {place.best_s:.5g} s ({place.gain:.3f} times faster), worst seen {place.worst_s:.5g} s, "
+        f"without slow nodes {place.healthy_s:.5g} s (one replica, without noise)",
+        markup=False,
+    )
+    parallel = found.spec.parallel
+    slow = {one.node for one in found.spec.nodes.slow}
+    for replica in range(parallel.replicas):
+        for stage in range(parallel.pp):
+            node = int(place.node[replica, stage])
+            if node in slow:
+                console.print(f"  node {node} -> replica {replica}, stage {stage}", markup=False)
+
+
+def _sensitivity(console: Console, found: Forecast) -> None:
+    from rich.table import Table
+
+    if found.sensitivity:
+        table = Table("kernels", "change", "p50", "p95")
+        for one in found.sensitivity[:_MOST_ROWS]:
+            table.add_row(
+                one.kernel, one.change, f"{one.p50_change:+.2%}", f"{one.p95_change:+.2%}"
+            )
+        console.print(table)
+    if found.critical:
+        parts = [
+            f"{one.op}{f' of stage {one.stage}' if one.stage >= 0 else ''} ({one.position}) {one.share:.1%}"
+            for one in found.critical[:5]
+        ]
+        console.print(f"critical path: {'; '.join(parts)}", markup=False)

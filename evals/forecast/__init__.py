@@ -1,0 +1,1 @@
+"""The forecast beside numbers that were computed otherwise, brute force, and real processes."""

@@ -1,0 +1,194 @@
+"""What a spec may say, and which key is named where it may not."""
+
+import copy
+
+import numpy as np
+import pytest
+
+from rerail.errors import ConfigError, EvidenceError
+from rerail.tools.forecast.forecast import forecast
+from rerail.tools.forecast.job import forecast_job
+from rerail.tools.forecast.spec import parse_spec, read_spec
+from rerail.tools.forecast.step import StepModel
+
+SPEC = {
+    "parallel": {"tp": 2, "pp": 4, "dp": 4, "rank_order": "tp-cp-pp-dp"},
+    "schedule": {"micro_batches": 8},
+    "layers_per_stage": 2,
+    "pools": {
+        "f": {"mean_s": 0.01, "cv": 0.05, "kernel": "gemm"},
+        "b": {"mean_s": 0.02, "cv": 0.05, "kernel": "gemm"},
+        "c": {"distribution": "lognormal", "mean_s": 0.001, "cv": 0.1, "group": "tp"},
+        "s": {"distribution": "constant", "mean_s": 0.0005},
+        "d": {"distribution": "gamma", "mean_s": 0.05, "cv": 0.1, "group": "dp"},
+    },
+    "passes": {"forward": ["f", "c"], "backward": ["b", "c"]},
+    "transfer": "s",
+    "step": ["d"],
+    "nodes": {"gpus_per_node": 2},
+}
+
+
+def spec(**changes):
+    content = copy.deepcopy(SPEC)
+    for path, value in changes.items():
+        *folders, last = path.split("__")
+        at = content
+        for folder in folders:
+            at = at.setdefault(folder, {})
+        at[last] = value
+    return content
+
+
+@pytest.mark.parametrize(
+    ("key", "changes"),
+    [
+        ("pools.f.mean_s", {"pools__f__mean_s": -1}),
+        ("pools.f.mean_s", {"pools__f__mean_s": float("nan")}),
+        ("pools.f.samples_s", {"pools__f": {"distribution": "empirical", "samples_s": []}}),
+        ("pools.f.samples_s.1", {"pools__f": {"distribution": "fit", "samples_s": [1.0, -2.0]}}),
+        ("pools.f.mean_s", {"pools__f": {"cv": 0.1}}),
+        ("pools.f.tier", {"pools__f": {"bytes": 1e6, "tier": "ib"}}),
+        ("pools.f.speed", {"pools__f__speed": 3}),
+        ("pools", {"pools": {}}),
+        ("parallel.tp", {"parallel__tp": 0}),
+        ("parallel.ep", {"parallel__ep": 3}),
+        ("parallel.fsdp", {"parallel__fsdp": 8}),
+        ("schedule.micro_batches", {"schedule": {"kind": "interleaved", "micro_batches": 7}}),
+        ("schedule.chunks", {"schedule__chunks": 2}),
+        ("passes.weights", {"schedule__kind": "zero_bubble"}),
+        ("passes.forward.0", {"passes__forward": ["nothing"]}),
+        ("layers_per_stage", {"layers_per_stage": [1, 2]}),
+        ("stage_load", {"stage_load": [1.0]}),
+        ("nodes.slow.0.node", {"nodes__slow": [{"node": 99, "ratio": 1.2}]}),
+        ("job.steps", {"job": {"steps": 0}}),
+        ("effects.regime.scale", {"effects": {"regime": {"share": 0.1, "scale": 0.5}}}),
+    ],
+)
+def test_the_wrong_key_is_named(key, changes):
+    with pytest.raises(ConfigError, match=r"spec: ") as raised:
+        parse_spec(spec(**changes))
+    assert raised.value.subject == key
+    assert key in raised.value.message
+
+
+def test_a_circle_of_ops_is_named():
+    pools = {"x": {"mean_s": 1.0}}
+    graph = {
+        "a": {"pool": "x", "after": ["c"]},
+        "b": {"pool": "x", "after": ["a"]},
+        "c": {"pool": "x", "after": ["b"]},
+    }
+    with pytest.raises(ConfigError, match="wait for each other") as raised:
+        StepModel(parse_spec({"pools": pools, "graph": graph}))
+    assert raised.value.subject.startswith("graph.")
+    graph["a"]["after"] = ["nobody"]
+    with pytest.raises(ConfigError, match=r"graph\.a\.after"):
+        StepModel(parse_spec({"pools": pools, "graph": graph}))
+
+
+def test_a_file_that_is_no_yaml_is_refused_with_its_line(tmp_path):
+    file = tmp_path / "spec.yaml"
+    file.write_text("pools:\n  f: [1, 2\nparallel: {")
+    with pytest.raises(ConfigError, match=r"spec\.yaml:\d"):
+        read_spec(file)
+    with pytest.raises(ConfigError, match="No such file"):
+        read_spec(tmp_path / "none.yaml")
+
+
+def test_no_noise_gives_the_deterministic_step():
+    content = spec(step=[])
+    for pool in content["pools"].values():
+        pool.update(cv=0.0, distribution="constant")
+    found = StepModel(parse_spec(content)).forecast(500)
+    # 11 slots of forward and backward, plus the transfers on the way there and back.
+    expected = (8 + 3) * 2 * (0.011 + 0.021) + 6 * 0.0005
+    assert found.percentile(5) == pytest.approx(found.percentile(95))
+    assert found.percentile(50) == pytest.approx(expected, rel=0.02)
+
+
+def test_a_slow_node_costs_where_it_stands():
+    def p50(node):
+        content = spec(nodes__slow=[{"node": node, "ratio": 1.3}], stage_load=[0.9, 1, 1, 1.2])
+        return StepModel(parse_spec(content)).forecast(2000).percentile(50)
+
+    first, last = p50(0), p50(3)  # nodes of replica 0: stage 0 and stage 3
+    assert last > 1.1 * first
+
+
+def test_expert_and_sharded_groups_wait_for_more_ranks():
+    expert = spec(parallel={"tp": 2, "pp": 4, "dp": 4, "ep": 4})
+    expert["pools"]["a"] = {"mean_s": 0.0, "distribution": "constant", "group": "ep"}
+    expert["passes"] = {"forward": ["f", "a"], "backward": ["b", "a"]}
+    narrow = spec(step=[])
+    narrow["passes"] = {"forward": ["f"], "backward": ["b"]}
+    model = StepModel(parse_spec(expert | {"step": []}))
+    assert sum(model.classes().values()) == 1
+    wide = model.forecast(2000)
+    assert wide.step.mean > StepModel(parse_spec(narrow)).forecast(2000).step.mean
+
+    sharded = spec(parallel={"pp": 1, "dp": 16, "fsdp": 16}, schedule={"micro_batches": 1})
+    sharded["layers_per_stage"] = 8
+    sharded["pools"]["g"] = {"mean_s": 0.009, "cv": 0.1, "group": "fsdp", "overlap": True}
+    sharded["passes"] = {"forward": ["f", "g"], "backward": ["b", "g"]}
+    hidden = StepModel(parse_spec(sharded)).forecast(2000).step.mean
+    sharded["pools"]["g"]["overlap"] = False
+    shown = StepModel(parse_spec(sharded)).forecast(2000).step.mean
+    assert 16 * 0.008 < shown - hidden < 16 * 0.0095
+
+
+def test_link_tiers_give_transfers_their_time():
+    content = spec(tiers={"ib": {"bytes_per_s": 1e9, "latency_s": 1e-3}})
+    content["pools"]["s"] = {"bytes": 1e6, "tier": "ib"}
+    assert parse_spec(content).duration("s").mean == pytest.approx(2e-3)
+
+
+def test_regimes_are_mixed_and_last():
+    content = spec(effects={"regime": {"share": 0.2, "scale": 20, "steps": 50}})
+    found = StepModel(parse_spec(content)).forecast(4000)
+    calm, congested = (part.step.mean for part in found.parts)
+    assert congested > calm * 1.2
+    assert found.step.mean == pytest.approx(0.8 * calm + 0.2 * congested, rel=1e-3)
+    job = parse_spec(content | {"job": {"steps": 1000}}).job
+    lasting = forecast_job(found, job, 16)
+    brief = parse_spec(spec(effects={"regime": {"share": 0.2, "scale": 20, "steps": 1.25}}))
+    alone = forecast_job(StepModel(brief).forecast(4000), job, 16)
+    assert np.std(lasting.time_s) > 3 * np.std(alone.time_s)
+
+
+def test_what_persists_does_not_average_out_over_a_job():
+    job = parse_spec(spec(job={"steps": 10_000})).job
+    drawn = {}
+    for cv in (0.0, 0.05):
+        found = StepModel(parse_spec(spec(effects={"rank_cv": cv}))).forecast(4000)
+        drawn[cv] = forecast_job(found, job, 16)
+    relative = {cv: float(np.std(one.time_s) / np.mean(one.time_s)) for cv, one in drawn.items()}
+    assert relative[0.05] > 0.005 > 20 * relative[0.0]
+
+
+def test_the_results_come_as_frames():
+    content = spec(job={"steps": 1000, "deadline_s": 600}, nodes__slow=[{"node": 1, "ratio": 1.2}])
+    found = forecast(parse_spec(content), samples=500)
+    frames = found.frames()
+    assert set(frames) >= {
+        "step",
+        "distribution",
+        "sensitivity",
+        "critical_path",
+        "job",
+        "placement",
+    }
+    assert frames["distribution"]["step_time_s"].is_monotonic_increasing
+    assert frames["critical_path"]["share"].sum() == pytest.approx(1.0)
+    assert len(frames["placement"]) == 16
+    moved = frames["sensitivity"].set_index(["kernel", "change"])
+    assert 0.05 < moved.loc[("gemm", "10 % longer"), "p50_change"] < 0.1
+
+
+def test_an_empty_pool_is_refused_by_the_library_too():
+    from rerail.tools.forecast.fit import fit_pool
+
+    with pytest.raises(EvidenceError, match="empty"):
+        fit_pool(np.array([]), "pools.x")
+    with pytest.raises(EvidenceError, match="not a duration"):
+        fit_pool(np.array([1.0, -1.0]), "pools.x")

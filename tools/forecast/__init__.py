@@ -1,0 +1,1 @@
+"""The stochastic model of a training step: expected step time, what-ifs and job time."""

@@ -1,0 +1,31 @@
+"""A forecast as one HTML page without scripts: tables and the plot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rerail.errors import UsageError
+from rerail.tools.durations import seconds
+from rerail.tools.forecast.forecast import Forecast
+from rerail.tools.forecast.svg_plot import render as svg
+
+_TEMPLATE = Path(__file__).with_name("page.html")
+
+
+def render(found: Forecast) -> str:
+    """Return the page; names from the spec are escaped.
+
+    Raises:
+        UsageError: jinja2 or matplotlib is not installed.
+    """
+    try:
+        from jinja2 import Environment
+    except ImportError:
+        raise UsageError(
+            "HTML pages need jinja2, which is not installed", hint="pip install 'rerail[forecast]'"
+        ) from None
+    drawn = svg(found)
+    environment = Environment(autoescape=True)
+    environment.filters["seconds"] = seconds
+    template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
+    return template.render(found=found, row=found.to_json(), plot=drawn[drawn.index("<svg") :])

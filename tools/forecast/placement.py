@@ -1,0 +1,250 @@
+"""Where slow nodes hurt least: a search over stages and replicas with measured node speeds.
+
+The step ends with the slowest replica, so the search lowers the slowest one, then the second
+slowest, and so on: slow nodes are gathered by speed into as few replicas as possible, each replica
+orders its nodes over its stages, and pairs are exchanged while that helps. The pipeline itself is
+evaluated, many candidates as one array. Falcon (arXiv 2410.12588) sweeps; PRISM reports up to 1.26x.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import permutations
+
+import numpy as np
+
+from rerail.domain.series import FloatArray
+from rerail.tools.forecast.step import StepModel
+
+_MOST_EXHAUSTIVE = 40_320  # eight stages: all orders of one replica
+_MOST_ROUNDS = 200
+_EQUAL = 1e-9
+
+Evaluate = Callable[[FloatArray], FloatArray]
+"""Times [replicas] of replicas whose stages are slower by factors [replicas, stages]."""
+
+
+@dataclass(frozen=True, eq=False)
+class PlacementFound:
+    """Node of each place [replicas, stages], and step times in seconds.
+
+    `given_s` is the placement in order of the nodes' numbers, `worst_s` the worst that was seen,
+    `healthy_s` that without any slow node.
+    """
+
+    node: np.ndarray
+    best_s: float
+    given_s: float
+    worst_s: float
+    healthy_s: float
+    evaluated: int
+
+    @property
+    def gain(self) -> float:
+        """Return the given placement's time over the best one's."""
+        return self.given_s / self.best_s
+
+    @property
+    def best_to_worst(self) -> float:
+        """Return the worst placement's time over the best one's."""
+        return self.worst_s / self.best_s
+
+
+def place_nodes(
+    slowdown: Sequence[float], replicas: int, stages: int, evaluate: Evaluate
+) -> PlacementFound:
+    """Search the best place for every node; `slowdown[n]` is how much slower node n is.
+
+    One node holds one stage of one replica.
+    """
+    speed = np.asarray(slowdown, dtype=np.float64)
+    times = _Times(evaluate)
+    given = np.arange(replicas * stages).reshape(replicas, stages)
+    given_s = float(times.of(speed[given]).max())
+    healthy_s = float(times.of(np.ones((1, stages)))[0])
+    best = _gathered(speed, replicas, stages, times)
+    best = _exchange(best, speed, times)
+    worst = _worst(speed, replicas, stages, times)
+    return PlacementFound(
+        best, float(times.of(speed[best]).max()), given_s, max(worst, given_s), healthy_s,
+        len(times.known),
+    )  # fmt: skip
+
+
+class _Times:
+    """Replica times by their stages' factors; each distinct row is evaluated once."""
+
+    def __init__(self, evaluate: Evaluate) -> None:
+        self.evaluate = evaluate
+        self.known: dict[tuple[float, ...], float] = {}
+
+    def of(self, rows: FloatArray) -> FloatArray:
+        keys = [tuple(row) for row in rows.tolist()]
+        new = list(dict.fromkeys(key for key in keys if key not in self.known))
+        if new:
+            found = self.evaluate(np.array(new))
+            self.known.update(zip(new, (float(v) for v in found), strict=True))
+        return np.array([self.known[key] for key in keys])
+
+
+def _gathered(speed: FloatArray, replicas: int, stages: int, times: _Times) -> np.ndarray:
+    order = np.argsort(-speed, kind="stable")
+    grid = order.reshape(replicas, stages)
+    out = np.empty_like(grid)
+    for r in range(replicas):
+        out[r] = _best_order(grid[r], speed, times)
+    return out
+
+
+def _best_order(nodes: np.ndarray, speed: FloatArray, times: _Times) -> np.ndarray:
+    """Return the nodes of one replica in the best order over its stages."""
+    factors = speed[nodes]
+    distinct = _distinct_orders(factors)
+    if distinct is not None:
+        rows = np.array(distinct)
+        best = rows[int(np.argmin(times.of(rows)))]
+        return _matching(nodes, speed, best)
+    # Too many orders: the slowest node picks the best stage that is left, then the next.
+    base = np.full(len(nodes), factors.min())
+    free = list(range(len(nodes)))
+    place: dict[int, int] = {}
+    for node in sorted(range(len(nodes)), key=lambda i: -factors[i]):
+        rows = np.repeat(base[None], len(free), axis=0)
+        rows[np.arange(len(free)), free] = factors[node]
+        chosen = free[int(np.argmin(times.of(rows)))]
+        base[chosen] = factors[node]
+        place[chosen] = node
+        free.remove(chosen)
+    return np.array([nodes[place[s]] for s in range(len(nodes))])
+
+
+def _distinct_orders(factors: FloatArray) -> list[tuple[float, ...]] | None:
+    values, counts = np.unique(factors, return_counts=True)
+    number = 1.0
+    left = len(factors)
+    for count in counts:
+        for i in range(int(count)):
+            number = number * (left - i) / (i + 1)
+        left -= int(count)
+    if number > _MOST_EXHAUSTIVE / 8 or len(factors) > 64:
+        return None
+    if len(values) == len(factors):
+        return list(permutations(factors.tolist()))
+    out: list[tuple[float, ...]] = []
+
+    def fill(row: list[float], rest: dict[float, int]) -> None:
+        if len(row) == len(factors):
+            out.append(tuple(row))
+            return
+        for value, count in rest.items():
+            if count:
+                fill([*row, value], {**rest, value: count - 1})
+
+    fill([], {float(v): int(c) for v, c in zip(values, counts, strict=True)})
+    return out
+
+
+def _matching(nodes: np.ndarray, speed: FloatArray, wanted: FloatArray) -> np.ndarray:
+    left = sorted(nodes.tolist(), key=lambda n: speed[n])
+    out = []
+    for value in wanted:
+        node = next(n for n in left if speed[n] == value)
+        left.remove(node)
+        out.append(node)
+    return np.array(out)
+
+
+def _key(values: FloatArray) -> tuple[float, ...]:
+    return tuple(np.round(np.sort(values)[::-1], 12))
+
+
+def _exchange(grid: np.ndarray, speed: FloatArray, times: _Times) -> np.ndarray:
+    """Exchange two nodes while the sorted replica times fall; alike nodes are tried once."""
+    grid = grid.copy()
+    replicas, stages = grid.shape
+    for _ in range(_MOST_ROUNDS):
+        now = times.of(speed[grid])
+        slowest = int(np.argmax(now))
+        swaps: list[tuple[int, int, int]] = []
+        rows: list[FloatArray] = []
+        seen: set[tuple[object, ...]] = set()
+        for s in range(stages):
+            for r in range(replicas):
+                for t in range(stages):
+                    mine, other = speed[grid[slowest, s]], speed[grid[r, t]]
+                    if mine == other:
+                        continue
+                    a, b = speed[grid[slowest]].copy(), speed[grid[r]].copy()
+                    if r == slowest:
+                        a[s], a[t] = other, mine
+                        b = a
+                    else:
+                        a[s], b[t] = other, mine
+                    key = (tuple(a), tuple(b), tuple(speed[grid[r]]))
+                    if key in seen:
+                        continue
+                    seen.add(key)
+                    swaps.append((s, r, t))
+                    rows += [a, b]
+        if not rows:
+            return grid
+        found = times.of(np.array(rows)).reshape(-1, 2)
+        current = _key(now)
+        best: tuple[tuple[float, ...], tuple[int, int, int]] | None = None
+        for (s, r, t), (a_s, b_s) in zip(swaps, found, strict=True):
+            if max(a_s, b_s) > now[slowest] + _EQUAL:
+                continue
+            after = now.copy()
+            after[slowest] = a_s
+            if r != slowest:
+                after[r] = b_s
+            key_after = _key(after)
+            if best is None or key_after < best[0]:
+                best = key_after, (s, r, t)
+        if best is None or not best[0] < current:
+            return grid
+        s, r, t = best[1]
+        grid[slowest, s], grid[r, t] = grid[r, t], grid[slowest, s]
+    return grid
+
+
+def _worst(speed: FloatArray, replicas: int, stages: int, times: _Times) -> float:
+    """Return the step time where the slowest nodes share a replica in the worst order found."""
+    order = np.argsort(-speed, kind="stable")
+    top = speed[order[:stages]]
+    rows = [np.roll(top, k) for k in range(stages)] + [np.roll(top[::-1], k) for k in range(stages)]
+    # One slow node alone in the worst stage is a lower bound as well.
+    for s in range(stages):
+        row = np.full(stages, speed.min())
+        row[s] = speed.max()
+        rows.append(row)
+    del replicas
+    return float(times.of(np.array(rows)).max())
+
+
+def place_slow_nodes(model: StepModel) -> PlacementFound | None:
+    """Search the best placement of the spec's slow nodes; None where there is nothing to place.
+
+    Only where one node holds whole stages of one replica's pipeline can nodes change places one by
+    one; other layouts are left alone.
+    """
+    spec = model.spec
+    parallel = spec.parallel
+    if spec.graph is not None or not spec.nodes.slow or parallel.replicas != parallel.dp:
+        return None
+    if parallel.tp * parallel.cp != spec.nodes.gpus_per_node:
+        return None
+    slowdown = np.ones(parallel.dp * parallel.pp)
+    for one in spec.nodes.slow:
+        dp, stage = _place_of(model, one.node)
+        slowdown[dp * parallel.pp + stage] = one.ratio
+    return place_nodes(slowdown.tolist(), parallel.dp, parallel.pp, model.replica_means)
+
+
+def _place_of(model: StepModel, node: int) -> tuple[int, int]:
+    parallel = model.spec.parallel
+    if parallel.rank_order == "tp-cp-pp-dp":
+        return divmod(node, parallel.pp)
+    stage, dp = divmod(node, parallel.dp)
+    return dp, stage

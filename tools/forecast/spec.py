@@ -1,0 +1,354 @@
+"""The spec of a forecast: what a person writes in YAML, checked key by key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from rerail.errors import ConfigError
+from rerail.tools.forecast.durations import Duration, constant, empirical, gamma, lognormal, normal
+from rerail.tools.forecast.fit import fit_pool
+
+Positive = Annotated[int, Field(ge=1)]
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Group = Literal["tp", "cp", "ep", "fsdp", "dp"]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Parallelism(_Part):
+    """Sizes of the parallel groups; ranks = tp x cp x pp x dp. `ep` and `fsdp` divide dp."""
+
+    tp: Positive = 1
+    pp: Positive = 1
+    dp: Positive = 1
+    cp: Positive = 1
+    ep: Positive = 1
+    fsdp: Positive = 1
+    rank_order: Literal["tp-cp-dp-pp", "tp-cp-pp-dp"] = "tp-cp-dp-pp"
+
+    @property
+    def world_size(self) -> int:
+        """Return the number of ranks."""
+        return self.tp * self.cp * self.pp * self.dp
+
+    @property
+    def replicas(self) -> int:
+        """Return how many pipelines run side by side without waiting for each other in a step."""
+        return self.dp // max(self.ep, self.fsdp)
+
+    def group_size(self, group: Group) -> int:
+        """Return how many ranks take part in a collective of this kind, inner ranks included."""
+        inner = self.tp * self.cp
+        return {
+            "tp": self.tp,
+            "cp": inner,
+            "ep": inner * self.ep,
+            "fsdp": inner * self.fsdp,
+            "dp": inner * self.dp,
+        }[group]
+
+
+class Schedule(_Part):
+    """The pipeline schedule; `chunks` are model chunks per stage of the interleaved one."""
+
+    kind: Literal["1f1b", "interleaved", "zero_bubble"] = "1f1b"
+    micro_batches: Positive = 1
+    chunks: Positive = 1
+
+
+class Pool(_Part):
+    """Durations of one signature, in seconds: a distribution, measured samples, or bytes on a tier.
+
+    `kernel` is the class by which sensitivity is told; `group` makes it a collective. `overlap`
+    hides it behind the compute before it; `visible` is the share of it that is not hidden at all.
+    `scale` and `spread` are for what-ifs: times as long, and deviations from the mean times as large.
+    """
+
+    distribution: Literal["normal", "gamma", "lognormal", "constant", "empirical", "fit"] = "normal"
+    mean_s: Seconds | None = None
+    sd_s: Seconds | None = None
+    cv: Annotated[float, Field(ge=0, le=20)] | None = None
+    samples_s: tuple[Seconds, ...] | None = None
+    bytes: Annotated[float, Field(ge=0)] | None = None
+    tier: str | None = None
+    kernel: str = ""
+    group: Group | None = None
+    overlap: bool = False
+    visible: Share = 1.0
+    scale: Annotated[float, Field(gt=0)] = 1.0
+    spread: Annotated[float, Field(ge=0)] = 1.0
+
+
+class Tier(_Part):
+    """A class of links: intra-node, inter-node, between pods."""
+
+    bytes_per_s: Annotated[float, Field(gt=0)]
+    latency_s: Seconds = 0.0
+    scale: Annotated[float, Field(gt=0)] = 1.0
+
+
+class Passes(_Part):
+    """What one layer runs, by pool names in order; `weights` only where a schedule splits them off."""
+
+    forward: Annotated[tuple[str, ...], Field(min_length=1)]
+    backward: Annotated[tuple[str, ...], Field(min_length=1)]
+    weights: tuple[str, ...] = ()
+
+
+class Slow(_Part):
+    """A node that is known to be slower: `ratio` times the usual compute time, for all of the job."""
+
+    node: Annotated[int, Field(ge=0)]
+    ratio: Annotated[float, Field(gt=0, le=100)]
+
+
+class Nodes(_Part):
+    """The machines: GPUs per node and the ones known to be slow."""
+
+    gpus_per_node: Positive = 8
+    slow: tuple[Slow, ...] = ()
+
+
+class Regime(_Part):
+    """Calm and congested steps: which share is congested, how slow, for how many steps on end."""
+
+    share: Share
+    scale: Annotated[float, Field(ge=1)]
+    steps: Annotated[float, Field(ge=1)] = 1.0
+
+
+class Effects(_Part):
+    """What persists for a whole job: spread of speed over ranks and over nodes, and the regime."""
+
+    rank_cv: Annotated[float, Field(ge=0, le=1)] = 0.0
+    node_cv: Annotated[float, Field(ge=0, le=1)] = 0.0
+    regime: Regime | None = None
+
+
+class GraphOp(_Part):
+    """One op of an explicit graph: its pool, the rank it runs on, the ops it waits for."""
+
+    pool: str
+    rank: int = -1
+    after: tuple[str, ...] = ()
+
+
+class Job(_Part):
+    """The run: steps to do, failures, checkpoints and restarts, and the deadline."""
+
+    steps: Positive
+    failures_per_node_day: Annotated[float, Field(ge=0)] | None = None
+    preset: str | None = None
+    checkpoint_s: Seconds = 0.0
+    checkpoint_every_s: Annotated[float, Field(gt=0)] | None = None
+    restart_s: Seconds = 0.0
+    repair_s: Annotated[float, Field(gt=0)] = 86_400.0
+    deadline_s: Annotated[float, Field(gt=0)] | None = None
+    nodes: Positive | None = None
+
+
+class Spec(_Part):
+    """The whole spec; either `passes` (a pipeline) or `graph` (an explicit graph of ops)."""
+
+    name: str = "forecast"
+    parallel: Parallelism = Parallelism()
+    schedule: Schedule = Schedule()
+    pools: Annotated[dict[str, Pool], Field(min_length=1)]
+    tiers: dict[str, Tier] = {}
+    layers_per_stage: Positive | tuple[Positive, ...] = 1
+    stage_load: tuple[Annotated[float, Field(gt=0)], ...] | None = None
+    passes: Passes | None = None
+    transfer: str | None = None
+    step: tuple[str, ...] = ()
+    graph: dict[str, GraphOp] | None = None
+    nodes: Nodes = Nodes()
+    effects: Effects = Effects()
+    job: Job | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Spec:
+        for key, problem in _problems(self):
+            raise _WrongKey(key, problem)
+        return self
+
+    def duration(self, name: str) -> Duration:
+        """Return the duration of a pool, link tier included."""
+        return pool_duration(self, name)
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """Return the layers of each stage."""
+        given = self.layers_per_stage
+        return (given,) * self.parallel.pp if isinstance(given, int) else given
+
+    @property
+    def node_count(self) -> int:
+        """Return how many nodes the job occupies."""
+        if self.job is not None and self.job.nodes is not None:
+            return self.job.nodes
+        return -(-self.parallel.world_size // self.nodes.gpus_per_node)
+
+
+class _WrongKey(ValueError):
+    def __init__(self, key: str, problem: str) -> None:
+        super().__init__(problem)
+        self.key = key
+
+
+def _problems(spec: Spec) -> list[tuple[str, str]]:
+    return [*_shape_problems(spec), *_pool_problems(spec), *_reference_problems(spec)]
+
+
+def _shape_problems(spec: Spec) -> list[tuple[str, str]]:
+    parallel, schedule = spec.parallel, spec.schedule
+    found = []
+    if (spec.passes is None) == (spec.graph is None):
+        found.append(("passes", "give either passes (a pipeline) or graph (an explicit graph)"))
+    for key in ("ep", "fsdp"):
+        if parallel.dp % getattr(parallel, key):
+            found.append(
+                (f"parallel.{key}", f"{getattr(parallel, key)} does not divide dp = {parallel.dp}")
+            )
+    if (
+        parallel.ep > 1
+        and parallel.fsdp > 1
+        and max(parallel.ep, parallel.fsdp) % min(parallel.ep, parallel.fsdp)
+    ):
+        found.append(("parallel.ep", "ep and fsdp must divide each other"))
+    if schedule.chunks > 1 and schedule.kind != "interleaved":
+        found.append(("schedule.chunks", f"{schedule.kind} has one chunk per stage"))
+    if schedule.kind == "interleaved" and schedule.micro_batches % parallel.pp:
+        found.append(
+            ("schedule.micro_batches",
+             f"{schedule.micro_batches} do not divide into pp = {parallel.pp} stages")
+        )  # fmt: skip
+    if schedule.kind == "zero_bubble" and spec.passes is not None and not spec.passes.weights:
+        found.append(("passes.weights", "zero_bubble needs the gradient of the weights apart"))
+    if schedule.kind != "zero_bubble" and spec.passes is not None and spec.passes.weights:
+        found.append(("passes.weights", f"only zero_bubble runs it apart, not {schedule.kind}"))
+    for key, values in (("layers_per_stage", spec.layers), ("stage_load", spec.stage_load)):
+        if values is not None and len(values) != parallel.pp:
+            found.append((key, f"{len(values)} values for pp = {parallel.pp} stages"))
+    if spec.schedule.kind == "interleaved" and any(n % schedule.chunks for n in spec.layers):
+        found.append(("layers_per_stage", f"must divide into {schedule.chunks} chunks"))
+    for i, slow in enumerate(spec.nodes.slow):
+        if slow.node * spec.nodes.gpus_per_node >= parallel.world_size:
+            found.append((f"nodes.slow.{i}.node", f"the job has {spec.node_count} nodes, from 0"))
+    return found
+
+
+def _pool_problems(spec: Spec) -> list[tuple[str, str]]:
+    found = []
+    for name, pool in spec.pools.items():
+        key = f"pools.{name}"
+        sampled = pool.distribution in ("empirical", "fit")
+        if sampled and not pool.samples_s:
+            found.append((f"{key}.samples_s", f"{pool.distribution} needs at least one sample"))
+        if not sampled and pool.samples_s is not None:
+            found.append((f"{key}.samples_s", "give distribution: fit or empirical with samples"))
+        if not sampled and pool.bytes is None and pool.mean_s is None:
+            found.append((f"{key}.mean_s", "is missing"))
+        if pool.bytes is not None and pool.tier is None:
+            found.append((f"{key}.tier", "bytes need a tier"))
+        if pool.tier is not None and pool.tier not in spec.tiers:
+            found.append((f"{key}.tier", f"there is no tier {pool.tier!r}"))
+        if pool.cv is not None and pool.sd_s is not None:
+            found.append((f"{key}.cv", "give cv or sd_s, not both"))
+        if pool.distribution in ("gamma", "lognormal") and pool.mean_s == 0:
+            found.append((f"{key}.mean_s", f"a {pool.distribution} duration is above zero"))
+    return found
+
+
+def _reference_problems(spec: Spec) -> list[tuple[str, str]]:
+    used: list[tuple[str, str]] = [(f"step.{i}", name) for i, name in enumerate(spec.step)]
+    if spec.transfer is not None:
+        used.append(("transfer", spec.transfer))
+    if spec.passes is not None:
+        for kind in ("forward", "backward", "weights"):
+            names = getattr(spec.passes, kind)
+            used += [(f"passes.{kind}.{i}", name) for i, name in enumerate(names)]
+    if spec.graph is not None:
+        used += [(f"graph.{op}.pool", one.pool) for op, one in spec.graph.items()]
+    return [(k, f"there is no pool {name!r}") for k, name in used if name not in spec.pools]
+
+
+def pool_duration(spec: Spec, name: str) -> Duration:
+    """Return the duration of a pool of the spec, in seconds."""
+    pool = spec.pools[name]
+    tier = spec.tiers.get(pool.tier or "")
+    scale = (tier.scale if tier else 1.0) * pool.visible * pool.scale
+    if pool.samples_s:
+        values = np.asarray(pool.samples_s)
+        made = (
+            fit_pool(values, f"pools.{name}.samples_s").duration
+            if pool.distribution == "fit"
+            else empirical(values)
+        )
+        return made.scaled(scale).widened(pool.spread)
+    mean = pool.mean_s or 0.0
+    if pool.bytes is not None and tier is not None:
+        mean += tier.latency_s + pool.bytes / tier.bytes_per_s
+    sd = pool.sd_s if pool.sd_s is not None else mean * (pool.cv or 0.0)
+    if pool.distribution == "constant" or sd == 0.0 or mean == 0.0:
+        return constant(mean * scale)
+    make = {"normal": normal, "gamma": gamma, "lognormal": lognormal}[pool.distribution]
+    return make(mean * scale, sd * scale).widened(pool.spread)
+
+
+def parse_spec(content: Any, source: str = "spec") -> Spec:
+    """Check a spec that was read from YAML or JSON.
+
+    Raises:
+        ConfigError: a key is wrong; the message names it.
+    """
+    if not isinstance(content, dict):
+        raise ConfigError(
+            f"{source}: a spec is a mapping of keys", subject=source, hint="see docs/forecast.md"
+        )
+    try:
+        return Spec.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        cause = first.get("ctx", {}).get("error")
+        key = ".".join(str(part) for part in first["loc"]) or "spec"
+        message = str(first["msg"]).removeprefix("Value error, ")
+        if isinstance(cause, _WrongKey):
+            key, message = cause.key, str(cause)
+        given = "" if isinstance(first["input"], dict | list) else f" (it is {first['input']!r})"
+        raise ConfigError(
+            f"{source}: {key}: {message}{given if not isinstance(cause, _WrongKey) else ''}",
+            subject=key,
+            hint="see docs/forecast.md for the keys of a spec",
+        ) from None
+
+
+def read_spec(path: Path) -> Spec:
+    """Read a spec from a YAML or JSON file.
+
+    Raises:
+        ConfigError: the file is missing, is no YAML, or a key is wrong.
+    """
+    import yaml
+
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(
+            f"{path}: {error.strerror}", subject=str(path), hint="rerail forecast spec.yaml"
+        ) from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"{path}:{mark.line + 1}" if mark else str(path)
+        raise ConfigError(
+            f"{where}: {getattr(error, 'problem', None) or 'no YAML'}",
+            subject=str(path),
+            hint="rerail forecast spec.yaml",
+        ) from None
+    return parse_spec(content, str(path))

@@ -1,0 +1,121 @@
+"""A forecast as SVG: distribution of the step time, of the job time, and what moves it."""
+
+from __future__ import annotations
+
+import re
+from io import StringIO
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rerail.errors import UsageError
+from rerail.tools.forecast.forecast import Forecast
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_BLUE, _RED, _GREY = "#1d3557", "#d1495b", "#6b7280"
+_MOST_BARS = 8
+
+
+def render(found: Forecast) -> str:
+    """Return one SVG document.
+
+    Raises:
+        UsageError: matplotlib is not installed.
+    """
+    try:
+        import matplotlib as mpl
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise UsageError(
+            "plots need matplotlib, which is not installed", hint="pip install 'rerail[forecast]'"
+        ) from None
+    panels = 1 + (found.job is not None) + bool(found.sensitivity or found.critical)
+    settings: Any = {
+        "svg.fonttype": "none", "svg.hashsalt": "rerail", "font.family": "sans-serif", "font.size": 9,
+    }  # fmt: skip
+    with mpl.rc_context(settings):
+        figure = Figure(figsize=(9.6, 2.9 * panels), layout="constrained")
+        axes = list(np.atleast_1d(figure.subplots(panels, 1)))
+        _step(axes.pop(0), found)
+        if found.job is not None:
+            _job(axes.pop(0), found)
+        if axes:
+            _bars(axes.pop(0), found)
+        out = StringIO()
+        figure.savefig(out, format="svg", metadata={"Date": None})
+    # Points as plain units: what draws the PNG knows no other.
+    return re.sub(r'(width|height)="([\d.]+)pt"', r'\1="\2"', out.getvalue(), count=2)
+
+
+def _step(axes: Axes, found: Forecast) -> None:
+    step = found.step
+    low, high = step.percentile(0.1), step.percentile(99.9)
+    axes.set_title(f"{found.spec.name}: step time", loc="left")
+    axes.set_xlabel("seconds")
+    axes.set_ylabel("share of steps")
+    axes.spines[["top", "right"]].set_visible(False)
+    if high <= low:
+        axes.axvline(low, color=_BLUE)
+        return
+    edges = np.linspace(low, high, 61)
+    share = np.diff(step.step.cdf(edges))
+    axes.bar(edges[:-1], share, width=np.diff(edges), align="edge", color=_BLUE, alpha=0.75)
+    for percent in (5, 50, 95, 99):
+        at = step.percentile(percent)
+        axes.axvline(at, color=_GREY, linestyle=":", linewidth=1)
+        axes.annotate(
+            f"p{percent} {at:.4g} s", (at, float(share.max()) * (1.02 + 0.09 * (percent in (95,)))),
+            fontsize=8, color=_GREY, ha="left" if percent > 50 else "center",
+        )  # fmt: skip
+    axes.set_ylim(0, float(share.max()) * 1.22)
+    seen = found.observed
+    if seen is not None:
+        axes.axvline(seen.observed_p50_s, color=_RED, linewidth=1.5)
+        axes.annotate(
+            f"observed p50 {seen.observed_p50_s:.4g} s",
+            (seen.observed_p50_s, float(share.max()) * 0.6), color=_RED, fontsize=8,
+        )  # fmt: skip
+
+
+def _job(axes: Axes, found: Forecast) -> None:
+    job = found.job
+    assert job is not None
+    days = np.sort(job.time_s) / 86_400
+    axes.plot(days, (np.arange(len(days)) + 0.5) / len(days), color=_BLUE)
+    axes.set_title(
+        f"{job.steps:,} steps on {job.reliability.nodes:,} nodes: goodput {job.goodput:.1%}",
+        loc="left",
+    )
+    axes.set_xlabel("days until the last step")
+    axes.set_ylabel("probability of being done")
+    axes.spines[["top", "right"]].set_visible(False)
+    if job.deadline_s is not None:
+        axes.axvline(job.deadline_s / 86_400, color=_RED, linewidth=1.5)
+        axes.annotate(
+            f"deadline, missed with {job.misses_deadline:.1%}", (job.deadline_s / 86_400, 0.1),
+            color=_RED, fontsize=8,
+        )  # fmt: skip
+
+
+def _bars(axes: Axes, found: Forecast) -> None:
+    axes.spines[["top", "right"]].set_visible(False)
+    if found.sensitivity:
+        rows = [
+            (f"{one.kernel}: {one.change}", 100 * one.p95_change)
+            for one in found.sensitivity[:_MOST_BARS]
+        ]
+        axes.set_title("what moves the p95 of the step time", loc="left")
+        axes.set_xlabel("change in percent")
+    else:
+        rows = [
+            (f"{one.op}, stage {one.stage}, {one.position}", 100 * one.share)
+            for one in found.critical[:_MOST_BARS]
+        ]
+        axes.set_title("where the critical path runs", loc="left")
+        axes.set_xlabel("percent of its time")
+    rows.reverse()
+    values = [value for _, value in rows]
+    axes.barh([name for name, _ in rows], values, color=[_RED if v > 0 else _BLUE for v in values])
+    axes.axvline(0, color=_GREY, linewidth=0.8)
