@@ -65,7 +65,7 @@ def place_nodes(
     healthy_s = float(times.of(np.ones((1, stages)))[0])
     best = _gathered(speed, replicas, stages, times)
     best = _exchange(best, speed, times)
-    worst = _worst(speed, replicas, stages, times)
+    worst = _worst(speed, stages, times)
     return PlacementFound(
         best, float(times.of(speed[best]).max()), given_s, max(worst, given_s), healthy_s,
         len(times.known),
@@ -159,57 +159,66 @@ def _key(values: FloatArray) -> tuple[float, ...]:
     return tuple(np.round(np.sort(values)[::-1], 12))
 
 
+Swap = tuple[int, int, int]
+"""Stage of the slowest replica, and replica and stage of the other node."""
+
+
 def _exchange(grid: np.ndarray, speed: FloatArray, times: _Times) -> np.ndarray:
-    """Exchange two nodes while the sorted replica times fall; alike nodes are tried once."""
+    """Exchange two nodes while the sorted replica times fall."""
     grid = grid.copy()
-    replicas, stages = grid.shape
     for _ in range(_MOST_ROUNDS):
         now = times.of(speed[grid])
         slowest = int(np.argmax(now))
-        swaps: list[tuple[int, int, int]] = []
-        rows: list[FloatArray] = []
-        seen: set[tuple[object, ...]] = set()
-        for s in range(stages):
-            for r in range(replicas):
-                for t in range(stages):
-                    mine, other = speed[grid[slowest, s]], speed[grid[r, t]]
-                    if mine == other:
-                        continue
-                    a, b = speed[grid[slowest]].copy(), speed[grid[r]].copy()
-                    if r == slowest:
-                        a[s], a[t] = other, mine
-                        b = a
-                    else:
-                        a[s], b[t] = other, mine
-                    key = (tuple(a), tuple(b), tuple(speed[grid[r]]))
-                    if key in seen:
-                        continue
-                    seen.add(key)
-                    swaps.append((s, r, t))
-                    rows += [a, b]
+        swaps, rows = _swaps(speed[grid], slowest)
         if not rows:
             return grid
         found = times.of(np.array(rows)).reshape(-1, 2)
-        current = _key(now)
-        best: tuple[tuple[float, ...], tuple[int, int, int]] | None = None
-        for (s, r, t), (a_s, b_s) in zip(swaps, found, strict=True):
-            if max(a_s, b_s) > now[slowest] + _EQUAL:
+        best = (_key(now), (-1, -1, -1))
+        for (s, r, t), (mine, other) in zip(swaps, found, strict=True):
+            if max(mine, other) > now[slowest] + _EQUAL:
                 continue
             after = now.copy()
-            after[slowest] = a_s
+            after[slowest] = mine
             if r != slowest:
-                after[r] = b_s
-            key_after = _key(after)
-            if best is None or key_after < best[0]:
-                best = key_after, (s, r, t)
-        if best is None or not best[0] < current:
-            return grid
+                after[r] = other
+            best = min(best, (_key(after), (s, r, t)), key=lambda item: item[0])
         s, r, t = best[1]
+        if s < 0:
+            return grid
         grid[slowest, s], grid[r, t] = grid[r, t], grid[slowest, s]
     return grid
 
 
-def _worst(speed: FloatArray, replicas: int, stages: int, times: _Times) -> float:
+def _swaps(factors: FloatArray, slowest: int) -> tuple[list[Swap], list[FloatArray]]:
+    """Return the exchanges with a node of the slowest replica, and both replicas' factors after each.
+
+    Exchanges that give the same replicas are tried once.
+    """
+    replicas, stages = factors.shape
+    swaps: list[Swap] = []
+    rows: list[FloatArray] = []
+    seen: set[tuple[object, ...]] = set()
+    for s in range(stages):
+        for r in range(replicas):
+            for t in range(stages):
+                mine, other = factors[slowest, s], factors[r, t]
+                if mine == other:
+                    continue
+                a, b = factors[slowest].copy(), factors[r].copy()
+                if r == slowest:
+                    a[s], a[t] = other, mine
+                    b = a
+                else:
+                    a[s], b[t] = other, mine
+                key = (tuple(a), tuple(b), tuple(factors[r]))
+                if key not in seen:
+                    seen.add(key)
+                    swaps.append((s, r, t))
+                    rows += [a, b]
+    return swaps, rows
+
+
+def _worst(speed: FloatArray, stages: int, times: _Times) -> float:
     """Return the step time where the slowest nodes share a replica in the worst order found."""
     order = np.argsort(-speed, kind="stable")
     top = speed[order[:stages]]
@@ -219,7 +228,6 @@ def _worst(speed: FloatArray, replicas: int, stages: int, times: _Times) -> floa
         row = np.full(stages, speed.min())
         row[s] = speed.max()
         rows.append(row)
-    del replicas
     return float(times.of(np.array(rows)).max())
 
 

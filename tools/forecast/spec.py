@@ -207,7 +207,7 @@ def _problems(spec: Spec) -> list[tuple[str, str]]:
 
 
 def _shape_problems(spec: Spec) -> list[tuple[str, str]]:
-    parallel, schedule = spec.parallel, spec.schedule
+    parallel = spec.parallel
     found = []
     if (spec.passes is None) == (spec.graph is None):
         found.append(("passes", "give either passes (a pipeline) or graph (an explicit graph)"))
@@ -216,31 +216,32 @@ def _shape_problems(spec: Spec) -> list[tuple[str, str]]:
             found.append(
                 (f"parallel.{key}", f"{getattr(parallel, key)} does not divide dp = {parallel.dp}")
             )
-    if (
-        parallel.ep > 1
-        and parallel.fsdp > 1
-        and max(parallel.ep, parallel.fsdp) % min(parallel.ep, parallel.fsdp)
-    ):
+    if max(parallel.ep, parallel.fsdp) % min(parallel.ep, parallel.fsdp):
         found.append(("parallel.ep", "ep and fsdp must divide each other"))
-    if schedule.chunks > 1 and schedule.kind != "interleaved":
-        found.append(("schedule.chunks", f"{schedule.kind} has one chunk per stage"))
-    if schedule.kind == "interleaved" and schedule.micro_batches % parallel.pp:
-        found.append(
-            ("schedule.micro_batches",
-             f"{schedule.micro_batches} do not divide into pp = {parallel.pp} stages")
-        )  # fmt: skip
-    if schedule.kind == "zero_bubble" and spec.passes is not None and not spec.passes.weights:
-        found.append(("passes.weights", "zero_bubble needs the gradient of the weights apart"))
-    if schedule.kind != "zero_bubble" and spec.passes is not None and spec.passes.weights:
-        found.append(("passes.weights", f"only zero_bubble runs it apart, not {schedule.kind}"))
     for key, values in (("layers_per_stage", spec.layers), ("stage_load", spec.stage_load)):
         if values is not None and len(values) != parallel.pp:
             found.append((key, f"{len(values)} values for pp = {parallel.pp} stages"))
-    if spec.schedule.kind == "interleaved" and any(n % schedule.chunks for n in spec.layers):
-        found.append(("layers_per_stage", f"must divide into {schedule.chunks} chunks"))
     for i, slow in enumerate(spec.nodes.slow):
-        if slow.node * spec.nodes.gpus_per_node >= parallel.world_size:
+        if spec.graph is None and slow.node * spec.nodes.gpus_per_node >= parallel.world_size:
             found.append((f"nodes.slow.{i}.node", f"the job has {spec.node_count} nodes, from 0"))
+    return found + _schedule_problems(spec)
+
+
+def _schedule_problems(spec: Spec) -> list[tuple[str, str]]:
+    schedule, stages = spec.schedule, spec.parallel.pp
+    found = []
+    if schedule.chunks > 1 and schedule.kind != "interleaved":
+        found.append(("schedule.chunks", f"{schedule.kind} has one chunk per stage"))
+    if schedule.kind == "interleaved":
+        if schedule.micro_batches % stages:
+            text = f"{schedule.micro_batches} do not divide into pp = {stages} stages"
+            found.append(("schedule.micro_batches", text))
+        if any(layers % schedule.chunks for layers in spec.layers):
+            found.append(("layers_per_stage", f"must divide into {schedule.chunks} chunks"))
+    apart = schedule.kind == "zero_bubble"
+    if spec.passes is not None and apart != bool(spec.passes.weights):
+        text = "zero_bubble needs it" if apart else f"only zero_bubble runs it, not {schedule.kind}"
+        found.append(("passes.weights", f"the gradient of the weights apart: {text}"))
     return found
 
 
