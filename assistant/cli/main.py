@@ -278,6 +278,33 @@ def forecast(
     )
 
 
+@app.command("schedule-eval")
+def schedule_eval(
+    spec: Annotated[Path, typer.Argument(help="Data sets, model, machines and harness (YAML).")],
+    run: Annotated[
+        bool, typer.Option("--run", help="Start the trials; without it only the plan is shown.")
+    ] = False,
+    runner: Annotated[str, typer.Option(help="local, slurm or ray.")] = "local",
+    folder: Annotated[
+        Path | None, typer.Option(help="Outputs and metrics; a run goes on from what is there.")
+    ] = None,
+    option: Annotated[
+        list[str] | None, typer.Option(help="An option for sbatch: --partition=gpu; repeat.")
+    ] = None,
+    json_output: Annotated[
+        bool, typer.Option("--json", help="One JSON object on standard output.")
+    ] = False,
+) -> None:
+    """Plan model evaluation over GPUs, loading, inference and metrics apart; --run runs it."""
+    from rerail.assistant.cli.schedule_eval import schedule_eval_command
+
+    raise typer.Exit(
+        schedule_eval_command(
+            spec, run=run, runner=runner, folder=folder, options=option, json_output=json_output
+        )
+    )
+
+
 @app.command(
     "eval",
     context_settings={

@@ -1,0 +1,1 @@
+"""Evaluation scheduling beside other rules: simulated, on real processes, with a real harness."""

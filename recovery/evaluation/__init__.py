@@ -1,0 +1,1 @@
+"""Runs evaluation trials: the coordinator, what starts jobs, and the programs that they run."""

@@ -1,0 +1,268 @@
+"""The trial coordinator: stages the model, runs trials, starts metrics early, plans anew when needed.
+
+It plans anew when a task fails or a set takes much longer or shorter than its prior. What has output
+is never inferred twice; a set that keeps failing is given up and named.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rerail.errors import ClusterError
+from rerail.recovery.evaluation.files import RunFolder
+from rerail.recovery.evaluation.runner import Kind, Runner, Task
+from rerail.recovery.safe_files import write_file
+from rerail.tools.evaluation.plan import Plan, Trial, plan_evaluation
+from rerail.tools.evaluation.spec import EvaluationSpec
+
+_LEAST_DRIFT_S = 0.5
+
+
+@dataclass
+class Outcome:
+    """How a run ended: metrics by set, sets given up with the reason, and seconds."""
+
+    metrics: dict[str, dict[str, float]] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    makespan_s: float = 0.0
+    expected_s: float = 0.0
+    replanned: list[str] = field(default_factory=list)
+    tasks: int = 0
+    retried: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return dict(vars(self))
+
+
+class Coordinator:
+    """Runs one evaluation to its end."""
+
+    def __init__(
+        self,
+        spec: EvaluationSpec,
+        runner: Runner,
+        folder: Path,
+        say: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self.spec = spec
+        self.runner = runner
+        self.run_folder = RunFolder(folder.absolute())
+        self.say = say
+        self.outcome = Outcome()
+        self.running: dict[str, Task] = {}
+        self.pieces: dict[str, Trial] = {}
+        self.queue: list[Trial] = []
+        self.attempts: Counter[str] = Counter()
+        self.factor: dict[str, float] = {}
+        self.planned_factor: dict[str, float] = {}
+
+    def run(self) -> Outcome:
+        """Run everything and return how it ended; tasks still running are ended on an error.
+
+        Raises:
+            ClusterError: no node can be used, or the scheduler refuses.
+        """
+        begin = time.monotonic()
+        self.run_folder.prepare()
+        try:
+            self._stage()
+            self._plan("")
+            while self._work_left():
+                self._start_trials()
+                self._start_metrics()
+                self._wait()
+        finally:
+            if self.running:
+                self.runner.cancel(list(self.running))
+        for name in self.spec.datasets:
+            found = self.run_folder.metric(name)
+            if found is not None:
+                self.outcome.metrics[name] = found
+        self.outcome.makespan_s = time.monotonic() - begin
+        return self.outcome
+
+    def _stage(self) -> None:
+        nodes = self.runner.nodes(self.spec.cluster.nodes)
+        if not nodes:
+            raise ClusterError(
+                "no node can be used now", subject="nodes", hint="sinfo, or ray status",
+                recoverable=True,
+            )  # fmt: skip
+        if not (self.spec.model.path and self.spec.model.memory):
+            return
+        for number, node in enumerate(nodes):
+            self._start("stage", f"stage-{number}", {}, node)
+        while self.running:
+            for name in self._ended():
+                self.running.pop(name)
+        self.say(f"the model lies on {len(nodes)} nodes")
+
+    def _left(self) -> dict[str, list[tuple[int, int]]]:
+        left = {}
+        for name, one in self.spec.datasets.items():
+            if name in self.outcome.failed:
+                continue
+            gaps = self.run_folder.missing(name, one.items)
+            busy = [
+                (piece.first, piece.last)
+                for trial in self.pieces.values()
+                for piece in trial.pieces
+                if piece.dataset == name
+            ]
+            left[name] = [part for gap in gaps for part in _without(gap, busy)]
+        return left
+
+    def _plan(self, why: str) -> None:
+        scored = {name for name in self.spec.datasets if self._scored(name)}
+        left = {name: parts for name, parts in self._left().items() if parts}
+        self.planned_factor = dict(self.factor)
+        if not left:
+            self.queue = []
+            return
+        plan: Plan = plan_evaluation(self.spec, left, self.factor, scored, loaded=bool(why))
+        self.queue = list(plan.trials)
+        if why:
+            self.outcome.replanned.append(why)
+            self.say(f"planned anew: {why}")
+        else:
+            self.outcome.expected_s = plan.makespan_s
+
+    def _scored(self, name: str) -> bool:
+        return name in self.outcome.failed or self.run_folder.metric(name) is not None
+
+    def _work_left(self) -> bool:
+        return bool(self.running) or any(not self._scored(name) for name in self.spec.datasets)
+
+    def _start(self, kind: Kind, name: str, more: dict[str, Any], node: str | None = None) -> str:
+        self.outcome.tasks += 1
+        folder = self.run_folder.task(f"{self.outcome.tasks:04d}-{name}")
+        folder.mkdir(parents=True, exist_ok=True)
+        content = {
+            "kind": kind, "run": str(self.run_folder.root),
+            "spec": self.spec.model_dump(mode="json"), **more,
+        }  # fmt: skip
+        write_file(folder / "task.json", json.dumps(content).encode())
+        (folder / "result.json").unlink(missing_ok=True)
+        command = (sys.executable, "-m", "rerail.recovery.evaluation.task_program", str(folder))
+        task = Task(folder.name, kind, folder, command, node)
+        handle = self.runner.start(task)
+        self.running[handle] = task
+        return handle
+
+    def _start_trials(self) -> None:
+        while self.queue and len(self.pieces) < self.spec.gpus:
+            trial = self.queue.pop(0)
+            pieces = [
+                {"dataset": p.dataset, "first": p.first, "last": p.last, "expected_s": p.seconds}
+                for p in trial.pieces
+            ]
+            self.pieces[self._start("trial", "trial", {"pieces": pieces})] = trial
+
+    def _start_metrics(self) -> None:
+        busy = {task.folder.name.split("-metric-", 1)[1] for task in self._metrics()}
+        ready = [
+            name
+            for name, one in self.spec.datasets.items()
+            if not self._scored(name)
+            and name not in busy
+            and not self.run_folder.missing(name, one.items)
+        ]
+        ready.sort(key=lambda name: -self.spec.datasets[name].metric_s)
+        room = self.spec.cluster.nodes * self.spec.cluster.cpus_per_node - len(self._metrics())
+        for name in ready[: max(room, 0)]:
+            self._start("metric", f"metric-{name}", {"dataset": name})
+
+    def _metrics(self) -> list[Task]:
+        return [task for task in self.running.values() if task.kind == "metric"]
+
+    def _ended(self) -> set[str]:
+        found = self.runner.ended(list(self.running))
+        if not found:
+            time.sleep(self.runner.poll_s)
+        return found
+
+    def _wait(self) -> None:
+        for handle in self._ended():
+            task = self.running.pop(handle)
+            result = _result(task.folder)
+            why = ""
+            if task.kind == "trial":
+                trial = self.pieces.pop(handle)
+                self._learn(task.folder)
+                if not result.get("ok"):
+                    why = self._trial_failed(task, trial, result)
+            elif task.kind == "metric" and not result.get("ok"):
+                self._count_failure(task.folder.name.split("-metric-", 1)[1], result, task)
+            drifted = [name for name in self.factor if self._drifted(name)]
+            if not why and drifted and self.queue:
+                name = drifted[0]
+                why = f"{name} takes {self.factor[name]:.2f} times what was expected"
+            if why:
+                self._plan(why)
+
+    def _learn(self, folder: Path) -> None:
+        for piece in _result(folder, "progress.json").get("pieces", []):
+            prior = self.spec.datasets[piece["dataset"]]
+            usual = prior.prepare_s + (
+                (piece["last"] - piece["first"]) * prior.inference_s / prior.items
+            )
+            if usual > 0 and abs(piece["took_s"] - usual) > _LEAST_DRIFT_S:
+                self.factor[piece["dataset"]] = max(piece["took_s"] / usual, 1e-3)
+
+    def _drifted(self, name: str) -> bool:
+        ratio = self.factor[name] / self.planned_factor.get(name, 1.0)
+        return max(ratio, 1.0 / ratio) > self.spec.drift
+
+    def _trial_failed(self, task: Task, trial: Trial, result: dict[str, Any]) -> str:
+        done = {
+            (p["dataset"], p["first"])
+            for p in _result(task.folder, "progress.json").get("pieces", [])
+        }
+        first = next((p for p in trial.pieces if (p.dataset, p.first) not in done), None)
+        if first is None:
+            return ""
+        # The piece that was running is to blame; those behind it were never begun.
+        self._count_failure(first.dataset, result, task)
+        return f"{task.name} ended without {first.dataset} [{first.first}:{first.last}]"
+
+    def _count_failure(self, dataset: str, result: dict[str, Any], task: Task) -> None:
+        self.attempts[dataset] += 1
+        reason = str(result.get("error") or f"it died; see {task.folder}/output.log")
+        if self.attempts[dataset] > self.spec.retries:
+            self.outcome.failed[dataset] = reason
+            self.say(f"given up: {dataset}: {reason}")
+        else:
+            self.outcome.retried += 1
+
+
+def _without(gap: tuple[int, int], busy: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the parts of a range that no running trial holds."""
+    parts = [gap]
+    for first, last in busy:
+        cut = []
+        for a, b in parts:
+            if last <= a or first >= b:
+                cut.append((a, b))
+                continue
+            if a < first:
+                cut.append((a, first))
+            if last < b:
+                cut.append((last, b))
+        parts = cut
+    return parts
+
+
+def _result(folder: Path, name: str = "result.json") -> dict[str, Any]:
+    try:
+        found = json.loads((folder / name).read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,75 @@
+"""The run folder: what is asked of each task, outputs by piece, metrics by set; all written whole."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from rerail.recovery.safe_files import write_file
+
+_PIECE = re.compile(r"(\d+)-(\d+)\.json")
+_SAFE = re.compile(r"[^A-Za-z0-9_.-]")
+
+
+class RunFolder:
+    """Where a run keeps everything; a run that is started anew goes on from what is there."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def prepare(self) -> None:
+        """Make the folders."""
+        for name in ("tasks", "outputs", "metrics"):
+            (self.root / name).mkdir(parents=True, exist_ok=True)
+
+    def task(self, name: str) -> Path:
+        """Return the folder of a task."""
+        return self.root / "tasks" / name
+
+    def _dataset(self, dataset: str) -> Path:
+        return self.root / "outputs" / _SAFE.sub("_", dataset)
+
+    def write_output(self, dataset: str, first: int, last: int, outputs: list[Any]) -> None:
+        """Keep the outputs of items `first` to `last`."""
+        self._dataset(dataset).mkdir(parents=True, exist_ok=True)
+        path = self._dataset(dataset) / f"{first}-{last}.json"
+        write_file(path, json.dumps(outputs).encode())
+
+    def inferred(self, dataset: str) -> list[tuple[int, int]]:
+        """Return the item ranges that have outputs, in order."""
+        folder = self._dataset(dataset)
+        if not folder.is_dir():
+            return []
+        found = [_PIECE.fullmatch(path.name) for path in folder.iterdir()]
+        return sorted((int(one[1]), int(one[2])) for one in found if one is not None)
+
+    def outputs(self, dataset: str, items: int) -> list[Any]:
+        """Return the outputs of all items in order; where ranges overlap the first counts."""
+        out: list[Any] = []
+        for first, last in self.inferred(dataset):
+            if first <= len(out) < last:
+                path = self._dataset(dataset) / f"{first}-{last}.json"
+                out += json.loads(path.read_text())[len(out) - first :]
+        return out[:items]
+
+    def write_metric(self, dataset: str, values: dict[str, float]) -> None:
+        """Keep the metrics of a set."""
+        path = self.root / "metrics" / f"{_SAFE.sub('_', dataset)}.json"
+        write_file(path, json.dumps(values).encode())
+
+    def metric(self, dataset: str) -> dict[str, float] | None:
+        """Return the metrics of a set, or None while there are none."""
+        path = self.root / "metrics" / f"{_SAFE.sub('_', dataset)}.json"
+        return json.loads(path.read_text()) if path.is_file() else None
+
+    def missing(self, dataset: str, items: int) -> list[tuple[int, int]]:
+        """Return the item ranges without outputs."""
+        gaps = []
+        at = 0
+        for first, last in self.inferred(dataset):
+            if first > at:
+                gaps.append((at, first))
+            at = max(at, last)
+        return [*gaps, (at, items)] if at < items else gaps

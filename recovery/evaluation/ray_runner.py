@@ -1,0 +1,88 @@
+"""Runs tasks on a Ray cluster: one remote function call per task."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rerail.errors import ClusterError
+from rerail.recovery.evaluation.runner import Task
+
+
+def _run(command: Sequence[str], output: str) -> int:
+    with Path(output).open("ab") as out:
+        done = subprocess.run(
+            list(command),
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+    return done.returncode
+
+
+class RayRunner:
+    """Trials take one GPU where the cluster has any, else one CPU; metrics take one CPU.
+
+    `address` is that of a running cluster; None starts one on this machine.
+
+    Raises:
+        ClusterError: ray is not installed, or the cluster cannot be reached.
+    """
+
+    poll_s = 0.1
+
+    def __init__(self, address: str | None = None, cpus: int | None = None) -> None:
+        try:
+            import ray
+        except ImportError:
+            raise ClusterError(
+                "ray is not installed", subject="ray", hint="pip install 'rerail[ray]'"
+            ) from None
+        try:
+            if not ray.is_initialized():
+                ray.init(
+                    address=address, num_cpus=cpus, include_dashboard=False, log_to_driver=False,
+                    logging_level="error",
+                )  # fmt: skip
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise ClusterError(
+                f"the Ray cluster cannot be reached: {error}", subject=str(address or "local"),
+                hint="ray status", recoverable=True,
+            ) from None  # fmt: skip
+        self.ray = ray
+        self.gpu = 1 if ray.cluster_resources().get("GPU") else 0
+        self.running: dict[str, Any] = {}
+
+    def nodes(self, count: int) -> list[str]:
+        """Return the node ids that are alive."""
+        alive = [node for node in self.ray.nodes() if node["Alive"]]
+        return [str(node["NodeID"]) for node in alive][:count]
+
+    def start(self, task: Task) -> str:
+        """Call the function remotely; tasks that must be on a node are bound to it."""
+        options: dict[str, Any] = {"num_cpus": 1, "max_retries": 0}
+        if task.kind == "trial" and self.gpu:
+            options["num_gpus"] = self.gpu
+        if task.node is not None:
+            from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+            options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(task.node, soft=False)
+        call = self.ray.remote(**options)(_run)
+        self.running[task.name] = call.remote(task.command, str(task.folder / "output.log"))
+        return task.name
+
+    def ended(self, handles: Sequence[str]) -> set[str]:
+        """Return the handles whose call has returned or failed."""
+        if not handles:
+            return set()
+        waiting = {self.running[one]: one for one in handles}
+        done, _ = self.ray.wait(list(waiting), num_returns=len(waiting), timeout=0)
+        return {waiting[one] for one in done}
+
+    def cancel(self, handles: Sequence[str]) -> None:
+        """Cancel the calls."""
+        for one in handles:
+            self.ray.cancel(self.running[one], force=True)

@@ -1,0 +1,108 @@
+"""The program of one task, run by a runner: stage the model, infer pieces, or compute a metric.
+
+Argument: the task's folder with task.json. Each piece's output is a file as soon as it is there, so
+that a task that dies has lost its last piece only. result.json tells how it ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+from rerail.recovery.evaluation.files import RunFolder
+from rerail.recovery.evaluation.harness import make_harness
+from rerail.recovery.safe_files import write_file
+from rerail.tools.evaluation.spec import EvaluationSpec, parse_evaluation
+
+
+def stage_model(path: str, memory: str) -> Path | None:
+    """Return the model's folder in the node's memory, copied there once per node.
+
+    A copy is made beside and renamed, so that several tasks may do it at the same time.
+    """
+    if not path:
+        return None
+    source = Path(path)
+    if not memory:
+        return source
+    target = Path(memory) / source.name
+    if target.exists():
+        return target
+    partial = target.with_name(f"{target.name}.{os.uname().nodename}.{os.getpid()}")
+    partial.parent.mkdir(parents=True, exist_ok=True)
+    if source.is_dir():
+        shutil.copytree(source, partial)
+    else:
+        shutil.copy2(source, partial)
+    try:
+        partial.rename(target)
+    except OSError:
+        # Another task was faster; its copy is as good.
+        if partial.is_dir():
+            shutil.rmtree(partial, ignore_errors=True)
+        else:
+            partial.unlink(missing_ok=True)
+    return target
+
+
+def run_task(folder: Path) -> None:
+    """Do what task.json says."""
+    task = json.loads((folder / "task.json").read_text())
+    spec = parse_evaluation(task["spec"])
+    run = RunFolder(Path(task["run"]))
+    os.chdir(folder)
+    begin = time.monotonic()
+    result: dict[str, Any] = {"kind": task["kind"], "pieces": []}
+    if task["kind"] == "stage":
+        stage_model(spec.model.path, spec.model.memory)
+    elif task["kind"] == "metric":
+        _metric(spec, run, task["dataset"])
+    else:
+        _infer(spec, run, task["pieces"], result, folder, begin)
+    result["seconds"] = time.monotonic() - begin
+    write_file(folder / "result.json", json.dumps({"ok": True, **result}).encode())
+
+
+def _infer(
+    spec: EvaluationSpec, run: RunFolder, pieces: list[dict[str, Any]], result: dict[str, Any],
+    folder: Path, begin: float,
+) -> None:  # fmt: skip
+    assert spec.harness is not None
+    harness = make_harness(spec.harness)
+    harness.load(stage_model(spec.model.path, spec.model.memory))
+    result["load_s"] = time.monotonic() - begin
+    for piece in pieces:
+        at = time.monotonic()
+        outputs = harness.infer(piece["dataset"], piece["first"], piece["last"])
+        run.write_output(piece["dataset"], piece["first"], piece["last"], outputs)
+        result["pieces"].append({**piece, "took_s": time.monotonic() - at})
+        write_file(folder / "progress.json", json.dumps(result).encode())
+
+
+def _metric(spec: EvaluationSpec, run: RunFolder, dataset: str) -> None:
+    assert spec.harness is not None
+    outputs = run.outputs(dataset, spec.datasets[dataset].items)
+    run.write_metric(dataset, make_harness(spec.harness).score(dataset, outputs))
+
+
+def main() -> int:
+    """Run the task of the given folder; 0 when done, 1 when it failed."""
+    folder = Path(sys.argv[1])
+    try:
+        run_task(folder)
+    except Exception as error:  # the coordinator reads why, whatever it was
+        traceback.print_exc()
+        told = {"ok": False, "error": f"{type(error).__name__}: {error}"}
+        write_file(folder / "result.json", json.dumps(told).encode())
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

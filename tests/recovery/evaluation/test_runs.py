@@ -1,0 +1,174 @@
+"""Evaluation runs with real processes: failures, drift, resumption, a real harness and real Slurm."""
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+
+import pytest
+
+from rerail.evals.cluster.lab import Lab, cannot_run
+from rerail.recovery.evaluation.coordinator import Coordinator
+from rerail.recovery.evaluation.files import RunFolder
+from rerail.recovery.evaluation.local_runner import LocalRunner
+from rerail.tools.evaluation.spec import parse_evaluation
+
+# A harness of commands: writes the item numbers; a set whose file says so fails or is slow.
+INFER = """
+import json, os, sys, time
+dataset, first, last, output, folder = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], sys.argv[5]
+with open(f"{folder}/calls", "a") as calls:
+    calls.write(f"{dataset} {first} {last}\\n")
+fault = f"{folder}/{dataset}"
+if os.path.exists(fault):
+    what = open(fault).read().split()
+    if what[0] == "always":
+        sys.exit("the set is broken")
+    if what[0] == "slow":
+        time.sleep(float(what[1]))
+    elif what[0] == "once":
+        os.unlink(fault)
+        sys.exit("a bad day")
+    elif what[0] == "killed":
+        os.unlink(fault)
+        os.kill(os.getppid(), 9)
+json.dump(list(range(first, last)), open(output, "w"))
+"""
+METRIC = "import json,sys; x=json.load(open(sys.argv[1])); json.dump({'sum': sum(x), 'n': len(x)}, open(sys.argv[2],'w'))"
+
+
+def spec(folder, sets, gpus=2, **more):
+    (folder / "infer.py").write_text(INFER)
+    harness = {
+        "kind": "command",
+        "infer": [sys.executable, "-S", str(folder / "infer.py"), "{dataset}", "{first}", "{last}", "{output}", str(folder)],
+        "metric": [sys.executable, "-S", "-c", METRIC, "{outputs}", "{output}"],
+    }  # fmt: skip
+    cluster = {"nodes": 1, "gpus_per_node": gpus, "cpus_per_node": 2}
+    datasets = {n: {"items": 10, "metric_s": 0.1, **one} for n, one in sets.items()}
+    return parse_evaluation({"datasets": datasets, "harness": harness, "cluster": cluster, **more})
+
+
+def run(one, folder, runner=None):
+    return Coordinator(one, runner or LocalRunner(one.gpus), folder / "run").run()
+
+
+def test_a_run_scores_every_item_once_whatever_fails_on_the_way(tmp_path):
+    (tmp_path / "b").write_text("once")
+    (tmp_path / "c").write_text("killed")
+    (tmp_path / "d").write_text("always")
+    one = spec(tmp_path, {name: {"inference_s": 1} for name in "abcd"}, retries=1)
+    found = run(one, tmp_path)
+    assert {n: m["sum"] for n, m in found.metrics.items()} == dict.fromkeys("abc", 45.0)
+    assert list(found.failed) == ["d"] and "the set is broken" in found.failed["d"]
+    assert found.retried == 3 and found.replanned
+
+
+def test_a_set_that_takes_far_longer_than_expected_makes_a_new_plan(tmp_path):
+    (tmp_path / "a").write_text("slow 2.5")
+    sets = {"a": {"inference_s": 0.4}, **{n: {"inference_s": 0.1} for n in "bcdef"}}
+    one = spec(tmp_path, sets, gpus=1, model={"load_s": 0.0})
+    found = run(one, tmp_path)
+    assert len(found.metrics) == 6
+    assert not found.failed
+
+
+def test_a_run_goes_on_from_what_is_there(tmp_path):
+    one = spec(tmp_path, {"a": {"inference_s": 1}, "b": {"inference_s": 1}})
+    folder = RunFolder(tmp_path / "run")
+    folder.prepare()
+    folder.write_output("a", 0, 7, list(range(7)))
+    folder.write_metric("b", {"sum": 1.0})
+    found = run(one, tmp_path)
+    assert found.metrics == {"a": {"sum": 45.0, "n": 10.0}, "b": {"sum": 1.0}}
+    calls = (tmp_path / "calls").read_text().split("\n")
+    assert all(
+        c.startswith("a 7") or c.startswith("a 8") or c.startswith("a 9") for c in calls if c
+    )
+
+
+def test_the_model_is_copied_to_the_node_s_memory_once(tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "weights").write_text("w")
+    model = {"path": str(tmp_path / "model"), "memory": str(tmp_path / "shm"), "load_s": 1}
+    one = spec(tmp_path, {"a": {"inference_s": 1}, "b": {"inference_s": 1}}, model=model)
+    assert len(run(one, tmp_path).metrics) == 2
+    assert [p.name for p in (tmp_path / "shm").iterdir()] == ["model"]
+
+
+def test_an_interrupted_run_leaves_no_process_behind(tmp_path):
+    (tmp_path / "a").write_text("slow 60")
+    one = spec(tmp_path, {"a": {"inference_s": 1}}, gpus=1)
+    runner = LocalRunner(1)
+    threading.Thread(
+        target=lambda: (
+            _until(lambda: (tmp_path / "calls").exists()),
+            os.kill(os.getpid(), signal.SIGINT),
+        ),
+        daemon=True,
+    ).start()
+    with pytest.raises(KeyboardInterrupt):
+        run(one, tmp_path, runner)
+    assert all(process.poll() is not None for process in runner.running.values())
+
+
+def _until(ready):
+    deadline = time.monotonic() + 60
+    while not ready() and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+def test_lm_evaluation_harness_gives_the_numbers_of_its_own_run(tmp_path, monkeypatch):
+    pytest.importorskip("lm_eval")
+    pytest.importorskip("torch")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    from rerail.evals.evaluation.real_harness import direct_metrics, harness_spec
+
+    one = harness_spec(tmp_path, {"sums_a": 30, "sums_b": 9, "gen_c": 8}, gpus=2)
+    found = run(one, tmp_path)
+    assert not found.failed
+    direct = direct_metrics(tmp_path, list(one.datasets))
+    assert found.metrics.keys() == direct.keys()
+    for name, values in direct.items():
+        assert found.metrics[name] == pytest.approx(values)
+    pieces = list((tmp_path / "run" / "outputs" / "sums_a").iterdir())
+    assert len(pieces) > 1  # it was split, and the numbers are the same
+
+
+@pytest.mark.slow
+def test_a_run_on_ray(tmp_path):
+    ray = pytest.importorskip("ray")
+    from rerail.recovery.evaluation.ray_runner import RayRunner
+
+    (tmp_path / "b").write_text("killed")
+    one = spec(tmp_path, {name: {"inference_s": 1} for name in "abc"})
+    try:
+        found = run(one, tmp_path, RayRunner(cpus=2))
+    finally:
+        ray.shutdown()
+    assert {n: m["sum"] for n, m in found.metrics.items()} == dict.fromkeys("abc", 45.0)
+
+
+@pytest.mark.slurm
+@pytest.mark.skipif(bool(cannot_run()), reason=cannot_run() or "-")
+def test_a_run_on_a_real_slurm(tmp_path):
+    from rerail.recovery.evaluation.slurm_runner import SlurmRunner
+
+    (tmp_path / "b").write_text("killed")
+    one = spec(tmp_path, {name: {"inference_s": 1} for name in "abcd"}, gpus=1)
+    one = one.model_copy(update={"cluster": one.cluster.model_copy(update={"nodes": 2})})
+    with Lab(2, accounting=False, rest=False) as lab:
+        runner = SlurmRunner(environment=lab.environment)
+        assert len(runner.nodes(2)) == 2
+        found = run(one, tmp_path, runner)
+        assert runner.ended([]) == set()
+    assert {n: m["sum"] for n, m in found.metrics.items()} == dict.fromkeys("abcd", 45.0)
+    assert found.retried == 1
+    tasks = [
+        json.loads(p.read_text())["kind"] for p in (tmp_path / "run" / "tasks").glob("*/task.json")
+    ]
+    assert tasks.count("metric") == 4

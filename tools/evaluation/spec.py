@@ -1,0 +1,124 @@
+"""What is to be evaluated and on what: data sets with their usual times, the model, the machines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from rerail.errors import ConfigError
+
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class DataSet(_Part):
+    """One data set: seconds of preparation, inference on one GPU and metrics on a CPU, and its items.
+
+    The times are priors (a former run); where they are wrong, the rest is planned anew. `generates`
+    matters to the rule of OpenCompass only.
+    """
+
+    inference_s: Seconds
+    prepare_s: Seconds = 0.0
+    metric_s: Seconds = 0.0
+    items: Count = 1
+    generates: bool = True
+
+
+class Model(_Part):
+    """The model: seconds to load it from shared storage when alone, and from the node's own memory.
+
+    With c loads at a time on a node each takes load_s x (1 + contention (c - 1)). `path` is copied to
+    `memory` (a folder in the node's memory) once per node before trials start.
+    """
+
+    load_s: Seconds = 0.0
+    local_load_s: Seconds = 0.0
+    contention: Annotated[float, Field(ge=0)] = 0.05
+    path: str = ""
+    memory: str = ""
+
+
+class Cluster(_Part):
+    """Nodes, GPUs (slots for trials) and CPUs (slots for metrics) of each."""
+
+    nodes: Count = 1
+    gpus_per_node: Count = 8
+    cpus_per_node: Count = 8
+
+
+class Harness(_Part):
+    """Who evaluates: lm-evaluation-harness with its task names, or any commands.
+
+    lm_eval: `model` is a harness model name with `model_args`, or FILE.py:FUNCTION that gets the
+    model's folder; `tasks` is a folder of task files. command: `infer` and `metric` are run with
+    {model}, {dataset}, {first}, {last}, {output} and {outputs} filled in.
+    """
+
+    kind: Literal["lm_eval", "command"] = "lm_eval"
+    model: str = ""
+    model_args: str = ""
+    tasks: str = ""
+    infer: tuple[str, ...] = ()
+    metric: tuple[str, ...] = ()
+
+
+class EvaluationSpec(_Part):
+    """The whole spec."""
+
+    datasets: Annotated[dict[str, DataSet], Field(min_length=1)]
+    model: Model = Model()
+    cluster: Cluster = Cluster()
+    harness: Harness | None = None
+    retries: Annotated[int, Field(ge=0, le=10)] = 2
+    drift: Annotated[float, Field(gt=1)] = 1.3
+
+    @property
+    def gpus(self) -> int:
+        """Return the number of slots for trials."""
+        return self.cluster.nodes * self.cluster.gpus_per_node
+
+
+def parse_evaluation(content: Any, source: str = "spec") -> EvaluationSpec:
+    """Check a spec that was read from YAML.
+
+    Raises:
+        ConfigError: a key is wrong; the message names it.
+    """
+    try:
+        return EvaluationSpec.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"]) or "spec"
+        raise ConfigError(
+            f"{source}: {key}: {first['msg']}", subject=key,
+            hint="see docs/evaluation.md for the keys of a spec",
+        ) from None  # fmt: skip
+
+
+def read_evaluation(path: Path) -> EvaluationSpec:
+    """Read a spec from a YAML file.
+
+    Raises:
+        ConfigError: the file is missing, is no YAML, or a key is wrong.
+    """
+    import yaml
+
+    try:
+        return parse_evaluation(yaml.safe_load(path.read_text(encoding="utf-8")), str(path))
+    except OSError as error:
+        raise ConfigError(
+            f"{path}: {error.strerror}", subject=str(path), hint="rerail schedule-eval spec.yaml"
+        ) from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"{path}:{mark.line + 1}" if mark else str(path)
+        raise ConfigError(
+            f"{where}: no YAML", subject=str(path), hint="rerail schedule-eval spec.yaml"
+        ) from None
