@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from rerail.assistant.narrow import EVERYTHING, Narrow
 from rerail.cached_yaml import cache_folder
-from rerail.domain.diagnosis import Diagnosis
+from rerail.domain.diagnosis import AgainstForecast, Diagnosis
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.verdict import Verdict, judge
 from rerail.knowledge_base.causality.words import to_diagnosis
@@ -29,6 +29,7 @@ from rerail.settings import load_settings
 
 if TYPE_CHECKING:
     from rerail.knowledge_base.waiting.dumps.verdict import DumpVerdict
+    from rerail.tools.forecast.compare import Expected
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +87,9 @@ def diagnose_paths(
     on_progress: Callable[[int, int], None] | None = None,
     narrow: Narrow = EVERYTHING,
     mine: bool = False,
+    expected: Expected | None = None,
 ) -> Outcome:
-    """Read the evidence and return the rules verdict.
+    """Read the evidence and return the rules verdict; `expected` is a forecast of the step time.
 
     Raises:
         EvidenceError: when nothing could be read at all.
@@ -96,7 +98,7 @@ def diagnose_paths(
     collection = collect(
         paths, scan_plan(mine=mine), workers=load_settings().workers, on_progress=on_progress
     )
-    return diagnose_collection(collection, started=started, narrow=narrow)
+    return diagnose_collection(collection, started=started, narrow=narrow, expected=expected)
 
 
 def diagnose_texts(files: Mapping[str, str]) -> Outcome:
@@ -115,7 +117,11 @@ def _scanner() -> Scanner:
 
 
 def diagnose_collection(
-    collection: Collection, *, started: float | None = None, narrow: Narrow = EVERYTHING
+    collection: Collection,
+    *,
+    started: float | None = None,
+    narrow: Narrow = EVERYTHING,
+    expected: Expected | None = None,
 ) -> Outcome:
     """Return the rules verdict on evidence that was already read."""
     begun = time.perf_counter() if started is None else started
@@ -132,7 +138,30 @@ def diagnose_collection(
         collection.problems,
         facts=JobFacts(collection.views, rules().ids) if narrow == EVERYTHING else JobFacts(),
         only_rank=narrow.rank,
+        expected=expected,
     )
     verdict = judge(case, {rule.id: rule for rule in rules().rules}, dumps)
     diagnosis = to_diagnosis(case, verdict, elapsed_s=time.perf_counter() - begun)
+    if expected is not None:
+        diagnosis = diagnosis.model_copy(update={"forecast": _against_forecast(case)})
     return Outcome(diagnosis, case, verdict, collection)
+
+
+def _against_forecast(case: Case) -> AgainstForecast | None:
+    from rerail.knowledge_base.causality.numeric import against_forecast
+
+    seen = against_forecast(case)
+    if seen is None:
+        return None
+    return AgainstForecast(
+        forecast=seen.name,
+        steps=seen.steps,
+        observed_p50_s=seen.observed_p50_s,
+        expected_p50_s=seen.expected_p50_s,
+        expected_p95_s=seen.expected_p95_s,
+        ratio=seen.ratio,
+        slower=seen.slower,
+        slower_from_start=seen.slower_from_start,
+        lost_s=seen.lost_s,
+        says=seen.sentence(),
+    )

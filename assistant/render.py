@@ -185,6 +185,8 @@ def _cost(diagnosis: Diagnosis, console: Console) -> None:
         _row(console, "COST", "; ".join(parts))
     for told in cost.covers:
         _row(console, "", told)
+    if diagnosis.forecast is not None:
+        _row(console, "FORECAST", diagnosis.forecast.says)
 
 
 def _history(diagnosis: Diagnosis, console: Console) -> None:

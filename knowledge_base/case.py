@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from rerail.domain.evidence import LogLine, Observation, Role
 from rerail.knowledge_base.job_facts import NOTHING, JobFacts
@@ -11,6 +12,9 @@ from rerail.log_parsers.clocks import clock_offsets
 from rerail.log_parsers.metrics import StepRow
 from rerail.log_parsers.sources import Problem
 from rerail.log_parsers.view import LogView
+
+if TYPE_CHECKING:
+    from rerail.tools.forecast.compare import Expected
 
 _BELOW = 400  # lines
 
@@ -28,6 +32,8 @@ class Case:
     """What is exactly known of all lines, whatever was kept of them; empty where only a part of them counts."""
     only_rank: int | None = None
     """The rank that was asked for: what is told of others does not count."""
+    expected: Expected | None = None
+    """What a forecast says of the step time, where one was given."""
     _by_name: dict[str, LogView] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

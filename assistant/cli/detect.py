@@ -36,11 +36,13 @@ def detect_command(
     no_color: bool = False,
     seen_until: float | None = None,
     read_log: LogReader | None = None,
+    expected: Path | None = None,
 ) -> int:
     """Judge every series of the files, print the findings, and return the exit code.
 
     0: a fault was found, 3: none, 10: too few steps to say (as `rerail diagnose`). `read_log`
-    reads the steps of a file that is no table. `plot` takes an SVG file name.
+    reads the steps of a file that is no table. `plot` takes an SVG file name. `expected` is a forecast
+    (JSON or spec): with it a run that is slow from its first step is seen.
 
     Raises:
         UsageError: no path was given, or the plot can be written neither as SVG nor as PNG.
@@ -53,6 +55,8 @@ def detect_command(
     check_plot_name(plot)
     series = [item for path in paths for item in _read(path, read_log)]
     pairs = [(item, detect(item, seen_until=seen_until)) for item in series]
+    if expected is not None:
+        pairs = _against(pairs, expected)
     if plot is not None:
         _write_plot(plot, pairs)
     if json_output:
@@ -63,6 +67,16 @@ def detect_command(
     if outcomes & _FAULTS:
         return 0
     return 3 if "healthy" in outcomes else 10
+
+
+def _against(
+    pairs: list[tuple[StepSeries, SeriesReport]], forecast: Path
+) -> list[tuple[StepSeries, SeriesReport]]:
+    from rerail.tools.detectors.against_forecast import with_expected
+    from rerail.tools.forecast.compare import read_expected
+
+    known = read_expected(forecast)
+    return [(series, with_expected(series, report, known)) for series, report in pairs]
 
 
 def report_json(pairs: list[tuple[StepSeries, SeriesReport]]) -> str:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rerail.assistant.agent.explain import ModelClaim
     from rerail.assistant.pipeline import Outcome as RunOutcome
     from rerail.assistant.record import Recorded
+    from rerail.tools.forecast.compare import Expected
 
 EXIT_NO_FAILURE = 3
 EXIT_INCONCLUSIVE = 10
@@ -46,8 +47,17 @@ def diagnose_command(
     attempt: int | None = None,
     store: bool = True,
     model: bool = True,
+    expected: Path | None = None,
 ) -> int:
-    """Diagnose the paths and print the verdict; return the exit code."""
+    """Diagnose the paths and print the verdict; return the exit code.
+
+    `expected` is a forecast (JSON or spec) that the step times are held against.
+    """
+    if follow and expected is not None:
+        raise UsageError(
+            "--expected and --follow do not go together", subject="--expected",
+            hint="rerail diagnose --expected FILE logs/",
+        )  # fmt: skip
     if follow:
         from rerail.assistant.follow import follow_command
 
@@ -61,7 +71,11 @@ def diagnose_command(
 
     with told(_wait), _Progress(enabled=not (quiet or json_output)) as progress:
         outcome = diagnose_paths(
-            paths, on_progress=progress, narrow=narrow, mine=digest is not None
+            paths,
+            on_progress=progress,
+            narrow=narrow,
+            mine=digest is not None,
+            expected=None if expected is None else _expected(expected),
         )
     if digest is not None:
         _write_digest(outcome, digest)
@@ -82,6 +96,12 @@ def diagnose_command(
 
         in_background()
     return exit_code(diagnosis)
+
+
+def _expected(path: Path) -> Expected:
+    from rerail.tools.forecast.compare import read_expected
+
+    return read_expected(path)
 
 
 def _wait(why: str) -> None:

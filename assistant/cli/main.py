@@ -156,6 +156,10 @@ def diagnose(
     attempt: Annotated[
         int | None, typer.Option(help="Which start of the job, from 0, for the record.")
     ] = None,
+    expected: Annotated[
+        Path | None,
+        typer.Option(help="What steps should take: JSON of `rerail forecast`, or a spec."),
+    ] = None,
     no_store: Annotated[bool, typer.Option("--no-store", help="Keep no incident.")] = False,
     keep: Annotated[
         bool, typer.Option("--keep", help="Of no effect: every diagnosis is kept.")
@@ -184,6 +188,7 @@ def diagnose(
             attempt=attempt,
             store=not no_store,
             model=not no_model,
+            expected=expected,
         )
     raise typer.Exit(code)
 
@@ -197,12 +202,18 @@ def detect(
     plot: Annotated[
         Path | None, typer.Option(help="Write the series with its episodes as SVG or PNG.")
     ] = None,
+    expected: Annotated[
+        Path | None,
+        typer.Option(help="What steps should take: JSON of `rerail forecast`, or a spec."),
+    ] = None,
 ) -> None:
     """Judge step series: slow phases, loss spikes, NaN, hangs."""
     from rerail.assistant.cli.detect import detect_command
     from rerail.assistant.step_logs import read_step_log
 
-    raise typer.Exit(detect_command(paths, json_output, plot, read_log=read_step_log))
+    raise typer.Exit(
+        detect_command(paths, json_output, plot, read_log=read_step_log, expected=expected)
+    )
 
 
 @app.command("localize")

@@ -117,9 +117,25 @@ def _impact(impact: Impact) -> str:
         ("steps to train again", cell(impact.lost_steps, "")),
         ("time to train them again", cell(impact.redo_gpu_hours, hours)),
         ("together", cell(impact.gpu_hours, hours)),
+        *_against_forecast(impact, hours),
         ("jobs affected", str(impact.jobs)),
     ]
     return _table(("what", "how much"), rows)
+
+
+def _against_forecast(impact: Impact, hours: str) -> list[tuple[str, str]]:
+    """Return what steps took against what they should have taken; nothing without a forecast."""
+    if impact.expected_step_s is None or impact.step_time_s is None:
+        return []
+    rows = [
+        ("a step took", f"{impact.step_time_s:.4g} s"),
+        ("a step should have taken", f"{impact.expected_step_s:.4g} s"),
+    ]
+    if impact.slower_gpu_hours:
+        rows.append(
+            ("lost to steps slower than the forecast", f"{impact.slower_gpu_hours:g} {hours}")
+        )
+    return rows
 
 
 def _timeline(entries: Sequence[TimelineEntry], diagnosis: Diagnosis) -> str:

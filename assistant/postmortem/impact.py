@@ -20,7 +20,8 @@ class Impact:
     time to train the lost steps again; `unnoticed_s` from the first fault to the first line of
     another rank or the launcher that told of it; `to_the_end_s` to the last line with a time, which the
     idle hours are taken from where the diagnosis could not tell them. `device` is rank where nothing names a GPU: then
-    each hour is one of a rank.
+    each hour is one of a rank. `expected_step_s` is the forecast's step, where one was given, and
+    `slower_gpu_hours` what the steps took more than it.
     """
 
     gpus: int | None
@@ -32,6 +33,8 @@ class Impact:
     to_the_end_s: float | None = None
     jobs: int = 1
     device: str = "GPU"
+    expected_step_s: float | None = None
+    slower_gpu_hours: float | None = None
 
     @property
     def gpu_hours(self) -> float | None:
@@ -52,6 +55,7 @@ def impact_of(incident: Incident) -> Impact:
     if gpus and step_time is not None and diagnosis.cost.lost_steps is not None:
         redo = round(diagnosis.cost.lost_steps * step_time * gpus / 3600.0, 2)
     to_the_end = _to_the_end_s(incident)
+    forecast = diagnosis.forecast
     idle = diagnosis.cost.idle_gpu_hours
     if idle is None and gpus and to_the_end is not None:
         idle = round(to_the_end * gpus / 3600.0, 2)
@@ -64,6 +68,10 @@ def impact_of(incident: Incident) -> Impact:
         redo_gpu_hours=redo,
         unnoticed_s=_unnoticed_s(incident),
         device="GPU" if _names_gpu(incident) else "rank",
+        expected_step_s=forecast.expected_p50_s if forecast is not None else None,
+        slower_gpu_hours=round(forecast.lost_s * gpus / 3600.0, 2)
+        if forecast is not None and gpus
+        else None,
     )
 
 

@@ -20,6 +20,7 @@ from rerail.log_parsers.view import LogView
 if TYPE_CHECKING:
     from rerail.log_parsers.step_series import LogSeries
     from rerail.tools.detectors.events import SeriesReport
+    from rerail.tools.forecast.compare import Comparison
 
 MIN_ROWS = 5
 MATERIAL_RATE = 0.05
@@ -65,7 +66,8 @@ def analyse(case: Case) -> list[NumericFinding]:
             from rerail.log_parsers.step_series import series_of
 
             for one in series_of(view, least=MIN_ROWS):
-                findings += [_with_rank(case, f) for f in _judge(view, one)]
+                mine = _judge(view, one) or _slow_from_start(case, view, one)
+                findings += [_with_rank(case, f) for f in mine]
                 findings += _data_wait(view, one)
         findings += _frozen_evaluations(view)
     return sorted(
@@ -109,6 +111,41 @@ def _judge(view: LogView, one: LogSeries) -> list[NumericFinding]:
     if report.outcome is SeriesOutcome.FAIL_SLOW:
         found += _slow(view, one, report)
     return found
+
+
+def _slow_from_start(case: Case, view: LogView, one: LogSeries) -> list[NumericFinding]:
+    """A run that is slow from its first step has no healthy steps to compare with but a forecast's."""
+    seen = _against_forecast(case, one)
+    if seen is None or not seen.slower_from_start:
+        return []
+    line = view.line(one.rows[0].line)
+    if line is None:
+        return []
+    return [NumericFinding("fail_slow_unexplained", line, seen.sentence(), lost_s=seen.lost_s)]
+
+
+def _against_forecast(case: Case, one: LogSeries) -> Comparison | None:
+    if case.expected is None or one.from_rate:
+        return None
+    from rerail.tools.forecast.compare import compare
+
+    return compare(one.series.step_time_s, case.expected)
+
+
+def against_forecast(case: Case) -> Comparison | None:
+    """Return the longest series of step times beside the forecast; None without one or the other."""
+    if case.expected is None:
+        return None
+    from rerail.log_parsers.step_series import series_of
+
+    found = [
+        seen
+        for view in case.views
+        if len(view.survey.steps) >= MIN_ROWS
+        for one in series_of(view, least=MIN_ROWS)
+        if (seen := _against_forecast(case, one)) is not None
+    ]
+    return max(found, key=lambda seen: seen.steps, default=None)
 
 
 def _slow(view: LogView, one: LogSeries, report: SeriesReport) -> list[NumericFinding]:

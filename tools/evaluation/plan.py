@@ -11,6 +11,7 @@ import heapq
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from rerail.tools.evaluation.spec import EvaluationSpec
 
@@ -110,12 +111,12 @@ def _pieces(
         for first, last in parts:
             count = last - first
             seconds = count * per_item[name]
-            number = 1 if seconds <= longest or longest <= 0 else math.ceil(seconds / longest)
+            number = math.ceil(seconds / longest) if 0 < longest < seconds else 1
             number = max(1, min(number, count))
             cuts = [first + round(i * count / number) for i in range(number + 1)]
             out += [
                 Piece(name, a, b, prepare + (b - a) * per_item[name])
-                for a, b in zip(cuts, cuts[1:], strict=False)
+                for a, b in pairwise(cuts)
                 if b > a
             ]
     return out

@@ -172,6 +172,25 @@ class Cost(_Record):
     covers: list[str] = []
 
 
+class AgainstForecast(_Record):
+    """Step times that were seen beside those of a forecast; seconds, ratio of the medians.
+
+    `slower` says that the usual step is above the forecast's p95; `lost_s` is what the steps took more
+    than the forecast's mean.
+    """
+
+    forecast: str
+    steps: int
+    observed_p50_s: float
+    expected_p50_s: float
+    expected_p95_s: float
+    ratio: float
+    slower: bool
+    slower_from_start: bool
+    lost_s: float
+    says: str
+
+
 class Attempt(_Record):
     """One start of the job inside the evidence, and whether it made progress."""
 
@@ -219,6 +238,7 @@ class Diagnosis(_Record):
     recovery: Recovery
     cost: Cost = Cost()
     attempts: list[Attempt] = []
+    forecast: AgainstForecast | None = None
     progress: dict[str, Any] = {}
     history: list[NodeHistory] = []
     incident: str | None = None

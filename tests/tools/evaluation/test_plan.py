@@ -1,5 +1,7 @@
 """Evaluation plans: what they cover, what they expect, and the rules they stand beside."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -35,7 +37,7 @@ def test_every_item_is_inferred_once_and_no_bound_is_beaten(times, nodes, gpus):
             (p.first, p.last) for t in plan.trials for p in t.pieces if p.dataset == name
         )
         assert parts[0][0] == 0 and parts[-1][1] == data.items
-        assert all(a[1] == b[0] for a, b in zip(parts, parts[1:], strict=False))
+        assert all(a[1] == b[0] for a, b in pairwise(parts))
     assert plan.makespan_s >= plan.bound_s - 1e-6
 
 
@@ -46,7 +48,7 @@ def test_no_gpu_and_no_cpu_does_two_things_at_once():
     for kind in ("inference", "metric"):
         for place in range(8):
             mine = sorted((s.begin_s, s.end_s) for s in slots if (s.kind, s.place) == (kind, place))
-            assert all(a[1] <= b[0] + 1e-9 for a, b in zip(mine, mine[1:], strict=False))
+            assert all(a[1] <= b[0] + 1e-9 for a, b in pairwise(mine))
     end = {s.name.split("[")[0]: 0.0 for s in slots}
     for s in slots:
         if s.kind == "inference":
