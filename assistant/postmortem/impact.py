@@ -21,7 +21,7 @@ class Impact:
     another rank or the launcher that told of it; `to_the_end_s` to the last line with a time, which the
     idle hours are taken from where the diagnosis could not tell them. `device` is rank where nothing names a GPU: then
     each hour is one of a rank. `expected_step_s` is the forecast's step, where one was given, and
-    `slower_gpu_hours` what the steps took more than it.
+    `slower_s` and `slower_gpu_hours` what the steps took more than it.
     """
 
     gpus: int | None
@@ -34,6 +34,7 @@ class Impact:
     jobs: int = 1
     device: str = "GPU"
     expected_step_s: float | None = None
+    slower_s: float | None = None
     slower_gpu_hours: float | None = None
 
     @property
@@ -69,6 +70,7 @@ def impact_of(incident: Incident) -> Impact:
         unnoticed_s=_unnoticed_s(incident),
         device="GPU" if _names_gpu(incident) else "rank",
         expected_step_s=forecast.expected_p50_s if forecast is not None else None,
+        slower_s=forecast.lost_s if forecast is not None else None,
         slower_gpu_hours=round(forecast.lost_s * gpus / 3600.0, 2)
         if forecast is not None and gpus
         else None,

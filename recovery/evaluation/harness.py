@@ -77,10 +77,17 @@ class CommandHarness:
         return {str(name): float(value) for name, value in found.items()}
 
     def _run(self, command: Sequence[str], **values: object) -> None:
-        filled = [part.format(model=self.model or "", **values) for part in command]
+        filled = [_filled(part, {"model": self.model or "", **values}) for part in command]
         done = subprocess.run(filled, capture_output=True, text=True, check=False)
         if done.returncode:
             raise EvidenceError(
                 f"{filled[0]} ended with {done.returncode}: {done.stderr.strip()[-500:]}",
                 subject=filled[0], hint=" ".join(filled),
             )  # fmt: skip
+
+
+def _filled(part: str, values: dict[str, object]) -> str:
+    """Fill in what is known; other braces (JSON, programs) are left as they are."""
+    for name, value in values.items():
+        part = part.replace(f"{{{name}}}", str(value))
+    return part

@@ -47,7 +47,7 @@ class RayRunner:
                     address=address, num_cpus=cpus, include_dashboard=False, log_to_driver=False,
                     logging_level="error",
                 )  # fmt: skip
-        except (ConnectionError, RuntimeError, ValueError) as error:
+        except Exception as error:  # Ray raises bare ones where a node does not come up
             raise ClusterError(
                 f"the Ray cluster cannot be reached: {error}", subject=str(address or "local"),
                 hint="ray status", recoverable=True,

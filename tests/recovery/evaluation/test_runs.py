@@ -128,7 +128,7 @@ def test_lm_evaluation_harness_gives_the_numbers_of_its_own_run(tmp_path, monkey
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
     from rerail.evals.evaluation.real_harness import direct_metrics, harness_spec
 
-    one = harness_spec(tmp_path, {"sums_a": 30, "sums_b": 9, "gen_c": 8}, gpus=2)
+    one = harness_spec(tmp_path, {"sums_a": 90, "sums_b": 9, "gen_c": 8}, gpus=2)
     found = run(one, tmp_path)
     assert not found.failed
     direct = direct_metrics(tmp_path, list(one.datasets))
@@ -140,7 +140,9 @@ def test_lm_evaluation_harness_gives_the_numbers_of_its_own_run(tmp_path, monkey
 
 
 @pytest.mark.slow
-def test_a_run_on_ray(tmp_path):
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_run_on_ray(tmp_path, monkeypatch):
+    monkeypatch.setenv("RAY_raylet_start_wait_time_s", "180")
     ray = pytest.importorskip("ray")
     from rerail.recovery.evaluation.ray_runner import RayRunner
 

@@ -94,7 +94,7 @@ def test_jobs_that_load_together_load_longer():
 
 
 def test_the_toy_of_the_paper_s_size_gains_at_least_what_the_paper_reports():
-    one, four = toy_speedups(40, nodes=1), toy_speedups(40, nodes=4)
+    one, four = toy_speedups(150, nodes=1), toy_speedups(40, nodes=4)
     assert np.median(one.over_jobs) >= 1.3
     assert np.median(four.over_jobs) >= 1.8
     assert np.median(one.over_sizes) >= 1.0 and np.median(four.over_sizes) >= 1.0
