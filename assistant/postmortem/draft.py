@@ -131,10 +131,10 @@ def _against_forecast(impact: Impact, hours: str) -> list[tuple[str, str]]:
         ("a step took", f"{impact.step_time_s:.4g} s"),
         ("a step should have taken", f"{impact.expected_step_s:.4g} s"),
     ]
-    if impact.slower_gpu_hours:
-        rows.append(
-            ("lost to steps slower than the forecast", f"{impact.slower_gpu_hours:g} {hours}")
-        )
+    if impact.slower_s:
+        gpu = "" if impact.slower_gpu_hours is None else f", {impact.slower_gpu_hours:g} {hours}"
+        lost = f"{in_words(impact.slower_s)}{gpu}"
+        rows.append(("lost to steps slower than the forecast", lost))
     return rows
 
 
