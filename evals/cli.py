@@ -267,7 +267,9 @@ def mitigation(
 def forecast(
     only: Annotated[
         str,
-        typer.Option(help="One table: reference, brute, scale, trace, real, placement, goodput."),
+        typer.Option(
+            help="One table: reference, brute, scale, trace, real, placement, goodput, evaluation."
+        ),
     ] = "",
     quick: Annotated[bool, typer.Option(help="Fewer draws and steps.")] = False,
     real: Annotated[bool, typer.Option(help="Run real processes as well.")] = True,

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rerail.evals.detectors.gloo_jobs import torch_missing
+from rerail.evals.evaluation.command import evaluation_tables
 from rerail.evals.forecast.brute import agreement, cases
 from rerail.evals.forecast.goodput_table import PUBLISHED, goodput_table
 from rerail.evals.forecast.placement_check import PAPER_RANGE, exhaustive, paper_setting
@@ -20,7 +21,7 @@ from rerail.tools.forecast.from_trace import spec_from_timeline
 from rerail.tools.forecast.spec import parse_spec
 from rerail.tools.forecast.step import StepModel
 
-TABLES = ("reference", "brute", "scale", "trace", "real", "placement", "goodput")
+TABLES = ("reference", "brute", "scale", "trace", "real", "placement", "goodput", "evaluation")
 _TRACE = Path("tests/data/straggler_ar/trace-AR.parquet")
 
 
@@ -35,6 +36,7 @@ def forecast_eval_command(only: str = "", *, quick: bool = False, real: bool = T
         "real": lambda: _real(console, quick) if real else {},
         "placement": lambda: _placement(console, quick),
         "goodput": lambda: _goodput(console),
+        "evaluation": lambda: evaluation_tables(console, quick=quick, real=real),
     }
     bars: dict[str, bool] = {}
     for name in TABLES:

@@ -108,7 +108,7 @@ class Coordinator:
     def _left(self) -> dict[str, list[tuple[int, int]]]:
         left = {}
         for name, one in self.spec.datasets.items():
-            if name in self.outcome.failed:
+            if self._scored(name):
                 continue
             gaps = self.run_folder.missing(name, one.items)
             busy = [

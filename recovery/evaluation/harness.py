@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import subprocess
 from collections.abc import Sequence
@@ -35,12 +36,38 @@ def make_harness(spec: Harness) -> EvaluationHarness:
         from rerail.recovery.evaluation.lm_eval_harness import LmEvalHarness
 
         return LmEvalHarness(spec)
+    if spec.kind == "python":
+        made: EvaluationHarness = function_of(spec.model)()
+        return made
     if not spec.infer or not spec.metric:
         raise ConfigError(
             "harness.infer: a command harness needs infer and metric commands",
             subject="harness.infer", hint="see docs/evaluation.md",
         )  # fmt: skip
     return CommandHarness(spec)
+
+
+def function_of(name: str) -> Any:
+    """Return the function that FILE.py:FUNCTION names.
+
+    Raises:
+        ConfigError: there is no such file or function.
+    """
+    file, _, function = name.rpartition(":")
+    found = importlib.util.spec_from_file_location("evaluated_model", file) if file else None
+    if found is None or found.loader is None or not Path(file).is_file():
+        raise ConfigError(
+            f"harness.model: {name!r} names no Python file", subject="harness.model",
+            hint="FILE.py:FUNCTION",
+        )  # fmt: skip
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    if not hasattr(module, function):
+        raise ConfigError(
+            f"harness.model: {file} has no function {function!r}", subject="harness.model",
+            hint="FILE.py:FUNCTION",
+        )  # fmt: skip
+    return getattr(module, function)
 
 
 class CommandHarness:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rerail.errors import ConfigError
+from rerail.recovery.evaluation.harness import function_of
 from rerail.tools.evaluation.spec import Harness
 
 
@@ -31,17 +32,8 @@ class LmEvalHarness:
 
     def load(self, model: Path | None) -> None:
         """Load the model: one of the harness by name, or what FILE.py:FUNCTION returns."""
-        file, colon, function = self.spec.model.rpartition(":")
-        if colon and file.endswith(".py"):
-            found = importlib.util.spec_from_file_location("evaluated_model", file)
-            if found is None or found.loader is None or not Path(file).is_file():
-                raise ConfigError(
-                    f"harness.model: {file} is no Python file", subject="harness.model",
-                    hint="FILE.py:FUNCTION, or the name of a harness model",
-                )  # fmt: skip
-            module = importlib.util.module_from_spec(found)
-            found.loader.exec_module(module)
-            self.model = getattr(module, function)(str(model) if model is not None else "")
+        if ".py:" in self.spec.model:
+            self.model = function_of(self.spec.model)(str(model) if model is not None else "")
             return
         from lm_eval.api.registry import get_model
 

@@ -34,6 +34,7 @@ class LocalRunner:
             taken = set(self.slot_of.values())
             slot = next(i for i in range(self.gpus + 1) if i not in taken)
             self.slot_of[task.name] = slot
+            environment["RERAIL_EVALUATION_SLOT"] = str(slot)
             if _GPU.exists():
                 environment["CUDA_VISIBLE_DEVICES"] = str(slot)
         with (task.folder / "output.log").open("ab") as out:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,16 +37,17 @@ class RayRunner:
 
     def __init__(self, address: str | None = None, cpus: int | None = None) -> None:
         try:
-            import ray
+            import ray as imported
         except ImportError:
             raise ClusterError(
                 "ray is not installed", subject="ray", hint="pip install 'rerail[ray]'"
             ) from None
+        ray: Any = imported
         try:
             if not ray.is_initialized():
                 ray.init(
                     address=address, num_cpus=cpus, include_dashboard=False, log_to_driver=False,
-                    logging_level="error",
+                    logging_level=logging.ERROR,
                 )  # fmt: skip
         except Exception as error:  # Ray raises bare ones where a node does not come up
             raise ClusterError(

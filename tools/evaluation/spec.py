@@ -57,11 +57,12 @@ class Harness(_Part):
     """Who evaluates: lm-evaluation-harness with its task names, or any commands.
 
     lm_eval: `model` is a harness model name with `model_args`, or FILE.py:FUNCTION that gets the
-    model's folder; `tasks` is a folder of task files. command: `infer` and `metric` are run with
+    model's folder; `tasks` is a folder of task files. python: `model` is FILE.py:FUNCTION that returns an
+    object with load, infer and score (`rerail.recovery.evaluation.harness`). command: `infer` and `metric` are run with
     {model}, {dataset}, {first}, {last}, {output} and {outputs} filled in.
     """
 
-    kind: Literal["lm_eval", "command"] = "lm_eval"
+    kind: Literal["lm_eval", "command", "python"] = "lm_eval"
     model: str = ""
     model_args: str = ""
     tasks: str = ""

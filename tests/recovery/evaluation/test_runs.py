@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from rerail.errors import ClusterError
 from rerail.evals.cluster.lab import Lab, cannot_run
 from rerail.recovery.evaluation.coordinator import Coordinator
 from rerail.recovery.evaluation.files import RunFolder
@@ -140,19 +141,30 @@ def test_lm_evaluation_harness_gives_the_numbers_of_its_own_run(tmp_path, monkey
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_run_on_ray(tmp_path, monkeypatch):
-    monkeypatch.setenv("RAY_raylet_start_wait_time_s", "180")
+@pytest.mark.filterwarnings(
+    "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+)
+def test_a_run_on_ray(tmp_path):
     ray = pytest.importorskip("ray")
     from rerail.recovery.evaluation.ray_runner import RayRunner
 
     (tmp_path / "b").write_text("killed")
     one = spec(tmp_path, {name: {"inference_s": 1} for name in "abc"})
     try:
-        found = run(one, tmp_path, RayRunner(cpus=2))
+        found = run(one, tmp_path, _on_a_busy_machine(lambda: RayRunner(cpus=2)))
     finally:
         ray.shutdown()
     assert {n: m["sum"] for n, m in found.metrics.items()} == dict.fromkeys("abc", 45.0)
+
+
+def _on_a_busy_machine(start):
+    """Ray gives its own daemon 30 seconds to start and takes no longer time for an answer."""
+    for _ in range(3):
+        try:
+            return start()
+        except ClusterError as error:
+            told = error
+    raise told
 
 
 @pytest.mark.slurm
