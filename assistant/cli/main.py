@@ -413,6 +413,39 @@ def chat(
     raise typer.Exit(chat_command(incident, ask=ask, no_model=no_model))
 
 
+@app.command("serve")
+def serve(
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port; 0 takes a free one.", min=0, max=65535)] = 8787,
+    logs: Annotated[
+        list[Path] | None,
+        typer.Option(help="Folder that the start page may diagnose; this folder otherwise."),
+    ] = None,
+    name: Annotated[
+        list[str] | None, typer.Option(help="Further host name under which it is reached.")
+    ] = None,
+    user_header: Annotated[
+        str, typer.Option(help="Header in which a proxy that checks people names them.")
+    ] = "",
+    proxy: Annotated[
+        list[str] | None, typer.Option(help="Address of that proxy; nobody else is believed.")
+    ] = None,
+) -> None:
+    """Serve the page for the team: incidents, evidence, ranks, logs, chat, plans, post-mortems."""
+    from rerail.assistant.cli.serve import serve_command
+
+    raise typer.Exit(
+        serve_command(
+            host,
+            port,
+            logs=logs or [],
+            names=name or [],
+            user_header=user_header,
+            proxies=proxy or [],
+        )
+    )
+
+
 config = typer.Typer(
     help="Settings: what is in force and where it comes from.", no_args_is_help=True
 )
