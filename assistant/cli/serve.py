@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import getpass
 import socket
 import sys
 from pathlib import Path
 
+from rerail.assistant.identity import login
 from rerail.errors import ConfigError, UsageError
 
 
@@ -43,7 +43,7 @@ def serve_command(
     access = Access(
         host, port, tuple(name.lower() for name in names), user_header.lower(), tuple(proxies)
     )
-    application = create_application(access, getpass.getuser(), folders)
+    application = create_application(access, login(), folders)
     listening = _listen(host, port)
     shown = f"[{host}]" if ":" in host else host
     print(f"http://{shown}:{listening.getsockname()[1]}/   Ctrl-C ends it", flush=True)

@@ -38,6 +38,7 @@ class Problem(BaseModel):
 _ERRORS: dict[int | str, dict[str, object]] = {
     400: {"model": Problem},
     404: {"model": Problem},
+    422: {"model": Problem},
 }
 
 

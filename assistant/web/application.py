@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from jinja2 import Environment, FileSystemLoader, select_autoescape
 from starlette.exceptions import HTTPException
@@ -94,6 +95,7 @@ def create_application(access: Access, user: str, folders: tuple[Path, ...]) -> 
     app.mount("/own", StaticFiles(directory=_HERE / "own"), name="own")
     app.add_exception_handler(RerailError, _told(pages))
     app.add_exception_handler(HTTPException, _refused(pages))
+    app.add_exception_handler(RequestValidationError, _misread(pages))
     return Guard(app, access, user)
 
 
@@ -129,6 +131,15 @@ def _refused(pages: Pages) -> Any:
     def handler(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         return _problem(pages, request, error.status_code, str(error.detail), "")
+
+    return handler
+
+
+def _misread(pages: Pages) -> Any:
+    def handler(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        told = "; ".join(f"{one['loc'][-1]}: {one['msg']}" for one in error.errors()[:5])
+        return _problem(pages, request, 422, told, "")
 
     return handler
 

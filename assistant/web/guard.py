@@ -235,7 +235,7 @@ def _with_headers(send: Send, nonce: str, session: str) -> Send:
             headers = MutableHeaders(scope=message)
             headers["content-security-policy"] = _POLICY.format(nonce=nonce)
             headers["x-content-type-options"] = "nosniff"
-            headers["referrer-policy"] = "no-referrer"
+            headers["referrer-policy"] = "same-origin"
             headers["cross-origin-opener-policy"] = "same-origin"
             headers["cross-origin-resource-policy"] = "same-origin"
             headers.setdefault("cache-control", "no-store")

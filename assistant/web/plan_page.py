@@ -25,6 +25,7 @@ from rerail.knowledge_base.store.engine import writing
 from rerail.recovery import approvals
 from rerail.recovery.signing import signing_key
 
+Person = Annotated[str, Depends(written_here)]
 _TOLD = {
     "approved": "approved; rerail watch carries it out",
     "already": "was decided already; nothing was done",
@@ -48,7 +49,6 @@ def plan_of(name: str) -> PlanView | None:
 def routes(pages: Pages) -> APIRouter:
     """Return the routes of decisions."""
     router = APIRouter(include_in_schema=False)
-    Person = Annotated[str, Depends(written_here)]
 
     @router.post("/plans/{name}/{step}/approve")
     def approve(

@@ -34,7 +34,7 @@ function drawRanks() {
   const began = performance.now();
   const cell = cellSize(ranks.rank.length);
   const room = Math.max(240, Math.min(one("#ranks").clientWidth, 1200));
-  const columns = Math.max(8, Math.floor(room / cell / 8) * 8);
+  const columns = Math.min(ranks.rank.length, Math.max(8, Math.floor(room / cell / 8) * 8));
   const rows = Math.ceil(ranks.rank.length / columns);
   canvas.width = columns * cell;
   canvas.height = rows * cell;
