@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from rerail.domain.series import FloatArray
+from rerail.tools.profiles.channels import BETA, Float32
 from rerail.tools.profiles.function_table import DEVICE_COMPUTE
-from rerail.tools.profiles.matrix import BETA, Float32, ProfileMatrix
+from rerail.tools.profiles.matrix import ProfileMatrix
 
 _SAMPLED, _DELTA, _K = 100, 0.4, 5.0
 _LEAST_BETA, _HOST_BOX, _COLLECTIVE_BOX = 0.01, 0.01, 0.3

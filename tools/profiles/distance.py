@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rerail.domain.series import FloatArray, IntArray
-from rerail.tools.profiles.matrix import BETA, Float32
+from rerail.tools.profiles.channels import BETA, Float32
 
 EFFECT = (0.10, 0.10, 0.50)
 LEAST_BETA = 1e-3

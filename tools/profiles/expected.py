@@ -17,8 +17,9 @@ import numpy as np
 from rerail.domain.series import FloatArray, IntArray
 from rerail.errors import EvidenceError
 from rerail.tools.durations import seconds
+from rerail.tools.profiles.channels import MU, Float32
 from rerail.tools.profiles.function_table import DEVICE_COMPUTE
-from rerail.tools.profiles.matrix import MU, Float32, ProfileMatrix
+from rerail.tools.profiles.matrix import ProfileMatrix
 from rerail.tools.profiles.own_work import alike
 from rerail.tools.profiles.signs import Sign
 from rerail.tools.profiles.transfers import group_transfers
@@ -26,7 +27,7 @@ from rerail.tools.profiles.transfers import group_transfers
 VERSION = 1
 _MARGIN = 1.10
 _WHOLE_MARGIN = 1.05
-_LEAST_SHARE = 0.01
+_LEAST_SHARE = 0.004
 _NEW_SHARE = 0.02
 _OWN = (*DEVICE_COMPUTE, "memory", "host", "loader", "checkpoint", "collector", "idle")
 _HINT = "rerail localize HEALTHY_FOLDER --learn FILE"
@@ -204,7 +205,7 @@ def _slower_collectives(matrix: ProfileMatrix, expected: Expected) -> list[Sign]
         if box is None or not len(members) or not np.isfinite(shortest).any():
             continue
         now = float(np.nanmedian(shortest)) * table.calls_per_step
-        if now > max(box.high_s * 1.25, box.high_s + 2 * _LEAST_SHARE * matrix.step_time_s):
+        if now > max(box.high_s * 1.25, box.high_s + 5 * _LEAST_SHARE * matrix.step_time_s):
             who = np.unique(table.worker)
             out.append(
                 Sign(

@@ -10,8 +10,9 @@ import numpy as np
 from rerail.tools.localize.findings import Finding, Localization, LocalizeOutcome
 from rerail.tools.profiles.balance import balance_signs
 from rerail.tools.profiles.cause_table import Cause, cause_of
+from rerail.tools.profiles.channels import BETA
 from rerail.tools.profiles.expected import Expected, expected_signs
-from rerail.tools.profiles.matrix import BETA, ProfileMatrix
+from rerail.tools.profiles.matrix import ProfileMatrix
 from rerail.tools.profiles.own_work import own_work_signs
 from rerail.tools.profiles.price import price
 from rerail.tools.profiles.signs import Sign, spread, whole_nodes

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from rerail.domain.series import FloatArray, IntArray
 from rerail.errors import EvidenceError
+from rerail.tools.profiles.channels import BETA, Float32
+from rerail.tools.profiles.roles import unknown_roles
 from rerail.tools.profiles.summary import CollectiveRuns, Summary
 
-Float32 = NDArray[np.float32]
-BETA, MU, SIGMA = range(3)
 _MOST_CELLS = 400_000_000
 
 
@@ -119,7 +119,7 @@ def build_matrix(summaries: Iterable[Summary]) -> ProfileMatrix:
         if by_step is not None:
             by_step[at, :, w] = [p.by_step_s[:steps] for p in one.functions]
     known = all(one.role for one in rows)
-    role, role_names = _roles(rows, values) if known else signature_roles(values, work)
+    role, role_names = _roles(rows, values) if known else unknown_roles(values, work)
     return ProfileMatrix(
         np.array([one.rank for one in rows], dtype=np.int64), max(one.world for one in rows), role,
         role_names, known, tuple(one.host for one in rows), tuple(names), tuple(work), counted,
@@ -176,27 +176,6 @@ def _roles(rows: list[Summary], values: Float32) -> tuple[IntArray, tuple[str, .
     names = tuple(sorted({one.role for one in rows}))
     at = {name: i for i, name in enumerate(names)}
     return np.array([at[one.role] for one in rows], dtype=np.int64), names
-
-
-def signature_roles(values: Float32, work: list[str]) -> tuple[IntArray, tuple[str, ...]]:
-    """Number workers by which functions they run on the device: the same set is the same role.
-
-    Only what fills a thousandth of the window counts, so that a rare call makes no role of its own.
-    On the host, functions come and go with the data and are left out.
-    """
-    mine = [
-        i for i, name in enumerate(work) if name in ("matmul", "attention", "compute", "collective")
-    ]
-    present = values[mine, BETA] >= 1e-3
-    # Near the limit a function is seen on some and not on others of the same kind.
-    share = (values[mine, BETA] > 0).mean(axis=1)
-    clear = (np.nanmax(values[mine, BETA], axis=1, initial=0) >= 5e-3) & (share < 1)
-    packed = np.packbits(present[clear], axis=0).T
-    if not packed.shape[1]:
-        return np.zeros(values.shape[2], dtype=np.int64), ("all",)
-    _, role = np.unique(packed, axis=0, return_inverse=True)
-    role = role.reshape(-1).astype(np.int64)
-    return role, tuple(f"kind {i}" for i in range(int(role.max()) + 1))
 
 
 def _tables(rows: list[Summary]) -> list[CollectiveTable]:

@@ -12,9 +12,10 @@ import numpy as np
 
 from rerail.domain.series import FloatArray, IntArray
 from rerail.tools.localize.compare import compare
+from rerail.tools.profiles.channels import BETA, MU, Float32
 from rerail.tools.profiles.distance import differences
 from rerail.tools.profiles.function_table import DEVICE_COMPUTE
-from rerail.tools.profiles.matrix import BETA, MU, Float32, ProfileMatrix
+from rerail.tools.profiles.matrix import ProfileMatrix
 from rerail.tools.profiles.signs import Sign
 
 _PERSISTS = 0.7

@@ -13,7 +13,8 @@ import numpy as np
 from rerail.domain.series import FloatArray, IntArray
 from rerail.tools.durations import seconds
 from rerail.tools.localize.compare import compare
-from rerail.tools.profiles.matrix import SIGMA, CollectiveTable, ProfileMatrix
+from rerail.tools.profiles.channels import SIGMA
+from rerail.tools.profiles.matrix import CollectiveTable, ProfileMatrix
 from rerail.tools.profiles.signs import Sign
 
 _EFFECT = 0.15
