@@ -35,7 +35,9 @@ class Scored:
     judge_s: float
 
 
-def patterns_command(only: str, seed: int, scale: bool, json_output: bool, failures: bool) -> int:
+def patterns_command(
+    only: str, seed: int, scale: bool, real: bool, json_output: bool, failures: bool
+) -> int:
     """Run the suite, print the tables and return 0 if the bars are held."""
     started = time.perf_counter()
     out = Console(highlight=False, stderr=json_output)
@@ -45,6 +47,10 @@ def patterns_command(only: str, seed: int, scale: bool, json_output: bool, failu
         from rerail.evals.patterns.scale import scale_table
 
         held &= scale_table(out)
+    if real:
+        from rerail.evals.patterns.gloo_jobs import real_table
+
+        held &= real_table(out)
     out.print(f"{time.perf_counter() - started:.0f} s in all", markup=False)
     if json_output:
         sys.stdout.write(

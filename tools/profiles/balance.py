@@ -63,7 +63,8 @@ def _long_stage(matrix: ProfileMatrix, compute: IntArray) -> list[Sign]:
 
 def _unsteady(matrix: ProfileMatrix, compute: IntArray) -> list[Sign]:
     """Return the function whose time changes from step to step on all workers."""
-    if matrix.steps < _LEAST_STEPS:
+    # On a CPU whatever else runs on the host makes times uneven.
+    if matrix.steps < _LEAST_STEPS or not matrix.device:
         return []
     assert matrix.by_step_s is not None
     total = matrix.seconds(compute)

@@ -29,6 +29,8 @@ _COMM = re.compile(
     r"|gather|scatter|barrier)",
     re.IGNORECASE,
 )
+# A Python frame as the profiler writes it; the line is that of the call and differs from run to run.
+_FRAME = re.compile(r"^(?:.*/)?([^/]+/[^/]+\.py|[^/]+\.py)\(\d+\): (.+)$")
 _LONGEST_NAME = 120
 
 
@@ -75,6 +77,9 @@ def classify(name: str, kind: int, path: Path = FILE) -> FunctionKind | None:
 
 def short_name(name: str) -> str:
     """Return a function's name without result, arguments and deep template arguments."""
+    frame = _FRAME.match(name)
+    if frame:
+        return f"{frame.group(1)}: {frame.group(2)}"[:_LONGEST_NAME]
     text = name.strip().removeprefix("void ")
     text = text.replace("(anonymous namespace)::", "").replace("{anonymous}::", "")
     depth = 0

@@ -24,6 +24,7 @@ _EXPECTED_LOADER = 0.01
 _ALL_LOADERS = 0.08
 _LEAST_PAUSE = 0.02
 _LEAST_STEPS = 3
+_APART_SHARE = 0.05
 _HOST = ("host", "idle", "others")
 _WHOLE = {True: "all compute kernels", False: "all that the process does"}
 
@@ -81,10 +82,43 @@ def _process(
         dtype=np.int64,
     )
     signs = []
-    for sign in _by_function(matrix, mine, hot, "process"):
+    known |= set(hot.tolist())
+    for sign in _by_function(matrix, mine, hot, "process") + _apart(matrix, mine, known):
         kind = {"checkpoint": "checkpoint", "loader": "loader"}.get(sign.work, "process")
         signs.append(replace(sign, kind=kind))
     return signs, split, few
+
+
+def _apart(matrix: ProfileMatrix, functions: IntArray, known: set[int]) -> list[Sign]:
+    """Return functions that one process alone spends long in, in every step.
+
+    On a busy host the sum of a process is too noisy to show it. The least of its steps must be twice
+    the most that any other process ever needed.
+    """
+    if matrix.steps < _LEAST_STEPS or len(matrix.ranks) < _LEAST_STEPS:
+        return []
+    assert matrix.by_step_s is not None
+    out = []
+    for f in functions.tolist():
+        values = matrix.by_step_s[f].astype(np.float64)
+        top = int(values.min(axis=0).argmax())
+        others = np.delete(values, top, axis=1)
+        same = np.delete(matrix.role, top) == matrix.role[top]
+        extra = float(np.median(values[:, top]) - np.median(others))
+        if top in known or same.sum() < 2 or matrix.work[f] in ("idle", "others"):
+            continue
+        if values[:, top].min() <= 2 * others.max() or extra < _APART_SHARE * matrix.step_time_s:
+            continue
+        usual = float(np.median(others))
+        out.append(
+            Sign(
+                "process", matrix.functions[f], matrix.work[f], np.array([top]), "beta",
+                float(min(np.median(values[:, top]) / max(usual, 1e-9), 1e3)),
+                np.maximum(values[:, [top]] - usual, 0),
+                f"{_ms(np.median(values[:, top]))} a step, at most {_ms(others.max())} on the others",
+            )
+        )  # fmt: skip
+    return out
 
 
 def _slow(

@@ -37,6 +37,8 @@ from rerail.tools.profiles.trace import (
 
 IDLE = "(nothing ran)"
 OTHERS = "(others)"
+# Their time belongs to the Python frame that calls them: it says where in the code it goes.
+_BUILT_IN = ("<built-in ", "<slot wrapper", "<method")
 _STEP = re.compile(r"^ProfilerStep#(\d+)$")
 _US = 1e-6
 _MOST_FUNCTIONS = 300
@@ -132,7 +134,7 @@ def _functions(trace: Trace) -> tuple[_Functions, IntArray, IntArray]:
         key, group = divmod(key, len(trace.groups) + 1)
         number, kind = divmod(key, OTHER + 1)
         name = trace.names[number]
-        if kind == OTHER or _STEP.match(name):
+        if kind == OTHER or _STEP.match(name) or name.startswith(_BUILT_IN):
             continue
         found = classify(name, kind)
         if found is None:
@@ -383,10 +385,9 @@ def _patterns(
     nothing = _Use(float("nan"), float("nan"), "none", "")
     for i in sorted(keep, key=lambda i: names[i]):
         kind, seen = functions.kinds[i], use.get(i, nothing)
-        work = kind.work if device or kind.work != "host" else "compute"
         out.append(
             FunctionPattern(
-                names[i], work, seen.resource or kind.resource, float(min(beta[i], 1.0)), seen.mu,
+                names[i], kind.work, seen.resource or kind.resource, float(min(beta[i], 1.0)), seen.mu,
                 seen.sigma, seen.source, int(calls[i]), float(ran[i]),
                 tuple(seconds[i, :_MOST_STEPS].tolist()),
             )
