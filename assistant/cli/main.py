@@ -210,7 +210,8 @@ def localize(
     paths: Annotated[
         list[Path],
         typer.Argument(
-            help="Op timelines, Kineto traces, NCCL Inspector dumps, CSV or Parquet tables, DCGM "
+            help="Op timelines, PyTorch profiler traces or their summaries, NCCL Inspector dumps, "
+            "CSV or Parquet tables, DCGM "
             "exports, logs with straggler reports; files or folders."
         ),
     ],
@@ -220,11 +221,22 @@ def localize(
     plot: Annotated[
         Path | None, typer.Option(help="Write a rank-by-step heat map as SVG or PNG.")
     ] = None,
+    expected: Annotated[
+        Path | None, typer.Option(help="What healthy windows of the job look like (--learn).")
+    ] = None,
+    learn: Annotated[
+        Path | None,
+        typer.Option(help="Write what these healthy profiles look like to a file; judge nothing."),
+    ] = None,
 ) -> None:
-    """Name the slow rank, node, link or stage, and price it."""
+    """Name the slow rank, node, link, stage or function, and price it."""
+    if learn is not None:
+        from rerail.assistant.cli.profiles import learn_command
+
+        raise typer.Exit(learn_command(paths, learn))
     from rerail.assistant.cli.localize import localize_command
 
-    raise typer.Exit(localize_command(paths, json_output, plot))
+    raise typer.Exit(localize_command(paths, json_output, plot, expected))
 
 
 @app.command(
