@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
-from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.console import Console
@@ -15,11 +13,12 @@ from rich.text import Text
 from rerail.assistant.regression_case import says_now, write_case
 from rerail.assistant.render import render
 from rerail.assistant.response import what_was_done
+from rerail.assistant.since import since_iso
 from rerail.assistant.stored import load_incident, opened_store, who
 from rerail.domain.incident import SignOff, SnapshotLine
 from rerail.errors import UsageError
 from rerail.knowledge_base.store.alike import alike
-from rerail.knowledge_base.store.clock import now_iso, to_iso
+from rerail.knowledge_base.store.clock import now_iso
 from rerail.knowledge_base.store.engine import reading, writing
 from rerail.knowledge_base.store.incidents import (
     LAPSED,
@@ -110,14 +109,6 @@ def _print_rows(rows: list[IncidentRow]) -> None:
 
 def _as_dict(row: IncidentRow) -> dict[str, object]:
     return {field: getattr(row, field) for field in IncidentRow.__dataclass_fields__}
-
-
-def since_iso(text: str) -> str:
-    """Return the time that `--since` means, as the store writes times."""
-    from rerail.assistant.narrow import Narrow
-
-    since = Narrow.parse(rank=None, since=text).since
-    return to_iso(datetime.fromtimestamp(since or time.time(), UTC))
 
 
 def show_command(

@@ -153,6 +153,9 @@ def diagnose(
     digest: Annotated[
         Path | None, typer.Option(help="Write the job on a few pages (under 64 kB) to this file.")
     ] = None,
+    sarif: Annotated[
+        Path | None, typer.Option(help="Write the verdict as SARIF 2.1.0, for CI, to this file.")
+    ] = None,
     attempt: Annotated[
         int | None, typer.Option(help="Which start of the job, from 0, for the record.")
     ] = None,
@@ -180,6 +183,7 @@ def diagnose(
             rank=rank,
             since=since,
             digest=digest,
+            sarif=sarif,
             job=job,
             attempt=attempt,
             store=not no_store,
@@ -423,6 +427,24 @@ def chat(
     from rerail.assistant.cli.chat import chat_command
 
     raise typer.Exit(chat_command(incident, ask=ask, no_model=no_model))
+
+
+@app.command("mcp")
+def mcp(
+    logs: Annotated[
+        list[Path] | None, typer.Option(help="Folder that may be diagnosed; this folder otherwise.")
+    ] = None,
+    http: Annotated[
+        int,
+        typer.Option(
+            help="Serve streamable HTTP on this loopback port instead of stdio.", min=0, max=65535
+        ),
+    ] = 0,
+) -> None:
+    """Serve programs that speak the Model Context Protocol: reading only, nothing can be approved."""
+    from rerail.assistant.cli.mcp import mcp_command
+
+    raise typer.Exit(mcp_command(logs or [], http))
 
 
 @app.command("serve")

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from rerail.assistant.identity import login
+from rerail.assistant.readable import readable_folders
 from rerail.errors import ConfigError, UsageError
 
 
@@ -36,10 +37,7 @@ def serve_command(
             subject="rerail serve",
             hint="pip install 'rerail[web]'",
         ) from None
-    folders = tuple(path.expanduser().resolve() for path in logs or [Path.cwd()])
-    for folder in folders:
-        if not folder.is_dir():
-            raise UsageError(f"{folder} is no folder", subject=str(folder), hint="--logs FOLDER")
+    folders = readable_folders(logs)
     access = Access(
         host, port, tuple(name.lower() for name in names), user_header.lower(), tuple(proxies)
     )

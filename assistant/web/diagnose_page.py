@@ -16,9 +16,10 @@ from fastapi import APIRouter, Depends, File, Form, HTTPException, Request, Uplo
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
+from rerail.assistant.readable import within
 from rerail.assistant.web.application import Pages
 from rerail.assistant.web.forms import written_here
-from rerail.errors import RerailError, UsageError
+from rerail.errors import RerailError
 
 _MOST_RUNS = 50
 _MOST_AT_ONCE = 2
@@ -141,24 +142,3 @@ def routes(pages: Pages, folders: tuple[Path, ...]) -> APIRouter:
             time.sleep(0)
 
     return router
-
-
-def within(path: str, folders: tuple[Path, ...]) -> Path:
-    """Return a path as it really is, if it lies in one of the folders.
-
-    Raises:
-        UsageError: It lies elsewhere, also by a link, or is not there.
-    """
-    real = Path(path).expanduser()
-    if not real.is_absolute():
-        real = folders[0] / real
-    real = real.resolve()
-    if not any(real.is_relative_to(folder) for folder in folders):
-        raise UsageError(
-            f"{path[:200]} is not in a folder that this server reads",
-            subject=path[:200],
-            hint="rerail serve --logs FOLDER",
-        )
-    if not real.exists():
-        raise UsageError(f"{path[:200]} is not there", subject=path[:200])
-    return real

@@ -13,6 +13,7 @@ from rerail.assistant.presentation.incident import ListRow, list_row
 from rerail.assistant.presentation.verdict import verdict_view
 from rerail.assistant.presentation.words import type_words
 from rerail.assistant.response import load_whole
+from rerail.assistant.since import since_iso
 from rerail.assistant.stored import opened_store
 from rerail.knowledge_base.store.engine import reading
 from rerail.knowledge_base.store.incidents import IncidentFile, IncidentRow, list_incidents, load
@@ -77,8 +78,6 @@ def overview(filters: Filters) -> Overview:
     """Return the incidents that fit, the latest first, and what stands out among them."""
     since = None
     if filters.since:
-        from rerail.assistant.cli.incidents import since_iso
-
         since = since_iso(filters.since)
     with store() as engine, reading(engine) as connection:
         found = list_incidents(
