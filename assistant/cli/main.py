@@ -464,6 +464,9 @@ def serve(
     proxy: Annotated[
         list[str] | None, typer.Option(help="Address of that proxy; nobody else is believed.")
     ] = None,
+    api_token_file: Annotated[
+        Path | None, typer.Option(help="File with the bearer token of chat clients and Prometheus.")
+    ] = None,
 ) -> None:
     """Serve the page for the team: incidents, evidence, ranks, logs, chat, plans, post-mortems."""
     from rerail.assistant.cli.serve import serve_command
@@ -476,6 +479,7 @@ def serve(
             names=name or [],
             user_header=user_header,
             proxies=proxy or [],
+            api_token_file=api_token_file,
         )
     )
 

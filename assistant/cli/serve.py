@@ -8,7 +8,10 @@ from pathlib import Path
 
 from rerail.assistant.identity import login
 from rerail.assistant.readable import readable_folders
-from rerail.errors import ConfigError, UsageError
+from rerail.errors import ConfigError, RecoveryError, UsageError
+from rerail.recovery.safe_files import open_regular, read_whole
+
+_SHORTEST_TOKEN = 24
 
 
 def serve_command(
@@ -19,6 +22,7 @@ def serve_command(
     names: list[str],
     user_header: str,
     proxies: list[str],
+    api_token_file: Path | None = None,
 ) -> int:
     """Serve until Ctrl-C; exit code 0.
 
@@ -39,7 +43,12 @@ def serve_command(
         ) from None
     folders = readable_folders(logs)
     access = Access(
-        host, port, tuple(name.lower() for name in names), user_header.lower(), tuple(proxies)
+        host,
+        port,
+        tuple(name.lower() for name in names),
+        user_header.lower(),
+        tuple(proxies),
+        _token(api_token_file),
     )
     application = create_application(access, login(), folders)
     listening = _listen(host, port)
@@ -58,6 +67,23 @@ def serve_command(
     except KeyboardInterrupt:
         print("rerail: stopped", file=sys.stderr)
     return 0
+
+
+def _token(path: Path | None) -> str:
+    """Return the bearer token of programs; too short a one is refused."""
+    if path is None:
+        return ""
+    try:
+        token = read_whole(open_regular(path.expanduser()), 4096).decode().strip()
+    except (OSError, UnicodeDecodeError, RecoveryError) as error:
+        raise UsageError(f"--api-token-file {path}: {error}", subject=str(path)) from None
+    if len(token) < _SHORTEST_TOKEN:
+        raise UsageError(
+            f"--api-token-file {path}: the token has fewer than {_SHORTEST_TOKEN} characters",
+            subject=str(path),
+            hint=f"openssl rand -hex 32 > {path}",
+        )
+    return token
 
 
 def _listen(host: str, port: int) -> socket.socket:

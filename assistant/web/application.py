@@ -76,6 +76,8 @@ def create_application(access: Access, user: str, folders: tuple[Path, ...]) -> 
         incident_page,
         incidents_page,
         log_page,
+        metrics,
+        openai_face,
         plan_page,
         postmortem_page,
     )
@@ -89,6 +91,8 @@ def create_application(access: Access, user: str, folders: tuple[Path, ...]) -> 
         chat_page.routes(pages),
         diagnose_page.routes(pages, folders),
         api.routes(),
+        openai_face.routes(),
+        metrics.routes(),
     ):
         app.include_router(routes)
     app.mount("/files", _Forever(directory=browser_files.FOLDER), name="files")
@@ -145,7 +149,7 @@ def _misread(pages: Pages) -> Any:
 
 
 def _problem(pages: Pages, request: Request, code: int, message: str, hint: str) -> Response:
-    if request.url.path.startswith("/api/"):
+    if request.url.path.startswith(("/api/", "/v1/")):
         return JSONResponse({"error": message, "hint": hint}, status_code=code)
     if request.headers.get("hx-request"):
         return PlainTextResponse(message, status_code=code)

@@ -40,7 +40,7 @@ def routes(pages: Pages) -> APIRouter:
     def ask(
         name: str, person: Annotated[str, Depends(written_here)], question: Question
     ) -> RedirectResponse:
-        for _ in _reply(name, question, person):
+        for _ in reply(name, question, person):
             pass
         return RedirectResponse(f"/incidents/{name}/chat#end", 303)
 
@@ -50,14 +50,19 @@ def routes(pages: Pages) -> APIRouter:
     ) -> Iterator[ServerSentEvent]:
         template = pages.templates.get_template("chat_line.html")
         yield ServerSentEvent(raw_data=template.render(role="user", text=question, style=""))
-        for line in _reply(name, question, person):
+        for line in reply(name, question, person):
             text = template.render(role="assistant", text=line.text, style=line.style)
             yield ServerSentEvent(raw_data=text)
 
     return router
 
 
-def _reply(name: str, question: str, person: str) -> Iterator[Line]:
+def reply(name: str, question: str, person: str) -> Iterator[Line]:
+    """Yield the answer to one line of input about an incident, as `rerail chat` gives it.
+
+    Raises:
+        UsageError: No incident has this id.
+    """
     if question.strip().split(" ")[0] in _ONLY_IN_A_TERMINAL:
         yield Line(f"{question.strip().split(' ')[0]} is for the terminal: rerail chat {name}")
         return

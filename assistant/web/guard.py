@@ -41,6 +41,7 @@ class Access:
     """Where the server listens and whom it believes.
 
     `user_header` is set by a proxy that has checked who asks, and is believed from `proxies` only.
+    `api_token` is what programs show as bearer token; without one, no program is answered.
     """
 
     host: str = "127.0.0.1"
@@ -48,6 +49,7 @@ class Access:
     names: tuple[str, ...] = ()
     user_header: str = ""
     proxies: tuple[str, ...] = ()
+    api_token: str = ""
 
     def check(self) -> None:
         """Refuse to listen where anybody could ask.
@@ -118,6 +120,8 @@ class Guard:
         own = (*LOOPBACK, self.access.host.lower(), *self.access.names)
         if host not in own:
             return 400, f"the host name {host[:80]!r} is not one of this server's: --name"
+        if self._is_program(scope, headers):
+            return self._refused_program(headers)
         if not self._person(scope):
             return (
                 403,
@@ -134,6 +138,23 @@ class Guard:
         if not self._in_time(self._person(scope)):
             return 429, f"more than {WRITES_PER_MINUTE} changes a minute; wait a moment"
         return None
+
+    def _is_program(self, scope: Scope, headers: Headers) -> bool:
+        """Chat clients always are; whoever scrapes may also be the account that runs the server."""
+        path: str = scope["path"]
+        return path.startswith("/v1/") or (path == "/metrics" and "authorization" in headers)
+
+    def _refused_program(self, headers: Headers) -> tuple[int, str] | None:
+        """Programs have no session: a token that no page of another site can send stands for it."""
+        kind, _, given = headers.get("authorization", "").partition(" ")
+        wanted = self.access.api_token
+        fits = hmac.compare_digest(given.strip().encode(), wanted.encode())
+        if not wanted or kind.lower() != "bearer" or not fits:
+            return 401, "a bearer token is needed: rerail serve --api-token-file FILE"
+        length = headers.get("content-length", "0")
+        if not length.isdecimal() or int(length) > MOST_BODY:
+            return 413, f"more than {MOST_BODY} bytes"
+        return None if self._in_time("program") else (429, "too many requests; wait a moment")
 
     def _from_our_page(self, headers: Headers, session: str) -> bool:
         origin = headers.get("origin")

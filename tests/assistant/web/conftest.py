@@ -22,6 +22,7 @@ HOSTILE = "\n".join([
     "2026-03-01 02:00:03 [rank1] ValueError: <b hx-get='/steal' hx-trigger='load'>bold</b> javascript:alert(1)",
     "2026-03-01 02:00:04 [rank0] RuntimeError: Connection closed by peer [10.0.0.2]:1234",
 ]) + "\n"  # fmt: skip
+TOKEN = "0123456789abcdef" * 3
 POLICY = "default_mode: propose\napprovals: {expires_s: 3600}\njobs: {group_wait_s: 0}\n"
 
 
@@ -64,6 +65,7 @@ def served(tmp_path_factory: pytest.TempPathFactory):
     shutil.copytree(DATA / "faultlab" / "hang_one_rank", logs / "hang")
     (logs / "killed.log").write_text("srun: error: gpu-7: task 1: Killed\n")
     (folder / "policy.yaml").write_text(POLICY)
+    (folder / "token").write_text(TOKEN + "\n")
     environment = {
         **os.environ, "RERAIL_DATA_DIR": str(folder / "data"), "RERAIL_POLICY_FILE": str(folder / "policy.yaml"),
         "RERAIL_MODEL": "", "RERAIL_MODEL_URL": "",
@@ -78,7 +80,8 @@ def served(tmp_path_factory: pytest.TempPathFactory):
     plan = json.loads(found.rerail("plan", "--json"))
     found.planned, found.plan = plan["incident"], plan["id"]
     process = subprocess.Popen(
-        [RERAIL, "serve", "--port", "0", "--logs", str(logs)],
+        [RERAIL, "serve", "--port", "0", "--logs", str(logs),
+         "--api-token-file", str(folder / "token")],
         env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert process.stdout is not None
