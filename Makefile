@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench eval faultlab launchers kubernetes nightly format clean
+.PHONY: help demo browser-files test check bench eval faultlab launchers kubernetes nightly format clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -29,7 +29,10 @@ demo: $(VENV)/.core  ## From nothing: install, then diagnose a bundled real fail
 	@echo '$$ rerail diagnose tests/data/faultlab/hang_one_rank'
 	@$(BIN)/rerail diagnose tests/data/faultlab/hang_one_rank
 
-test: $(VENV)/.dev check  ## From nothing: install, check, and run every test.
+browser-files: $(VENV)/.dev  ## Take the page's browser files from their npm packages, by checksum.
+	$(BIN)/python -m rerail.assistant.web.browser_files
+
+test: $(VENV)/.dev check browser-files  ## From nothing: install, check, and run every test.
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: $(VENV)/.dev  ## Lint, types, import layers, rules.

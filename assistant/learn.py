@@ -57,7 +57,7 @@ def propose_rule(engine: Engine, file: IncidentFile, settings: Settings) -> Prop
         raise UsageError(
             f"{file.row.id} is not confirmed",
             subject=file.row.id,
-            hint=f"rerail confirm {file.row.id} --verdict wrong --type LEAF --line FILE:LINE",
+            hint=f"rerail confirm {file.row.id} --verdict wrong --type TYPE --line FILE:LINE",
         )
     if known_by_rules(file):
         raise UsageError(
@@ -122,7 +122,7 @@ def true_line(file: IncidentFile) -> SnapshotLine:
     raise UsageError(
         f"the line of the first fault is not known: {wanted or 'none was named'}",
         subject=file.row.id,
-        hint=f"rerail confirm {file.row.id} --verdict wrong --type LEAF --line FILE:LINE",
+        hint=f"rerail confirm {file.row.id} --verdict wrong --type TYPE --line FILE:LINE",
     )
 
 

@@ -31,6 +31,10 @@ class StoredSource:
         """Return the names of the files, those without a kept line too."""
         return list(dict.fromkeys([*self._kept.files(), *self._known]))
 
+    def lying(self, file: str) -> Source | None:
+        """Return a file that lies there unchanged, or None."""
+        return self._source(file) if file in self._paths else None
+
     def get(self, file: str, number: int) -> SnapshotLine | None:
         """Return one line, or None where it is not to be had."""
         kept = self._kept.get(file, number)

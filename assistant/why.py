@@ -9,6 +9,7 @@ from __future__ import annotations
 from html import escape
 from pathlib import Path
 
+from rerail.assistant.presentation.words import type_words
 from rerail.domain.diagnosis import Diagnosis, Evidence
 from rerail.errors import UsageError
 
@@ -35,7 +36,7 @@ def why(diagnosis: Diagnosis) -> list[str]:
         lines.append("  nothing else in the evidence has to be explained by it")
     for out in diagnosis.ruled_out:
         cited = [named[name] for name in out.evidence if name in named]
-        lines.append(f"  not {out.failure_type}: {out.because}")
+        lines.append(f"  not {type_words(out.failure_type)}: {out.because}")
         lines += [text for item in cited for text in _quoted(item, "    ")]
     lines += ["", "WHY HERE"]
     for reason in diagnosis.place:

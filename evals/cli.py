@@ -105,6 +105,21 @@ def launchers(
     )
 
 
+@app.command("patterns")
+def patterns(
+    only: Annotated[str, typer.Option(help="Cases whose name holds this.")] = "",
+    seed: Annotated[int, typer.Option(help="Another seed gives other workers and noise.")] = 1,
+    scale: Annotated[bool, typer.Option(help="Measure many workers, too.")] = True,
+    real: Annotated[bool, typer.Option(help="Run real jobs over gloo, too.")] = True,
+    json_output: Annotated[bool, typer.Option("--json")] = False,
+    failures: Annotated[bool, typer.Option(help="Say what was wrong in each case.")] = False,
+) -> None:
+    """Score which function and workers are named on simulated slow jobs, beside simpler rules."""
+    from rerail.evals.patterns.command import patterns_command
+
+    raise typer.Exit(patterns_command(only, seed, scale, real, json_output, failures))
+
+
 @app.command("soak")
 def soak(
     count: Annotated[int, typer.Option(help="How many damaged jobs.")] = 10_000,

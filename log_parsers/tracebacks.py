@@ -14,7 +14,9 @@ from rerail.domain.evidence import LogLine
 
 HEADER = "Traceback (most recent call last):"
 # Inside an export of JSON lines the quotes carry a backslash.
-_FRAME = re.compile(r'^\s*File \\?"(?P<file>[^"\\]+)\\?", line \d+, in (?P<function>[^\s\\]+)')
+_FRAME = re.compile(
+    r'^\s*File \\?"(?P<file>[^"\\]+)\\?", line (?P<line>\d+), in (?P<function>[^\s\\]+)'
+)
 _EXCEPTION = re.compile(
     r"^\s*(?:[A-Za-z_][\w.]*\.)?[A-Z_][A-Za-z0-9_]*(?:Error|Exception|Interrupt|Exit|Warning|"
     r"Failure|Timeout|Empty|Full|Fault|Abort|Killed|StopIteration|Died|Resources|Failed|"
@@ -57,6 +59,12 @@ class Traceback:
 def looks_like_exception(message: str) -> bool:
     """Tell whether a message is the last line of a traceback: `SomeError: text`."""
     return _EXCEPTION.match(message) is not None
+
+
+def frame_in(message: str) -> tuple[str, int, str] | None:
+    """Return file, line number and function where a message is a frame of a traceback."""
+    match = _FRAME.match(message)
+    return None if match is None else (match["file"], int(match["line"]), match["function"])
 
 
 def is_frame(message: str) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from rerail.assistant.chat.lines import Line
 from rerail.assistant.postmortem.impact import impact_of, in_words
+from rerail.assistant.presentation.words import action_words, type_words
 from rerail.knowledge_base.store.incidents import IncidentFile, IncidentRow
 from rerail.knowledge_base.taxonomy import leaves
 from rerail.log_parsers.digest import ranges
@@ -33,7 +34,9 @@ def why(file: IncidentFile, alike: Sequence[IncidentRow]) -> list[Line]:
         lines.append(Line(f"It is placed on {reason.what}: {reason.because}{cited}"))
     for rival in diagnosis.ruled_out[:3]:
         lines.append(
-            Line(f"Not {rival.failure_type}: {rival.because} [{', '.join(rival.evidence)}]")
+            Line(
+                f"Not {type_words(rival.failure_type)}: {rival.because} [{', '.join(rival.evidence)}]"
+            )
         )
     return lines
 
@@ -42,14 +45,16 @@ def what_else(file: IncidentFile, alike: Sequence[IncidentRow]) -> list[Line]:
     """Say which rivals there were, what followed, and what is missing."""
     diagnosis = file.diagnosis
     lines = [
-        Line(f"Ruled out: {r.failure_type}, since {r.because} [{', '.join(r.evidence)}]")
+        Line(
+            f"Ruled out: {type_words(r.failure_type)}, since {r.because} [{', '.join(r.evidence)}]"
+        )
         for r in diagnosis.ruled_out
     ]
     if not lines:
         lines.append(Line("The evidence holds no rival cause."))
     lines += [
         Line(
-            f"Followed: {c.count} x {c.failure_type}"
+            f"Followed: {c.count} x {type_words(c.failure_type)}"
             + (f" on ranks {ranges(c.ranks)}" if c.ranks else "")
         )
         for c in diagnosis.consequences[:6]
@@ -162,9 +167,11 @@ def what_to_do(file: IncidentFile, alike: Sequence[IncidentRow]) -> list[Line]:
     """Repeat the recommendation; nothing can be done from here."""
     recovery = file.diagnosis.recovery
     leaf = leaves().get(file.row.true_type or "")
-    lines = [Line(f"Recommended: {recovery.action}. {recovery.reason}")]
+    lines = [Line(f"Recommended: {action_words(recovery.action)}. {recovery.reason}")]
     if leaf is not None:
-        lines.append(Line(f"The usual action for {leaf.id}: {leaf.action}.", "dim"))
+        lines.append(
+            Line(f"The usual action for {type_words(leaf.id)}: {action_words(leaf.action)}.", "dim")
+        )
     lines.append(Line(f"Nothing was done. The plan: rerail plan {file.row.id}"))
     return lines
 

@@ -43,6 +43,7 @@ def diagnose_command(
     rank: int | None,
     since: str | None,
     digest: Path | None = None,
+    sarif: Path | None = None,
     job: str | None = None,
     attempt: int | None = None,
     store: bool = True,
@@ -85,6 +86,8 @@ def diagnose_command(
         for banner in recorded.banners:
             print(f"rerail: {banner}", file=sys.stderr)
     diagnosis = recorded.outcome.diagnosis
+    if sarif is not None:
+        _write_sarif(diagnosis, sarif)
     if not json_output:
         show(diagnosis, json_output=False, quiet=quiet, verbose=verbose)
     if model and not quiet:
@@ -102,6 +105,20 @@ def _expected(path: Path) -> Expected:
     from rerail.tools.forecast.compare import read_expected
 
     return read_expected(path)
+
+
+def _write_sarif(diagnosis: Diagnosis, path: Path) -> None:
+    import json
+
+    from rerail.assistant.sarif import to_sarif
+    from rerail.recovery.safe_files import write_file
+
+    try:
+        write_file(path, json.dumps(to_sarif(diagnosis), indent=1).encode() + b"\n")
+    except OSError as error:
+        raise UsageError(
+            f"--sarif {path}: {error.strerror}", subject=str(path), hint=f"ls -ld {path.parent}"
+        ) from None
 
 
 def _wait(why: str) -> None:

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import json
 import sys
-import time
-from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rerail.assistant.regression_case import remove_case, says_now, write_case
+from rerail.assistant.regression_case import says_now, write_case
 from rerail.assistant.render import render
 from rerail.assistant.response import what_was_done
+from rerail.assistant.since import since_iso
 from rerail.assistant.stored import load_incident, opened_store, who
-from rerail.domain.incident import Confirmation, SignOff, SnapshotLine
+from rerail.domain.incident import SignOff, SnapshotLine
 from rerail.errors import UsageError
-from rerail.knowledge_base.learning.candidate import State
-from rerail.knowledge_base.learning.shelf import observe, shelved
 from rerail.knowledge_base.store.alike import alike
-from rerail.knowledge_base.store.clock import now_iso, to_iso
+from rerail.knowledge_base.store.clock import now_iso
 from rerail.knowledge_base.store.engine import reading, writing
 from rerail.knowledge_base.store.incidents import (
     LAPSED,
@@ -32,7 +29,7 @@ from rerail.knowledge_base.store.incidents import (
     list_incidents,
     load,
 )
-from rerail.knowledge_base.store.judgement import confirm, sign_off
+from rerail.knowledge_base.store.judgement import sign_off
 from rerail.knowledge_base.taxonomy import NO_FAILURE
 
 _WINDOW = 12
@@ -112,14 +109,6 @@ def _print_rows(rows: list[IncidentRow]) -> None:
 
 def _as_dict(row: IncidentRow) -> dict[str, object]:
     return {field: getattr(row, field) for field in IncidentRow.__dataclass_fields__}
-
-
-def since_iso(text: str) -> str:
-    """Return the time that `--since` means, as the store writes times."""
-    from rerail.assistant.narrow import Narrow
-
-    since = Narrow.parse(rank=None, since=text).since
-    return to_iso(datetime.fromtimestamp(since or time.time(), UTC))
 
 
 def show_command(
@@ -274,63 +263,17 @@ def confirm_command(
     by: str | None,
 ) -> int:
     """Write down whether the verdict was right."""
-    if verdict == "wrong" and failure_type is None and not note:
-        raise UsageError(
-            "a wrong verdict needs the true one",
-            subject=name,
-            hint="--type LEAF, or --note with what is known",
-        )
-    from rerail.assistant.learn import with_true_line
-    from rerail.assistant.named_line import named_line
+    from rerail.assistant.feedback import give_feedback
 
-    with opened_store() as engine, writing(engine) as connection:
-        found = find_id(connection, name)
-        said = load(connection, found).row.failure_type
-        if verdict == "right" and failure_type not in (None, said):
-            raise UsageError(
-                f"the verdict was {said or 'none'}: it is not right where the true type is {failure_type}",
-                subject=found,
-                hint=f"rerail confirm {found} --verdict wrong --type {failure_type}",
-            )
-        line = None
-        if first_fault is not None:
-            line = named_line(load(connection, found).incident, first_fault)
-            first_fault = f"{line.file}:{line.number}"
-        word = Confirmation.model_validate(
-            {
-                "verdict": verdict,
-                "by": who(by),
-                "time": now_iso(),
-                "failure_type": failure_type,
-                "first_fault": first_fault,
-                "line": line,
-                "note": note,
-            }
-        )
-        before = load(connection, found).row.true_type
-        lapsed = confirm(connection, found, word)
-        if lapsed or load(connection, found).row.true_type != before:
-            # In the transaction: a case that cannot be taken out leaves the sign-off as it was.
-            remove_case(found)
-        file = load(connection, found)
-        shadow = observe(connection, with_true_line(file), file.row.true_type)
-        doubted = [r for r in shelved(connection, State.ACCEPTED) if found in r.against]
-    print(f"{found}: noted, the verdict is {verdict}")
-    if line is not None:
-        print(f"the first fault is {line.file}:{line.number}  {line.text[:120]}")
-    if lapsed:
-        print("its sign-off is no longer in force, and its regression case is out;")
-        print(f"read it again, then: rerail signoff {found}")
-    for one in doubted:
-        print(f"it speaks against the accepted rule {one.candidate.id}: rerail kb review; --reject")
-    for rule in shadow:
-        print(f"candidate {rule} matched it; rerail kb review {rule}")
-    if (
-        file.row.true_type is not None
-        and file.row.true_type not in (file.row.failure_type, NO_FAILURE)
-        and not shadow
+    for told in give_feedback(
+        name,
+        verdict=verdict,
+        failure_type=failure_type,
+        first_fault=first_fault,
+        note=note,
+        by=who(by),
     ):
-        print(f"no rule knew it: rerail kb propose {found}")
+        print(told)
     return 0
 
 

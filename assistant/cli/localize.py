@@ -22,7 +22,12 @@ _STYLE = {"localized": "bold red", "imbalance": "bold yellow", "healthy": "green
 _MOST_ROWS = 30
 
 
-def localize_command(paths: list[Path], json_output: bool = False, plot: Path | None = None) -> int:
+def localize_command(
+    paths: list[Path],
+    json_output: bool = False,
+    plot: Path | None = None,
+    expected: Path | None = None,
+) -> int:
     """Judge the inputs, print the findings and return the exit code.
 
     0: something was localised; 3: healthy; 10: no reference or unexplained.
@@ -37,7 +42,7 @@ def localize_command(paths: list[Path], json_output: bool = False, plot: Path | 
     if not paths:
         raise UsageError("no file was given", hint="rerail localize trace.parquet")
     check_plot_name(plot)
-    judged = localize_paths(paths, read_straggler_log)
+    judged = localize_paths(paths, read_straggler_log, expected)
     judged.sort(key=lambda one: _WORST_FIRST.index(str(one.localization.outcome)))
     if plot is not None:
         _write_plot(plot, judged)

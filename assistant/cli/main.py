@@ -153,6 +153,9 @@ def diagnose(
     digest: Annotated[
         Path | None, typer.Option(help="Write the job on a few pages (under 64 kB) to this file.")
     ] = None,
+    sarif: Annotated[
+        Path | None, typer.Option(help="Write the verdict as SARIF 2.1.0, for CI, to this file.")
+    ] = None,
     attempt: Annotated[
         int | None, typer.Option(help="Which start of the job, from 0, for the record.")
     ] = None,
@@ -184,6 +187,7 @@ def diagnose(
             rank=rank,
             since=since,
             digest=digest,
+            sarif=sarif,
             job=job,
             attempt=attempt,
             store=not no_store,
@@ -221,7 +225,8 @@ def localize(
     paths: Annotated[
         list[Path],
         typer.Argument(
-            help="Op timelines, Kineto traces, NCCL Inspector dumps, CSV or Parquet tables, DCGM "
+            help="Op timelines, PyTorch profiler traces or their summaries, NCCL Inspector dumps, "
+            "CSV or Parquet tables, DCGM "
             "exports, logs with straggler reports; files or folders."
         ),
     ],
@@ -231,11 +236,22 @@ def localize(
     plot: Annotated[
         Path | None, typer.Option(help="Write a rank-by-step heat map as SVG or PNG.")
     ] = None,
+    expected: Annotated[
+        Path | None, typer.Option(help="What healthy windows of the job look like (--learn).")
+    ] = None,
+    learn: Annotated[
+        Path | None,
+        typer.Option(help="Write what these healthy profiles look like to a file; judge nothing."),
+    ] = None,
 ) -> None:
-    """Name the slow rank, node, link or stage, and price it."""
+    """Name the slow rank, node, link, stage or function, and price it."""
+    if learn is not None:
+        from rerail.assistant.cli.profiles import learn_command
+
+        raise typer.Exit(learn_command(paths, learn))
     from rerail.assistant.cli.localize import localize_command
 
-    raise typer.Exit(localize_command(paths, json_output, plot))
+    raise typer.Exit(localize_command(paths, json_output, plot, expected))
 
 
 @app.command("forecast")
@@ -500,6 +516,61 @@ def chat(
     from rerail.assistant.cli.chat import chat_command
 
     raise typer.Exit(chat_command(incident, ask=ask, no_model=no_model))
+
+
+@app.command("mcp")
+def mcp(
+    logs: Annotated[
+        list[Path] | None, typer.Option(help="Folder that may be diagnosed; this folder otherwise.")
+    ] = None,
+    http: Annotated[
+        int,
+        typer.Option(
+            help="Serve streamable HTTP on this loopback port instead of stdio.", min=0, max=65535
+        ),
+    ] = 0,
+) -> None:
+    """Serve programs that speak the Model Context Protocol: reading only, nothing can be approved."""
+    from rerail.assistant.cli.mcp import mcp_command
+
+    raise typer.Exit(mcp_command(logs or [], http))
+
+
+@app.command("serve")
+def serve(
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port; 0 takes a free one.", min=0, max=65535)] = 8787,
+    logs: Annotated[
+        list[Path] | None,
+        typer.Option(help="Folder that the start page may diagnose; this folder otherwise."),
+    ] = None,
+    name: Annotated[
+        list[str] | None, typer.Option(help="Further host name under which it is reached.")
+    ] = None,
+    user_header: Annotated[
+        str, typer.Option(help="Header in which a proxy that checks people names them.")
+    ] = "",
+    proxy: Annotated[
+        list[str] | None, typer.Option(help="Address of that proxy; nobody else is believed.")
+    ] = None,
+    api_token_file: Annotated[
+        Path | None, typer.Option(help="File with the bearer token of chat clients and Prometheus.")
+    ] = None,
+) -> None:
+    """Serve the page for the team: incidents, evidence, ranks, logs, chat, plans, post-mortems."""
+    from rerail.assistant.cli.serve import serve_command
+
+    raise typer.Exit(
+        serve_command(
+            host,
+            port,
+            logs=logs or [],
+            names=name or [],
+            user_header=user_header,
+            proxies=proxy or [],
+            api_token_file=api_token_file,
+        )
+    )
 
 
 config = typer.Typer(

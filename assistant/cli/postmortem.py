@@ -58,7 +58,7 @@ def postmortem_command(
 
 
 def _start(since: str) -> str:
-    from rerail.assistant.cli.incidents import since_iso
+    from rerail.assistant.since import since_iso
 
     return since_iso(since)
 

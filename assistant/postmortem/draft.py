@@ -8,10 +8,10 @@ from rerail.assistant.postmortem.charts import charts
 from rerail.assistant.postmortem.document import Author, Document, Section, Sentence, Words
 from rerail.assistant.postmortem.impact import Impact, impact_of, in_words
 from rerail.assistant.postmortem.markup import code, escaped
+from rerail.assistant.presentation.words import type_words
 from rerail.domain.diagnosis import Diagnosis
 from rerail.domain.incident import EntrySource, TimelineEntry
 from rerail.knowledge_base.store.incidents import IncidentFile
-from rerail.knowledge_base.taxonomy import leaves
 
 _MOST_ROWS = 60
 
@@ -48,19 +48,20 @@ def _unchecked(words: Words) -> list[Section]:
 
 
 def _title(file: IncidentFile) -> str:
-    leaf = leaves().get(file.row.true_type or "")
-    what = leaf.meaning.split(":")[0] if leaf else "cause not known"
+    diagnosis = file.diagnosis
     if not file.row.failed:
         what = "no failure found"
-    diagnosis = file.diagnosis
-    where = ""
-    if diagnosis.suspects.nodes:
-        where = f" on {', '.join(diagnosis.suspects.nodes[:2])}"
-    elif diagnosis.suspects.ranks:
-        where = f" on rank {', '.join(map(str, diagnosis.suspects.ranks[:3]))}"
+    elif diagnosis.headline and file.row.true_type == diagnosis.failure_type:
+        what = diagnosis.headline.split(";")[0]
+    else:
+        what = type_words(file.row.true_type)
+        if diagnosis.suspects.nodes:
+            what += f" on {', '.join(diagnosis.suspects.nodes[:2])}"
+        elif diagnosis.suspects.ranks:
+            what += f" on rank {', '.join(map(str, diagnosis.suspects.ranks[:3]))}"
     job = file.incident.job
     stopped = f", job {job.job} attempt {job.attempt}" if job else ""
-    return f"Post-mortem {file.row.id}: {what}{where}{stopped}"
+    return f"Post-mortem {file.row.id}: {what}{stopped}"
 
 
 def _status(file: IncidentFile, words: Words) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rerail.assistant.postmortem.document import Sentence, Words
 from rerail.assistant.postmortem.impact import Impact, impact_of, in_words
+from rerail.assistant.presentation.words import type_words
 from rerail.domain.diagnosis import Diagnosis, Outcome, Status
 from rerail.knowledge_base.store.incidents import IncidentFile
 from rerail.knowledge_base.taxonomy import leaves
@@ -70,7 +71,7 @@ def _factors(diagnosis: Diagnosis, impact: Impact) -> list[Sentence]:
         often = "once" if one.count == 1 else f"{one.count} times"
         found.append(
             Sentence(
-                f"{one.failure_type} followed {often}{ranks}; it is a consequence, not a cause",
+                f"{type_words(one.failure_type)} followed {often}{ranks}; it is a consequence, not a cause",
                 _examples(diagnosis, one.what),
             )
         )
@@ -102,7 +103,7 @@ def _well(file: IncidentFile, impact: Impact) -> list[Sentence]:
             )
         )
     if diagnosis.ruled_out:
-        names = ", ".join(r.failure_type for r in diagnosis.ruled_out[:3])
+        names = ", ".join(type_words(r.failure_type) for r in diagnosis.ruled_out[:3])
         cites = tuple(e for r in diagnosis.ruled_out[:3] for e in r.evidence)[:3]
         found.append(Sentence(f"Rival causes were ruled out: {names}", cites))
     if impact.unnoticed_s is not None and impact.unnoticed_s < 60:

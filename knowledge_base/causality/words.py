@@ -29,6 +29,7 @@ from rerail.knowledge_base.causality.cost import cost_of
 from rerail.knowledge_base.causality.last_moves import laggards, stop
 from rerail.knowledge_base.causality.missing import missing
 from rerail.knowledge_base.causality.verdict import Verdict
+from rerail.knowledge_base.headline.sentence import Where, headline
 from rerail.knowledge_base.placement.names import NO_NODE, short
 from rerail.knowledge_base.taxonomy import NO_FAILURE, has, leaves
 from rerail.log_parsers.tracebacks import is_marker
@@ -41,7 +42,8 @@ _BLANK = re.compile(r"\{(\w+)\}")
 def to_diagnosis(case: Case, verdict: Verdict, *, elapsed_s: float = 0.0) -> Diagnosis:
     """Return the diagnosis that contracts.md describes."""
     leaf = leaves().get(verdict.leaf or "")
-    suspects = _suspects(verdict)
+    suspects, first = _suspects(verdict), _first_fault(case, verdict)
+    said = _headline(case, verdict, Where(first, suspects))
     cited = _Citations(case)
     ruled_out = _evidence(case, verdict, cited)
     place, relations = _place(verdict, cited), _relations(verdict, cited)
@@ -51,8 +53,9 @@ def to_diagnosis(case: Case, verdict: Verdict, *, elapsed_s: float = 0.0) -> Dia
         failure_type=verdict.leaf,
         category=leaf.category if leaf else (NO_FAILURE if verdict.leaf == NO_FAILURE else None),
         layer=leaf.layer if leaf and verdict.outcome is Outcome.FAILURE else None,
-        summary=_summary(case, verdict),
-        first_fault=_first_fault(case, verdict),
+        headline=said,
+        summary=_summary(case, verdict, said),
+        first_fault=first,
         suspects=suspects,
         evidence=cited.items,
         consequences=_consequences(case, verdict),
@@ -126,27 +129,27 @@ def _suspects(verdict: Verdict) -> Suspects:
     return Suspects(ranks=verdict.ranks, nodes=nodes, gpus=gpus)
 
 
-def _summary(case: Case, verdict: Verdict) -> str:
+def _headline(case: Case, verdict: Verdict, where: Where) -> str:
     leaf = leaves().get(verdict.leaf or "")
     if verdict.outcome is Outcome.NO_FAILURE:
         if leaf is not None:
-            return f"No failure of the run: it completed, then its teardown failed. {_last(verdict)}".strip()
-        if verdict.moving and verdict.last is not None:
-            where = f"The log ends at {stop(verdict.last)}"
-            return f"No failure found: {verdict.why}. {where}. {laggards(verdict.late)}".strip()
-        return f"No failure found: {verdict.why}. {_last(verdict)}".strip()
+            return "No failure of the run: it completed, then its teardown failed"
+        return f"No failure found: {verdict.why}"
     if leaf is None:
-        return f"No verdict: {verdict.why}. {_last(verdict)}".strip()
-    where = _where(verdict)
-    by_dumps = verdict.dumps is not None and verdict.why == verdict.dumps.reason
-    # The dumps name the ranks; the leaf's general words would only blur that.
-    if by_dumps:
-        return verdict.why
-    text = f"{leaf.meaning}{where}"
+        return f"No verdict: {verdict.why}"
+    return headline(case, verdict, where)
+
+
+def _summary(case: Case, verdict: Verdict, said: str) -> str:
+    """The headline, and behind it what is known of the cause."""
+    text = said.rstrip(".") + "."
+    if verdict.outcome is not Outcome.FAILURE or verdict.leaf not in leaves():
+        if verdict.moving and verdict.last is not None:
+            return f"{text} The log ends at {stop(verdict.last)}. {laggards(verdict.late)}".strip()
+        return f"{text} {_last(verdict)}".strip()
     detail = verdict.why or _note(verdict)
     if detail:
-        text += f": {detail}"
-    text = text.rstrip(".") + "."
+        text += f" {detail[0].upper()}{detail[1:]}".rstrip(".") + "."
     others = case.with_role(Role.CASCADE)
     cascade = max(len(others), case.facts.count({o.rule_id for o in others}))
     if cascade:
@@ -169,20 +172,6 @@ def _note(verdict: Verdict) -> str:
     return _BLANK.sub(
         lambda blank: fields[blank[1]].strip(" .")[:_LONGEST_FIELD], verdict.rule.note
     )
-
-
-def _where(verdict: Verdict) -> str:
-    parts = []
-    if verdict.gpu is not None or verdict.pci:
-        parts.append(f"GPU {verdict.pci or verdict.gpu}")
-    if verdict.ranks:
-        parts.append(
-            ("rank " if len(verdict.ranks) == 1 else "ranks ")
-            + ", ".join(map(str, verdict.ranks[:8]))
-        )
-    if verdict.nodes:
-        parts.append(", ".join(verdict.nodes[:4]))
-    return f" ({'; '.join(parts)})" if parts else ""
 
 
 def _last(verdict: Verdict) -> str:

@@ -1,3 +1,18 @@
 """Puts a derailed training job back on the rails: the vocabulary every wing speaks."""
 
+from __future__ import annotations
+
+from typing import Any
+
 __version__ = "0.1.0"
+_FOR_NOTEBOOKS = ("diagnose", "incident", "incidents")
+
+
+def __getattr__(name: str) -> Any:
+    """Load `rerail.diagnose`, `rerail.incident` and `rerail.incidents` when a notebook asks for them."""
+    if name in _FOR_NOTEBOOKS:
+        # By name: the vocabulary imports no wing.
+        from importlib import import_module
+
+        return getattr(import_module("rerail.assistant.notebook"), name)
+    raise AttributeError(f"module 'rerail' has no attribute {name!r}")

@@ -7,7 +7,8 @@ from collections import Counter
 
 import pytest
 
-from rerail.assistant.render import _ACTIONS
+from rerail.assistant.presentation.words import PATH as WORDS
+from rerail.cached_yaml import load_cached
 from rerail.domain.diagnosis import Action, Layer
 from rerail.knowledge_base.coded_leaves import CODED_LEAVES
 from rerail.knowledge_base.taxonomy import NO_FAILURE, Kind, Leaf, category_titles, leaves
@@ -46,4 +47,4 @@ def test_a_fault_of_user_code_never_drains_a_node_by_default() -> None:
 
 
 def test_every_action_has_words_for_the_engineer() -> None:
-    assert set(_ACTIONS) == {str(action) for action in Action}
+    assert set(load_cached(WORDS)["actions"]) == {str(action) for action in Action}

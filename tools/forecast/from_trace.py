@@ -8,6 +8,7 @@ point-to-point transfer that still waited is cut by Otsu's threshold.
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from rerail.tools.forecast.fit import LEAST_TO_FIT, otsu_split
 from rerail.tools.forecast.spec import GraphOp, Nodes, Pool, Spec
 
 if TYPE_CHECKING:
+    from rerail.tools.profiles.trace import Trace
     from rerail.tools.replay.dependencies import Graph
     from rerail.tools.replay.simulate import Times
     from rerail.tools.replay.timeline import Timeline
@@ -29,6 +31,7 @@ Collective = tuple[str, float, float]
 Step = tuple[float, float, list[Collective]]
 """Begin, end and (group, begin, end) of the collectives of one step on one rank, in seconds."""
 _LAUNCH_S = 5e-5
+_COLLECTIVE = re.compile(r"^(?:nccl|rccl|gloo|mpi|ucc)", re.IGNORECASE)
 
 
 def spec_from_spans(steps: Mapping[int, Sequence[Step]], name: str = "trace") -> Spec:
@@ -120,11 +123,13 @@ def spec_from_kineto(paths: Sequence[Path], name: str = "kineto traces") -> Spec
     Raises:
         EvidenceError: a file is no trace, two are of the same rank, or no steps match.
     """
-    from rerail.tools.localize.kineto import step_spans
+    from rerail.tools.profiles.read_trace import read_trace
 
     steps: dict[int, list[Step]] = {}
     for path in paths:
-        rank, spans = step_spans(path)
+        trace = read_trace(path)
+        rank = len(steps) if trace.rank is None else trace.rank
+        spans = _spans(trace)
         if rank in steps:
             raise EvidenceError(
                 f"{path}: rank {rank} was already read", subject=str(path),
@@ -132,6 +137,42 @@ def spec_from_kineto(paths: Sequence[Path], name: str = "kineto traces") -> Spec
             )  # fmt: skip
         steps[rank] = spans
     return spec_from_spans(steps, name)
+
+
+def _spans(trace: Trace) -> list[Step]:
+    """Return the profiler steps of a trace with their collectives, in seconds.
+
+    Raises:
+        EvidenceError: there are no profiler steps.
+    """
+    from rerail.tools.profiles.trace import ANNOTATION, KERNEL
+
+    names = trace.names
+    begin, end = trace.start_us * 1e-6, (trace.start_us + trace.dur_us) * 1e-6
+    is_step = np.array([name.startswith("ProfilerStep") for name in names])[trace.name]
+    # On a GPU the annotation lies on its streams as well; the first lane that has it counts.
+    lanes = trace.lane[is_step]
+    chosen = np.flatnonzero(is_step & (trace.lane == lanes[0])) if len(lanes) else []
+    if not len(chosen):
+        raise EvidenceError(
+            f"{trace.source}: no profiler steps", subject=trace.source,
+            hint="call profiler.step() after every training step",
+        )  # fmt: skip
+    ordered = sorted(chosen, key=lambda i: begin[i])
+    out: list[Step] = [(float(begin[i]), float(end[i]), []) for i in ordered]
+    meets = np.array([bool(_COLLECTIVE.match(name)) for name in names])[trace.name]
+    kernels = meets & (trace.kind == KERNEL)
+    found = np.flatnonzero(kernels if kernels.any() else meets & (trace.kind == ANNOTATION))
+    starts = np.array([step[0] for step in out])
+    for i in sorted(found, key=lambda i: begin[i]):
+        at = int(np.searchsorted(starts, begin[i], side="right")) - 1
+        if at < 0 or begin[i] > out[at][1]:
+            continue
+        number = int(trace.group[i])
+        group = trace.groups[number] if number >= 0 else None
+        label = "world" if group is None else f"{group.ranks} {group.name}".strip() or "world"
+        out[at][2].append((label, float(begin[i]), float(end[i])))
+    return out
 
 
 def spec_from_timeline(path: Path, steps: Sequence[int] | None = None) -> tuple[Spec, FloatArray]:

@@ -14,6 +14,7 @@ from rerail.errors import EvidenceError
 from rerail.tools.localize.findings import Localization, LocalizeOutcome, outcome_of
 from rerail.tools.localize.heatmap_svg import HeatMap
 from rerail.tools.localize.observations import JobTimes
+from rerail.tools.profiles.summary import is_summary
 
 if TYPE_CHECKING:
     from rerail.tools.localize.records import Records
@@ -37,8 +38,12 @@ class Judged:
     heatmap: HeatMap | None = None
 
 
-def localize_paths(paths: list[Path], read_log: LogReader | None = None) -> list[Judged]:
-    """Judge files and folders; the traces of one run in one folder are one input.
+def localize_paths(
+    paths: list[Path], read_log: LogReader | None = None, expected: Path | None = None
+) -> list[Judged]:
+    """Judge files and folders; the profiles of one run in one folder are one input.
+
+    `expected` is a file of boxes that healthy windows of the job were learned into.
 
     Raises:
         EvidenceError: a file does not exist, cannot be read, or is nothing that can be judged.
@@ -54,10 +59,8 @@ def localize_paths(paths: list[Path], read_log: LogReader | None = None) -> list
         from rerail.tools.localize.tables import read_times
 
         out.append(_records(read_times(path)))
-    if "kineto" in kinds:
-        from rerail.tools.localize.kineto import read_kineto
-
-        out.append(_records(read_kineto(kinds["kineto"])))
+    if "profile" in kinds:
+        out.append(_profiles(kinds["profile"], expected))
     if "inspector" in kinds:
         from rerail.tools.localize.inspector import read_inspector
 
@@ -98,10 +101,12 @@ def _files(paths: list[Path]) -> list[Path]:
 
 def _sniff(path: Path) -> str:
     suffix = path.suffix.lower()
+    if is_summary(path):
+        return "profile"
     if suffix in _PARQUET:
         return _sniff_parquet(path)
     if suffix == ".gz" and path.name.endswith(".json.gz"):
-        return "kineto"
+        return "profile"
     try:
         with path.open("rb") as stream:
             head = stream.read(_HEAD).decode("utf-8", errors="replace")
@@ -115,7 +120,7 @@ def _sniff(path: Path) -> str:
     if looks_like_inspector(first):
         return "inspector"
     if suffix == ".json" or '"traceEvents"' in head:
-        return "kineto"
+        return "profile"
     if looks_like_metrics(head):
         return "metrics"
     delimiter = "\t" if suffix == ".tsv" else ","
@@ -190,6 +195,32 @@ def _job_map(job: JobTimes) -> HeatMap | None:
         f"{Path(job.name).name}: own compute of each rank over the median of its role",
         ratio, tuple(str(int(r)) for r in job.ranks), tuple(str(i) for i in range(ratio.shape[1])),
     )  # fmt: skip
+
+
+def _profiles(paths: list[Path], expected: Path | None) -> Judged:
+    from rerail.tools.profiles.collect import read_job
+    from rerail.tools.profiles.expected import read_expected
+    from rerail.tools.profiles.judge import judge_profiles
+
+    matrix = read_job(paths)
+    boxes = read_expected(expected) if expected is not None else None
+    verdict = judge_profiles(_profiles_name(paths), matrix, boxes)
+    ratio = matrix.own_s.T.copy()
+    for role in np.unique(matrix.role):
+        mine = matrix.role == role
+        ratio[mine] /= np.maximum(np.median(ratio[mine], axis=0), 1e-12)
+    heatmap = HeatMap(
+        "own compute of each rank over the median of its role", ratio,
+        tuple(str(int(r)) for r in matrix.ranks), tuple(str(i) for i in range(matrix.steps)),
+    )  # fmt: skip
+    return Judged(verdict, heatmap)
+
+
+def _profiles_name(paths: list[Path]) -> str:
+    folders = {path.parent for path in paths}
+    if len(paths) == 1:
+        return str(paths[0])
+    return f"profiles in {folders.pop()}" if len(folders) == 1 else "profiles"
 
 
 def _metrics(path: Path) -> Judged:

@@ -218,7 +218,11 @@ class NodeHistory(_Record):
 
 
 class Diagnosis(_Record):
-    """The verdict on one job attempt (contracts, `rerail diagnose --json`)."""
+    """The verdict on one job attempt (contracts, `rerail diagnose --json`).
+
+    `headline` is one sentence: who failed, at what, what it did to the others, since when. `summary`
+    goes on with what is known of the cause. Records of before the headline have none.
+    """
 
     schema_version: Literal[1] = 1
     outcome: Outcome
@@ -226,6 +230,7 @@ class Diagnosis(_Record):
     failure_type: str | None
     category: str | None
     layer: Layer | None
+    headline: str = ""
     summary: str
     first_fault: FirstFault | None
     suspects: Suspects = Suspects()

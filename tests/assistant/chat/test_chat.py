@@ -70,7 +70,7 @@ def texts(session, text):
         ("what changed", "no change is visible"),
         ("have we seen this before?", "Unseen"),
         ("how much did it cost us", "does not tell"),
-        ("what should I do now", "reduce_memory_then_restart"),
+        ("what should I do now", "reduce memory, then restart"),
         ("hmm the widget", "No line of this job holds"),
     ],
 )

@@ -14,10 +14,10 @@ from rerail.log_parsers.straggler_lines import straggler_notes
 from rerail.tools.localize.findings import Localization, LocalizeOutcome
 from rerail.tools.localize.gpu_metrics import judge_gpu_metrics, read_gpu_metrics
 from rerail.tools.localize.judge import localize
-from rerail.tools.localize.kineto import covered, read_kineto
 from rerail.tools.localize.localize_paths import localize_paths
 from rerail.tools.localize.records import assemble
 from rerail.tools.localize.tables import read_times
+from rerail.tools.profiles.collect import read_job
 
 
 def kineto(rank: int, compute_us: float, wait_us: float, world: int = 4) -> dict[str, object]:
@@ -80,20 +80,13 @@ def test_a_pipeline_stage_that_is_longer_by_design_is_no_fault(tmp_path: Path) -
 
 def test_kineto_says_which_ranks_are_missing_and_refuses_doubles(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(json.dumps(kineto(0, 10, 10)))
-    assert "3 of 4 ranks are missing" in read_kineto([tmp_path / "a.json"]).notes[0]
+    assert "3 of 4 ranks are missing" in read_job([tmp_path / "a.json"]).notes[0]
     (tmp_path / "b.json").write_text(json.dumps(kineto(0, 10, 10)))
     with pytest.raises(EvidenceError, match="rank 0 was already read"):
-        read_kineto([tmp_path / "a.json", tmp_path / "b.json"])
+        read_job([tmp_path / "a.json", tmp_path / "b.json"])
     (tmp_path / "c.json").write_text('{"traceEvents": [')
     with pytest.raises(EvidenceError, match="not a readable trace"):
-        read_kineto([tmp_path / "c.json"])
-
-
-def test_overlapping_kernels_count_once() -> None:
-    import numpy as np
-
-    spans = np.array([[0.0, 10.0], [5.0, 12.0], [20.0, 30.0], [21.0, 22.0]])
-    assert covered(spans, 0.0, 25.0) == pytest.approx(17.0)
+        read_job([tmp_path / "c.json"])
 
 
 def inspector_lines(rank: int, took_us: float, count: int = 20) -> str:

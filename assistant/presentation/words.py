@@ -1,0 +1,49 @@
+"""The words of every face, read from `words.yaml`."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+
+from rerail.cached_yaml import load_cached
+from rerail.domain.diagnosis import Diagnosis, Outcome
+
+PATH = Path(__file__).with_name("words.yaml")
+
+
+@lru_cache(maxsize=1)
+def _words() -> dict[str, dict[str, str]]:
+    return {name: part for name, part in load_cached(PATH).items() if isinstance(part, dict)}
+
+
+def status_word(diagnosis: Diagnosis) -> str:
+    """Return how firmly the verdict stands, in capitals: ESTABLISHED, ..., or what else was concluded."""
+    if diagnosis.outcome is Outcome.FAILURE:
+        return _words()["status"][diagnosis.status]
+    return _words()["outcome"][diagnosis.outcome]
+
+
+def role_word(role: str) -> str:
+    """Return what a cited line is in the story."""
+    return _words()["roles"].get(role, role)
+
+
+def action_words(action: str) -> str:
+    """Return a recommended action as a sentence part."""
+    return _words()["actions"].get(action, action.replace("_", " "))
+
+
+def type_words(failure_type: str | None) -> str:
+    """Return a failure type, or the name of a rule, in plain words."""
+    return (failure_type or "cause not known").replace("_", " ").replace("-", " ")
+
+
+def part_words(part: str) -> tuple[str, str]:
+    """Return what a rank was in the failure: the word, and a mark that needs no colour."""
+    found: dict[str, str] = load_cached(PATH)["parts"][part]
+    return found["word"], found["mark"]
+
+
+def source_word(source: str) -> str:
+    """Return who wrote an entry of the timeline."""
+    return _words()["sources"].get(source, source)

@@ -1,0 +1,156 @@
+"""The application behind `rerail serve`: its routes, its templates, and the guard in front of both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from jinja2 import Environment, FileSystemLoader, select_autoescape
+from starlette.exceptions import HTTPException
+from starlette.responses import HTMLResponse
+from starlette.staticfiles import StaticFiles
+
+from rerail import __version__
+from rerail.assistant.web import browser_files
+from rerail.assistant.web.guard import Access, Guard
+from rerail.errors import RerailError
+
+_HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """Renders templates; all text is escaped, whatever log it came from."""
+
+    templates: Environment
+
+    def page(self, request: Request, name: str, status: int = 200, **values: Any) -> HTMLResponse:
+        """Return a page with the nonce, the token and the person of this request."""
+        template = self.templates.get_template(name)
+        text = template.render(
+            nonce=request.state.nonce,
+            token=request.state.token,
+            person=request.state.person,
+            version=__version__,
+            **values,
+        )
+        return HTMLResponse(text, status_code=status)
+
+
+def create_application(access: Access, user: str, folders: tuple[Path, ...]) -> Guard:
+    """Return the guarded application.
+
+    Args:
+        access: where it listens and whom it believes.
+        user: the account that runs it.
+        folders: what the start page may diagnose.
+
+    Raises:
+        ConfigError: Anybody could ask, or the browser files are missing.
+    """
+    access.check()
+    browser_files.check()
+    app = FastAPI(
+        title="rerail",
+        version=__version__,
+        description="First faults of training jobs. Reading only, but for words of people on verdicts and plans.",
+        docs_url=None,
+        redoc_url=None,
+    )
+    environment = Environment(
+        loader=FileSystemLoader(_HERE / "templates"),
+        autoescape=select_autoescape(default=True, default_for_string=True),
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals["own"] = _stamp(_HERE / "own")
+    pages = Pages(environment)
+    from rerail.assistant.web import (
+        api,
+        chat_page,
+        diagnose_page,
+        incident_page,
+        incidents_page,
+        log_page,
+        metrics,
+        openai_face,
+        plan_page,
+        postmortem_page,
+    )
+
+    for routes in (
+        incidents_page.routes(pages),
+        incident_page.routes(pages),
+        log_page.routes(pages),
+        plan_page.routes(pages),
+        postmortem_page.routes(pages),
+        chat_page.routes(pages),
+        diagnose_page.routes(pages, folders),
+        api.routes(),
+        openai_face.routes(),
+        metrics.routes(),
+    ):
+        app.include_router(routes)
+    app.mount("/files", _Forever(directory=browser_files.FOLDER), name="files")
+    app.mount("/own", StaticFiles(directory=_HERE / "own"), name="own")
+    app.add_exception_handler(RerailError, _told(pages))
+    app.add_exception_handler(HTTPException, _refused(pages))
+    app.add_exception_handler(RequestValidationError, _misread(pages))
+    return Guard(app, access, user)
+
+
+class _Forever(StaticFiles):
+    """Files whose names hold their version: a browser asks once."""
+
+    def file_response(self, *args: Any, **kwargs: Any) -> Response:
+        response = super().file_response(*args, **kwargs)
+        response.headers["cache-control"] = "public, max-age=31536000, immutable"
+        return response
+
+
+def _stamp(folder: Path) -> str:
+    """Return a word that changes when our own browser files do."""
+    from hashlib import sha256
+
+    digest = sha256()
+    for path in sorted(folder.iterdir()):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def _told(pages: Pages) -> Any:
+    def handler(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RerailError)
+        missing = "no incident" in error.message or "no such" in error.message
+        return _problem(pages, request, 404 if missing else 400, error.message, error.hint)
+
+    return handler
+
+
+def _refused(pages: Pages) -> Any:
+    def handler(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        return _problem(pages, request, error.status_code, str(error.detail), "")
+
+    return handler
+
+
+def _misread(pages: Pages) -> Any:
+    def handler(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        told = "; ".join(f"{one['loc'][-1]}: {one['msg']}" for one in error.errors()[:5])
+        return _problem(pages, request, 422, told, "")
+
+    return handler
+
+
+def _problem(pages: Pages, request: Request, code: int, message: str, hint: str) -> Response:
+    if request.url.path.startswith(("/api/", "/v1/")):
+        return JSONResponse({"error": message, "hint": hint}, status_code=code)
+    if request.headers.get("hx-request"):
+        return PlainTextResponse(message, status_code=code)
+    return pages.page(request, "problem.html", status=code, message=message, hint=hint)

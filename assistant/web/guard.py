@@ -1,0 +1,269 @@
+"""What stands in front of every page: who asks, from where, with what, how much and how often.
+
+The page shows text that attackers wrote into logs, and it can approve plans. So: only known host
+names, only people who are known, one policy of content for all answers, and every change of state
+with a token that another site cannot know (OWASP: CSRF, synchroniser token).
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import secrets
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from hashlib import sha256
+from http.cookies import SimpleCookie
+from ipaddress import ip_address
+from pathlib import Path
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from rerail.errors import ConfigError
+
+COOKIE = "rerail_session"
+MOST_BODY = 1 << 20
+MOST_UPLOAD = 256 << 20
+WRITES_PER_MINUTE = 60
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+_POLICY = (
+    "default-src 'self'; script-src 'self' 'nonce-{nonce}'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Where the server listens and whom it believes.
+
+    `user_header` is set by a proxy that has checked who asks, and is believed from `proxies` only.
+    `api_token` is what programs show as bearer token; without one, no program is answered.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8787
+    names: tuple[str, ...] = ()
+    user_header: str = ""
+    proxies: tuple[str, ...] = ()
+    api_token: str = ""
+
+    def check(self) -> None:
+        """Refuse to listen where anybody could ask.
+
+        Raises:
+            ConfigError: The address is not loopback and nothing tells who asks.
+        """
+        if not self.is_loopback and not self.user_header:
+            raise ConfigError(
+                f"{self.host} can be reached by others, and nothing tells who asks",
+                subject="--host",
+                hint="--user-header NAME --proxy ADDRESS behind a proxy that checks people, or leave --host out",
+            )
+        if self.user_header and not self.proxies:
+            raise ConfigError(
+                "a header that names people is believed from a known proxy only",
+                subject="--user-header",
+                hint="--proxy ADDRESS",
+            )
+
+    @property
+    def is_loopback(self) -> bool:
+        """Tell whether only this machine can connect."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ip_address(self.host.strip("[]")).is_loopback
+        except ValueError:
+            return False
+
+
+@dataclass(slots=True)
+class Guard:
+    """The ASGI layer in front of the application.
+
+    `user` is the account that runs the server; on loopback it is who acts, and connections of other
+    accounts of the machine are refused.
+    """
+
+    app: ASGIApp
+    access: Access
+    user: str
+    secret: bytes = field(default_factory=lambda: secrets.token_bytes(32))
+    _writes: dict[str, deque[float]] = field(default_factory=dict)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or say why not."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        nonce = secrets.token_urlsafe(16)
+        session, is_new = self._session(Headers(scope=scope))
+        headed = _with_headers(send, nonce, session if is_new else "")
+        refusal = self._refusal(scope, session)
+        if refusal is not None:
+            code, why = refusal
+            await PlainTextResponse(f"rerail: {why}\n", status_code=code)(scope, receive, headed)
+            return
+        state = scope.setdefault("state", {})
+        state["nonce"], state["token"] = nonce, self._token(session)
+        state["person"] = self._person(scope)
+        most = MOST_UPLOAD if scope["path"] == "/diagnose/files" else MOST_BODY
+        await self.app(scope, _bounded(receive, most), headed)
+
+    def _refusal(self, scope: Scope, session: str) -> tuple[int, str] | None:
+        headers = Headers(scope=scope)
+        host = headers.get("host", "").rsplit(":", 1)[0].lower()
+        own = (*LOOPBACK, self.access.host.lower(), *self.access.names)
+        if host not in own:
+            return 400, f"the host name {host[:80]!r} is not one of this server's: --name"
+        if self._is_program(scope, headers):
+            return self._refused_program(headers)
+        if not self._person(scope):
+            return (
+                403,
+                "this account is not the one that runs the server, or the proxy names nobody",
+            )
+        if scope["method"] in ("GET", "HEAD", "OPTIONS"):
+            return None
+        length = headers.get("content-length", "0")
+        most = MOST_UPLOAD if scope["path"] == "/diagnose/files" else MOST_BODY
+        if not length.isdecimal() or int(length) > most:
+            return 413, f"more than {most} bytes"
+        if not self._from_our_page(headers, session):
+            return 403, "the request did not come from a page of this server; load the page again"
+        if not self._in_time(self._person(scope)):
+            return 429, f"more than {WRITES_PER_MINUTE} changes a minute; wait a moment"
+        return None
+
+    def _is_program(self, scope: Scope, headers: Headers) -> bool:
+        """Chat clients always are; whoever scrapes may also be the account that runs the server."""
+        path: str = scope["path"]
+        return path.startswith("/v1/") or (path == "/metrics" and "authorization" in headers)
+
+    def _refused_program(self, headers: Headers) -> tuple[int, str] | None:
+        """Programs have no session: a token that no page of another site can send stands for it."""
+        kind, _, given = headers.get("authorization", "").partition(" ")
+        wanted = self.access.api_token
+        fits = hmac.compare_digest(given.strip().encode(), wanted.encode())
+        if not wanted or kind.lower() != "bearer" or not fits:
+            return 401, "a bearer token is needed: rerail serve --api-token-file FILE"
+        length = headers.get("content-length", "0")
+        if not length.isdecimal() or int(length) > MOST_BODY:
+            return 413, f"more than {MOST_BODY} bytes"
+        return None if self._in_time("program") else (429, "too many requests; wait a moment")
+
+    def _from_our_page(self, headers: Headers, session: str) -> bool:
+        origin = headers.get("origin")
+        if origin is not None and origin.split("://")[-1] != headers.get("host"):
+            return False
+        if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+            return False
+        given = headers.get("x-csrf-token") or ""
+        return hmac.compare_digest(given.encode(), self._token(session).encode()) or (
+            # A form without JavaScript carries the token in its body; the route compares it.
+            headers.get("content-type", "").startswith(
+                ("application/x-www-form-urlencoded", "multipart/form-data")
+            )
+        )
+
+    def _person(self, scope: Scope) -> str:
+        client = scope.get("client") or ("", 0)
+        if self.access.user_header:
+            if client[0] not in self.access.proxies:
+                return ""
+            return Headers(scope=scope).get(self.access.user_header, "")[:120]
+        server = scope.get("server") or ("", 0)
+        ours = _same_account(client[0], int(client[1]), int(server[1] or 0))
+        return self.user if ours else ""
+
+    def _in_time(self, person: str) -> bool:
+        now = time.monotonic()
+        recent = self._writes.setdefault(person, deque())
+        while recent and recent[0] < now - 60.0:
+            recent.popleft()
+        recent.append(now)
+        return len(recent) <= WRITES_PER_MINUTE
+
+    def _session(self, headers: Headers) -> tuple[str, bool]:
+        """Return the signed session of the browser, and whether it is new."""
+        try:
+            held = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+        except Exception:  # a cookie that cannot be read is none
+            held = None
+        if held is not None:
+            name, _, signed = held.value.partition(".")
+            if hmac.compare_digest(signed, self._signature(name)):
+                return held.value, False
+        name = secrets.token_hex(16)
+        return f"{name}.{self._signature(name)}", True
+
+    def _signature(self, name: str) -> str:
+        return hmac.new(self.secret, b"session:" + name.encode(), sha256).hexdigest()
+
+    def _token(self, session: str) -> str:
+        return hmac.new(self.secret, b"csrf:" + session.encode(), sha256).hexdigest()
+
+
+def token_fits(request: Request, given: str) -> bool:
+    """Tell whether a form's token is the one of this session's pages."""
+    fits: bool = hmac.compare_digest(given.encode(), request.state.token.encode())
+    return fits
+
+
+def _same_account(address: str, port: int, served: int) -> bool:
+    """Tell whether a loopback connection comes from our own account, or root (proc_net_tcp(5)).
+
+    On a login node that many share, loopback alone keeps nobody out. Where /proc cannot tell, as
+    for test clients without a socket, nobody is let in.
+    """
+    if address == "testclient":
+        return True
+    theirs, ours = f":{port:04X}", f":{served:04X}"
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            rows = Path(table).read_text().splitlines()[1:]
+        except OSError:
+            continue
+        for row in rows:
+            fields = row.split()
+            # The socket of the client: its own end is the client's port, the other one ours.
+            if fields[1].endswith(theirs) and fields[2].endswith(ours):
+                return int(fields[7]) in (os.getuid(), 0)
+    return False
+
+
+def _bounded(receive: Receive, most: int) -> Receive:
+    taken = 0
+
+    async def limited() -> Message:
+        nonlocal taken
+        message = await receive()
+        taken += len(message.get("body", b""))
+        if taken > most:
+            return {"type": "http.disconnect"}
+        return message
+
+    return limited
+
+
+def _with_headers(send: Send, nonce: str, session: str) -> Send:
+    async def headed(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            headers["content-security-policy"] = _POLICY.format(nonce=nonce)
+            headers["x-content-type-options"] = "nosniff"
+            headers["referrer-policy"] = "same-origin"
+            headers["cross-origin-opener-policy"] = "same-origin"
+            headers["cross-origin-resource-policy"] = "same-origin"
+            headers.setdefault("cache-control", "no-store")
+            if session:
+                headers.append(
+                    "set-cookie", f"{COOKIE}={session}; HttpOnly; SameSite=Strict; Path=/"
+                )
+        await send(message)
+
+    return headed

@@ -1,0 +1,155 @@
+// What the page does beyond links and forms: ranks on a canvas, curves with one cursor, keys, dialogs.
+// Everything here is an addition: without it every page still shows and does the same.
+
+const all = (query, root = document) => [...root.querySelectorAll(query)];
+const one = (query, root = document) => root.querySelector(query);
+const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+// ---------------------------------------------------------------- theme
+const theme = one("#theme");
+const remembered = (() => { try { return localStorage.getItem("theme"); } catch { return null; } })();
+if (remembered) document.documentElement.dataset.theme = remembered;
+theme.hidden = false;
+theme.addEventListener("click", () => {
+  const dark = document.documentElement.dataset.theme
+    ? document.documentElement.dataset.theme === "dark"
+    : matchMedia("(prefers-color-scheme: dark)").matches;
+  document.documentElement.dataset.theme = dark ? "light" : "dark";
+  try { localStorage.setItem("theme", dark ? "light" : "dark"); } catch { /* not kept */ }
+  drawRanks();
+});
+
+// ---------------------------------------------------------------- ranks
+let ranks = null;
+const shades = () => ({ quiet: css("--line"), consequence: "#e8a33d", reported: "#c77d9b", suspect: css("--bad") });
+
+function cellSize(count) {
+  return count <= 1024 ? 12 : count <= 8192 ? 6 : count <= 40000 ? 3 : 2;
+}
+
+// One pass over a pixel buffer: a canvas call for each of 100,000 ranks would take a second.
+function drawRanks() {
+  const canvas = one("#grid");
+  if (!canvas || !ranks) return;
+  const began = performance.now();
+  const cell = cellSize(ranks.rank.length);
+  const room = Math.max(240, Math.min(one("#ranks").clientWidth, 1200));
+  const columns = Math.min(ranks.rank.length, Math.max(8, Math.floor(room / cell / 8) * 8));
+  const rows = Math.ceil(ranks.rank.length / columns);
+  canvas.width = columns * cell;
+  canvas.height = rows * cell;
+  const context = canvas.getContext("2d");
+  const image = context.createImageData(canvas.width, canvas.height);
+  const pixels = new Uint32Array(image.data.buffer);
+  const probe = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+  const inks = ranks.parts.map((part) => {
+    probe.fillStyle = shades()[part];
+    probe.fillRect(0, 0, 1, 1);
+    return new Uint32Array(probe.getImageData(0, 0, 1, 1).data.buffer)[0];
+  });
+  const gap = cell > 4 ? 1 : 0;
+  for (let i = 0; i < ranks.rank.length; i++) {
+    const x = (i % columns) * cell, y = Math.floor(i / columns) * cell, ink = inks[ranks.part[i]];
+    for (let dy = 0; dy < cell - gap; dy++) pixels.fill(ink, (y + dy) * canvas.width + x, (y + dy) * canvas.width + x + cell - gap);
+  }
+  context.putImageData(image, 0, 0);
+  canvas.dataset.columns = columns;
+  canvas.dataset.cell = cell;
+  canvas.dataset.ms = (performance.now() - began).toFixed(1);
+}
+
+const grid = one("#grid");
+if (grid) {
+  fetch(grid.dataset.from).then((answer) => answer.json()).then((found) => { ranks = found; drawRanks(); });
+  grid.addEventListener("pointermove", (event) => {
+    if (!ranks) return;
+    const box = grid.getBoundingClientRect(), scale = grid.width / box.width;
+    const cell = +grid.dataset.cell, columns = +grid.dataset.columns;
+    const i = Math.floor((event.offsetY * scale) / cell) * columns + Math.floor((event.offsetX * scale) / cell);
+    if (i < 0 || i >= ranks.rank.length) return;
+    const node = ranks.nodes[ranks.node[i]], last = ranks.last[i];
+    one("#grid-at").textContent = `rank ${ranks.rank[i]}${node ? ` on ${node}` : ""}: ${ranks.parts[ranks.part[i]]}${last === null ? "" : `, last step ${last}`}`;
+  });
+}
+
+// ---------------------------------------------------------------- curves
+const titles = { loss: "loss", step_time_s: "step time, s", relative_step_time: "relative step time", grad_norm: "gradient norm", throughput: "throughput" };
+const curves = one("#curves");
+if (curves && window.uPlot) {
+  fetch(curves.dataset.from).then((answer) => answer.json()).then(({ failed_at, series }) => {
+    for (const one_ of series) {
+      const shown = all("figure", curves).find((figure) => figure.dataset.name === one_.name && !figure.hidden);
+      if (!shown || !titles[one_.name]) continue;
+      const place = document.createElement("div");
+      place.className = "live-chart";
+      shown.before(place);
+      shown.hidden = true;
+      new uPlot({
+        width: Math.min(curves.clientWidth, 960), height: 200, title: titles[one_.name],
+        cursor: { sync: { key: "incident" } }, scales: { x: { time: false } },
+        axes: [{ stroke: css("--dim"), grid: { stroke: css("--line") }, label: "step" }, { stroke: css("--dim"), grid: { stroke: css("--line") } }],
+        series: [{ label: "step" }, { label: titles[one_.name], stroke: css("--link"), width: 1.5 }],
+        hooks: { draw: [(plot) => {
+          if (failed_at === null) return;
+          const x = plot.valToPos(failed_at, "x", true);
+          plot.ctx.strokeStyle = css("--bad"); plot.ctx.setLineDash([5, 4]); plot.ctx.beginPath();
+          plot.ctx.moveTo(x, plot.bbox.top); plot.ctx.lineTo(x, plot.bbox.top + plot.bbox.height); plot.ctx.stroke(); plot.ctx.setLineDash([]);
+        }] },
+      }, [one_.step, one_.value], place);
+    }
+  });
+}
+
+// ---------------------------------------------------------------- copy, dialogs, progress, drop
+const copy = one("#copy");
+if (copy && navigator.clipboard) {
+  copy.hidden = false;
+  copy.addEventListener("click", async () => {
+    await navigator.clipboard.writeText(await (await fetch(copy.dataset.from)).text());
+    copy.textContent = "Copied";
+  });
+}
+for (const opener of all(".open-approve")) {
+  const step = opener.closest("li"), dialog = one("dialog.approve", step);
+  opener.hidden = false;
+  one(".decide form", step).hidden = true; // the dialog does this one
+  opener.addEventListener("click", () => dialog.showModal());
+  one(".cancel", dialog).addEventListener("click", () => dialog.close());
+}
+const progress = one("#progress");
+if (progress) {
+  const source = new EventSource(progress.dataset.live);
+  source.addEventListener("progress", (event) => { progress.value = +event.data; });
+  source.addEventListener("done", (event) => {
+    source.close();
+    if (event.data === "-") location.reload(); else location.replace(`/incidents/${encodeURIComponent(event.data)}`);
+  });
+}
+const drop = one("#drop");
+if (drop) {
+  drop.addEventListener("dragover", (event) => { event.preventDefault(); drop.classList.add("over"); });
+  drop.addEventListener("dragleave", () => drop.classList.remove("over"));
+  drop.addEventListener("drop", (event) => {
+    event.preventDefault();
+    one("input[type=file]", drop).files = event.dataTransfer.files;
+    one("form", drop).requestSubmit();
+  });
+}
+const ask = one("#ask");
+if (ask) ask.addEventListener("submit", () => setTimeout(() => { one("#question").value = ""; one("#question").focus(); }));
+
+// ---------------------------------------------------------------- keys
+let at = -1;
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select, dialog[open]")) return;
+  const rows = all("a.row, tr.cited .n a");
+  if ((event.key === "j" || event.key === "k") && rows.length) {
+    at = Math.min(rows.length - 1, Math.max(0, at + (event.key === "j" ? 1 : -1)));
+    all(".on").forEach((old) => old.classList.remove("on"));
+    rows[at].closest("tr, li").classList.add("on");
+    rows[at].focus();
+  } else if (event.key === "n" && one("#next")) one("#next").click();
+  else if (event.key === "e" && one("#evidence")) location.hash = "evidence";
+  else if (event.key === "/" && one("#search")) { event.preventDefault(); one("#search").focus(); }
+  else if (event.key === "?") one("#keys").showModal();
+});

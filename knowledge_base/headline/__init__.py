@@ -1,0 +1,1 @@
+"""The sentence that a diagnosis begins with, made from a template of its failure type."""

@@ -1,0 +1,209 @@
+"""What a person does on the page, in a real browser; hostile logs do nothing there."""
+
+import json
+import re
+import threading
+
+import pytest
+
+from tests.assistant.web.conftest import many_ranks
+
+
+@pytest.fixture
+def shown(tab):
+    """Open a page and wait until its own script has run."""
+
+    def go(path):
+        tab.goto(path, wait_until="load")
+        return tab
+
+    return go
+
+
+def test_the_list_leads_to_the_sentence_the_evidence_and_the_line(shown, served):
+    tab = shown("/")
+    tab.keyboard.press("/")
+    assert tab.evaluate("document.activeElement.id") == "search"
+    tab.locator("h1").click()
+    while served.hang not in (tab.evaluate("document.activeElement.getAttribute('href')") or ""):
+        tab.keyboard.press("j")
+    tab.keyboard.press("Enter")
+    tab.wait_for_url(f"**/incidents/{served.hang}")
+    assert tab.locator("h1").inner_text().startswith("Rank 2 did not come to a collective")
+    assert tab.locator("#E1").inner_text().count("first fault") == 1
+    tab.locator("#E1 a.row").click()
+    tab.wait_for_url("**/log?**")
+    marked = tab.locator("tr.marked")
+    assert "Timed out waiting" in marked.inner_text() and marked.is_visible()
+    tab.keyboard.press("?")
+    assert tab.locator("#keys").is_visible()
+
+
+def test_curves_share_one_cursor_and_ranks_have_a_table(shown, served):
+    tab = shown(f"/incidents/{served.hang}")
+    tab.wait_for_selector(".live-chart .u-over")
+    charts = tab.locator(".live-chart")
+    assert charts.count() >= 2
+    charts.nth(0).locator(".u-over").hover(position={"x": 200, "y": 60})
+    tab.wait_for_function(
+        "[...document.querySelectorAll('.u-cursor-x')].filter(x => !x.classList.contains('u-off')"
+        " && x.style.transform).length >= 2"
+    )
+    assert tab.locator("#ranks tbody tr").first.inner_text().startswith("2\t")
+
+
+def test_hostile_lines_load_run_and_forge_nothing(shown, served):
+    requests = []
+    tab = shown(f"/incidents/{served.hostile}")
+    tab.on("request", lambda r: requests.append(r.url))
+    for path in ("", "/log", "/chat", "/postmortem"):
+        tab.goto(f"/incidents/{served.hostile}{path}", wait_until="networkidle")
+        assert "owned" not in tab.title()
+        assert tab.locator("script:not([nonce])").count() == 0
+        assert tab.locator("img, b[hx-get], div[hx-get]").count() == 0
+    assert not [url for url in requests if "steal" in url or "evil" in url]
+    assert "<script>document.title" in tab.goto(f"/incidents/{served.hostile}/log") .text().replace("&lt;", "<").replace("&gt;", ">")  # fmt: skip
+
+
+def test_a_carriage_return_in_an_answer_stays_inside_its_event(served):
+    with served.client() as client:
+        token = served.token(client)
+        path = f"/incidents/{served.hostile}/chat/stream"
+        asked = {"token": token, "question": "/grep progress"}
+        with client.stream("POST", path, data=asked) as answer:
+            text = answer.read().decode()
+    events = [event for event in text.split("\n\n") if event.strip()]
+    assert all(row.startswith(("data: ", ":")) for event in events for row in event.split("\n"))
+    assert "\r" not in text and not re.search(r"^data: forged", text, re.MULTILINE)
+    assert "forged" in text
+
+
+def test_the_chat_answers_from_the_record_and_is_kept(shown, served):
+    tab = shown(f"/incidents/{served.hang}/chat")
+    tab.wait_for_function("window.htmx !== undefined")
+    assert tab.get_by_role("log").count() == 1
+    tab.fill("#question", "why?")
+    tab.keyboard.press("Enter")
+    tab.locator("#talk .say.assistant").first.wait_for()
+    tab.wait_for_function("document.querySelectorAll('#talk .say.assistant').length >= 3")
+    assert "printed no time-out" in tab.locator("#talk").inner_text()
+    assert tab.url.endswith("/chat")  # streamed into the page, which stayed
+    tab.reload()
+    assert "printed no time-out" in tab.locator("#talk").inner_text()
+
+
+def test_a_word_on_the_verdict_becomes_the_confirmation(shown, served):
+    tab = shown(f"/incidents/{served.many}")
+    tab.check("input[name=verdict][value=wrong]")
+    tab.click("#feedback summary")
+    tab.select_option("select[name=failure_type]", "host_hang")
+    tab.click("#feedback button")
+    tab.wait_for_url("**said=**")
+    assert "noted, the verdict is wrong" in tab.locator("#said").inner_text()
+    assert served.rerail("show", served.many).count("CONFIRMED") == 1
+
+
+def test_a_plan_is_approved_in_a_dialog_that_starts_on_cancel(shown, served):
+    tab = shown(f"/incidents/{served.planned}#plan")
+    tab.locator(".open-approve").first.click()
+    dialog = tab.locator("dialog.approve[open]")
+    assert tab.evaluate("document.activeElement.textContent") == "Cancel"
+    wanted = dialog.locator("label code").inner_text()
+    dialog.locator("input[name=typed]").fill("something else")
+    dialog.get_by_role("button", name="Approve").click()
+    tab.wait_for_url("**said=**")
+    assert "left undone" in tab.locator("#said").inner_text()
+    step = json.loads(served.rerail("plan", served.plan, "--json"))["states"][0]
+    assert step["state"] == "proposed"
+    # Two people at once: one approval, and one who is told that it was decided.
+    told, form = [], {"typed": wanted}
+
+    def approve() -> None:
+        with served.client() as client:
+            token = served.token(client)
+            answer = client.post(
+                f"/plans/{served.plan}/1/approve", data={**form, "token": token}, follow_redirects=True
+            )  # fmt: skip
+            told.append(re.search(r'id="said"[^>]*>([^<]*)', answer.text)[1])
+
+    people = [threading.Thread(target=approve) for _ in range(2)]
+    for one in people:
+        one.start()
+    for one in people:
+        one.join()
+    assert sorted("already" in text for text in told) == [False, True], told
+    states = json.loads(served.rerail("plan", served.plan, "--json"))["states"]
+    assert states[0]["state"] == "approved"
+    assert "approved" in served.rerail("audit", "show")
+
+
+def test_the_postmortem_keeps_what_was_written(shown, served):
+    tab = shown(f"/incidents/{served.hang}/postmortem")
+    text = tab.locator("#text").input_value()
+    assert "Rank 2 did not come to a collective" in text
+    tab.fill("#text", text.replace("## Follow-ups", "## Follow-ups\n\n- ask the storage team", 1))
+    tab.get_by_role("button", name="Save").click()
+    tab.wait_for_url("**said=saved")
+    assert "- ask the storage team" in tab.locator("#text").input_value()
+    with served.client() as client:
+        page = client.get(f"/incidents/{served.hang}/postmortem.html")
+        assert "ask the storage team" in page.text and "<script" not in page.text
+
+
+def test_files_and_folders_are_diagnosed_and_nothing_outside_is_read(shown, served):
+    tab = shown("/diagnose")
+    tab.fill("input[name=path]", "/etc")
+    tab.get_by_role("button", name="Diagnose").first.click()
+    assert "is not in a folder that this server reads" in tab.locator("main").inner_text()
+    (served.logs / "link").symlink_to("/etc")
+    tab.goto("/diagnose")
+    tab.fill("input[name=path]", "link/passwd")
+    tab.get_by_role("button", name="Diagnose").first.click()
+    assert "is not in a folder" in tab.locator("main").inner_text()
+    tab.goto("/diagnose")
+    files = [{"name": "train.log", "mimeType": "text/plain",
+              "buffer": b"[rank3] torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"}]  # fmt: skip
+    tab.set_input_files("input[type=file]", files)
+    tab.get_by_role("button", name="Diagnose").nth(1).click()
+    tab.wait_for_url("**/incidents/INC-*", timeout=60_000)
+    assert "Rank 3 ran out of GPU memory" in tab.locator("h1").inner_text()
+
+
+def test_without_javascript_everything_still_works(chromium, served):
+    context = chromium.new_context(base_url=served.url, java_script_enabled=False)
+    tab = context.new_page()
+    tab.goto("/?q=collective")
+    tab.locator("a.row").first.click()
+    assert tab.locator("#curves svg").count() >= 2 and tab.locator("#evidence li").count() >= 2
+    tab.goto(f"/incidents/{served.hang}/chat")
+    tab.fill("#question", "which ranks?")
+    tab.get_by_role("button", name="Ask").click()
+    assert "Held responsible: rank 2" in tab.locator("#talk").inner_text()
+    tab.goto("/diagnose")
+    tab.fill("input[name=path]", "hang")
+    tab.get_by_role("button", name="Diagnose").first.click()
+    for _ in range(60):  # the page asks again by itself; a test need not wait for that
+        if "/incidents/" in tab.url:
+            break
+        tab.reload()
+    assert "/incidents/" in tab.url
+    context.close()
+
+
+def test_thousands_of_ranks_are_drawn_within_a_frame(shown, served):
+    tab = shown(f"/incidents/{served.many}")
+    tab.wait_for_selector("#grid[data-ms]")
+    assert tab.locator("#ranks h2").inner_text().endswith("5000")
+    assert tab.locator("#ranks tbody tr").count() == 50
+    assert tab.locator("#ranks tbody tr").first.inner_text().startswith("437\t")
+    tab.locator("#grid").hover(position={"x": 2, "y": 2})
+    assert tab.locator("#grid-at").inner_text().startswith("rank 0")
+
+
+def test_a_new_incident_comes_into_the_open_list(shown, served):
+    tab = shown("/")
+    before = tab.locator("#rows a.row").count()
+    (served.logs / "late.log").write_text(many_ranks(8).replace("02:", "05:"))
+    name = json.loads(served.rerail("diagnose", "--json", "late.log"))["incident"]
+    tab.locator(f'#rows a[href="/incidents/{name}"]').wait_for(timeout=60_000)
+    assert tab.locator("#rows a.row").count() == before + 1

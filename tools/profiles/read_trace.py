@@ -1,0 +1,155 @@
+"""One Kineto file into a `Trace`: complete events only, columns instead of objects."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rerail.domain.process_group import group_kind
+from rerail.domain.series import FloatArray, IntArray
+from rerail.tools.profiles.event_decoder import event_decoder
+from rerail.tools.profiles.trace import (
+    ANNOTATION,
+    COPY,
+    CPU_OP,
+    KERNEL,
+    OTHER,
+    PYTHON,
+    RUNTIME,
+    Bytes,
+    Group,
+    Trace,
+)  # fmt: skip
+from rerail.tools.profiles.trace_json import PIECE, TraceStream
+
+_KINDS = {
+    "kernel": KERNEL, "gpu_memcpy": COPY, "gpu_memset": COPY, "memcpy": COPY, "memset": COPY,
+    "cpu_op": CPU_OP, "operator": CPU_OP, "cuda_runtime": RUNTIME, "cuda_driver": RUNTIME,
+    "runtime": RUNTIME, "hip_runtime": RUNTIME, "user_annotation": ANNOTATION,
+    "python_function": PYTHON,
+}  # fmt: skip
+_IN_NAME = re.compile(r"(?:rank|worker)[-_]?(\d+)", re.IGNORECASE)
+_ELEMENT_BYTES = {
+    "float": 4, "float32": 4, "int": 4, "int32": 4, "double": 8, "float64": 8, "long": 8, "int64": 8,
+    "half": 2, "float16": 2, "bfloat16": 2, "byte": 1, "char": 1, "uint8": 1, "int8": 1, "bool": 1,
+    "float8_e4m3fn": 1, "float8_e5m2": 1,
+}  # fmt: skip
+_COLLECTIVE = re.compile(r"^(?:nccl|rccl|gloo|mpi|ucc)", re.IGNORECASE)
+
+
+class _Columns:
+    """The columns while pieces arrive."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+        self.lanes: dict[int | str, int] = {}
+        self.groups: dict[Group, int] = {}
+        self.parts: list[tuple[Any, ...]] = []
+
+    def add(self, events: list[Any]) -> None:
+        whole = [e for e in events if e.ph == "X" and e.dur is not None and e.ts is not None]
+        if not whole:
+            return
+        number, lane, kinds = self.numbers, self.lanes, _KINDS
+        name = np.fromiter(
+            (number.setdefault(e.name or "", len(number)) for e in whole), np.int64, len(whole)
+        )
+        kind = np.fromiter(
+            (kinds.get((e.cat or "").lower(), OTHER) for e in whole), np.uint8, len(whole)
+        )
+        start = np.fromiter((float(e.ts) for e in whole), np.float64, len(whole))
+        took = np.fromiter((e.dur for e in whole), np.float64, len(whole))
+        of = np.fromiter((lane.setdefault(e.tid, len(lane)) for e in whole), np.int64, len(whole))
+        moved = np.full(len(whole), np.nan)
+        group = np.full(len(whole), -1, dtype=np.int64)
+        for at in np.flatnonzero((kind == COPY) | (kind == KERNEL) | (kind == ANNOTATION)):
+            event = whole[at]
+            args = event.args
+            if args is None:
+                continue
+            if args.bytes is not None:
+                moved[at] = float(args.bytes)
+            elif args.group_name is not None or args.elements is not None:
+                moved[at] = _message_bytes(args)
+                group[at] = self._group(args)
+        self.parts.append((name, kind, start, took, of, moved, group))
+
+    def _group(self, args: Any) -> int:
+        label = str(args.group_desc or args.group_name or "")
+        ranks = str(args.group_ranks or "")
+        size = args.group_size if isinstance(args.group_size, int) else 0
+        found = Group(str(args.group_name or ""), group_kind(label), size, ranks)
+        return self.groups.setdefault(found, len(self.groups))
+
+    def column(self, at: int, kind: Any) -> Any:
+        parts = [part[at] for part in self.parts]
+        return np.concatenate(parts) if parts else np.zeros(0, dtype=kind)
+
+
+def _message_bytes(args: Any) -> float:
+    counts = [n for n in (args.elements, args.out_elements) if isinstance(n, (int, float))]
+    width = _ELEMENT_BYTES.get(str(args.dtype or "").lower().split(".")[-1])
+    return float(max(counts)) * width if counts and width else float("nan")
+
+
+def read_trace(path: Path, piece: int = PIECE) -> Trace:
+    """Read one file; `piece` is the number of bytes that are decoded at a time.
+
+    Raises:
+        EvidenceError: the file is no Kineto trace or is cut off.
+    """
+    stream = TraceStream(path, event_decoder(), piece)
+    columns = _Columns()
+    for events in stream.pieces():
+        columns.add(events)
+    start: FloatArray = columns.column(2, np.float64)
+    took: FloatArray = columns.column(3, np.float64)
+    kind: Bytes = columns.column(1, np.uint8)
+    name: IntArray = columns.column(0, np.int64)
+    keep = np.isfinite(start) & np.isfinite(took) & (took >= 0)
+    info = stream.head.get("distributedInfo")
+    info = info if isinstance(info, dict) else {}
+    host = stream.head.get("host_name")
+    notes = []
+    if not keep.all():
+        notes.append(f"{path}: {int((~keep).sum())} events with impossible times were left out")
+    return Trace(
+        str(path), _rank(info, path), _world(info), host if isinstance(host, str) else "",
+        list(columns.numbers), name[keep], kind[keep], start[keep], took[keep],
+        columns.column(4, np.int64)[keep], columns.column(5, np.float64)[keep],
+        columns.column(6, np.int64)[keep], _named(list(columns.groups), info), None, notes,
+    )  # fmt: skip
+
+
+def _rank(info: dict[str, Any], path: Path) -> int | None:
+    if isinstance(info.get("rank"), int):
+        return int(info["rank"])
+    named = _IN_NAME.search(path.name)
+    return int(named.group(1)) if named else None
+
+
+def _world(info: dict[str, Any]) -> int:
+    size = info.get("world_size", 0)
+    return size if isinstance(size, int) else 0
+
+
+def _named(groups: list[Group], info: dict[str, Any]) -> list[Group]:
+    """Return groups with what `pg_config` says of them, where the events did not."""
+    rows = info.get("pg_config", [])
+    known = {
+        str(row.get("pg_name", "")): row
+        for row in (rows if isinstance(rows, list) else [])
+        if isinstance(row, dict)
+    }
+    out = []
+    for group in groups:
+        row = known.get(group.name, {})
+        kind = group.kind
+        if kind == "other":
+            kind = group_kind(str(row.get("pg_desc", "")))
+        ranks = group.ranks or str(row.get("ranks", "") or "")
+        out.append(Group(group.name, kind, group.size, ranks))
+    return out

@@ -1,0 +1,1 @@
+"""Profiling a running job: a short window on all ranks at the same iteration, kept as summaries."""
