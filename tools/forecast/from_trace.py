@@ -152,7 +152,7 @@ def _spans(trace: Trace) -> list[Step]:
     is_step = np.array([name.startswith("ProfilerStep") for name in names])[trace.name]
     # On a GPU the annotation lies on its streams as well; the first lane that has it counts.
     lanes = trace.lane[is_step]
-    chosen = np.flatnonzero(is_step & (trace.lane == lanes[0])) if len(lanes) else []
+    chosen = np.flatnonzero(is_step & (trace.lane == lanes[0])) if len(lanes) else lanes
     if not len(chosen):
         raise EvidenceError(
             f"{trace.source}: no profiler steps", subject=trace.source,
