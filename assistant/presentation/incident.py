@@ -110,7 +110,8 @@ def list_row(row: IncidentRow, headline: str, status: str) -> ListRow:
         id=row.id,
         when=_when(row.time),
         job=job_name(row),
-        headline=headline or type_words(row.true_type),
+        # What it did to the others is for the page of the incident.
+        headline=headline.split(";")[0] or type_words(row.true_type),
         status=status,
         type_id=row.true_type or "",
         said="signed off" if row.signed_off_at else said.get(row.confirmed or "", ""),

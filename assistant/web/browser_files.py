@@ -34,23 +34,23 @@ class BrowserFile:
     sha256: str
 
 
-@lru_cache(maxsize=1)
-def locked() -> tuple[BrowserFile, ...]:
-    """Return every file of the lock."""
+@lru_cache(maxsize=4)
+def locked(lock: Path = LOCK) -> tuple[BrowserFile, ...]:
+    """Return every file of a lock."""
     return tuple(
         BrowserFile(package["name"], inside, file["as"], file["sha256"])
-        for package in load_cached(LOCK)["packages"]
+        for package in load_cached(lock)["packages"]
         for inside, file in package["files"].items()
     )
 
 
-def check(folder: Path = FOLDER) -> None:
+def check(folder: Path = FOLDER, lock: Path = LOCK) -> None:
     """Check that all files are there and are the ones of the lock.
 
     Raises:
         ConfigError: One is missing or another one than expected.
     """
-    for file in locked():
+    for file in locked(lock):
         path = folder / file.name
         if not path.is_file():
             raise ConfigError(
@@ -62,27 +62,27 @@ def check(folder: Path = FOLDER) -> None:
             )
 
 
-def fetch(folder: Path = FOLDER) -> None:
+def fetch(folder: Path = FOLDER, lock: Path = LOCK) -> None:
     """Take the files from their packages with `npm pack`, unless they are there.
 
     Raises:
         ConfigError: npm is missing, a package cannot be had, or a checksum is another one.
     """
     try:
-        check(folder)
+        check(folder, lock)
         return
     except ConfigError:
         folder.mkdir(parents=True, exist_ok=True)
-    for package in load_cached(LOCK)["packages"]:
+    for package in load_cached(lock)["packages"]:
         archive = _package(f"{package['name']}@{package['version']}", package["sha512"])
         with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-            for file in locked():
+            for file in locked(lock):
                 if file.package == package["name"]:
                     member = tar.extractfile(file.inside)
                     if member is None:
                         raise ConfigError(f"{file.inside} is not in {package['name']}")
                     (folder / file.name).write_bytes(member.read())
-    check(folder)
+    check(folder, lock)
 
 
 def _package(name: str, sha512: str) -> bytes:

@@ -11,6 +11,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from rerail.assistant.web import browser_files
+from rerail.errors import ConfigError
+
 RERAIL = str(Path(sys.executable).with_name("rerail"))
 ROOT = Path(__file__).parents[3]
 DATA = ROOT / "tests" / "data"
@@ -57,6 +60,10 @@ class Served:
 
 @pytest.fixture(scope="session")
 def served(tmp_path_factory: pytest.TempPathFactory):
+    try:
+        browser_files.check()
+    except ConfigError as error:
+        pytest.skip(f"{error.message}: {error.hint}")
     folder = tmp_path_factory.mktemp("page")
     logs = folder / "logs"
     (logs / "hostile").mkdir(parents=True)
