@@ -10,7 +10,7 @@ from rerail.evals.evaluation.real_makespan import measure
 from rerail.evals.evaluation.toy import toy_speedups
 
 BARS = {1: 1.3, 4: 1.8}
-SCALES = {1: 1 / 60, 4: 1 / 15}  # so that starting processes does not outweigh the sleep
+SCALES = {1: 1 / 20, 4: 1 / 20}  # so that starting processes does not outweigh the sleep
 
 
 def evaluation_tables(console: Console, *, quick: bool, real: bool) -> dict[str, bool]:
