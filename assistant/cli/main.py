@@ -243,6 +243,22 @@ def localize(
     raise typer.Exit(localize_command(paths, json_output, plot, expected))
 
 
+@app.command("scan")
+def scan(
+    paths: Annotated[list[Path], typer.Argument(help="Profiler traces; files or folders.")],
+    out: Annotated[Path, typer.Option(help="Folder for the summaries.")],
+    shard: Annotated[
+        str | None, typer.Option(help="Only this part, 0/8 to 7/8; inside srun: that of the task.")
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes at a time.")] = 1,
+    ray: Annotated[str | None, typer.Option(help="Ray cluster, auto or HOST:PORT.")] = None,
+) -> None:
+    """Summarise profiler traces beside the data, for `rerail localize`."""
+    from rerail.assistant.cli.scan import scan_command
+
+    raise typer.Exit(scan_command(paths, out, shard, jobs, ray))
+
+
 @app.command(
     "eval",
     context_settings={
