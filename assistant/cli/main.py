@@ -228,19 +228,32 @@ def localize(
     expected: Annotated[
         Path | None, typer.Option(help="What healthy windows of the job look like (--learn).")
     ] = None,
+    before: Annotated[
+        Path | None,
+        typer.Option(
+            help="Profiles of the same job before a change: say what moved, judge nothing."
+        ),
+    ] = None,
+    perfetto: Annotated[
+        Path | None, typer.Option(help="Write the traces of the named ranks for Perfetto.")
+    ] = None,
     learn: Annotated[
         Path | None,
         typer.Option(help="Write what these healthy profiles look like to a file; judge nothing."),
     ] = None,
 ) -> None:
     """Name the slow rank, node, link, stage or function, and price it."""
+    if before is not None:
+        from rerail.assistant.cli.profiles import change_command
+
+        raise typer.Exit(change_command(before, paths, json_output))
     if learn is not None:
         from rerail.assistant.cli.profiles import learn_command
 
         raise typer.Exit(learn_command(paths, learn))
     from rerail.assistant.cli.localize import localize_command
 
-    raise typer.Exit(localize_command(paths, json_output, plot, expected))
+    raise typer.Exit(localize_command(paths, json_output, plot, expected, perfetto))
 
 
 @app.command("scan")

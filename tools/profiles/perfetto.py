@@ -64,7 +64,7 @@ def _events(trace: Trace) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = [
         {"ph": "M", "name": "process_name", "pid": rank, "args": {"name": f"rank {rank}{where}"}}
     ]
-    lanes = {}
+    lanes: dict[tuple[bool, int], int] = {}
     for i in order.tolist():
         kind, lane = int(trace.kind[i]), int(trace.lane[i])
         track = lanes.setdefault((kind == KERNEL, lane), len(lanes))

@@ -7,7 +7,7 @@ function_table("profiles/").query("beta > 0.01").pivot_table("beta", "function",
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -41,19 +41,23 @@ def function_table(source: str | Path | ProfileMatrix) -> pd.DataFrame:
         "step_s": matrix.pattern[f, BETA, w] * matrix.step_s.mean(axis=0)[w],
     }  # fmt: skip
     frame = _pandas().DataFrame(columns)
-    return frame.sort_values(["rank", "beta"], ascending=[True, False], ignore_index=True)
+    ordered: pd.DataFrame = frame.sort_values(
+        ["rank", "beta"], ascending=[True, False], ignore_index=True
+    )
+    return ordered
 
 
 def step_table(source: str | Path | ProfileMatrix) -> pd.DataFrame:
     """Return one row per rank and step: the step time and the rank's own compute, in seconds."""
     matrix = _matrix(source)
     steps, workers = matrix.step_s.shape
-    return _pandas().DataFrame(
+    frame: pd.DataFrame = _pandas().DataFrame(
         {
             "rank": np.tile(matrix.ranks, steps), "step": np.repeat(np.arange(steps), workers),
             "step_s": matrix.step_s.ravel(), "own_s": matrix.own_s.ravel(),
         }
     )  # fmt: skip
+    return frame
 
 
 def change_table(
@@ -76,7 +80,10 @@ def change_table(
             rows.append((role, function, work, a, b, change, ratio))
     names = ["role", "function", "class", "before_s", "after_s", "change_s", "ratio"]
     frame = _pandas().DataFrame(rows, columns=names)
-    return frame.sort_values("change_s", key=abs, ascending=False, ignore_index=True)
+    ordered: pd.DataFrame = frame.sort_values(
+        "change_s", key=abs, ascending=False, ignore_index=True
+    )
+    return ordered
 
 
 def _typical(matrix: ProfileMatrix) -> dict[tuple[str, str, str], float]:
@@ -96,7 +103,7 @@ def _matrix(source: str | Path | ProfileMatrix) -> ProfileMatrix:
     return read_job(profile_files(Path(source)))
 
 
-def _pandas() -> pd:  # type: ignore[valid-type]
+def _pandas() -> Any:
     try:
         import pandas
     except ImportError:
