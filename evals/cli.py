@@ -109,7 +109,7 @@ def launchers(
 def patterns(
     only: Annotated[str, typer.Option(help="Cases whose name holds this.")] = "",
     seed: Annotated[int, typer.Option(help="Another seed gives other workers and noise.")] = 1,
-    scale: Annotated[bool, typer.Option(help="Measure many workers, too.")] = True,
+    scale: Annotated[bool, typer.Option(help="Measure many workers and large traces, too.")] = True,
     real: Annotated[bool, typer.Option(help="Run real jobs over gloo, too.")] = True,
     json_output: Annotated[bool, typer.Option("--json")] = False,
     failures: Annotated[bool, typer.Option(help="Say what was wrong in each case.")] = False,

@@ -27,6 +27,7 @@ def localize_command(
     json_output: bool = False,
     plot: Path | None = None,
     expected: Path | None = None,
+    perfetto: Path | None = None,
 ) -> int:
     """Judge the inputs, print the findings and return the exit code.
 
@@ -46,6 +47,8 @@ def localize_command(
     judged.sort(key=lambda one: _WORST_FIRST.index(str(one.localization.outcome)))
     if plot is not None:
         _write_plot(plot, judged)
+    if perfetto is not None:
+        _write_perfetto(perfetto, paths, judged)
     if json_output:
         sys.stdout.write(localize_json([one.localization for one in judged]) + "\n")
     else:
@@ -75,6 +78,18 @@ def _write_plot(plot: Path, judged: list[Judged]) -> None:
             subject=str(plot), hint="leave out --plot",
         )  # fmt: skip
     write_plot(plot, render_heatmap(maps))
+
+
+def _write_perfetto(out: Path, paths: list[Path], judged: list[Judged]) -> None:
+    from rerail.tools.profiles.collect import profile_files
+    from rerail.tools.profiles.perfetto import write_perfetto
+
+    ranks = {rank for one in judged for f in one.localization.findings for rank in f.workers}
+    if not ranks:
+        sys.stderr.write(f"{out} was not written: no rank is named\n")
+        return
+    count = write_perfetto([file for path in paths for file in profile_files(path)], ranks, out)
+    sys.stderr.write(f"{count} events of {len(ranks)} ranks written to {out}\n")
 
 
 def _print(judged: list[Judged], plot: Path | None) -> None:

@@ -44,9 +44,11 @@ def patterns_command(
     rows = [score(case) for case in _progress(out, all_cases(seed), only)]
     held = _table(out, rows, failures) if rows else True
     if scale:
+        from rerail.evals.patterns.parse import parse_table
         from rerail.evals.patterns.scale import scale_table
 
         held &= scale_table(out)
+        held &= parse_table(out)
     if real:
         from rerail.evals.patterns.gloo_jobs import real_table
 

@@ -9,7 +9,7 @@ from rerail.errors import EvidenceError
 from rerail.tools.profiles.matrix import ProfileMatrix, build_matrix
 from rerail.tools.profiles.read_trace import read_trace
 from rerail.tools.profiles.summarise import summarise
-from rerail.tools.profiles.summary import Summary, is_summary, read_summary
+from rerail.tools.profiles.summary import SHARD_SUFFIX, Summary, is_summary, read_summary
 
 _HINT = "give a folder of PyTorch profiler traces (*.json, *.json.gz) or of their summaries"
 
@@ -25,7 +25,9 @@ def profile_files(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
     found = sorted(
-        p for p in path.rglob("*") if p.is_file() and (p.name.endswith((".json", ".json.gz")))
+        p
+        for p in path.rglob("*")
+        if p.is_file() and (p.name.endswith((".json", ".json.gz", SHARD_SUFFIX)))
     )
     if not found:
         raise EvidenceError(f"{path} holds no profiles", subject=str(path), hint=_HINT)
@@ -49,13 +51,38 @@ def read_job(paths: Sequence[Path]) -> ProfileMatrix:
     """
     summaries: list[Summary] = []
     bad: list[EvidenceError] = []
-    for path in sorted(paths):
+    shards = [path for path in sorted(paths) if path.name.endswith(SHARD_SUFFIX)]
+    for path in sorted(set(paths).difference(shards)):
         try:
             summaries.append(read_profile(path))
         except EvidenceError as error:
             bad.append(error)
-    if bad and not summaries:
-        raise bad[0]
-    matrix = build_matrix(summaries)
-    gaps = tuple(f"left out: {error}" for error in bad)
-    return matrix.with_notes(gaps)
+    gaps = [f"left out: {error}" for error in bad]
+    if shards:
+        found, more = _read_shards(shards)
+        summaries += found
+        gaps += more
+    if not summaries:
+        raise bad[0] if bad else EvidenceError(gaps[0] if gaps else "no profiles", hint=_HINT)
+    return build_matrix(summaries).with_notes(tuple(gaps))
+
+
+def _read_shards(paths: Sequence[Path]) -> tuple[list[Summary], list[str]]:
+    from rerail.tools.profiles.shard_work import ProfileWork, summaries_of
+    from rerail.tools.shards.work import merge_shards, read_head
+
+    gaps = []
+    parts = []
+    for path in paths:
+        try:
+            part = path.read_bytes()
+            missing = read_head(part).get("missing", [])
+        except (OSError, EvidenceError) as error:
+            gaps.append(f"left out: {path}: {error}")
+            continue
+        parts.append(part)
+        gaps += [f"shard {n} of {of} is missing" for n, of in missing]
+    merged = merge_shards(ProfileWork(), parts)
+    gaps += [f"shard {n} of {of} is missing" for n, of in merged.missing]
+    found, left = summaries_of(merged.rows, str(paths[0].parent))
+    return found, gaps + left

@@ -8,7 +8,6 @@ role, with floors for both and a limit that grows with the number of comparisons
 from __future__ import annotations
 
 import math
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -45,7 +44,7 @@ def z_limit(count: int) -> float:
 
 
 def differences(
-    pattern: Float32, role: IntArray, *, noise: FloatArray | None = None, threads: int = 2
+    pattern: Float32, role: IntArray, *, noise: FloatArray | None = None
 ) -> Differences:
     """Compare each worker with the others of its role, function by function.
 
@@ -66,8 +65,7 @@ def differences(
             found += _role(rows[:, a:b], function, order[a:b], limit, noise, int(ordered[a]))
         return found
 
-    with ThreadPoolExecutor(max(threads, 1)) as pool:
-        parts_found = [row for rows in pool.map(one, range(len(pattern))) for row in rows]
+    parts_found = [row for function in range(len(pattern)) for row in one(function)]
     columns = [
         np.concatenate([row[i] for row in parts_found]) if parts_found else np.zeros(0)
         for i in range(6)

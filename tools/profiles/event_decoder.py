@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from functools import reduce
+from operator import or_
 from types import SimpleNamespace
 from typing import Any
 
 from rerail.tools.profiles.trace_json import Decode
 
+_PHASES = "BEMPRVCDNOSTFZbceinpstfv()"
 _ARGS = {
     "bytes": "bytes",
     "elements": "In msg nelems",
@@ -22,7 +25,7 @@ _ARGS = {
 
 
 def event_decoder() -> Decode:
-    """Return a function from the JSON of a list to events; their attributes are as in `_ARGS`."""
+    """Return a function from the JSON of a list to its complete events (phase X)."""
     try:
         import msgspec
     except ImportError:
@@ -35,20 +38,22 @@ def event_decoder() -> Decode:
         ],
         gc=False,
     )
+    tagged: dict[str, Any] = {"gc": False, "tag_field": "ph"}
     event = msgspec.defstruct(
         "Event",
         [
-            ("ph", str, ""), ("cat", str | None, None), ("name", str | None, None),
-            ("ts", float | str | None, None), ("dur", float | None, None),
-            ("tid", int | str | None, None), ("args", args | None, None),
+            ("cat", str | None, None), ("name", str | None, None), ("ts", float | str | None, None),
+            ("dur", float | None, None), ("tid", int | str | None, None), ("args", args | None, None),
         ],
-        gc=False,
+        tag="X", **tagged,
     )  # fmt: skip
-    decoder = msgspec.json.Decoder(list[event])  # type: ignore[valid-type]
+    # Of flows, metadata and instants nothing is built.
+    skipped = [msgspec.defstruct("Skipped", [], tag=letter, **tagged) for letter in _PHASES]
+    decoder = msgspec.json.Decoder(list[reduce(or_, skipped, event)])  # type: ignore[misc]
 
     def decode(text: bytes) -> list[Any]:
         try:
-            found: list[Any] = decoder.decode(text)
+            found = [one for one in decoder.decode(text) if type(one) is event]
         except msgspec.DecodeError:
             # Either a wrong cut, or a value that only json accepts (NaN, a type of another version).
             return _plain(text) if b"NaN" in text or _complete(text) else _refuse()
@@ -79,12 +84,14 @@ def _plain(text: bytes) -> list[Any]:
     events = []
     for row in json.loads(text):
         if not isinstance(row, dict):
+            raise ValueError("an event is not an object")
+        if row.get("ph") != "X":
             continue
         args = row.get("args")
         given = args if isinstance(args, dict) else {}
         events.append(
             SimpleNamespace(
-                ph=row.get("ph", ""), cat=row.get("cat"), name=row.get("name"),
+                cat=row.get("cat"), name=row.get("name"),
                 ts=row.get("ts"), dur=_number(row.get("dur")), tid=row.get("tid"),
                 args=SimpleNamespace(**{key: given.get(name) for key, name in _ARGS.items()}),
             )

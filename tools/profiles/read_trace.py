@@ -45,24 +45,29 @@ class _Columns:
 
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}
-        self.lanes: dict[int | str, int] = {}
+        self.lanes: dict[int | str | None, int] = {}
+        self.kinds: dict[str | None, int] = {}
         self.groups: dict[Group, int] = {}
         self.parts: list[tuple[Any, ...]] = []
 
     def add(self, events: list[Any]) -> None:
-        whole = [e for e in events if e.ph == "X" and e.dur is not None and e.ts is not None]
+        whole = [e for e in events if e.dur is not None and e.ts is not None]
         if not whole:
             return
-        number, lane, kinds = self.numbers, self.lanes, _KINDS
-        name = np.fromiter(
-            (number.setdefault(e.name or "", len(number)) for e in whole), np.int64, len(whole)
-        )
-        kind = np.fromiter(
-            (kinds.get((e.cat or "").lower(), OTHER) for e in whole), np.uint8, len(whole)
-        )
-        start = np.fromiter((float(e.ts) for e in whole), np.float64, len(whole))
-        took = np.fromiter((e.dur for e in whole), np.float64, len(whole))
-        of = np.fromiter((lane.setdefault(e.tid, len(lane)) for e in whole), np.int64, len(whole))
+        numbers, lanes, kinds = self.numbers, self.lanes, self.kinds
+        names = [e.name for e in whole]
+        for fresh in dict.fromkeys(names):
+            numbers.setdefault(fresh or "", len(numbers))
+        for cat in {e.cat for e in whole}.difference(kinds):
+            kinds[cat] = _KINDS.get((cat or "").lower(), OTHER)
+        tids = [e.tid for e in whole]
+        for tid in dict.fromkeys(tids):
+            lanes.setdefault(tid, len(lanes))
+        name = np.array([numbers[n or ""] for n in names], dtype=np.int64)
+        kind = np.array([kinds[e.cat] for e in whole], dtype=np.uint8)
+        start = np.array([e.ts for e in whole], dtype=np.float64)
+        took = np.array([e.dur for e in whole], dtype=np.float64)
+        of = np.array([lanes[tid] for tid in tids], dtype=np.int64)
         moved = np.full(len(whole), np.nan)
         group = np.full(len(whole), -1, dtype=np.int64)
         for at in np.flatnonzero((kind == COPY) | (kind == KERNEL) | (kind == ANNOTATION)):

@@ -17,6 +17,7 @@ from rerail.errors import EvidenceError
 
 VERSION = 1
 SUFFIX = ".profile.json.gz"
+SHARD_SUFFIX = ".profiles.jsonl.gz"
 _HINT = "write it again with `rerail scan`"
 
 
@@ -82,15 +83,21 @@ class Summary:
 
 
 def is_summary(path: Path) -> bool:
-    """Tell whether a file is named as a summary."""
-    return path.name.endswith((SUFFIX, SUFFIX.removesuffix(".gz")))
+    """Tell whether a file is named as a summary or as the summaries of a shard."""
+    return path.name.endswith((SUFFIX, SUFFIX.removesuffix(".gz"), SHARD_SUFFIX))
 
 
 def summary_bytes(summary: Summary) -> bytes:
     """Return the gzip JSON of a summary; the same summary gives the same bytes."""
-    row = {"rerail_profile": VERSION, **_plain(asdict(summary))}
-    text = json.dumps(row, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+    text = json.dumps(
+        summary_row(summary), separators=(",", ":"), allow_nan=False, ensure_ascii=False
+    )
     return gzip.compress(text.encode(), 6, mtime=0)
+
+
+def summary_row(summary: Summary) -> dict[str, Any]:
+    """Return a summary as a JSON object."""
+    return {"rerail_profile": VERSION, **_plain(asdict(summary))}
 
 
 def write_summary(summary: Summary, folder: Path) -> Path:

@@ -16,7 +16,7 @@ from typing import IO, Any
 
 from rerail.errors import EvidenceError
 
-PIECE = 16 << 20
+PIECE = 4 << 20
 _MOST_CUTS = 400
 _HINT = "export it again with profile.export_chrome_trace"
 Decode = Callable[[bytes], list[Any]]
@@ -101,7 +101,7 @@ class TraceStream:
             rest = data[at + 1 : at + 257].lstrip()
             if rest[:1] != b"," or rest[1:].lstrip()[:1] != b"{":
                 continue
-            events = self._try(b"[" + data[: at + 1] + b"]")
+            events = self._try(b"".join((b"[", memoryview(data)[: at + 1], b"]")))
             if events is not None:
                 return events, data[data.index(b",", at + 1) + 1 :]
         if len(data) > 8 * self._piece:

@@ -1,0 +1,136 @@
+"""Any split, any order and any runner give the same bytes; who dies is one missing shard."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rerail.assistant.cli.scan import scan_command
+from rerail.errors import EvidenceError, UsageError
+from rerail.evals.cluster.lab import Lab, cannot_run
+from rerail.tools.localize.localize_paths import localize_paths
+from rerail.tools.profiles.collect import read_job
+from rerail.tools.profiles.shard_work import ProfileWork
+from rerail.tools.shards.runners import run_processes, run_ray
+from rerail.tools.shards.work import merge_shards, merged_bytes, scan_shard, shard_of
+
+TRACES = sorted(str(p) for p in (Path(__file__).parents[2] / "data/kineto/dlrm").glob("*.gz"))
+WORK = ProfileWork()
+WHOLE = merged_bytes(WORK, merge_shards(WORK, [scan_shard(WORK, TRACES, 0, 1)]))
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Work that dies on files called so."""
+
+    name: str = "lengths"
+
+    def scan(self, files: Sequence[str]) -> list[Any]:
+        if "dies" in files:
+            os._exit(9)
+        return [[file, len(file)] for file in files]
+
+    def key(self, row: Any) -> Any:
+        return row[0]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.text("abc", max_size=4), unique=True, min_size=1, max_size=12),
+    st.integers(1, 9), st.randoms(),
+)  # fmt: skip
+def test_any_split_and_order_is_the_same(files: list[str], count: int, random: Any) -> None:
+    work = Lengths()
+    parts = [scan_shard(work, files, n, count) for n in range(count)]
+    assert sorted(f for n in range(count) for f in shard_of(files, n, count)) == sorted(files)
+    random.shuffle(parts)
+    one = merged_bytes(work, merge_shards(work, [scan_shard(work, files, 0, 1)]))
+    assert merged_bytes(work, merge_shards(work, parts)) == one
+    halves = [merged_bytes(work, merge_shards(work, parts))]
+    assert merged_bytes(work, merge_shards(work, halves)) == one
+
+
+@pytest.mark.parametrize("count", [2, 5])
+def test_real_traces_in_processes_give_the_same_bytes(count: int) -> None:
+    done = run_processes(WORK, TRACES, count, jobs=2)
+    assert merged_bytes(WORK, merge_shards(WORK, list(done.values()))) == WHOLE
+
+
+def test_a_dead_worker_is_one_missing_shard() -> None:
+    done = run_processes(Lengths(), ["a", "dies", "x"], 3, jobs=2)
+    assert sorted(done) == [0, 2]
+    merged = merge_shards(Lengths(), list(done.values()))
+    assert merged.missing == ((1, 3),)
+    assert [row[0] for row in merged.rows] == ["a", "x"]
+
+
+def test_a_missing_shard_is_told_by_localize(tmp_path: Path) -> None:
+    for number in (0, 2):
+        scan_command([Path(t) for t in TRACES], tmp_path, f"{number}/3", 1, None)
+    (judged,) = localize_paths([tmp_path], lambda _: None)
+    assert any("shard 1 of 3 is missing" in note for note in judged.localization.missing)
+    assert any("3 of 8 ranks are missing" in note for note in judged.localization.missing)
+    assert judged.localization.findings == []
+
+
+def test_a_cut_shard_and_an_unreadable_trace_are_named(tmp_path: Path) -> None:
+    (tmp_path / "bad.json").write_text('{"traceEvents": [')
+    out = tmp_path / "out"
+    scan_command([Path(t) for t in TRACES] + [tmp_path / "bad.json"], out, None, 1, None)
+    scan_command([Path(t) for t in TRACES], out, "0/1", 1, None)
+    cut = next(out.glob("shard*"))
+    cut.write_bytes(cut.read_bytes()[:100])
+    notes = read_job(list(out.iterdir())).notes
+    assert any("bad.json" in note for note in notes)
+    assert any(cut.name in note for note in notes)
+
+
+def test_shards_of_different_splits_are_not_mixed() -> None:
+    parts = [scan_shard(Lengths(), ["a", "b"], 0, 2), scan_shard(Lengths(), ["a", "b"], 1, 3)]
+    with pytest.raises(EvidenceError, match="different splits"):
+        merge_shards(Lengths(), parts)
+
+
+@pytest.mark.parametrize("shard", ["3", "4/4", "-1/2", "a/b"])
+def test_what_is_no_shard_is_refused(tmp_path: Path, shard: str) -> None:
+    with pytest.raises(UsageError, match="is no shard"):
+        scan_command([Path(TRACES[0])], tmp_path, shard, 1, None)
+
+
+@pytest.mark.slow
+def test_ray_tasks_give_the_same_bytes() -> None:
+    ray = pytest.importorskip("ray")
+    ray.init(
+        num_cpus=2, object_store_memory=80_000_000, include_dashboard=False, log_to_driver=False
+    )
+    try:
+        done = run_ray(WORK, TRACES, 4, "auto")
+    finally:
+        ray.shutdown()
+    assert merged_bytes(WORK, merge_shards(WORK, list(done.values()))) == WHOLE
+
+
+@pytest.mark.slurm
+@pytest.mark.slow
+def test_srun_on_one_and_two_nodes_gives_the_same_bytes(tmp_path: Path) -> None:
+    reason = cannot_run()
+    if reason:
+        pytest.skip(reason)
+    import sys
+
+    program = Path(sys.executable).with_name("rerail")
+    with Lab(nodes=2) as lab:
+        for nodes in (1, 2):
+            out = tmp_path / str(nodes)
+            command = (str(program), "scan", str(Path(TRACES[0]).parent), "--out", str(out))
+            lab.run("srun", "-N", str(nodes), "-n", "2", "--overcommit", *command)
+            parts = [path.read_bytes() for path in sorted(out.glob("shard-*-of-00002.*"))]
+            assert len(parts) == 2
+            assert merged_bytes(WORK, merge_shards(WORK, parts)) == WHOLE
