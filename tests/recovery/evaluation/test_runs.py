@@ -140,7 +140,7 @@ def test_lm_evaluation_harness_gives_the_numbers_of_its_own_run(tmp_path, monkey
     assert len(pieces) > 1  # it was split, and the numbers are the same
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.filterwarnings(
     "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
 )

@@ -18,7 +18,9 @@ def test_every_reference_number_and_invariant_holds():
     assert [text for text, holds in invariants().items() if not holds] == []
 
 
-@pytest.mark.parametrize("number", [0, 1, 5, 6, 7])
+@pytest.mark.parametrize(
+    "number", [0, 1, *(pytest.param(n, marks=pytest.mark.nightly) for n in (5, 6, 7))]
+)
 def test_the_composition_agrees_with_brute_force(number):
     found = agreement(*cases(quick=True)[number])
     assert found.holds, found

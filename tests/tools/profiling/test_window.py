@@ -24,7 +24,7 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RealJob]:
     return run_real_job(faults, GUILTY, folder=tmp_path_factory.mktemp("job"))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("fault", "function", "cause"),
     [
@@ -43,13 +43,13 @@ def test_a_real_fault_is_named_with_rank_and_function(
         assert findings[0].function == function
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_real_healthy_job_has_no_finding(jobs: dict[str, RealJob]) -> None:
     assert jobs["healthy"].verdict.outcome is LocalizeOutcome.HEALTHY
     assert jobs["healthy"].verdict.missing == []
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_collector_costs_little_and_writes_patterns(jobs: dict[str, RealJob]) -> None:
     for job in jobs.values():
         assert max(job.outside_share) < 0.01

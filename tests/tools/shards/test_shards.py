@@ -104,7 +104,7 @@ def test_what_is_no_shard_is_refused(tmp_path: Path, shard: str) -> None:
         scan_command([Path(TRACES[0])], tmp_path, shard, 1, None)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_ray_tasks_give_the_same_bytes() -> None:
     ray = pytest.importorskip("ray")
     ray.init(
