@@ -21,7 +21,8 @@ def price(matrix: ProfileMatrix, signs: list[Sign]) -> list[tuple[Sign, float]]:
     """Return the signs with the seconds per step that each costs, the dearest first."""
     if matrix.by_step_s is None:
         return [(sign, float(sign.extra_s.mean(axis=0).max())) for sign in signs]
-    own = matrix.seconds(matrix.of_class(*_OWN))
+    # On a device what runs is a rank's own; without one, a sleep leaves no event and is its own as well.
+    own = matrix.seconds(matrix.of_class(*_OWN)) if matrix.device else matrix.own_s.copy()
     left = list(signs)
     out: list[tuple[Sign, float]] = []
     while left:

@@ -182,11 +182,7 @@ def test_without_javascript_everything_still_works(chromium, served):
     tab.goto("/diagnose")
     tab.fill("input[name=path]", "hang")
     tab.get_by_role("button", name="Diagnose").first.click()
-    for _ in range(60):  # the page asks again by itself; a test need not wait for that
-        if "/incidents/" in tab.url:
-            break
-        tab.reload()
-    assert "/incidents/" in tab.url
+    tab.wait_for_url("**/incidents/INC-*", timeout=60_000)  # the page asks again by itself
     context.close()
 
 
