@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from hashlib import sha256
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
@@ -12,11 +13,15 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from starlette.concurrency import run_in_threadpool
 
 from rerail.assistant.web.application import Pages
-from rerail.assistant.web.reading import Filters, overview
+from rerail.assistant.web.reading import Filters, Overview, overview
 from rerail.knowledge_base.taxonomy import leaves
 
 _LOOK_S = 3.0
 Word = Annotated[str, Query(max_length=200)]
+
+
+def _digest(found: Overview) -> str:
+    return sha256(repr(found.rows).encode()).hexdigest()[:16]
 
 
 def routes(pages: Pages) -> APIRouter:
@@ -34,14 +39,15 @@ def routes(pages: Pages) -> APIRouter:
         healthy: bool = False,
     ) -> HTMLResponse:
         filters = Filters(q, type, node, job, since, healthy)
-        query = request.url.query
+        query, found = request.url.query, overview(filters)
         return pages.page(
             request,
             "incidents.html",
-            found=overview(filters),
+            found=found,
+            seen=_digest(found),
             filters=filters,
             types=sorted(leaves()),
-            query=f"?{query}" if query else "",
+            query=f"{query}&" if query else "",
         )
 
     @router.get("/live", response_class=EventSourceResponse)
@@ -53,17 +59,16 @@ def routes(pages: Pages) -> APIRouter:
         job: Word = "",
         since: Word = "",
         healthy: bool = False,
+        seen: Word = "",
     ) -> AsyncIterator[ServerSentEvent]:
         filters = Filters(q, type, node, job, since, healthy)
         template = pages.templates.get_template("rows.html")
-        shown = None
         while not await request.is_disconnected():
             found = await run_in_threadpool(overview, filters)
-            if found.rows != shown:
-                text = template.render(found=found)
-                if shown is not None:
-                    yield ServerSentEvent(raw_data=text)
-                shown = found.rows
+            # What the page held when it was made, not what is there when it connects.
+            if (now := _digest(found)) != seen:
+                seen = now
+                yield ServerSentEvent(raw_data=template.render(found=found))
             await asyncio.sleep(_LOOK_S)
 
     return router
