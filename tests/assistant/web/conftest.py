@@ -110,7 +110,7 @@ def many_ranks(count: int) -> str:
     return "\n".join(rows) + "\n"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # its driver holds a running loop: other tests need theirs
 def chromium():
     found = shutil.which("chromium") or shutil.which("chromium-browser")
     if found is None:
