@@ -196,6 +196,7 @@ def test_thousands_of_ranks_are_drawn_within_a_frame(shown, served):
     assert tab.locator("#grid-at").inner_text().startswith("rank 0")
 
 
+@pytest.mark.nightly
 def test_a_new_incident_comes_into_the_open_list(shown, served):
     tab = shown("/")
     before = tab.locator("#rows a.row").count()
