@@ -5,7 +5,6 @@ from __future__ import annotations
 from rerail.assistant.learn import with_true_line
 from rerail.assistant.named_line import named_line
 from rerail.assistant.regression_case import remove_case
-from rerail.assistant.stored import opened_store
 from rerail.domain.incident import Confirmation
 from rerail.errors import UsageError
 from rerail.knowledge_base.learning.candidate import State
@@ -14,6 +13,7 @@ from rerail.knowledge_base.store.clock import now_iso
 from rerail.knowledge_base.store.engine import writing
 from rerail.knowledge_base.store.incidents import find_id, load
 from rerail.knowledge_base.store.judgement import confirm
+from rerail.knowledge_base.store.opened import opened_store
 from rerail.knowledge_base.taxonomy import NO_FAILURE
 
 

@@ -6,18 +6,16 @@ an answer is data of strangers; it is masked and bounded as everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from mcp.server import MCPServer
 from mcp_types import ToolAnnotations
 from pydantic import BaseModel
-from sqlalchemy import Connection
 
 from rerail import __version__
-from rerail.assistant.presentation.incident import RankRow, TimelineRow, incident_view
+from rerail.assistant.presentation.incident import RankRow, TimelineRow, incident_view, worst_first
 from rerail.assistant.presentation.verdict import VerdictView
 from rerail.assistant.readable import within
 from rerail.assistant.stored_lines import StoredSource
@@ -25,9 +23,9 @@ from rerail.domain.diagnosis import Diagnosis
 from rerail.domain.incident import RankFact, SeriesSnapshot, SnapshotLine
 from rerail.errors import RerailError
 from rerail.knowledge_base.store.alike import alike
-from rerail.knowledge_base.store.engine import open_store, reading
-from rerail.knowledge_base.store.inbox import ingest
+from rerail.knowledge_base.store.engine import reading
 from rerail.knowledge_base.store.incidents import IncidentFile, list_incidents, load
+from rerail.knowledge_base.store.opened import opened_store
 
 MOST_LINES, MOST_RANKS = 400, 500
 _ABOUT = (
@@ -132,7 +130,7 @@ def create_server(folders: tuple[Path, ...]) -> ReadOnlyServer:
         """List failures on record, the latest first. `since` is a span such as 7d, or a date."""
         from rerail.assistant.since import since_iso
 
-        with _store() as connection:
+        with opened_store() as engine, reading(engine) as connection:
             rows = list_incidents(
                 connection,
                 since=since_iso(since) if since else None,
@@ -157,8 +155,7 @@ def create_server(folders: tuple[Path, ...]) -> ReadOnlyServer:
     @_in_words
     def rank_table(name: str = "last", limit: int = 50) -> Ranks:
         """Show ranks of an incident: node, GPU, last step, part in the failure; the worst first."""
-        order = {"suspect": 0, "reported": 1, "consequence": 2, "quiet": 3}
-        facts = sorted(_file(name).incident.snapshot.ranks, key=lambda f: (order[f.part], f.rank))
+        facts = worst_first(_file(name).incident.snapshot.ranks)
         return Ranks(total=len(facts), ranks=facts[: max(1, min(limit, MOST_RANKS))])
 
     @_in_words
@@ -169,7 +166,7 @@ def create_server(folders: tuple[Path, ...]) -> ReadOnlyServer:
     @_in_words
     def similar_incidents(name: str = "last", limit: int = 5) -> Incidents:
         """List other incidents of the same cause, on the same node and GPU first."""
-        with _store() as connection:
+        with opened_store() as engine, reading(engine) as connection:
             rows = alike(connection, load(connection, name).row, limit=max(1, min(limit, 50)))
             return Incidents(incidents=[_listed(load(connection, row.id)) for row in rows])
 
@@ -203,19 +200,8 @@ def _in_words(tool: Callable[..., Any]) -> Callable[..., Any]:
     return told
 
 
-@contextmanager
-def _store() -> Iterator[Connection]:
-    engine = open_store()
-    try:
-        ingest(engine)  # what a diagnosis left waiting for the store
-        with reading(engine) as connection:
-            yield connection
-    finally:
-        engine.dispose()
-
-
 def _file(name: str) -> IncidentFile:
-    with _store() as connection:
+    with opened_store() as engine, reading(engine) as connection:
         return load(connection, name)
 
 

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from rerail.assistant.presentation.verdict import VerdictView, verdict_view
 from rerail.assistant.snapshot import take_snapshot
-from rerail.assistant.stored import load_incident, opened_store
+from rerail.assistant.stored import load_incident
 from rerail.domain.diagnosis import Diagnosis
 from rerail.domain.incident import Snapshot
 from rerail.errors import ConfigError
+from rerail.knowledge_base.store.opened import opened_store
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -1,31 +1,12 @@
-"""The store as every command but `diagnose` opens it: what waits in the inbox is taken in first."""
+"""One incident of the store, and the name of who acts."""
 
 from __future__ import annotations
 
 import getpass
-from collections.abc import Iterator
-from contextlib import contextmanager
 
-from sqlalchemy import Engine
-
-from rerail.knowledge_base.store.engine import open_store, reading
-from rerail.knowledge_base.store.inbox import ingest
+from rerail.knowledge_base.store.engine import reading
 from rerail.knowledge_base.store.incidents import IncidentFile
-
-
-@contextmanager
-def opened_store() -> Iterator[Engine]:
-    """Open the store, take in what waits, and close it again.
-
-    Raises:
-        StoreError: when it cannot be opened or written.
-    """
-    engine = open_store()
-    try:
-        ingest(engine)
-        yield engine
-    finally:
-        engine.dispose()
+from rerail.knowledge_base.store.opened import opened_store
 
 
 def load_incident(name: str) -> IncidentFile:

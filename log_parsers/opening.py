@@ -21,6 +21,11 @@ WRITER_S = 10.0
 _GZIP, _ZSTD, _XZ, _BZIP2 = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ\x00", b"BZh"
 
 
+def is_packed(magic: bytes) -> bool:
+    """Tell by its first six bytes whether a file is a packed one."""
+    return magic.startswith((_GZIP, _ZSTD, _XZ, _BZIP2))
+
+
 def open_source(source: Source) -> IO[bytes]:
     """Open a source for reading decompressed bytes.
 

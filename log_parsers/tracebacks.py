@@ -50,9 +50,8 @@ class Traceback:
         """Source files of the frames, outermost first."""
         found = []
         for line in self.lines:
-            match = _FRAME.match(line.message)
-            if match:
-                found.append(match["file"])
+            if frame := frame_in(line.message):
+                found.append(frame[0])
         return tuple(found)
 
 

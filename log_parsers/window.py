@@ -6,7 +6,6 @@ file's line ends, kept for as long as the file is the same.
 
 from __future__ import annotations
 
-import os
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ import numpy as np
 
 from rerail.domain.evidence import LogLine
 from rerail.errors import ConfigError
+from rerail.log_parsers.opening import is_packed
 from rerail.log_parsers.piece import Piece
 from rerail.log_parsers.prefixes import parse_line
 from rerail.log_parsers.redactor import Redactor
@@ -237,7 +237,6 @@ def is_plain(path: Path) -> bool:
     """Tell whether a file is no packed one, by its first bytes."""
     try:
         with path.open("rb") as file:
-            head = os.pread(file.fileno(), 6, 0)
+            return not is_packed(file.read(6))
     except OSError:
         return False
-    return not head.startswith((b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ", b"BZh"))

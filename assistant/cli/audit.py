@@ -10,9 +10,9 @@ from pathlib import Path
 from sqlalchemy import Engine
 
 from rerail.assistant.identity import acting_person
-from rerail.assistant.stored import opened_store
 from rerail.assistant.watch.site import load_site
 from rerail.knowledge_base.store.engine import open_read_only, reading, writing
+from rerail.knowledge_base.store.opened import opened_store
 from rerail.recovery.approvals import check_approver
 from rerail.recovery.store import audit, control
 

@@ -17,10 +17,11 @@ from rerail.assistant.chat.session import ChatSession
 from rerail.assistant.cli.working import Working, styled
 from rerail.assistant.explained import facts_for
 from rerail.assistant.response import load_whole
-from rerail.assistant.stored import opened_store, who
+from rerail.assistant.stored import who
 from rerail.errors import ConfigError
 from rerail.knowledge_base.store.engine import reading
 from rerail.knowledge_base.store.incidents import list_incidents
+from rerail.knowledge_base.store.opened import opened_store
 from rerail.settings import load_settings
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ import time
 from sqlalchemy import Engine
 
 from rerail.assistant.cli.step_card import StepCards, exact_commands, load_plan
-from rerail.assistant.stored import opened_store
 from rerail.assistant.watch.site import Site
 from rerail.domain.incident import EntrySource, TimelineEntry
 from rerail.domain.plan import ActionState
@@ -15,6 +14,7 @@ from rerail.errors import RecoveryError
 from rerail.knowledge_base.store.clock import now_iso
 from rerail.knowledge_base.store.engine import writing
 from rerail.knowledge_base.store.incidents import append
+from rerail.knowledge_base.store.opened import opened_store
 from rerail.recovery.executor import TELLING
 from rerail.recovery.rehearsal import Rehearsal, rehearse
 from rerail.recovery.store.plans import ActionRow

@@ -14,7 +14,7 @@ from rerail.assistant.regression_case import says_now, write_case
 from rerail.assistant.render import render
 from rerail.assistant.response import what_was_done
 from rerail.assistant.since import since_iso
-from rerail.assistant.stored import load_incident, opened_store, who
+from rerail.assistant.stored import load_incident, who
 from rerail.domain.incident import SignOff, SnapshotLine
 from rerail.errors import UsageError
 from rerail.knowledge_base.store.alike import alike
@@ -30,6 +30,7 @@ from rerail.knowledge_base.store.incidents import (
     load,
 )
 from rerail.knowledge_base.store.judgement import sign_off
+from rerail.knowledge_base.store.opened import opened_store
 from rerail.knowledge_base.taxonomy import NO_FAILURE
 
 _WINDOW = 12

@@ -12,13 +12,14 @@ from sqlalchemy import Connection
 
 from rerail.assistant.learn import propose_filters, propose_rule
 from rerail.assistant.regression_case import write_case
-from rerail.assistant.stored import opened_store, who
+from rerail.assistant.stored import who
 from rerail.errors import UsageError
 from rerail.knowledge_base.learning.candidate import LEAST_SUPPORT, State
 from rerail.knowledge_base.learning.learned import remove_rule, write_rule
 from rerail.knowledge_base.learning.shelf import Shelved, decide, shelved
 from rerail.knowledge_base.store.engine import reading, writing
 from rerail.knowledge_base.store.incidents import load
+from rerail.knowledge_base.store.opened import opened_store
 from rerail.settings import load_settings
 
 

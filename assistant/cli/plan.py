@@ -17,13 +17,13 @@ from rerail.assistant.cli.step_card import (
     load_plan,
 )
 from rerail.assistant.identity import acting_person, login
-from rerail.assistant.stored import opened_store
 from rerail.assistant.watch.on_request import plan_incident
 from rerail.assistant.watch.presence import check_same_policy, what_runs
 from rerail.assistant.watch.site import Site, load_site
 from rerail.domain.plan import ActionState, Mode, RecoveryPlan, Risk
 from rerail.errors import RecoveryError
 from rerail.knowledge_base.store.engine import reading, writing
+from rerail.knowledge_base.store.opened import opened_store
 from rerail.recovery import approvals
 from rerail.recovery.executor import TELLING
 from rerail.recovery.policy import undo_plan

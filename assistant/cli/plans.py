@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 
 from pydantic import ValidationError
 
-from rerail.assistant.stored import opened_store
 from rerail.domain.plan import ActionState, RecoveryPlan
 from rerail.errors import RecoveryError
 from rerail.knowledge_base.store.engine import reading
+from rerail.knowledge_base.store.opened import opened_store
 from rerail.recovery.executor import TELLING
 from rerail.recovery.store import plans
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-from rerail.assistant.stored import opened_store
 from rerail.assistant.watch.site import load_site
 from rerail.domain.plan import Mode
 from rerail.knowledge_base.store.engine import reading
+from rerail.knowledge_base.store.opened import opened_store
 from rerail.recovery.readiness import records
 
 COLUMNS = ("agreed", "rejected", "failed", "expired", "open", "alone")

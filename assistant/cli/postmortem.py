@@ -15,11 +15,11 @@ from rerail.assistant.postmortem.merge import merge, render
 from rerail.assistant.postmortem.review import review
 from rerail.assistant.postmortem.rule_words import rule_words
 from rerail.assistant.response import load_whole
-from rerail.assistant.stored import opened_store
 from rerail.errors import RecoveryError, UsageError
 from rerail.knowledge_base.store.clock import now_iso
 from rerail.knowledge_base.store.engine import reading, writing
 from rerail.knowledge_base.store.incidents import IncidentFile, list_incidents
+from rerail.knowledge_base.store.opened import opened_store
 from rerail.knowledge_base.store.tables import DRAFTS
 from rerail.recovery.safe_files import open_regular, read_whole, write_file
 from rerail.settings import load_settings

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rerail.assistant.identity import login
-from rerail.assistant.stored import opened_store
 from rerail.assistant.watch.daemon import Daemon
 from rerail.assistant.watch.log import say
 from rerail.assistant.watch.site import Site, load_site
 from rerail.errors import UsageError
+from rerail.knowledge_base.store.opened import opened_store
 
 
 def watch_command(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rerail.assistant.presentation.verdict import VerdictView, verdict_view
 from rerail.assistant.presentation.words import part_words, source_word, type_words
+from rerail.domain.diagnosis import Diagnosis
 from rerail.domain.incident import RankFact
 from rerail.knowledge_base.store.incidents import IncidentFile, IncidentRow
 
@@ -94,7 +96,7 @@ def incident_view(file: IncidentFile) -> IncidentView:
             )
             for e in file.timeline
         ),
-        ranks=tuple(_rank(fact) for fact in sorted(ranks, key=_badness)[:WORST]),
+        ranks=tuple(_rank(fact) for fact in worst_first(ranks)[:WORST]),
         rank_count=len(ranks),
         parts=tuple((*part_words(part), counted[part]) for part in _ORDER if counted[part]),
         confirmed=words,
@@ -103,16 +105,18 @@ def incident_view(file: IncidentFile) -> IncidentView:
     )  # fmt: skip
 
 
-def list_row(row: IncidentRow, headline: str, status: str) -> ListRow:
-    """Return one incident as a list shows it."""
+def list_row(row: IncidentRow, diagnosis: Diagnosis) -> ListRow:
+    """Return one incident as a list shows it; a corrected one is named by the type that a person gave."""
+    corrected = row.confirmed_type not in (None, row.failure_type)
+    view = verdict_view(diagnosis)
     said = {"right": "confirmed", "partly": "partly right", "wrong": "corrected"}
     return ListRow(
         id=row.id,
         when=_when(row.time),
         job=job_name(row),
         # What it did to the others is for the page of the incident.
-        headline=headline.split(";")[0] or type_words(row.true_type),
-        status=status,
+        headline=type_words(row.true_type) if corrected else view.headline.split(";")[0],
+        status=view.status,
         type_id=row.true_type or "",
         said="signed off" if row.signed_off_at else said.get(row.confirmed or "", ""),
         failed=row.failed,
@@ -128,6 +132,11 @@ def job_name(row: IncidentRow) -> str:
 
 def _when(time: str) -> str:
     return f"{time[:10]} {time[11:16]} UTC"
+
+
+def worst_first(ranks: Iterable[RankFact]) -> list[RankFact]:
+    """Return ranks by their part in the failure, then those that came least far."""
+    return sorted(ranks, key=_badness)
 
 
 def _badness(fact: RankFact) -> tuple[int, int, int]:

@@ -7,25 +7,14 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel
 
+from rerail.assistant.presentation.incident import ListRow
+from rerail.assistant.stored import load_incident
 from rerail.assistant.stored_lines import StoredSource
-from rerail.assistant.web.reading import Filters, incident, overview
+from rerail.assistant.web.reading import Filters, listed
 from rerail.domain.diagnosis import Diagnosis
 from rerail.domain.incident import RankFact, SeriesSnapshot, SnapshotLine, TimelineEntry
 
 Name = Annotated[str, Path(max_length=80)]
-
-
-class Listed(BaseModel):
-    """One incident in a list."""
-
-    id: str
-    when: str
-    job: str
-    headline: str
-    status: str
-    type_id: str
-    said: str
-    failed: bool
 
 
 class Problem(BaseModel):
@@ -54,30 +43,29 @@ def routes() -> APIRouter:
         job: Annotated[str, Query(max_length=200)] = "",
         since: Annotated[str, Query(max_length=40)] = "",
         healthy: bool = False,
-    ) -> list[Listed]:
+    ) -> list[ListRow]:
         """Return the incidents that fit, the latest first, 200 at most."""
-        found = overview(Filters(q, failure_type, node, job, since, healthy))
-        return [Listed.model_validate(row, from_attributes=True) for row in found.rows]
+        return list(listed(Filters(q, failure_type, node, job, since, healthy)))
 
     @router.get("/incidents/{name}", responses=_ERRORS)
     def diagnosis(name: Name) -> Diagnosis:
         """Return the latest diagnosis of an incident."""
-        return incident(name).diagnosis
+        return load_incident(name).diagnosis
 
     @router.get("/incidents/{name}/timeline", responses=_ERRORS)
     def timeline(name: Name) -> list[TimelineEntry]:
         """Return everything that was noted on an incident, in order of time."""
-        return list(incident(name).timeline)
+        return list(load_incident(name).timeline)
 
     @router.get("/incidents/{name}/ranks", responses=_ERRORS)
     def ranks(name: Name) -> list[RankFact]:
         """Return what is known of each rank."""
-        return list(incident(name).incident.snapshot.ranks)
+        return list(load_incident(name).incident.snapshot.ranks)
 
     @router.get("/incidents/{name}/series", responses=_ERRORS)
     def series(name: Name) -> list[SeriesSnapshot]:
         """Return the kept series: step time, loss, gradient norm."""
-        return list(incident(name).incident.snapshot.series)
+        return list(load_incident(name).incident.snapshot.series)
 
     @router.get("/incidents/{name}/lines", responses=_ERRORS)
     def lines(
@@ -88,6 +76,6 @@ def routes() -> APIRouter:
         after: Annotated[int, Query(ge=0, le=200)] = 20,
     ) -> list[SnapshotLine]:
         """Return the lines around one, masked as everywhere."""
-        return StoredSource(incident(name).incident).around(file, line, before, after)
+        return StoredSource(load_incident(name).incident).around(file, line, before, after)
 
     return router

@@ -16,8 +16,8 @@ from rerail.assistant.explained import facts_for
 from rerail.assistant.response import load_whole
 from rerail.assistant.web.application import Pages
 from rerail.assistant.web.forms import written_here
-from rerail.assistant.web.reading import store
 from rerail.knowledge_base.store.engine import reading
+from rerail.knowledge_base.store.opened import opened_store
 from rerail.settings import load_settings
 
 # What a session may do with files of the machine it runs on is for a terminal, not for a page.
@@ -31,7 +31,7 @@ def routes(pages: Pages) -> APIRouter:
 
     @router.get("/incidents/{name}/chat")
     def conversation(request: Request, name: str) -> HTMLResponse:
-        with store() as engine, reading(engine) as connection:
+        with opened_store() as engine, reading(engine) as connection:
             file = load_whole(connection, name)
             messages = load_messages(connection, file.row.id)
         return pages.page(request, "chat.html", id=file.row.id, messages=messages)
@@ -66,7 +66,7 @@ def reply(name: str, question: str, person: str) -> Iterator[Line]:
     if question.strip().split(" ")[0] in _ONLY_IN_A_TERMINAL:
         yield Line(f"{question.strip().split(' ')[0]} is for the terminal: rerail chat {name}")
         return
-    with store() as engine:
+    with opened_store() as engine:
         with reading(engine) as connection:
             file = load_whole(connection, name)
         session = ChatSession(file, facts_for(file.incident), load_settings(), engine, user=person)

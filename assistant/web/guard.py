@@ -111,8 +111,7 @@ class Guard:
         state = scope.setdefault("state", {})
         state["nonce"], state["token"] = nonce, self._token(session)
         state["person"] = self._person(scope)
-        most = MOST_UPLOAD if scope["path"] == "/diagnose/files" else MOST_BODY
-        await self.app(scope, _bounded(receive, most), headed)
+        await self.app(scope, _bounded(receive, _most_of(scope)), headed)
 
     def _refusal(self, scope: Scope, session: str) -> tuple[int, str] | None:
         headers = Headers(scope=scope)
@@ -129,10 +128,8 @@ class Guard:
             )
         if scope["method"] in ("GET", "HEAD", "OPTIONS"):
             return None
-        length = headers.get("content-length", "0")
-        most = MOST_UPLOAD if scope["path"] == "/diagnose/files" else MOST_BODY
-        if not length.isdecimal() or int(length) > most:
-            return 413, f"more than {most} bytes"
+        if too_long := _too_long(headers, _most_of(scope)):
+            return too_long
         if not self._from_our_page(headers, session):
             return 403, "the request did not come from a page of this server; load the page again"
         if not self._in_time(self._person(scope)):
@@ -151,9 +148,8 @@ class Guard:
         fits = hmac.compare_digest(given.strip().encode(), wanted.encode())
         if not wanted or kind.lower() != "bearer" or not fits:
             return 401, "a bearer token is needed: rerail serve --api-token-file FILE"
-        length = headers.get("content-length", "0")
-        if not length.isdecimal() or int(length) > MOST_BODY:
-            return 413, f"more than {MOST_BODY} bytes"
+        if too_long := _too_long(headers, MOST_BODY):
+            return too_long
         return None if self._in_time("program") else (429, "too many requests; wait a moment")
 
     def _from_our_page(self, headers: Headers, session: str) -> bool:
@@ -206,6 +202,16 @@ class Guard:
 
     def _token(self, session: str) -> str:
         return hmac.new(self.secret, b"csrf:" + session.encode(), sha256).hexdigest()
+
+
+def _most_of(scope: Scope) -> int:
+    """Return how many bytes a request may bring: files are uploaded at one place only."""
+    return MOST_UPLOAD if scope["path"] == "/diagnose/files" else MOST_BODY
+
+
+def _too_long(headers: Headers, most: int) -> tuple[int, str] | None:
+    length = headers.get("content-length", "0")
+    return None if length.isdecimal() and int(length) <= most else (413, f"more than {most} bytes")
 
 
 def token_fits(request: Request, given: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
+from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Form, Request
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse
@@ -11,12 +12,14 @@ from rerail.assistant.feedback import give_feedback
 from rerail.assistant.postmortem.charts import charts
 from rerail.assistant.presentation.incident import incident_view
 from rerail.assistant.presentation.markdown import to_markdown
+from rerail.assistant.stored import load_incident
 from rerail.assistant.web.application import Pages
 from rerail.assistant.web.forms import written_here
 from rerail.assistant.web.plan_page import plan_of
-from rerail.assistant.web.reading import incident, store
 from rerail.knowledge_base.store.alike import alike
 from rerail.knowledge_base.store.engine import reading
+from rerail.knowledge_base.store.incidents import IncidentFile
+from rerail.knowledge_base.store.opened import opened_store
 from rerail.knowledge_base.taxonomy import leaves
 
 _PARTS = ("quiet", "consequence", "reported", "suspect")
@@ -28,8 +31,8 @@ def routes(pages: Pages) -> APIRouter:
 
     @router.get("/incidents/{name}")
     def show(request: Request, name: str, said: str = "") -> HTMLResponse:
-        file = incident(name)
-        with store() as engine, reading(engine) as connection:
+        file = load_incident(name)
+        with opened_store() as engine, reading(engine) as connection:
             like = alike(connection, file.row, limit=5)
         return pages.page(
             request,
@@ -44,11 +47,11 @@ def routes(pages: Pages) -> APIRouter:
 
     @router.get("/incidents/{name}/ranks.json")
     def ranks(name: str) -> JSONResponse:
-        return JSONResponse(rank_columns(incident(name)))
+        return JSONResponse(rank_columns(load_incident(name)))
 
     @router.get("/incidents/{name}/series.json")
     def series(name: str) -> JSONResponse:
-        file = incident(name)
+        file = load_incident(name)
         last = file.diagnosis.progress.get("last_step")
         return JSONResponse(
             {
@@ -62,7 +65,7 @@ def routes(pages: Pages) -> APIRouter:
 
     @router.get("/incidents/{name}/markdown")
     def markdown(name: str) -> PlainTextResponse:
-        return PlainTextResponse(to_markdown(incident_view(incident(name))))
+        return PlainTextResponse(to_markdown(incident_view(load_incident(name))))
 
     @router.post("/incidents/{name}/feedback")
     def feedback(
@@ -81,15 +84,13 @@ def routes(pages: Pages) -> APIRouter:
             note=note,
             by=person,
         )
-        from urllib.parse import quote
-
         found = told[0].partition(":")[0]
         return RedirectResponse(f"/incidents/{found}?said={quote('; '.join(told))}#said", 303)
 
     return router
 
 
-def rank_columns(file: Any) -> dict[str, Any]:
+def rank_columns(file: IncidentFile) -> dict[str, Any]:
     """Return the ranks as columns, sorted by rank: small enough for 100,000 of them."""
     facts = sorted(file.incident.snapshot.ranks, key=lambda f: f.rank)
     nodes: dict[str, int] = {}

@@ -12,16 +12,17 @@ from fastapi.responses import HTMLResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from starlette.concurrency import run_in_threadpool
 
+from rerail.assistant.presentation.incident import ListRow
 from rerail.assistant.web.application import Pages
-from rerail.assistant.web.reading import Filters, Overview, overview
+from rerail.assistant.web.reading import Filters, listed, overview
 from rerail.knowledge_base.taxonomy import leaves
 
 _LOOK_S = 3.0
 Word = Annotated[str, Query(max_length=200)]
 
 
-def _digest(found: Overview) -> str:
-    return sha256(repr(found.rows).encode()).hexdigest()[:16]
+def _digest(rows: tuple[ListRow, ...]) -> str:
+    return sha256(repr(rows).encode()).hexdigest()[:16]
 
 
 def routes(pages: Pages) -> APIRouter:
@@ -44,7 +45,7 @@ def routes(pages: Pages) -> APIRouter:
             request,
             "incidents.html",
             found=found,
-            seen=_digest(found),
+            seen=_digest(found.rows),
             filters=filters,
             types=sorted(leaves()),
             query=f"{query}&" if query else "",
@@ -64,11 +65,11 @@ def routes(pages: Pages) -> APIRouter:
         filters = Filters(q, type, node, job, since, healthy)
         template = pages.templates.get_template("rows.html")
         while not await request.is_disconnected():
-            found = await run_in_threadpool(overview, filters)
+            rows = await run_in_threadpool(listed, filters)
             # What the page held when it was made, not what is there when it connects.
-            if (now := _digest(found)) != seen:
+            if (now := _digest(rows)) != seen:
                 seen = now
-                yield ServerSentEvent(raw_data=template.render(found=found))
+                yield ServerSentEvent(raw_data=template.render(rows=rows))
             await asyncio.sleep(_LOOK_S)
 
     return router

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 
+from rerail.assistant.stored import load_incident
 from rerail.assistant.stored_lines import StoredSource
 from rerail.assistant.web.application import Pages
-from rerail.assistant.web.reading import incident
 from rerail.domain.evidence import LogLine
 from rerail.domain.incident import Incident, SnapshotLine
 from rerail.log_parsers import window as windows
@@ -47,7 +49,7 @@ def routes(pages: Pages) -> APIRouter:
         find: Annotated[str, Query(max_length=300)] = "",
         at: Annotated[str, Query(max_length=40)] = "",
     ) -> HTMLResponse:
-        whole = incident(name).incident
+        whole = load_incident(name).incident
         stored = StoredSource(whole)
         names = stored.files()
         first = whole.diagnosis.first_fault
@@ -97,7 +99,7 @@ def _shown(
     if line is not None and offset is None:
         start = windows.before(path, windows.offset_of(path, line), LINES // 4)
     if at:
-        start, note = _at_time(source.path, at, note)
+        start, note = _at_time(path, at)
     if find:
         try:
             hit = next(windows.search(path, find, start=offset or 0, most=1), None)
@@ -118,15 +120,8 @@ def _kept(stored: StoredSource, file: str, line: int | None) -> Shown:
     return Shown(file, lines, 0, 0, 0, 0, False, note)
 
 
-def _at_time(path: object, clock: str, note: str) -> tuple[int, str]:
+def _at_time(path: Path, clock: str) -> tuple[int, str]:
     """Return where the first line with a clock time stands, for the same moment on another rank."""
-    from pathlib import Path
-
-    assert isinstance(path, Path)
-    import re
-
     wanted = re.escape(clock[11:19] if "T" in clock else clock[:8])
     hit = next(windows.search(path, wanted, most=1), None)
-    if hit is None:
-        return 0, f"no line at {clock} in this file"
-    return hit, note
+    return (0, f"no line at {clock} in this file") if hit is None else (hit, "")

@@ -13,8 +13,8 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 from sqlalchemy import func, select
 
-from rerail.assistant.web.reading import store
 from rerail.knowledge_base.store.engine import reading
+from rerail.knowledge_base.store.opened import opened_store
 from rerail.knowledge_base.store.tables import DIAGNOSES, INCIDENTS
 from rerail.recovery.store import control, queue
 from rerail.recovery.store.tables import ACTIONS
@@ -28,7 +28,7 @@ class StoreCollector(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """Yield the metric families."""
-        with store() as engine, reading(engine) as connection:
+        with opened_store() as engine, reading(engine) as connection:
             kinds = connection.execute(
                 select(INCIDENTS.c.outcome, INCIDENTS.c.failure_type, func.count())
                 .group_by(INCIDENTS.c.outcome, INCIDENTS.c.failure_type)

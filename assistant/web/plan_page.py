@@ -19,9 +19,9 @@ from rerail.assistant.watch.presence import check_same_policy
 from rerail.assistant.watch.site import load_site
 from rerail.assistant.web.application import Pages
 from rerail.assistant.web.forms import written_here
-from rerail.assistant.web.reading import store
 from rerail.errors import RecoveryError, RerailError
 from rerail.knowledge_base.store.engine import writing
+from rerail.knowledge_base.store.opened import opened_store
 from rerail.recovery import approvals
 from rerail.recovery.signing import signing_key
 
@@ -39,7 +39,7 @@ def plan_of(name: str) -> PlanView | None:
     """Return the plan of an incident as things stand now, or None where there is none to show."""
     try:
         site = load_site()
-        with store() as engine:
+        with opened_store() as engine:
             plan, rows = load_plan(engine, name)
             return plan_view(site, engine, plan, rows)
     except RerailError:
@@ -55,7 +55,7 @@ def routes(pages: Pages) -> APIRouter:
         name: str, step: int, person: Person, typed: Annotated[str, Form(max_length=300)] = ""
     ) -> RedirectResponse:
         site = load_site()
-        with store() as engine:
+        with opened_store() as engine:
             check_same_policy(engine, site)
             plan, rows = load_plan(engine, name)
             row = next((one for one in rows if one.action.step == step), None)
@@ -85,7 +85,7 @@ def routes(pages: Pages) -> APIRouter:
         name: str, step: int, person: Person, why: Annotated[str, Form(max_length=500)] = ""
     ) -> RedirectResponse:
         site = load_site()
-        with store() as engine:
+        with opened_store() as engine:
             plan, _ = load_plan(engine, name)
             with writing(engine) as connection:
                 result = approvals.reject(

@@ -14,11 +14,12 @@ from rerail.assistant.postmortem.draft import draft
 from rerail.assistant.postmortem.merge import merge, render
 from rerail.assistant.postmortem.page import page as to_page
 from rerail.assistant.postmortem.rule_words import rule_words
+from rerail.assistant.stored import load_incident
 from rerail.assistant.web.application import Pages
 from rerail.assistant.web.forms import written_here
-from rerail.assistant.web.reading import incident, store
 from rerail.knowledge_base.store.engine import reading, writing
 from rerail.knowledge_base.store.incidents import IncidentFile
+from rerail.knowledge_base.store.opened import opened_store
 from rerail.knowledge_base.store.tables import DRAFTS
 
 MOST = 900_000
@@ -30,7 +31,7 @@ def routes(pages: Pages) -> APIRouter:
 
     @router.get("/incidents/{name}/postmortem")
     def edit(request: Request, name: str, said: str = "") -> HTMLResponse:
-        file = incident(name)
+        file = load_incident(name)
         text, kept = _present(file)
         return pages.page(
             request, "postmortem.html", id=file.row.id, text=text, kept=kept, said=said[:300]
@@ -42,8 +43,8 @@ def routes(pages: Pages) -> APIRouter:
         person: Annotated[str, Depends(written_here)],
         text: Annotated[str, Form(max_length=MOST)],
     ) -> RedirectResponse:
-        file = incident(name)
-        with store() as engine, writing(engine) as connection:
+        file = load_incident(name)
+        with opened_store() as engine, writing(engine) as connection:
             keep_draft(
                 connection, file.row.id, text.replace("\r\n", "\n"), _document(file).words_digest
             )
@@ -51,12 +52,12 @@ def routes(pages: Pages) -> APIRouter:
 
     @router.get("/incidents/{name}/postmortem.md")
     def markdown(name: str) -> Response:
-        file = incident(name)
+        file = load_incident(name)
         return _download(_present(file)[0], f"{file.row.id}.md", "text/markdown")
 
     @router.get("/incidents/{name}/postmortem.html")
     def html(name: str) -> Response:
-        file = incident(name)
+        file = load_incident(name)
         text = to_page(_present(file)[0], _document(file).charts)
         return _download(text, f"{file.row.id}.html", "text/html")
 
@@ -70,7 +71,7 @@ def _document(file: IncidentFile) -> Document:
 def _present(file: IncidentFile) -> tuple[str, list[str]]:
     """Return the text as it stands: the last one that was kept, with newer facts; and what was edited."""
     document = _document(file)
-    with store() as engine, reading(engine) as connection:
+    with opened_store() as engine, reading(engine) as connection:
         last = connection.execute(
             select(DRAFTS.c.body)
             .where(DRAFTS.c.subject == file.row.id, DRAFTS.c.kind == "postmortem")

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
-from sqlalchemy import Engine
-
 from rerail.assistant.presentation.incident import ListRow, list_row
-from rerail.assistant.presentation.verdict import verdict_view
 from rerail.assistant.presentation.words import type_words
-from rerail.assistant.response import load_whole
 from rerail.assistant.since import since_iso
-from rerail.assistant.stored import opened_store
+from rerail.domain.diagnosis import Diagnosis
 from rerail.knowledge_base.store.engine import reading
-from rerail.knowledge_base.store.incidents import IncidentFile, IncidentRow, list_incidents, load
+from rerail.knowledge_base.store.incidents import IncidentRow, diagnosis_of, list_incidents
+from rerail.knowledge_base.store.opened import opened_store
 from rerail.knowledge_base.taxonomy import category_titles, leaves
 
 MOST_ROWS = 200
 _WANTED = 1000
+Found = tuple[IncidentRow, Diagnosis]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,30 +53,29 @@ class Overview:
     gpu_hours: float
 
 
-@contextmanager
-def store() -> Iterator[Engine]:
-    """Open the store for one request."""
-    with opened_store() as engine:
-        yield engine
-
-
-def incident(name: str) -> IncidentFile:
-    """Return everything on one incident.
-
-    Raises:
-        UsageError: No incident has this id.
-    """
-    with store() as engine, reading(engine) as connection:
-        return load_whole(connection, name)
-
-
 def overview(filters: Filters) -> Overview:
     """Return the incidents that fit, the latest first, and what stands out among them."""
-    since = None
-    if filters.since:
-        since = since_iso(filters.since)
-    with store() as engine, reading(engine) as connection:
-        found = list_incidents(
+    kept = _found(filters)
+    failed = [one for one in kept if one[0].failed]
+    return Overview(
+        rows=_rows(kept),
+        total=len(kept),
+        days=_bars(Counter(row.time[:10] for row, _ in failed), ordered=True)[-30:],
+        categories=_categories(failed),
+        nodes=_bars(Counter(n for _, said in failed for n in said.suspects.nodes))[:8],
+        gpu_hours=round(sum(said.cost.idle_gpu_hours or 0.0 for _, said in failed), 1),
+    )
+
+
+def listed(filters: Filters) -> tuple[ListRow, ...]:
+    """Return the incidents that fit, the latest first, as a list shows them."""
+    return _rows(_found(filters))
+
+
+def _found(filters: Filters) -> list[Found]:
+    since = since_iso(filters.since) if filters.since else None
+    with opened_store() as engine, reading(engine) as connection:
+        rows = list_incidents(
             connection,
             since=since,
             failure_type=filters.type or None,
@@ -89,44 +84,32 @@ def overview(filters: Filters) -> Overview:
             healthy=filters.healthy,
             limit=_WANTED,
         )
-        files = [load(connection, row.id) for row in found]
-    kept = [file for file in files if _fits(file, filters.q.lower())]
-    rows = tuple(_row(file) for file in kept[:MOST_ROWS])
-    failed = [file for file in kept if file.row.failed]
-    return Overview(
-        rows=rows,
-        total=len(kept),
-        days=_bars(Counter(file.row.time[:10] for file in failed), ordered=True)[-30:],
-        categories=_categories(failed),
-        nodes=_bars(Counter(n for file in failed for n in file.diagnosis.suspects.nodes))[:8],
-        gpu_hours=round(sum(file.diagnosis.cost.idle_gpu_hours or 0.0 for file in failed), 1),
-    )
+        found = [(row, diagnosis_of(connection, row.id)) for row in rows]
+    words = filters.q.lower().split()
+    return [one for one in found if _fits(one, words)]
 
 
-def _row(file: IncidentFile) -> ListRow:
-    view = verdict_view(file.diagnosis)
-    corrected = file.row.confirmed_type not in (None, file.row.failure_type)
-    headline = "" if corrected else view.headline
-    return list_row(file.row, headline, view.status)
+def _rows(found: list[Found]) -> tuple[ListRow, ...]:
+    return tuple(list_row(row, diagnosis) for row, diagnosis in found[:MOST_ROWS])
 
 
-def _fits(file: IncidentFile, words: str) -> bool:
-    row: IncidentRow = file.row
+def _fits(one: Found, words: list[str]) -> bool:
+    row, diagnosis = one
     text = " ".join(
-        (row.id, row.cluster, row.job or "", row.true_type or "", type_words(row.true_type), file.diagnosis.summary)
-    )  # fmt: skip
-    return all(word in text.lower() for word in words.split())
+        (row.id, row.cluster, row.job or "", row.true_type or "", type_words(row.true_type), diagnosis.summary)
+    ).lower()  # fmt: skip
+    return all(word in text for word in words)
 
 
-def _categories(files: list[IncidentFile]) -> tuple[Bar, ...]:
+def _categories(found: list[Found]) -> tuple[Bar, ...]:
     titles, known = category_titles(), leaves()
     count: Counter[str] = Counter()
     lost: Counter[str] = Counter()
-    for file in files:
-        leaf = known.get(file.row.true_type or "")
+    for row, diagnosis in found:
+        leaf = known.get(row.true_type or "")
         name = titles[leaf.category] if leaf else "cause not known"
         count[name] += 1
-        lost[name] += round(file.diagnosis.cost.idle_gpu_hours or 0.0, 2)  # type: ignore[assignment]
+        lost[name] += round(diagnosis.cost.idle_gpu_hours or 0.0, 2)  # type: ignore[assignment]
     return tuple(
         Bar(bar.name, bar.count, bar.percent, f"{lost[bar.name]:.1f} GPU-h") for bar in _bars(count)
     )

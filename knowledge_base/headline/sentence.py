@@ -72,7 +72,6 @@ def _slots(case: Case, verdict: Verdict, where: Where) -> dict[str, str]:
         "accused": _accused(verdict, line),
         "frame": _frame(found),
         "host": where.suspects.nodes[0] if where.suspects.nodes else "",
-        "size": known.get("size", ""),
     }
     if line is not None:
         known["exception"] = _exception(line)
@@ -87,11 +86,17 @@ def _who(verdict: Verdict, where: Where) -> tuple[str, list[int]]:
     ranks = list(verdict.ranks)
     if not ranks and first is not None and first.rank is not None:
         ranks = [first.rank]
-    nodes = verdict.nodes or ([first.node] if first is not None and first.node else [])
+    nodes = _nodes(verdict, where)
     on = f" on {nodes[0]}" if len(nodes) == 1 else ""
     if ranks:
         return _few(ranks) + on, ranks
     return (f"a process{on}" if on else ""), ranks
+
+
+def _nodes(verdict: Verdict, where: Where) -> list[str]:
+    """The nodes held responsible, else that of the first fault's line."""
+    first = where.first
+    return verdict.nodes or ([first.node] if first is not None and first.node else [])
 
 
 def _few(ranks: list[int]) -> str:
@@ -101,8 +106,7 @@ def _few(ranks: list[int]) -> str:
 
 
 def _node(verdict: Verdict, where: Where) -> str:
-    first = where.first
-    nodes = verdict.nodes or ([first.node] if first is not None and first.node else [])
+    nodes = _nodes(verdict, where)
     if len(nodes) == 1:
         return nodes[0]
     if len(nodes) > 1:
@@ -112,8 +116,7 @@ def _node(verdict: Verdict, where: Where) -> str:
 
 
 def _gpu(verdict: Verdict, where: Where) -> str:
-    first = where.first
-    nodes = verdict.nodes or ([first.node] if first is not None and first.node else [])
+    nodes = _nodes(verdict, where)
     gpu = verdict.gpu if verdict.gpu is not None else verdict.pci
     rank = _only_rank(verdict, where)
     on = f" of {nodes[0]}" if len(nodes) == 1 else ""

@@ -216,6 +216,11 @@ def load(connection: Connection, text: str) -> IncidentFile:
     return IncidentFile(row_of(row), incident, tuple(timeline(connection, name)))
 
 
+def diagnosis_of(connection: Connection, name: str) -> Diagnosis:
+    """Return the latest diagnosis of an incident, without its lines and its timeline."""
+    return Diagnosis.model_validate(_latest(connection, DIAGNOSES.c.diagnosis, DIAGNOSES, name))
+
+
 def snapshot_of(connection: Connection, name: str) -> Snapshot:
     """Return the evidence snapshot of an incident."""
     return Snapshot.model_validate(_latest(connection, SNAPSHOTS.c.body, SNAPSHOTS, name) or {})

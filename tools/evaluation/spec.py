@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rerail.errors import ConfigError
+from rerail.tools.spec_file import read_spec_file
 
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
@@ -109,17 +110,4 @@ def read_evaluation(path: Path) -> EvaluationSpec:
     Raises:
         ConfigError: the file is missing, is no YAML, or a key is wrong.
     """
-    import yaml
-
-    try:
-        return parse_evaluation(yaml.safe_load(path.read_text(encoding="utf-8")), str(path))
-    except OSError as error:
-        raise ConfigError(
-            f"{path}: {error.strerror}", subject=str(path), hint="rerail schedule-eval spec.yaml"
-        ) from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"{path}:{mark.line + 1}" if mark else str(path)
-        raise ConfigError(
-            f"{where}: no YAML", subject=str(path), hint="rerail schedule-eval spec.yaml"
-        ) from None
+    return parse_evaluation(read_spec_file(path, "rerail schedule-eval spec.yaml"), str(path))

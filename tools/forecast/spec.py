@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from rerail.errors import ConfigError
 from rerail.tools.forecast.durations import Duration, constant, empirical, gamma, lognormal, normal
 from rerail.tools.forecast.fit import fit_pool
+from rerail.tools.spec_file import read_spec_file
 
 Positive = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -336,20 +337,4 @@ def read_spec(path: Path) -> Spec:
     Raises:
         ConfigError: the file is missing, is no YAML, or a key is wrong.
     """
-    import yaml
-
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(
-            f"{path}: {error.strerror}", subject=str(path), hint="rerail forecast spec.yaml"
-        ) from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"{path}:{mark.line + 1}" if mark else str(path)
-        raise ConfigError(
-            f"{where}: {getattr(error, 'problem', None) or 'no YAML'}",
-            subject=str(path),
-            hint="rerail forecast spec.yaml",
-        ) from None
-    return parse_spec(content, str(path))
+    return parse_spec(read_spec_file(path, "rerail forecast spec.yaml"), str(path))
