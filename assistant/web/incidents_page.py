@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from hashlib import sha256
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import HTMLResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from starlette.concurrency import run_in_threadpool
@@ -21,6 +21,20 @@ _LOOK_S = 3.0
 Word = Annotated[str, Query(max_length=200)]
 
 
+def _filters(
+    q: Word = "",
+    type: Word = "",
+    node: Word = "",
+    job: Word = "",
+    since: Word = "",
+    healthy: bool = False,
+) -> Filters:
+    return Filters(q, type, node, job, since, healthy)
+
+
+Wanted = Annotated[Filters, Depends(_filters)]
+
+
 def _digest(rows: tuple[ListRow, ...]) -> str:
     return sha256(repr(rows).encode()).hexdigest()[:16]
 
@@ -30,16 +44,7 @@ def routes(pages: Pages) -> APIRouter:
     router = APIRouter(include_in_schema=False)
 
     @router.get("/")
-    def incidents(
-        request: Request,
-        q: Word = "",
-        type: Word = "",
-        node: Word = "",
-        job: Word = "",
-        since: Word = "",
-        healthy: bool = False,
-    ) -> HTMLResponse:
-        filters = Filters(q, type, node, job, since, healthy)
+    def incidents(request: Request, filters: Wanted) -> HTMLResponse:
         query, found = request.url.query, overview(filters)
         return pages.page(
             request,
@@ -53,16 +58,8 @@ def routes(pages: Pages) -> APIRouter:
 
     @router.get("/live", response_class=EventSourceResponse)
     async def live(
-        request: Request,
-        q: Word = "",
-        type: Word = "",
-        node: Word = "",
-        job: Word = "",
-        since: Word = "",
-        healthy: bool = False,
-        seen: Word = "",
+        request: Request, filters: Wanted, seen: Word = ""
     ) -> AsyncIterator[ServerSentEvent]:
-        filters = Filters(q, type, node, job, since, healthy)
         template = pages.templates.get_template("rows.html")
         while not await request.is_disconnected():
             rows = await run_in_threadpool(listed, filters)

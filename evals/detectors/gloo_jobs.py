@@ -27,6 +27,24 @@ def torch_missing() -> str | None:
     return None if find_spec("torch") else "torch is not installed (pip install 'rerail[faultlab]')"
 
 
+def run_worker(module: str, world: int, *arguments: str, limit_s: float = _LIMIT_S) -> None:
+    """Run a module as a job of `world` processes under torchrun, one thread each.
+
+    Raises:
+        RuntimeError: the job failed; with its last output.
+    """
+    command = [
+        sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node",
+        str(world), "-m", module, *arguments,
+    ]  # fmt: skip
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=limit_s, check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    if done.returncode:
+        raise RuntimeError(f"the gloo job failed: {done.stderr[-2000:]}")
+
+
 def run_job(
     folder: Path, world: int = 4, steps: int = 10, slow: int = -1, delay_s: float = 0.0
 ) -> FloatArray:
@@ -35,17 +53,8 @@ def run_job(
     Raises:
         RuntimeError: the job failed or took longer than three minutes; with its last output.
     """
-    command = [
-        sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node",
-        str(world), "-m", "rerail.evals.detectors.gloo_worker", str(folder), str(steps),
-        str(slow), str(delay_s),
-    ]  # fmt: skip
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=_LIMIT_S, check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    if done.returncode:
-        raise RuntimeError(f"the gloo job failed: {done.stderr[-2000:]}")
+    worker = "rerail.evals.detectors.gloo_worker"
+    run_worker(worker, world, str(folder), str(steps), str(slow), str(delay_s))
     rows = [json.loads((folder / f"steps{rank}.txt").read_text()) for rank in range(world)]
     for rank in range(world):
         (folder / f"steps{rank}.txt").unlink()

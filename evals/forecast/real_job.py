@@ -8,15 +8,13 @@ versions) and a KS distance of 20.8 % (first version).
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from rerail.evals.detectors.gloo_jobs import run_worker
 from rerail.tools.forecast.fit import ks_distance
 from rerail.tools.forecast.from_trace import Step, spec_from_spans
 from rerail.tools.forecast.step import StepModel
@@ -48,16 +46,8 @@ def run_spans(folder: Path, steps: int, seed: int = 1) -> dict[int, list[Step]]:
     Raises:
         RuntimeError: the job failed; with its last output.
     """
-    command = [
-        sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node",
-        str(WORLD), "-m", "rerail.evals.forecast.gloo_worker", str(folder), str(steps), str(seed),
-    ]  # fmt: skip
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=_LIMIT_S, check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    if done.returncode:
-        raise RuntimeError(f"the gloo job failed: {done.stderr[-2000:]}")
+    worker = "rerail.evals.forecast.gloo_worker"
+    run_worker(worker, WORLD, str(folder), str(steps), str(seed), limit_s=_LIMIT_S)
     out: dict[int, list[Step]] = {}
     for rank in range(WORLD):
         rows = json.loads((folder / f"spans{rank}.json").read_text())
