@@ -13,17 +13,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rerail.assistant.narrow import EVERYTHING, Narrow
+from rerail.assistant.profiles_beside import with_profiles
 from rerail.cached_yaml import cache_folder
 from rerail.domain.diagnosis import AgainstForecast, Diagnosis
 from rerail.knowledge_base.case import Case
+from rerail.knowledge_base.causality.diagnosis_record import to_diagnosis
 from rerail.knowledge_base.causality.verdict import Verdict, judge
-from rerail.knowledge_base.causality.words import to_diagnosis
 from rerail.knowledge_base.job_facts import JobFacts
 from rerail.knowledge_base.matcher import RuleSet, match, rule_set
 from rerail.knowledge_base.rules import usable_rules
 from rerail.log_parsers.collect import Collection, ScanPlan, assemble, collect
 from rerail.log_parsers.scan import Scanner, make_scanner
-from rerail.log_parsers.sources import Problem
+from rerail.log_parsers.sources import Discovery, Problem
 from rerail.log_parsers.survey import survey_bytes
 from rerail.settings import load_settings
 
@@ -88,15 +89,22 @@ def diagnose_paths(
     narrow: Narrow = EVERYTHING,
     mine: bool = False,
     expected: Expected | None = None,
+    located: Discovery | None = None,
 ) -> Outcome:
-    """Read the evidence and return the rules verdict; `expected` is a forecast of the step time.
+    """Read the evidence and return the rules verdict.
+
+    `expected` is a forecast of the step time; `located` is evidence found by the name of its job.
 
     Raises:
         EvidenceError: when nothing could be read at all.
     """
     started = time.perf_counter()
     collection = collect(
-        paths, scan_plan(mine=mine), workers=load_settings().workers, on_progress=on_progress
+        paths,
+        scan_plan(mine=mine),
+        workers=load_settings().workers,
+        on_progress=on_progress,
+        located=located,
     )
     return diagnose_collection(collection, started=started, narrow=narrow, expected=expected)
 
@@ -144,6 +152,8 @@ def diagnose_collection(
     diagnosis = to_diagnosis(case, verdict, elapsed_s=time.perf_counter() - begun)
     if expected is not None:
         diagnosis = diagnosis.model_copy(update={"forecast": _against_forecast(case)})
+    if narrow == EVERYTHING:
+        diagnosis = with_profiles(diagnosis, collection, verdict.identities.world_size)
     return Outcome(diagnosis, case, verdict, collection)
 
 

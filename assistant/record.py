@@ -17,7 +17,7 @@ from rerail.domain.diagnosis import NodeHistory, PastFailure
 from rerail.domain.incident import Incident, NodeEvent
 from rerail.domain.job import JobRef
 from rerail.errors import RerailError
-from rerail.knowledge_base.causality.words import iso
+from rerail.knowledge_base.causality.diagnosis_record import iso
 from rerail.knowledge_base.fingerprint import (
     evidence_identity,
     fingerprint,

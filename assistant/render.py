@@ -113,6 +113,8 @@ def _cost(view: VerdictView, console: Console) -> None:
         _row(console, "", told)
     if view.forecast:
         _row(console, "FORECAST", view.forecast)
+    if view.profiles:
+        _row(console, "PROFILES", view.profiles)
 
 
 def _missing(view: VerdictView, console: Console, most: int) -> None:

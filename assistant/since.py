@@ -6,6 +6,7 @@ import time
 from datetime import UTC, datetime
 
 from rerail.assistant.narrow import Narrow
+from rerail.errors import UsageError
 from rerail.knowledge_base.store.clock import to_iso
 
 
@@ -16,4 +17,9 @@ def since_iso(text: str) -> str:
         UsageError: It is neither.
     """
     since = Narrow.parse(rank=None, since=text).since
-    return to_iso(datetime.fromtimestamp(since or time.time(), UTC))
+    try:
+        return to_iso(datetime.fromtimestamp(since or time.time(), UTC))
+    except (ValueError, OverflowError, OSError):
+        raise UsageError(
+            f"--since {text!r} lies before the first year", subject=text, hint="--since 30d"
+        ) from None

@@ -23,8 +23,8 @@ from rerail.domain.incident import (
     TemplateCount,
 )
 from rerail.domain.job import Allocation, NodeShare
+from rerail.knowledge_base.causality.diagnosis_record import iso
 from rerail.knowledge_base.causality.progress import step_rows
-from rerail.knowledge_base.causality.words import iso
 from rerail.log_parsers.metrics import StepRow
 from rerail.log_parsers.view import LogView
 

@@ -81,7 +81,7 @@ class Case:
         time_a, time_b = self.time(a.line), self.time(b.line)
         if time_a is not None and time_b is not None and abs(time_a - time_b) >= 0.5:
             return time_a < time_b
-        if a.line.file == b.line.file:
+        if self.one_stretch(a.line, b.line):
             return a.line.number < b.line.number
         near_a, near_b = self.near_time(a.line), self.near_time(b.line)
         if near_a is not None and near_b is not None and abs(near_a - near_b) >= 0.5:
@@ -93,10 +93,17 @@ class Case:
         time_a, time_b = self.time(a.line), self.time(b.line)
         if time_a is not None and time_b is not None and abs(time_a - time_b) >= 0.5:
             return time_a < time_b
-        if a.line.file == b.line.file:
+        if self.one_stretch(a.line, b.line):
             return a.line.number < b.line.number
         gap = self.seconds_between(a, b)
         return gap is not None and gap >= 0.5
+
+    def one_stretch(self, a: LogLine, b: LogLine) -> bool:
+        """Tell whether two lines stand in one file and under one heading, so that their order is that of time."""
+        if a.file != b.file:
+            return False
+        view = self._by_name.get(a.file)
+        return view is None or view.section(a.number) == view.section(b.number)
 
     def seconds_between(self, a: Observation, b: Observation) -> float | None:
         """Return how many seconds after `a` `b` happened, or None when a clock is missing."""

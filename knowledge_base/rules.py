@@ -57,6 +57,7 @@ class Rule:
     direction: str = "both"
     in_log: str | None = None
     not_in_log: str | None = None
+    cleared_by: tuple[str, ...] = ()
     min_count: int = 1
     priority: int = 50
     weight: int = 0
@@ -213,7 +214,7 @@ def make_rule(raw: dict[str, Any], file: str) -> Rule:
         raise wrong(complaint)
     values["marks"] = frozenset(raw.get("marks") or ())
     values.setdefault("priority", 80 if values["role"] in _LOUD else 50)
-    for key in ("matches", "must_not_match"):
+    for key in ("matches", "must_not_match", "cleared_by"):
         values[key] = tuple(str(x) for x in raw.get(key) or ())
     return Rule(file=file, **values)
 
@@ -274,8 +275,14 @@ def lint(rules: tuple[Rule, ...]) -> list[str]:
         # Apart, as the scan compiles them: a new rule of a site compiles nothing but itself.
         part = [rule for rule in rules if rule.added is added]
         refused |= compile_complaints(scanned_patterns(part), cache=cache_folder())
+    names = {rule.id for rule in rules}
     for rule in rules:
         where = f"{rule.file}: {rule.id}"
+        complaints += [
+            f"{where}: cleared_by: there is no rule {name!r}"
+            for name in rule.cleared_by
+            if name not in names
+        ]
         for key in _REGEX_KEYS:
             pattern = getattr(rule, key)
             if not pattern:

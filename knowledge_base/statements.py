@@ -24,7 +24,7 @@ HOST = r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,80}[A-Za-z0-9])?"
 """What `%host%` in a pattern stands for."""
 _SLOTS = frozenset({
     "rank", "ranks", "local", "task", "tasks", "node", "pid", "gpu", "pci", "address", "container", "place",
-    "world", "nodes", "per_node", "code", "signal", "word", "root", "time", "pod",
+    "world", "nodes", "per_node", "tasks_per_node", "node_rank", "code", "signal", "word", "root", "time", "pod",
 })  # fmt: skip
 _KEYS = frozenset({
     "id", "tells", "about", "literals", "pattern", "block", "within", "each", "host_like", "known", "not_after", "source",
@@ -197,6 +197,13 @@ def _compiled(texts: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
     return tuple(re.compile(text.replace("%host%", HOST)) for text in texts)
 
 
+@lru_cache(maxsize=64)
+def _anywhere(texts: tuple[str, ...]) -> re.Pattern[str]:
+    """Return what finds a line of a block behind whatever label."""
+    loose = (_NAMED.sub("(?:", text.removeprefix("^")).replace("%host%", HOST) for text in texts)
+    return re.compile("|".join(f"(?:{one})" for one in loose))
+
+
 def _word_before(text: str, at: int) -> str:
     """Return the word in front of a place of a text, in small letters; "" where none stands close."""
     found = _LAST_WORD.search(text[max(0, at - 40) : at])
@@ -247,6 +254,9 @@ def _read_line(
                 continue
             tried.add(form.id)
             if len(form.texts) > 1:
+                # Labels are read only where a line of the block may stand behind them.
+                if not _anywhere(form.texts).search(text):
+                    continue
                 line = view.line(number)
                 if line is not None and (slots := _of_block(form, line, blocks)) is not None:
                     yield Statement(form, slots, line)

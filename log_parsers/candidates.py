@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from time import thread_time
 
+from rerail.log_parsers.known_lines import Seen
 from rerail.log_parsers.piece import Piece, rows_of
 from rerail.log_parsers.scan import Scanner, sieve_of
 from rerail.log_parsers.skeletons import SkeletonMiner
@@ -19,8 +20,8 @@ class Candidates:
 
     def of(
         self, piece: Piece, first_line: int, settled: Collection[int] = (), *, arrow: bool
-    ) -> list[tuple[int, int]]:
-        """Return (row of the line in the piece, signature) of all candidates, in order of rows.
+    ) -> tuple[list[tuple[int, int]], Seen | None]:
+        """Return (row of the line in the piece, signature) of candidates, in order of rows, and known lines.
 
         Args:
             piece: the next piece of the file.
@@ -35,21 +36,23 @@ class Candidates:
         if sieve is None:
             if miner is not None:
                 miner.feed(raw, first_line, arrow=arrow)
-            return self._directly(piece, settled)
-        started = thread_time()
+            return self._directly(piece, settled), None
+        sieved, timed, seen = *sieve.pays(), None
         if miner is not None:
             tally = piece.tally(first_line)
             miner.add(tally)
-            started = thread_time()  # the tally is needed anyhow
-        sieved = sieve.pays()
+        # Asking for the time costs up to a millisecond where a sandbox answers.
+        started = thread_time() if timed else 0.0
         if not sieved:
             pairs = self._directly(piece, settled)
         else:
             if miner is None:
                 tally = piece.tally(first_line)
-            pairs = sorted(sieve.pairs(piece, tally, settled))
-        sieve.took(sieved, (thread_time() - started) / len(raw))
-        return pairs
+            found, seen = sieve.look(piece, tally, settled)
+            pairs = sorted(found)
+        if timed:
+            sieve.took(sieved, (thread_time() - started) / len(raw))
+        return pairs, seen
 
     def _directly(self, piece: Piece, settled: Collection[int]) -> list[tuple[int, int]]:
         found = [one for one in self._scanner.candidates(piece.text, settled) if one[0] > 0]

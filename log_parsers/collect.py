@@ -13,7 +13,17 @@ from rerail.errors import EvidenceError
 from rerail.log_parsers.file_origins import content_origins
 from rerail.log_parsers.metrics import MAX_ROWS
 from rerail.log_parsers.scan import SMALL, Scanner, Signature, is_compiled, make_scanner
-from rerail.log_parsers.sources import STDIN, Discovery, Problem, Source, discover, reading_order
+from rerail.log_parsers.series_files.forms import FORMS
+from rerail.log_parsers.series_files.recognise import kind_of
+from rerail.log_parsers.sources import (
+    STDIN,
+    Discovery,
+    Problem,
+    Source,
+    discover,
+    join,
+    reading_order,
+)
 from rerail.log_parsers.survey import FileSurvey, survey
 from rerail.log_parsers.timestamps import year_in
 from rerail.log_parsers.view import LogView
@@ -25,11 +35,15 @@ _ALL_STEP_ROWS, _LEAST_STEP_ROWS = 1_000_000, 2_000
 
 @dataclass(slots=True)
 class Collection:
-    """Everything that was read: text as views, binary files apart, and what is missing."""
+    """Everything that was read: text as views, binary files apart, and what is missing.
+
+    `profiles` lie beside the logs and were not read.
+    """
 
     views: list[LogView] = field(default_factory=list)
     binaries: list[FileSurvey] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
+    profiles: list[Path] = field(default_factory=list)
     size: int = 0
     lines: int = 0
     year: int = 1970
@@ -52,12 +66,14 @@ def collect(
     *,
     workers: int = 0,
     on_progress: Callable[[int, int], None] | None = None,
+    located: Discovery | None = None,
 ) -> Collection:
     """Read all sources.
 
     Args:
         arguments: files, folders, globs, `-`.
         plan: the signatures.
+        located: further sources, found by the name of their job.
         workers: processes; 0 takes one per core.
         on_progress: called with (bytes done, bytes in all; 0 when unknown).
 
@@ -65,14 +81,23 @@ def collect(
         EvidenceError: when nothing at all could be read.
     """
     found = discover(arguments)
+    if located is not None:
+        found = join(found, located)
     if not found.sources:
         raise _nothing(found)
     total = sum(source.size for source in found.sources)
     # Hundreds of rank files say the same steps; what crosses between processes stays bounded.
     rows = min(plan.step_rows, max(_LEAST_STEP_ROWS, _ALL_STEP_ROWS // len(found.sources)))
     plan = replace(plan, step_rows=rows)
-    surveys = _survey_all(found.sources, plan, workers, total, on_progress)
+    kinds = [(source, kind_of(source)) for source in found.sources]
+    logs = [source for source, kind in kinds if kind is None]
+    surveys = _survey_all(logs, plan, workers, total, on_progress) if logs else []
+    if len(logs) < len(kinds):
+        from rerail.log_parsers.series_files.read import read_series_files
+
+        surveys += read_series_files([(source, kind) for source, kind in kinds if kind])
     collection = assemble(surveys, found.problems)
+    collection.profiles = found.profiles
     if not collection.size and not collection.binaries:
         raise _unread(collection)
     return collection
@@ -82,7 +107,8 @@ def assemble(surveys: Sequence[FileSurvey], problems: Sequence[Problem] = ()) ->
     """Turn surveys into views, with one year for stamps that carry none."""
     collection = Collection(problems=list(problems))
     texts: list[FileSurvey] = []
-    for one in sorted(surveys, key=lambda one: reading_order(one.source.name)):
+    # Lines say more than numbers do: of a job that left both the log is judged first.
+    for one in sorted(surveys, key=lambda one: (_no_log(one), reading_order(one.source.name))):
         collection.problems += one.problems
         collection.size += one.size
         collection.lines += one.lines
@@ -97,6 +123,10 @@ def assemble(surveys: Sequence[FileSurvey], problems: Sequence[Problem] = ()) ->
             LogView(one, index, year=collection.year, origin=origins.get(one.source.name))
         )
     return collection
+
+
+def _no_log(one: FileSurvey) -> bool:
+    return bool(one.steps) and one.steps[0].form in FORMS
 
 
 def _unread(collection: Collection) -> EvidenceError:
@@ -118,6 +148,11 @@ def _nothing(found: Discovery) -> EvidenceError:
         first = found.problems[0]
         return EvidenceError(
             f"{first.subject}: {first.why}", subject=first.subject, hint=first.hint
+        )
+    if found.profiles:
+        folder = str(found.profiles[0].parent)
+        return EvidenceError(
+            f"{folder} holds profiles and no logs", subject=folder, hint=f"rerail localize {folder}"
         )
     return EvidenceError(
         "the folder holds no log files",

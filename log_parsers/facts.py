@@ -18,9 +18,9 @@ from typing import Any
 
 from rerail.log_parsers.piece import Piece
 from rerail.log_parsers.prefixes import Origin, parse_line
-from rerail.log_parsers.streams import NOBODY, WINDOW, ZERO, Streams, windows_of
+from rerail.log_parsers.streams import NOBODY, WINDOW, Streams, windows_of
 from rerail.log_parsers.tallies import Tally
-from rerail.log_parsers.text import clean
+from rerail.log_parsers.text import ZERO, clean
 from rerail.log_parsers.timestamps import WALL, find_stamp
 
 ANY = -1

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from rerail.log_parsers.binary_content import looks_binary
 from rerail.log_parsers.scan import Scanner, Signature
 from rerail.log_parsers.sources import Source
-from rerail.log_parsers.survey import CHUNK, FilePass, FileSurvey, looks_binary, survey
+from rerail.log_parsers.survey import CHUNK, FilePass, FileSurvey, survey
 
 _LONGEST = 8 << 20
 _PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ\x00", b"BZh")

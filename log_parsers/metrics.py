@@ -14,10 +14,13 @@ from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 
+from rerail.log_parsers.form_presence import Presence
 from rerail.log_parsers.piece import Piece, ends_of_frames, rows_of
 from rerail.log_parsers.step_layouts import Span, StepLayouts
 
 MAX_ROWS = 200_000
+# Progress bars count images, shards and files too; they show life, not training steps.
+WEAK_FORMS = frozenset({"tqdm", "evaluation"})
 DENSE_ROWS = 60_000
 _MANY_RANKS = 8
 _DENSE_OF_EACH, _DENSE_OF_MANY = 128, 16_000  # rows of a rank, of all
@@ -118,6 +121,8 @@ _FORMS: tuple[tuple[str, re.Pattern[bytes], re.Pattern[bytes] | None], ...] = tu
         ),
     )
 )
+_PRESENCE = Presence([pattern for _, pattern, _ in _FORMS])
+_FEW_FORMS, _MANY_BYTES = 6, 1 << 14
 _LOSS_VALUE = rb"(?:\s*\([^)]{1,12}\))?['\"]?\s*(?:[:= ]|is )\s*['\"]?\(?(" + _VALUE + rb")"
 _LOSS = re.compile(
     rb"(?:lm[ _]loss|reduced_train_loss|train[_/]loss(?:_step)?|total[_ ]loss|loss[_ ]train|"
@@ -150,6 +155,12 @@ _DATA = re.compile(
 )
 _GRAD = re.compile(
     rb"(?:grad(?:ient)?[ _]norm|gnorm|\| norm)['\"]?\s*[:= ]\s*['\"]?(" + _VALUE + rb")",
+    re.IGNORECASE,
+)
+_LR = re.compile(
+    rb"(?<![\w.])(?:learning[ _-]rate|lr(?:_0|-0)?)['\"]?\s*[:= ]\s*['\"\[(]*("
+    + _NUMBER
+    + rb")(?![\w/:])",
     re.IGNORECASE,
 )
 _SCALE = re.compile(rb"loss[ _]scale['\"]?\s*[:= ]\s*(" + _NUMBER + rb")", re.IGNORECASE)
@@ -189,6 +200,9 @@ class StepRow:
     epoch: float | None = None
     data_time: float | None = None
     rank: int | None = None
+    learning_rate: float | None = None
+    time: float | None = None
+    """Seconds since the epoch, of files that hold no lines with stamps."""
 
 
 class StepReader:
@@ -253,9 +267,15 @@ class StepReader:
 
     def _feed(self, piece: Piece, first_line: int) -> None:
         # Behind the first megabytes a file shows no new format; skipping the others saves most.
-        forms = _FORMS if self._bytes < 8 << 20 else [f for f in _FORMS if f[0] in self._seen]
+        early = self._bytes < 8 << 20
         chunk, ends = piece.text, piece.text_ends
         self._bytes += len(chunk)
+        forms = [form for form in _FORMS if early or form[0] in self._seen]
+        asked = len(forms) > _FEW_FORMS and len(chunk) >= _MANY_BYTES
+        present = _PRESENCE.places(chunk) if asked else None
+        if present is not None:
+            wanted = {_FORMS[place][1] for place in present}
+            forms = [form for form in forms if form[1] in wanted]
         # A progress bar draws its frames into one line, each behind a carriage return.
         if b"\r" not in chunk:
             frame_ends = ends
@@ -313,6 +333,10 @@ class StepReader:
                 not known and len(self._latest) < _MOST_LATEST
             ):
                 self._latest[rank] = number, raw[:_LONGEST_LATEST]
+
+    def count_known(self) -> int:
+        """Return how many rows are step lines of a known form, bars and evaluations aside."""
+        return sum(row.form not in WEAK_FORMS for row in self.rows)
 
     def latest_lines(self) -> list[tuple[int, bytes]]:
         """Return (number, line) of the last step line of each rank."""
@@ -394,16 +418,7 @@ def _row(
         spans["loss"] = Span(match.start("loss") - start, match.end("loss") - start)
     elif b"loss" in lower or b", ce" in lower:
         row.loss = _loss(text, spans)
-    if b"norm" in lower:
-        row.grad_norm = _first(_GRAD, text, "grad_norm", spans)
-    if b"valid" in text and re.search(rb"valid(?:ation)? loss", text):
-        row.form, row.loss = "evaluation", None
-    if b"scale" in lower:
-        row.loss_scale = _first(_SCALE, text, "loss_scale", spans)
-    if any(word in lower for word in _RATES):
-        row.throughput = _first(_TPS, text, "throughput", spans)
-    if b"epoch" in lower:
-        row.epoch = _first(_EPOCH, text, "epoch", spans)
+    _other_values(row, text, lower, spans)
     row.data_time = _data_time(text, lower, spans)
     timed = form not in _UNTIMED
     row.step_time = _step_time(form, groups, text, lower, spans) if timed else None
@@ -417,6 +432,21 @@ def _row(
     if place is not None:
         spans["rank"] = place
     return row, spans
+
+
+def _other_values(row: StepRow, text: bytes, lower: bytes, spans: dict[str, Span]) -> None:
+    if b"norm" in lower:
+        row.grad_norm = _first(_GRAD, text, "grad_norm", spans)
+    if b"valid" in text and re.search(rb"valid(?:ation)? loss", text):
+        row.form, row.loss = "evaluation", None
+    if b"scale" in lower:
+        row.loss_scale = _first(_SCALE, text, "loss_scale", spans)
+    if any(word in lower for word in _RATES):
+        row.throughput = _first(_TPS, text, "throughput", spans)
+    if b"epoch" in lower:
+        row.epoch = _first(_EPOCH, text, "epoch", spans)
+    if b"lr" in lower or b"learning" in lower:
+        row.learning_rate = _first(_LR, text, "learning_rate", spans)
 
 
 def _loss(text: bytes, spans: dict[str, Span]) -> float | None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+
+from rerail.log_parsers.piece import Piece
 
 TAIL_LINES = 300
 TAIL_BYTES = 16 << 20
@@ -62,28 +65,55 @@ class Above:
     """The last pieces that were read, for what stands above a hit; cut into lines when asked."""
 
     def __init__(self) -> None:
-        self._pieces: deque[tuple[int, bytes]] = deque(maxlen=8)
-        self._cut: dict[int, list[bytes]] = {}
+        self._pieces: deque[tuple[int, Piece]] = deque(maxlen=8)
 
     def add(self, first: int, piece: bytes, skipped: int = 0) -> None:
         """Take the next piece, whose first line has the number `first`, or stands so many lines behind it."""
-        if len(self._pieces) == self._pieces.maxlen:
-            self._cut.pop(self._pieces[0][0], None)
-        self._pieces.append((first + skipped, piece))
+        self._pieces.append((first + skipped, Piece(piece)))
 
     def upwards(self, before: int, count: int) -> Iterator[tuple[int, bytes]]:
         """Yield (number, line) of up to `count` lines above line `before`, nearest first."""
         for first, piece in reversed(self._pieces):
             if count <= 0 or first >= before:
                 continue
-            lines = self._cut.get(first)
-            if lines is None:
-                lines = piece.split(b"\n")
-                if lines[-1] == b"":
-                    lines.pop()
-                self._cut[first] = lines
+            lines = piece.lines()
             for at in range(len(lines) - 1, -1, -1):
                 if count <= 0:
                     return
                 yield first + at, lines[at]
                 count -= 1
+
+    def labelled(self, label: bytes, before: int, count: int) -> Iterator[tuple[int, bytes]]:
+        """Yield (number, line) of those of the `count` lines above line `before` that begin with a label."""
+        for first, piece in reversed(self._pieces):
+            if count <= 0 or first >= before:
+                continue
+            last = piece.rows - 1
+            for at in labelled_above(piece, label, last, count):
+                yield first + at, piece.lines()[at]
+            count -= last + 1
+
+
+def labelled_above(piece: Piece, label: bytes, row: int, most: int) -> Iterator[int]:
+    """Yield the rows that begin with a label, from `row` upwards, among so many rows; nearest first."""
+    raw, ends = piece.raw, piece.ends
+    lowest = max(0, row - most + 1)
+    sought, begin = b"\n" + label, int(ends[lowest - 1]) if lowest else 0
+    stop = (int(ends[row - 1]) + 1 if row else 0) + len(label)
+    while (at := raw.rfind(sought, begin, stop)) >= 0:
+        yield int(bisect_left(ends, at)) + 1
+        stop = at + len(label)
+    if lowest == 0 and raw.startswith(label):
+        yield 0
+
+
+def labelled_below(piece: Piece, label: bytes, row: int, most: int) -> Iterator[int]:
+    """Yield the rows below `row` that begin with a label, in order; the last is row `row + most - 1`."""
+    raw, ends = piece.raw, piece.ends
+    sought, count = b"\n" + label, len(ends)
+    last = row + most - 1
+    stop = int(ends[last - 1]) + len(sought) if last <= count else len(raw)
+    at = int(ends[row]) if row < count else len(raw)
+    while (at := raw.find(sought, at, stop)) >= 0:
+        yield int(bisect_left(ends, at)) + 1
+        at += 1

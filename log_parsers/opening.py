@@ -44,10 +44,6 @@ def open_source(source: Source) -> IO[bytes]:
     raw = source.path.open("rb", buffering=0)
     magic = raw.read(6)
     raw.seek(0)
-    if magic.startswith(_ZSTD):
-        from rerail.log_parsers.zstd_stream import ZstdStream
-
-        return cast("IO[bytes]", ZstdStream(source.path, raw))
     return _inflated(magic, raw) or cast("IO[bytes]", _Whole(raw))
 
 
@@ -58,15 +54,14 @@ def _open_stream(stream: IO[bytes]) -> IO[bytes]:
         "io.BufferedReader", stream if peeks else io.BufferedReader(cast("Any", stream))
     )
     magic = buffered.peek(6)[:6]
-    if magic.startswith(_ZSTD):
-        import zstandard
-
-        reader = zstandard.ZstdDecompressor().stream_reader(buffered, read_across_frames=True)
-        return cast("IO[bytes]", reader)
     return _inflated(magic, buffered) or buffered
 
 
 def _inflated(magic: bytes, raw: Any) -> IO[bytes] | None:
+    if magic.startswith(_ZSTD):
+        from rerail.log_parsers.zstd_stream import ZstdStream
+
+        return cast("IO[bytes]", ZstdStream(raw))
     if magic.startswith(_GZIP):
         return cast("IO[bytes]", _Inflating(raw))
     if magic.startswith(_XZ):
@@ -92,6 +87,20 @@ def _open_pipe(path: Path) -> io.BufferedReader:
         )
     os.set_blocking(descriptor, True)
     return io.BufferedReader(io.FileIO(descriptor, "rb"))
+
+
+class Counted:
+    """Counts the bytes of a stream, those that are left out of its pieces as well."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self.size = 0
+
+    def read(self, size: int) -> bytes:
+        """Return up to `size` bytes, none only at the end."""
+        block = self._stream.read(size)
+        self.size += len(block)
+        return block
 
 
 class _Whole(io.RawIOBase):

@@ -48,6 +48,8 @@ class Origin:
     local_rank: int | None = None
     node: str | None = None
     pid: int | None = None
+    place: str | None = None
+    """A container, pod or replica whose host other lines may tell."""
     stream: Stream | None = None
     attempt: int | None = None
     hosts: frozenset[str] = frozenset()
@@ -128,7 +130,7 @@ def parse_line(
     file: str, number: int, text: str, *, origin: Origin = NOWHERE, year: int
 ) -> LogLine:
     """Return `text`, already cleaned and redacted, as a LogLine with its origin and time."""
-    front = _Front(origin.rank, origin.local_rank, origin.node, origin.pid)
+    front = _Front(origin.rank, origin.local_rank, origin.node, origin.pid, origin.place)
     at = 0
     stamp = find_stamp(text, year=year)
     if origin.hosts and (word := _WORD_IN_FRONT.match(text)) and word["node"] in origin.hosts:

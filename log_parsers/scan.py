@@ -442,7 +442,8 @@ def _make_sieve(
 
     patterns = [signature.pattern for signature in signatures]
     try:
-        return Sieve(skeleton_images(patterns, cache), patterns, whole, build)
+        once = frozenset(at for at, signature in enumerate(signatures) if signature.presence)
+        return Sieve(skeleton_images(patterns, cache), patterns, whole, build, once)
     except RuleError:
         # An image that hyperscan cannot take: every line is scanned, as without a sieve.
         return None

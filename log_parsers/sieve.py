@@ -1,25 +1,24 @@
-"""Looks at each kind of line once: only lines whose skeleton could match are scanned as text.
+"""Looks at each kind of line once: only lines whose skeleton could match are looked at as text.
 
 A training log of a gigabyte has a few thousand different skeletons. They are matched against the
 images of all signatures (`skeleton_patterns`), and lines whose skeleton none of them finds need no
-further look. Of the rest, those that come often (a step line that a rule about a loss of NaN has
-to read every time) are scanned with the few signatures that their skeletons call for, compiled
-into a set of their own; all others with the whole set. The candidates are the same as those of a
-scan of every line, in a fraction of the time.
+further look. What the rest show is remembered by their text (`known_lines`); only lines that never
+come back, and those of several frames, are scanned with all signatures each time.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from rerail.log_parsers.far_gap import behind_far_gap
+from rerail.log_parsers.known_lines import KnownLines, Seen
 from rerail.log_parsers.piece import Piece, line_ends
 from rerail.log_parsers.scan import searchable
+from rerail.log_parsers.streams import codes_of_lines
 from rerail.log_parsers.tallies import Tally
-from rerail.log_parsers.text import clean
 
 if TYPE_CHECKING:
     from rerail.log_parsers.scan import Scanner
@@ -29,20 +28,20 @@ Build = Callable[[Sequence[int], Sequence[str]], "Scanner"]
 
 _REMEMBERED = 150_000  # skeletons
 _SETS_LEFT_OUT = 4  # of signatures, for which it is remembered which lines need a look
-_LONGEST = 512  # bytes of a skeleton that is remembered
-_OFTEN = 200  # lines with one skeleton that earn its signatures a set of their own
-_REBUILD = 4 << 20  # bytes scanned with all signatures between two such sets
-_REBUILDS = 6
+_LONGEST = 2_048  # bytes of a skeleton that is remembered
 _NEW = 4  # a piece in which every fourth skeleton is new gains nothing
 _PATIENCE = 4  # such pieces in a row
 _REST = 64  # pieces that are then scanned line by line
-_ROUND, _TRIED, _LEARNING = 512, 4, 128  # pieces
+_ROUND, _TRIED, _LEARNING, _TIMED = 512, 4, 128, 16  # pieces
 _COLOUR = re.compile(rb"\x1b\[[:;<=>?]*(m)")
+# Lines of one skeleton of which so many were new, and so large a share, are not remembered.
+_NEW_LINES, _NEW_SHARE = 3_000, 4
+_MOSTLY = 0.6
+"""Share of the lines of a piece above which it is scanned as it is: cutting lines out costs as much."""
 
-_NONE, _FEW, _ALL = 0, 1, 2
-# Share of the lines of a piece above which it is scanned as it is: to cut a line out costs as much
-# as to scan some 150 bytes with all signatures, or 1,500 with few.
-_MOSTLY = {_ALL: 0.6, _FEW: 0.3}
+# No look; all signatures; by the zeroed text; and word for word for those that tell digits apart; and
+# with a scanner for those.
+_NONE, _ALL, _ZEROED, _EXACT, _DIGITS = range(5)
 
 
 class Sieve:
@@ -54,45 +53,45 @@ class Sieve:
         patterns: Sequence[str],
         whole: Scanner,
         build: Build,
+        once: frozenset[int] = frozenset(),
     ) -> None:
         self._patterns = patterns
         self._whole = whole
         self._build = build
+        self._once = once
         numbers = [at for at, image in enumerate(images) if image is not None]
         self._skeletons = build(numbers, [images[at] or "" for at in numbers])
         # A signature whose image says nothing is looked for in every line.
         self._always = frozenset(range(len(images))) - frozenset(numbers)
-        self._few: frozenset[int] = frozenset()
-        self._scanner_of_few: Scanner | None = None
         # What skeletons call for; None where their text is not known.
         self._needs: dict[bytes, frozenset[int] | None] = {}
         self._kinds: dict[frozenset[int], dict[bytes, int]] = {}
-        self._often: dict[bytes, int] = {}
-        self._scanned = 0
-        self._rebuilds = 0
+        self._lines = KnownLines(patterns, whole, build, once)
+        self._met: Counter[tuple[bytes, int]] = Counter()
+        self._new: Counter[tuple[bytes, int]] = Counter()
+        self._fleeting: set[tuple[bytes, int]] = set()
         self._useless = 0
         self._resting = 0
         self._pieces = 0
         self._sieved = self._direct = inf
-        if self._always:
-            self._set_few(self._always)
 
-    def pays(self) -> bool:
-        """Tell whether the sieve is the quicker way for the next piece; call it once for each.
+    def pays(self) -> tuple[bool, bool]:
+        """Tell whether the sieve is the quicker way for the next piece, and whether that is to be timed.
 
-        Which it is depends on the signatures, the log and the machine, so both are timed: a sieve
-        that has not learned yet is slow, and is given time to.
+        To be called once for each piece. Which way is quicker depends on the signatures, the log and the
+        machine, so both are timed now and then: a sieve that has not learned yet is slow, and is given time to.
         """
         self._pieces += 1
         if self._resting:
             self._resting -= 1
-            return False
+            return False, False
         turn = self._pieces % _ROUND
+        timed = turn < 2 * _TRIED or self._pieces % _TIMED == 0
         if turn < _TRIED:
-            return False
+            return False, timed
         if turn < 2 * _TRIED or self._pieces < _LEARNING:
-            return True
-        return self._sieved <= self._direct
+            return True, timed
+        return self._sieved <= self._direct, timed
 
     def took(self, sieved: bool, seconds: float) -> None:
         """Remember what a piece took, in seconds a byte."""
@@ -101,8 +100,10 @@ class Sieve:
         else:
             self._direct = min(seconds, 1.1 * self._direct)
 
-    def pairs(self, piece: Piece, tally: Tally, skip: Iterable[int]) -> set[tuple[int, int]]:
-        """Return (row of the line in the piece, signature) of all candidates.
+    def look(
+        self, piece: Piece, tally: Tally, skip: Iterable[int]
+    ) -> tuple[set[tuple[int, int]], Seen | None]:
+        """Return (row of the line in the piece, signature) of candidates, and the lines that are known.
 
         Args:
             piece: whole lines.
@@ -122,29 +123,51 @@ class Sieve:
             whole[frames > 1] = _ALL
             classes = whole
         found: set[tuple[int, int]] = set()
-        lines: Any = None
-        for kind, scanner in ((_ALL, self._whole), (_FEW, self._scanner_of_few)):
-            every = kind == _FEW and not self._always <= left_out
-            rows = np.flatnonzero(classes == kind) if not every else np.arange(len(classes))
-            if scanner is None or not len(rows):
-                continue
-            if len(rows) > _MOSTLY[kind] * len(classes):
+        lines = lines_of(piece)
+        rows = np.flatnonzero(classes == _ALL)
+        if len(rows):
+            if len(rows) > _MOSTLY * len(classes):
                 text, stops, rows = piece.text, piece.text_ends, np.arange(len(classes))
             else:
-                lines = lines_of(piece) if lines is None else lines
                 text, stops = taken(lines, rows)
-            if kind == _ALL:
-                self._scanned += len(text)
-            candidates = scanner.candidates(text, left_out)
+            candidates = self._whole.candidates(text, left_out)
             if candidates:
                 at = np.fromiter((end for end, _ in candidates), np.int64, len(candidates)) - 1
                 places = rows[np.searchsorted(stops, np.maximum(at, 0))].tolist()
                 found.update(
                     (row, index) for row, (_, index) in zip(places, candidates, strict=True)
                 )
-        if self._scanned > _REBUILD and self._rebuilds < _REBUILDS:
-            self._widen(tally, left_out)
-        return found
+        rows = np.flatnonzero(classes > _ALL)
+        return found, self._known(lines, rows, classes[rows], tally) if len(rows) else None
+
+    def _known(self, lines: Any, rows: Any, classes: Any, tally: Tally) -> Seen:
+        import numpy as np
+        import pyarrow as pa
+
+        if self._lines.full:
+            self._lines = KnownLines(self._patterns, self._whole, self._build, self._once)
+        table, chosen = self._lines, lines.take(pa.array(rows))
+        kinds, new = table.kinds_of(chosen)
+        self._note(tally, rows[new], _ZEROED)
+        at = np.flatnonzero(classes == _EXACT)
+        if len(at):
+            new = table.with_digits(kinds, at, chosen.take(pa.array(at)))
+            self._note(tally, rows[at[new]], _EXACT)
+        at = np.flatnonzero(classes == _DIGITS)
+        if len(at):
+            table.with_scanned(kinds, at, chosen.take(pa.array(at)))
+        return Seen(rows, kinds, table)
+
+    def _note(self, tally: Tally, rows: Any, way: int) -> None:
+        """Note of which skeletons lines were new, and give those up whose lines never come back."""
+        for code, count in Counter(codes_of_lines(tally)[rows].tolist()).items():
+            key = tally.keys[code], way
+            self._new[key] += count
+            self._met[key] += tally.counts[code]
+            if self._new[key] > max(_NEW_LINES, self._met[key] // _NEW_SHARE):
+                self._fleeting.add(key)
+                self._kinds.clear()
+                del self._new[key], self._met[key]
 
     def _classes(self, tally: Tally, left_out: frozenset[int]) -> bytes:
         known = self._kinds_without(left_out)
@@ -155,10 +178,7 @@ class Sieve:
                 if key not in self._needs:
                     new += 1
                 kind = self._learn(key, left_out, known)
-            if kind:
-                result[at] = kind
-                if kind == _ALL:
-                    self._often[key] = self._often.get(key, 0) + tally.counts[at]
+            result[at] = kind
         self._useless = self._useless + 1 if new * _NEW > tally.frames else 0
         if self._useless >= _PATIENCE:
             self._useless, self._resting = 0, _REST
@@ -184,57 +204,28 @@ class Sieve:
             texts = _texts(skeleton)
             found = (index for text in texts for _, index in self._skeletons.candidates(text))
             needs = frozenset(found) if texts else None
-        kind = self._kind(needs, left_out)
+        kind = self._kind(skeleton, needs, left_out)
         if len(skeleton) <= _LONGEST:
             if len(self._needs) >= _REMEMBERED:
                 self._needs.clear()
-                self._often.clear()
+                self._fleeting.clear()
                 for kinds in self._kinds.values():
                     kinds.clear()
             self._needs[skeleton] = needs
             known[skeleton] = kind
         return kind
 
-    def _kind(self, needs: frozenset[int] | None, left_out: frozenset[int]) -> int:
-        if needs is None:
+    def _kind(self, skeleton: bytes, needs: frozenset[int] | None, left_out: frozenset[int]) -> int:
+        if needs is None or len(skeleton) > _LONGEST:
             return _ALL
-        needs -= left_out
-        return _NONE if not needs else _FEW if needs <= self._few else _ALL
-
-    def _widen(self, tally: Tally, left_out: frozenset[int]) -> None:
-        """Give the signatures that common lines call for a set of their own."""
-        common = (self._needs.get(key) for key, count in self._often.items() if count >= _OFTEN)
-        wanted = self._few.union(*(needs - left_out for needs in common if needs))
-        self._scanned = 0
-        self._often.clear()
-        if wanted == self._few:
-            return
-        self._rebuilds += 1
-        lines = [
-            (needs, clean(tally.raw(place)))
-            for key, place in zip(tally.keys, tally.places, strict=True)
-            if (needs := self._needs.get(key))
-        ]
-        self._set_few(wanted, lines)
-        self._kinds.clear()
-
-    def _set_few(
-        self, wanted: frozenset[int], lines: Sequence[tuple[frozenset[int], str]] = ()
-    ) -> None:
-        numbers = sorted(wanted)
-        self._few = wanted
-        self._scanner_of_few = self._build(
-            numbers,
-            [_for_lines(self._patterns[at], (t for n, t in lines if at in n)) for at in numbers],
-        )
-
-
-def _for_lines(pattern: str, lines: Iterable[str]) -> str:
-    """Return what to look for in lines like these, which come often and rarely match."""
-    rest, common = behind_far_gap(pattern), list(lines)
-    if rest is None or not common or any(re.search(rest, line) for line in common):
-        return pattern
-    return rest
+        needs = (needs | self._always) - left_out
+        if not needs:
+            return _NONE
+        if (skeleton, _ZEROED) in self._fleeting:
+            return _ALL
+        if not needs & self._lines.telling:
+            return _ZEROED
+        return _DIGITS if (skeleton, _EXACT) in self._fleeting else _EXACT
 
 
 def _texts(skeleton: bytes) -> tuple[bytes, ...]:

@@ -27,6 +27,12 @@ _SKIP_DIRS = frozenset({".git", "__pycache__", ".venv", "node_modules"})
 _SKIP_SUFFIXES = (
     ".pt", ".pth", ".ckpt", ".safetensors", ".bin", ".npy", ".npz", ".so", ".pyc", ".whl", ".png",
     ".jpg", ".svg", ".pdf", ".tar", ".zip", ".db", ".sqlite", ".parquet", ".arrow", ".distcp", ".metadata",
+    ".wandb",
+)  # fmt: skip
+
+# Traces of the PyTorch profiler and rerail's summaries of them: no log, and long to read as one.
+PROFILE_SUFFIXES = (
+    ".profile.json", ".profile.json.gz", ".profiles.jsonl.gz", ".pt.trace.json", ".pt.trace.json.gz",
 )  # fmt: skip
 
 # logrotate's `train.log.3`, also packed; `rank.0` and `stdout.12` without a suffix before are no rotation.
@@ -59,10 +65,11 @@ class Source:
 
 @dataclass(slots=True)
 class Discovery:
-    """All sources found, and what stood in the way."""
+    """All sources found, what stood in the way, and the profiles that lie in folders beside the logs."""
 
     sources: list[Source] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
+    profiles: list[Path] = field(default_factory=list)
 
 
 def discover(arguments: Iterable[str | Path]) -> Discovery:
@@ -87,6 +94,21 @@ def discover(arguments: Iterable[str | Path]) -> Discovery:
             _add(path, found, seen, folder=None)
     found.sources = _with_nodes(found.sources)
     return found
+
+
+def source_at(path: Path, name: str, node: str | None, stream: Stream | None) -> Source:
+    """Return a file that lies at `path` and is called `name`; node and stream where they are known."""
+    origin = origin_of(name)
+    origin = replace(origin, node=node or origin.node, stream=stream or origin.stream)
+    return Source(path, redact(clean(os.fsencode(name))), origin, path.stat().st_size)
+
+
+def join(first: Discovery, second: Discovery) -> Discovery:
+    """Return what two searches found, as one job."""
+    return Discovery(
+        _with_nodes([*first.sources, *second.sources]), [*first.problems, *second.problems],
+        [*first.profiles, *second.profiles],
+    )  # fmt: skip
 
 
 def reading_order(name: str) -> tuple[tuple[tuple[int, int, str], ...], int, str]:
@@ -159,6 +181,9 @@ def _add(path: Path, found: Discovery, seen: set[tuple[int, int]], folder: Path 
         return
     name = _shown(path.relative_to(folder) if folder else path)
     if folder and path.name.lower().endswith(_SKIP_SUFFIXES):
+        return
+    if folder and path.name.lower().endswith(PROFILE_SUFFIXES):
+        found.profiles.append(path)
         return
     if stat.st_size == 0 and path.is_file():
         if not folder:

@@ -32,6 +32,7 @@ FIELDS = (
     "epoch",
     "data_time",
     "rank",
+    "learning_rate",
 )
 """The numbers of a step line, in the order in which `StepRow` holds them."""
 

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rerail.domain.series import FloatArray, StepSeries
-from rerail.log_parsers.metrics import StepRow
+from rerail.domain.series import FloatArray, IntArray, StepSeries
+from rerail.log_parsers.metrics import WEAK_FORMS, StepRow
 from rerail.log_parsers.view import LogView
 
-_WEAK_FORMS = frozenset({"tqdm", "evaluation"})
 _MOST_STAMPED = 20_000
 
 
@@ -20,12 +19,14 @@ class LogSeries:
     """One series with its rows; point i of the series stands on line `rows[i].line`.
 
     `from_rate` tells that the step times are the inverse of a printed rate, so that only their
-    ratios mean something.
+    ratios mean something; `from_clock` that they are the time between two entries of a file, the
+    pauses for evaluation and checkpoints included.
     """
 
     series: StepSeries
     rows: tuple[StepRow, ...]
     from_rate: bool
+    from_clock: bool = False
 
 
 def series_of(view: LogView, *, least: int = 5) -> list[LogSeries]:
@@ -36,10 +37,10 @@ def series_of(view: LogView, *, least: int = 5) -> list[LogSeries]:
     groups: dict[tuple[str, int | None], list[StepRow]] = defaultdict(list)
     for row in view.survey.steps:
         groups[(row.form, row.rank)].append(row)
-    strong = any(form not in _WEAK_FORMS for form, _ in groups)
+    strong = any(form not in WEAK_FORMS for form, _ in groups)
     found = []
     for (form, rank), rows in groups.items():
-        if strong and form in _WEAK_FORMS:
+        if strong and form in WEAK_FORMS:
             continue
         kept = _one_per_step(rows)
         if len(kept) >= least:
@@ -53,18 +54,33 @@ def _build(view: LogView, form: str, rank: int | None, rows: list[StepRow]) -> L
     if rates is not None:
         with np.errstate(divide="ignore", invalid="ignore"):
             times = np.where(rates > 0, 1.0 / rates, np.nan)
+    stamps = _stamps(view, rows)
+    clock = times is None and any(row.time is not None for row in rows)
+    steps = np.array([i if row.step is None else row.step for i, row in enumerate(rows)])
+    if clock and stamps is not None:
+        times = _between(steps, stamps)
     name = view.name if rank is None else f"{view.name} rank {rank}"
     series = StepSeries(
         name=name,
-        step=np.array([i if row.step is None else row.step for i, row in enumerate(rows)]),
+        step=steps,
         step_time_s=times if times is not None else np.full(len(rows), np.nan),
         rank=rank,
         loss=None if form == "hf_eval" else _column(rows, "loss"),
         grad_norm=_column(rows, "grad_norm"),
         loss_scale=_column(rows, "loss_scale"),
-        time=_stamps(view, rows),
+        time=stamps,
+        learning_rate=_column(rows, "learning_rate"),
+        throughput=_column(rows, "throughput"),
     )
-    return LogSeries(series, tuple(rows), rates is not None)
+    return LogSeries(series, tuple(rows), rates is not None, clock)
+
+
+def _between(steps: IntArray, stamps: FloatArray) -> FloatArray:
+    """Return seconds per step from the clock at the end of each row, NaN where steps or clock go back."""
+    gap, seconds = np.diff(steps), np.diff(stamps)
+    good = (gap > 0) & (seconds > 0)
+    each = np.where(good, seconds / np.where(good, gap, 1), np.nan)
+    return np.concatenate([[np.nan], each])
 
 
 def _column(rows: list[StepRow], name: str) -> FloatArray | None:
@@ -85,6 +101,8 @@ def _one_per_step(rows: list[StepRow]) -> list[StepRow]:
 
 
 def _stamps(view: LogView, rows: list[StepRow]) -> FloatArray | None:
+    if rows[0].time is not None:
+        return np.array([np.nan if row.time is None else row.time for row in rows])
     if len(rows) > _MOST_STAMPED:
         return None
     times = []

@@ -20,7 +20,7 @@ from rerail.domain.evidence import LogLine
 from rerail.log_parsers.piece import Piece
 from rerail.log_parsers.prefixes import Origin, parse_line
 from rerail.log_parsers.tallies import DELETED, Tally
-from rerail.log_parsers.text import clean
+from rerail.log_parsers.text import ZERO, clean
 from rerail.log_parsers.timestamps import Stamp, find_stamp
 
 NOBODY = 0
@@ -38,7 +38,6 @@ _DIGITS = re.compile(r"\d+")
 _SHAPES = 100_000
 _BEFORE_STAMP = 4
 _BEHIND = 64  # bytes behind the labels of an example: what follows decides where labels end
-ZERO = bytes(48 if 48 <= i <= 57 else i for i in range(256))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,18 +83,18 @@ class Streams:
         """Return the same as `of_lines` in numpy arrays, for a piece of whole lines."""
         import numpy as np
 
-        codes_of_lines = _codes_of_lines(tally)
-        count = len(codes_of_lines)
+        skeletons = codes_of_lines(tally)
+        count = len(skeletons)
         streams, windows = np.zeros(count, np.int32), np.zeros(count, np.int32)
         widths = np.fromiter((self._width(key, tally, at) for at, key in enumerate(tally.keys)),
                              np.int32, len(tally.keys))  # fmt: skip
         windows = np.fromiter(
             (self._windows.get(key, 0) for key in tally.keys), np.int32, len(widths)
-        )[codes_of_lines]
+        )[skeletons]
         widest = int(widths.max(initial=0))
         if not widest:
             return streams, windows
-        rows = np.flatnonzero(widths[codes_of_lines] > 0)
+        rows = np.flatnonzero(widths[skeletons] > 0)
         ends = np.asarray(piece.ends)
         starts = np.zeros(count, np.int64)
         np.add(ends[: count - 1], 1, out=starts[1:])
@@ -103,7 +102,7 @@ class Streams:
         fronts = _fronts(piece.raw, starts[rows], width)
         shapes = np.frombuffer(fronts.tobytes().translate(ZERO), np.uint8).reshape(-1, width)
         # What stands behind the labels of a line is a shape of its own on every line.
-        shapes = shapes * (np.arange(width) < widths[codes_of_lines[rows], None])
+        shapes = shapes * (np.arange(width) < widths[skeletons[rows], None])
         codes, first = _encoded(shapes)
         cuts = [self._cut(shapes[at].tobytes(), piece, int(rows[at])) for at in first.tolist()]
         masks = np.zeros((len(cuts), width), np.uint8)
@@ -241,7 +240,7 @@ def _gaps(parsed: LogLine, front: str, stamp: Stamp | None) -> Iterator[tuple[in
             yield start, stop
 
 
-def _codes_of_lines(tally: Tally) -> Any:
+def codes_of_lines(tally: Tally) -> Any:
     """Return which skeleton each line has; of a line of several frames, its first frame."""
     if tally.lines is None:
         return tally.codes

@@ -14,19 +14,31 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
 from operator import itemgetter
-from typing import IO
+from typing import IO, Any
 
+from rerail.log_parsers.binary_content import looks_binary
+from rerail.log_parsers.candidate_line import CandidateLine, bounded, stem
 from rerail.log_parsers.candidates import Candidates
 from rerail.log_parsers.facts import FactCounter, Facts
 from rerail.log_parsers.flight_recorder.recognise import looks_like_flight_recorder
+from rerail.log_parsers.known_hits import KnownHits, in_order
+from rerail.log_parsers.known_lines import compiled
 from rerail.log_parsers.metrics import MAX_ROWS, StepReader, StepRow
-from rerail.log_parsers.nearby_lines import TAIL_LINES, Above, End, Wanted
-from rerail.log_parsers.opening import open_source
+from rerail.log_parsers.nearby_lines import (
+    TAIL_LINES,
+    Above,
+    End,
+    Wanted,
+    labelled_above,
+    labelled_below,
+)
+from rerail.log_parsers.opening import Counted, open_source
 from rerail.log_parsers.piece import Piece
 from rerail.log_parsers.redactor import Redactor
 from rerail.log_parsers.scan import Scanner, Signature, searchable
 from rerail.log_parsers.skeletons import SkeletonMiner
 from rerail.log_parsers.sources import Problem, Source, iter_chunks
+from rerail.log_parsers.step_mining import LEAST_ROWS, StepMiner
 from rerail.log_parsers.streams import NOBODY
 from rerail.log_parsers.tallies import arrow_pays
 from rerail.log_parsers.text import MAX_LINE, clean
@@ -46,15 +58,13 @@ HEAD_LINES = 150
 _BEFORE, _AFTER = 60, 25
 _FAR_BEFORE, _FAR_AFTER = 3000, 1500
 _LONG_PIECE = 3 << 19  # bytes of a piece that holds a line longer than a piece is meant to be
-_LONG_FRONT, _LONG_BEFORE, _LONG_BEHIND, _LONG_TRIES = 256, 2_000, 1_000, 16
+_LONG_FRONT, _LONG_BEFORE, _LONG_LEAD, _LONG_BEHIND, _LONG_TRIES = 64, 2_000, 32, 1_000, 16
 
 _LABEL = re.compile(
     rb"^\s*(?:\[?(?:rank|default|Rank )?\d{1,6}\]?:|\[\d+,\d+\]<|\([A-Za-z_]\w*[^)]{0,60}pid=\d+|[a-z][\w.-]*\d[\w.-]*:)"
     # torchrun's label of the local rank says on which of many nodes only with what follows.
     rb"(?:\[rank\d{1,6}\]:)?"
 )
-_HOLE = re.compile(rb"\x00{64,}")
-_VARIES = b"0123456789abcdef"  # deleted, lines of one wording are equal; see skeletons
 
 
 @dataclass(slots=True)
@@ -137,26 +147,13 @@ def _drain(
     on_bytes: Progress | None,
     chunk_size: int,
 ) -> None:
-    counted = _Counted(stream)
+    counted = Counted(stream)
     _read_chunks(counted, reader, on_bytes, chunk_size)
     reader.result.size = counted.size
 
 
-class _Counted:
-    """Counts the bytes of a stream, those that are left out of its pieces as well."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        self._stream = stream
-        self.size = 0
-
-    def read(self, size: int) -> bytes:
-        block = self._stream.read(size)
-        self.size += len(block)
-        return block
-
-
 def _read_chunks(
-    stream: _Counted, reader: FilePass, on_bytes: Progress | None, chunk_size: int
+    stream: Counted, reader: FilePass, on_bytes: Progress | None, chunk_size: int
 ) -> None:
     chunks: Iterator[bytes] | None = None
     while True:
@@ -193,19 +190,6 @@ def _read_chunks(
             on_bytes(len(chunk))
 
 
-def looks_binary(chunk: bytes) -> bool:
-    """Tell whether a first chunk is not text: a pickle, or mostly bytes that no log holds."""
-    # A file that was truncated while its writer went on has a hole of NUL bytes.
-    head = _HOLE.sub(b"", chunk)[:4096] if b"\0" in chunk[:4096] else chunk[:4096]
-    if head[:2] in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05") or head[:4] in (
-        b"\x7fELF",
-        b"PK\x03\x04",
-    ):
-        return True
-    strange = sum(head.count(bytes([b])) for b in (*range(1, 7), *range(14, 27), *range(28, 32)))
-    return bool(head) and (strange > len(head) * 0.1 or head.count(0) > len(head) * 0.6)
-
-
 class FilePass:
     """The pass over one file: pieces of whole lines in, a survey out."""
 
@@ -221,7 +205,6 @@ class FilePass:
         self.result = FileSurvey(source, miner=SkeletonMiner() if mine else None)
         self._signatures = signatures
         self._scanner = scanner
-        self._compiled: dict[int, re.Pattern[str]] = {}
         self._cut: dict[int, bytes] = {}
         self._told_long = False
         self._kept_hits: dict[int, int] = {}
@@ -241,11 +224,13 @@ class FilePass:
         self._small: list[bytes] | None = []
         self._small_bytes = 0
         self._candidates = Candidates(scanner, self.result.miner)
+        self._known = KnownHits(self._only_counted, self._streams.__getitem__)
         self._end = End()
         self._crlf = False
         self._continued = False
         self._redactor = Redactor()
         self._steps = StepReader(step_rows)
+        self._mined: StepMiner | None = None
 
     def broken(self, error: Exception) -> None:
         """Note that reading stopped."""
@@ -286,9 +271,16 @@ class FilePass:
                 self._keep(number, line)
         self._continued = not result.ends_with_newline
         self._steps.feed(piece, first)
-        pairs = self._candidates.of(piece, first, self._settled, arrow=arrow)
-        if pairs:
-            self._confirm(raw, first, pairs, streams)
+        if self._mined is not None:
+            self._mined.feed(piece.lines(), first)
+        pairs, seen = self._candidates.of(piece, first, self._settled, arrow=arrow)
+        counted: dict[tuple[int, ...], Any] = {}
+        if seen is not None:
+            counted, more = self._known.counted(seen, streams, self._is_presence)
+            if more:
+                pairs = sorted({*pairs, *more})
+        if pairs or counted:
+            self._confirm(raw, first, pairs, streams, counted)
         if self._small is None:
             self._above.add(first, chunk)
         result.size += size
@@ -306,13 +298,13 @@ class FilePass:
 
     def _spill(self) -> None:
         """The file outgrew `WHOLE_FILE`: keep its head, and from here on only what matters."""
-        lines = b"".join(self._small or []).split(b"\n")
+        whole = Piece(b"".join(self._small or []))
+        lines = whole.lines() if whole.raw else []
         self._small = None
         self.result.whole = False
-        if lines[-1] == b"":
-            lines.pop()
         for number, line in enumerate(lines[:HEAD_LINES], 1):
             self._keep(number, line, always=True)
+        self._mine_steps(lines)
         for number in self._facts.first_lines():
             if number <= len(lines):
                 self._keep(number, lines[number - 1])
@@ -322,25 +314,42 @@ class FilePass:
                 continue
             raw = lines[hit.line - 1]
             self._keep(hit.line, raw, always=True)
-            wording = hit.signature, _stem(raw)
+            wording = hit.signature, stem(raw)
             contexts[wording] += 1
             if contexts[wording] <= CONTEXTS_PER_WORDING:
-                self._keep_around(lines, 1, hit.line - 1)
+                self._keep_around(whole, 1, hit.line - 1)
         self._above.add(1, b"\n".join(lines[-_FAR_BEFORE:]) + b"\n", len(lines[:-_FAR_BEFORE]))
         start = max(0, len(lines) - TAIL_LINES)
         self._end.add(start + 1, b"\n".join(lines[start:]) + b"\n", len(lines) - start)
 
+    def _mine_steps(self, lines: list[bytes]) -> None:
+        """Learn the step lines of a file that has none of a known form, and read those of its beginning."""
+        if self._steps.count_known() >= LEAST_ROWS:
+            return
+        miner = StepMiner()
+        if miner.learn(lines):
+            miner.feed(lines, 1)
+            self._mined = miner
+
     def _confirm(
-        self, piece: Piece, first: int, pairs: list[tuple[int, int]], streams: Sequence[int]
+        self,
+        piece: Piece,
+        first: int,
+        pairs: list[tuple[int, int]],
+        streams: Sequence[int],
+        counted: dict[tuple[int, ...], Any],
     ) -> None:
-        """Look at the candidates, count those that match, and keep what is worth keeping."""
+        """Look at the candidates, count those that match, and keep what is worth keeping.
+
+        Of the `counted` rows it is known what they show.
+        """
         shown: defaultdict[int, list[int]] = defaultdict(list)
         together: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
         for row, group in groupby(piece.with_lines(pairs), key=itemgetter(0)):
             here: list[int] = []
-            line: _Line | None = None
+            line: CandidateLine | None = None
             for _, index, raw in group:
-                line = line or _Line(raw, _stem(raw), int(streams[row]), first + row)
+                line = line or CandidateLine(raw, stem(raw), int(streams[row]), first + row)
                 if self._shows(index, line):
                     here.append(index)
                     shown[index].append(row)
@@ -348,21 +357,30 @@ class FilePass:
                         self._keep_hit(piece, first, row, raw, (index, line.stem))
             if here:
                 together[tuple(here)].append(row)
+        latest = {index: rows[-LAST_HITS:] for index, rows in shown.items()}
+        counts = {index: len(rows) for index, rows in shown.items()}
+        for members, known in counted.items():
+            rows = together.pop(members, [])
+            ordered = in_order(known, rows)
+            self._facts.hit(ordered, members)
+            for index in members:
+                counts[index] = counts.get(index, 0) + len(known)
+                latest[index] = latest.get(index, []) + ordered[-LAST_HITS:].tolist()
         for members, rows in together.items():
             self._facts.hit(rows, members)
-        for index, rows in shown.items():
-            self.result.counts[index] = self.result.counts.get(index, 0) + len(rows)
-            latest = [(row, first + row) for row in rows[-LAST_HITS:]]
-            self._last[index].extend((line, raw) for _, line, raw in piece.with_lines(latest))
+        for index, count in counts.items():
+            self.result.counts[index] = self.result.counts.get(index, 0) + count
+            last = [(row, first + row) for row in sorted(set(latest[index]))[-LAST_HITS:]]
+            self._last[index].extend((line, raw) for _, line, raw in piece.with_lines(last))
 
-    def _shows(self, index: int, line: _Line) -> bool:
+    def _shows(self, index: int, line: CandidateLine) -> bool:
         """Tell whether a line shows a signature; `fresh` says then that the hit is to be kept."""
         wording = index, line.stem
         line.fresh = False
         sure = self._sure.get(wording)
         if sure and wording in self._full and line.stream in self._streams[index]:
             return True
-        if self._signatures[index].presence:
+        if self._is_presence(index):
             self._settle(index, line.raw)
             return False
         if len(line.raw) > MAX_LINE and self._matches_in_long(index, line):
@@ -378,14 +396,16 @@ class FilePass:
             line.fresh = self._is_new(index, line.stream) or line.fresh
         return matches
 
-    def _matches_in_long(self, index: int, line: _Line) -> bool:
+    def _matches_in_long(self, index: int, line: CandidateLine) -> bool:
         """Look around the places that the scanner proposes in a line of which only a part is kept."""
         text = searchable(line.raw)
         ends = sorted(end for end, at in self._scanner.candidates(text + b"\n") if at == index)
         for end in ends[:_LONG_TRIES]:
-            window = text[max(0, end - _LONG_BEFORE) : end + _LONG_BEHIND]
-            if self._matches(index, clean(window)):
+            around = clean(text[max(0, end - _LONG_BEFORE) : end + _LONG_BEHIND])
+            match = compiled(self._signatures[index].pattern).search(around)
+            if match is not None:
                 known = self._cut.get(line.number, text[:_LONG_FRONT])
+                window = around[max(0, match.start() - _LONG_LEAD) :].encode()
                 if window not in known and len(known) + len(window) < MAX_LINE:
                     known += b" ... " + window
                 self._cut[line.number] = known
@@ -417,12 +437,23 @@ class FilePass:
         if self._small is None:
             self._keep(first + row, raw, always=True)
             if self._signatures[index].wants_context and same < CONTEXTS_PER_WORDING:
-                self._keep_around(piece.lines(), first, row)
+                self._keep_around(piece, first, row)
 
     def _settle(self, index: int, raw: bytes) -> None:
         if index not in self._settled and self._matches(index, clean(raw)):
             self._settled.add(index)
             self.result.counts[index] = 1
+
+    def _is_presence(self, index: int) -> bool:
+        return self._signatures[index].presence
+
+    def _only_counted(self, index: int, text: bytes) -> bool:
+        """Tell whether nothing of lines with this text is kept any more, but of new streams."""
+        if self._is_presence(index):
+            return index in self._settled
+        # A stem is that of the line as its file holds it.
+        line = text.removesuffix(b"\n") + (b"\r" if self._crlf else b"")
+        return (index, stem(line)) in self._full
 
     def _has_room(self, wording: tuple[int, bytes]) -> bool:
         """Tell whether a hit is kept whatever its label; once it is not, it never is again."""
@@ -445,22 +476,20 @@ class FilePass:
         return stream != NOBODY and len(streams) <= STREAMS_PER_SIGNATURE
 
     def _matches(self, index: int, text: str) -> bool:
-        compiled = self._compiled.get(index)
-        if compiled is None:
-            compiled = self._compiled[index] = re.compile(self._signatures[index].pattern)
-        return compiled.search(text) is not None
+        return compiled(self._signatures[index].pattern).search(text) is not None
 
     def _keep(self, number: int, raw: bytes, *, always: bool = False) -> None:
         if number in self.result.kept:
             return
         if not always and self._kept_bytes > KEEP_BYTES:
             return
-        raw = _bounded(raw)
+        raw = bounded(raw)
         self._kept_bytes += len(raw)
         self.result.kept[number] = raw
 
-    def _keep_around(self, lines: list[bytes], first: int, row: int) -> None:
+    def _keep_around(self, piece: Piece, first: int, row: int) -> None:
         """Keep the lines around a hit, those in earlier pieces too, and ask for those to come."""
+        lines = piece.lines()
         match = _LABEL.match(lines[row])
         if match is None:
             for near in range(max(0, row - _BEFORE), min(len(lines), row + _AFTER + 1)):
@@ -471,20 +500,20 @@ class FilePass:
             return
         # Ranks interleave: what belongs to this hit carries the same label, however far above.
         label, kept = match[0], 0
-        above = ((first + near, lines[near]) for near in range(row, max(-1, row - _FAR_BEFORE), -1))
-        for number, line in chain(above, self._above.upwards(first, _FAR_BEFORE - row)):
-            if line.startswith(label):
-                self._keep(number, line)
-                kept += 1
-                if kept > _BEFORE or b"Traceback (most recent call last)" in line:
-                    break
+        above = (
+            (first + near, lines[near]) for near in labelled_above(piece, label, row, _FAR_BEFORE)
+        )
+        for number, line in chain(above, self._above.labelled(label, first, _FAR_BEFORE - row)):
+            self._keep(number, line)
+            kept += 1
+            if kept > _BEFORE or b"Traceback (most recent call last)" in line:
+                break
         kept = 0
-        for near in range(row + 1, min(len(lines), row + _FAR_AFTER)):
-            if lines[near].startswith(label):
-                self._keep(first + near, lines[near])
-                kept += 1
-                if kept > _AFTER:
-                    return
+        for near in labelled_below(piece, label, row, _FAR_AFTER):
+            self._keep(first + near, lines[near])
+            kept += 1
+            if kept > _AFTER:
+                return
         self._want(label, _AFTER + 1 - kept, row + _FAR_AFTER - len(lines))
 
     def _want(self, label: bytes | None, count: int, within: int) -> None:
@@ -529,6 +558,7 @@ class FilePass:
             if lines and lines[-1] == b"":
                 lines.pop()
             result.kept = dict(enumerate(lines, 1))
+            self._mine_steps(lines)
         else:
             for number, raw in self._end.lines():
                 self._keep(number, raw, always=True)
@@ -542,6 +572,10 @@ class FilePass:
         result.last_nonempty = nonempty[-1] if nonempty else 0
         result.hits.sort(key=lambda hit: (hit.line, hit.signature))
         result.steps = list(steps if self._small is None else self._steps.finish())
+        if self._mined is not None:
+            result.steps = sorted(result.steps + self._mined.finish(), key=lambda row: row.line)
+            for number, raw in self._mined.kept.items():
+                self._keep(number, raw, always=True)
         result.facts = self._facts.finish()
         return result
 
@@ -552,23 +586,3 @@ class FilePass:
                 if (number, index) not in kept:
                     self._keep(number, raw, always=True)
                     self.result.hits.append(Hit(number, index))
-
-
-@dataclass(slots=True)
-class _Line:
-    """A line whose candidates are looked at; `fresh` tells of the last one whether the hit is to be kept."""
-
-    raw: bytes
-    stem: bytes
-    stream: int
-    number: int
-    text: str | None = None
-    fresh: bool = False
-
-
-def _stem(raw: bytes) -> bytes:
-    return raw[:400].translate(None, _VARIES)
-
-
-def _bounded(raw: bytes) -> bytes:
-    return raw if len(raw) <= 65536 else raw[:32768] + raw[-32768:]

@@ -30,6 +30,9 @@ _FRAMES = 3
 _SWAPPED = re.compile(rb"s/it")
 _DRAWN = bytes(i for i in range(256) if not (65 <= i <= 90 or 97 <= i <= 122))
 
+ZERO = bytes(48 if 48 <= i <= 57 else i for i in range(256))
+"""For `bytes.translate`: every digit becomes 0, so that lines that differ in numbers alone are equal."""
+
 
 def strip_escapes(raw: bytes) -> bytes:
     """Return `raw`, one line or many, without terminal escape sequences; newlines stay."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from rerail.domain.evidence import LogLine
 from rerail.log_parsers.prefixes import Origin, parse_line
+from rerail.log_parsers.sections import Sections, sections
 from rerail.log_parsers.survey import FileSurvey
 from rerail.log_parsers.text import clean
 
@@ -26,6 +27,7 @@ class LogView:
         self.numbers = sorted(survey.kept)
         self._texts: dict[int, str] = {}
         self._lines: dict[int, LogLine] = {}
+        self._sections: Sections | None = None
 
     @property
     def name(self) -> str:
@@ -49,9 +51,27 @@ class LogView:
             text = self.text(number)
             if text is None:
                 return None
-            found = parse_line(self.name, number, text, origin=self.origin, year=self.year)
+            found = parse_line(self.name, number, text, origin=self._origin(number), year=self.year)
             self._lines[number] = found
         return found
+
+    def section(self, number: int) -> int:
+        """Return the number of the heading that a line stands under; 0 above the first, or where there is none."""
+        return bisect_right(self._headings().starts, number)
+
+    def headings(self) -> tuple[int, ...]:
+        """Return the numbers of the lines that begin the log of another host or file."""
+        return self._headings().starts
+
+    def _origin(self, number: int) -> Origin:
+        """Return where a line was written, as the heading of its section or else its file tells."""
+        return self._headings().origin(number, self.origin)
+
+    def _headings(self) -> Sections:
+        if self._sections is None:
+            kept = self.survey.kept
+            self._sections = sections(((one, kept[one]) for one in self.numbers), clean)
+        return self._sections
 
     def between(self, first: int, last: int) -> Iterator[int]:
         """Yield the numbers of kept lines from `first` to `last`, both included."""
@@ -63,8 +83,10 @@ class LogView:
         Of a long file only some lines are kept: one that stands far above tells another time.
         """
         start = bisect_right(self.numbers, number) - 1
+        section = self.section(number)
         for position in range(start, max(-1, start - reach), -1):
-            if number - self.numbers[position] > _NEAR:
+            above = self.numbers[position]
+            if number - above > _NEAR or (section and self.section(above) != section):
                 return None
             line = self.line(self.numbers[position])
             if line is not None and line.time is not None and line.clock == "wall":

@@ -10,7 +10,9 @@ import atexit
 import itertools
 import os
 import shutil
+import signal
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -27,6 +29,10 @@ for _name in [name for name in os.environ if name.startswith("RERAIL_")]:
 # No time limit for a single example: the first one may compile the rules, and machines are shared.
 settings.register_profile("rerail", deadline=None)
 settings.load_profile("rerail")
+
+# A job in the background of a shell ignores Ctrl-C, and so would what the tests start and interrupt.
+if threading.current_thread() is threading.main_thread():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 os.environ["RERAIL_CACHE_DIR"] = str(Path(__file__).parents[1] / ".pytest_cache" / "rerail")
 # Each test process has a store of its own; nothing is written to the user's.

@@ -79,6 +79,8 @@ class Toolbox:
         incident = self.facts.incident
         snapshot = incident.snapshot
         rows = [f"{s.name}: {s.size_bytes} bytes, {s.lines or 0} lines" for s in snapshot.sources]
+        if incident.diagnosis.profiles is not None:
+            rows.insert(0, incident.diagnosis.profiles.says)
         shares = snapshot.allocation
         known = [
             f"ranks in the job: {shares.world_size or 'not known'}",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,7 @@ LogReader = Callable[[Path], "list[StepSeries]"]
 _TABLES = {".csv", ".tsv", ".parquet", ".pq"}
 _MOST_PLOTS = 4
 _MOST_ROWS = 40
-_FAULTS = {"fail_slow", "loss_divergence", "nan", "hang"}
+_FAULTS = {"fail_slow", "loss_divergence", "nan", "hang", "worse_than_baseline"}
 _STYLE = {"healthy": "green", "insufficient": "yellow"}
 
 
@@ -37,12 +37,14 @@ def detect_command(
     seen_until: float | None = None,
     read_log: LogReader | None = None,
     expected: Path | None = None,
+    baselines: Sequence[Path] = (),
 ) -> int:
     """Judge every series of the files, print the findings, and return the exit code.
 
     0: a fault was found, 3: none, 10: too few steps to say (as `rerail diagnose`). `read_log`
     reads the steps of a file that is no table. `plot` takes an SVG file name. `expected` is a forecast
-    (JSON or spec): with it a run that is slow from its first step is seen.
+    (JSON or spec): with it a run that is slow from its first step is seen. `baselines` are good runs of
+    the same job, in any form that is read: level of the loss, step time and learning rate are compared.
 
     Raises:
         UsageError: no path was given, or the plot can be written neither as SVG nor as PNG.
@@ -57,6 +59,8 @@ def detect_command(
     pairs = [(item, detect(item, seen_until=seen_until)) for item in series]
     if expected is not None:
         pairs = _against(pairs, expected)
+    if baselines:
+        pairs = _beside(pairs, baselines, read_log)
     if plot is not None:
         _write_plot(plot, pairs)
     if json_output:
@@ -66,6 +70,8 @@ def detect_command(
     outcomes = {str(report.outcome) for _, report in pairs}
     if outcomes & _FAULTS:
         return 0
+    if baselines and not any(_is_known(report) for _, report in pairs):
+        return 10
     return 3 if "healthy" in outcomes else 10
 
 
@@ -79,6 +85,25 @@ def _against(
     return [(series, with_expected(series, report, known)) for series, report in pairs]
 
 
+def _beside(
+    pairs: list[tuple[StepSeries, SeriesReport]],
+    baselines: Sequence[Path],
+    read_log: LogReader | None,
+) -> list[tuple[StepSeries, SeriesReport]]:
+    from rerail.tools.detectors.with_baseline import good_runs, with_baseline
+
+    runs = good_runs([(str(path), _read(path, read_log)) for path in baselines])
+    return [(series, with_baseline(series, report, runs)) for series, report in pairs]
+
+
+def _is_known(report: SeriesReport) -> bool:
+    """Tell whether a comparison with good runs ended in an answer; a guess is none."""
+    checks = report.baseline or ()
+    return any(c.status == "same" for c in checks) and not any(
+        c.status == "hypothesis" for c in checks
+    )
+
+
 def report_json(pairs: list[tuple[StepSeries, SeriesReport]]) -> str:
     """Return the object of contracts, `rerail detect --json`, as one line of text."""
     rows = [report.to_json() for _, report in pairs]
@@ -86,10 +111,16 @@ def report_json(pairs: list[tuple[StepSeries, SeriesReport]]) -> str:
 
 
 def _read(path: Path, read_log: LogReader | None) -> list[StepSeries]:
-    from rerail.tools.detectors.read_series import read_series
+    from rerail.log_parsers.series_files.recognise import is_metrics_csv
+    from rerail.tools.detectors.read_series import UnknownColumnsError, read_series
 
     if path.suffix.lower() in _TABLES or read_log is None:
-        return read_series(path)
+        try:
+            return read_series(path)
+        except UnknownColumnsError:
+            # A logger's CSV has columns of its own; where that is none either, the first error says more.
+            if read_log is None or not is_metrics_csv(path):
+                raise
     if not path.exists():
         raise EvidenceError(f"{path} does not exist", subject=str(path))
     found = read_log(path)
@@ -132,6 +163,8 @@ def _print(pairs: list[tuple[StepSeries, SeriesReport]], plot: Path | None, no_c
         if report.n_steps >= 8:
             console.print(render(series, report, width=min(100, console.width - 2)), markup=False)
         _events(console, report)
+        for check in report.baseline or ():
+            console.print(f"baseline: {check.status}: {check.says}", markup=False)
         for note in report.notes:
             console.print(f"note: {note}", markup=False)
     if plot is not None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
 EXIT_NO_FAILURE = 3
 EXIT_INCONCLUSIVE = 10
+_MAY_NAME_A_JOB = re.compile(r"[0-9]+(?:[_+][0-9]+)?$|[a-z][a-z0-9+.-]*://")
 
 
 def exit_code(diagnosis: Diagnosis) -> int:
@@ -49,56 +52,79 @@ def diagnose_command(
     store: bool = True,
     model: bool = True,
     expected: Path | None = None,
+    locate_budget: float = 20.0,
 ) -> int:
     """Diagnose the paths and print the verdict; return the exit code.
 
-    `expected` is a forecast (JSON or spec) that the step times are held against.
+    `expected` is a forecast (JSON or spec) that the step times are held against. A job that is named
+    in the place of a path is looked for for `locate_budget` seconds.
     """
-    if follow and expected is not None:
+    with ExitStack() as held:
+        gathered = None
+        if any(_may_name_a_job(one) for one in paths):
+            from rerail.assistant.cli.located import located
+
+            paths, gathered = located(paths, locate_budget, attempt, follow=follow)
+            held.enter_context(gathered)
+        if follow:
+            return _follow(paths, expected, json_output=json_output, quiet=quiet)
+        from rerail.assistant.narrow import Narrow
+        from rerail.assistant.pipeline import diagnose_paths
+        from rerail.assistant.record import Recorded, record_outcome
+
+        narrow = Narrow.parse(rank=rank, since=since)
+        from rerail.log_parsers.compiled_cache import told
+
+        with told(_wait), _Progress(enabled=not (quiet or json_output)) as progress:
+            outcome = diagnose_paths(
+                paths,
+                on_progress=progress,
+                narrow=narrow,
+                mine=digest is not None,
+                expected=None if expected is None else _expected(expected),
+                located=None if gathered is None else gathered.evidence,
+            )
+        if digest is not None:
+            _write_digest(outcome, digest)
+        recorded = Recorded(outcome)
+        if store and rank is None and since is None:
+            if gathered is not None:
+                job = job or gathered.job or None
+                attempt = gathered.attempt if attempt is None else attempt
+                paths = [*paths, *sorted(gathered.paths)]
+            recorded = record_outcome(outcome, paths, job=job, attempt=attempt)
+            for banner in recorded.banners:
+                print(f"rerail: {banner}", file=sys.stderr)
+        diagnosis = recorded.outcome.diagnosis
+        if sarif is not None:
+            _write_sarif(diagnosis, sarif)
+        if not json_output:
+            show(diagnosis, json_output=False, quiet=quiet, verbose=verbose)
+        if model and not quiet:
+            diagnosis = _explain(recorded, json_output=json_output)
+        if json_output:
+            show(diagnosis, json_output=True, quiet=quiet, verbose=verbose)
+        if sys.stderr.isatty():
+            from rerail.assistant.cli.compile_ahead import in_background
+
+            in_background()
+        return exit_code(diagnosis)
+
+
+def _follow(paths: list[str], expected: Path | None, *, json_output: bool, quiet: bool) -> int:
+    if expected is not None:
         raise UsageError(
             "--expected and --follow do not go together", subject="--expected",
             hint="rerail diagnose --expected FILE logs/",
         )  # fmt: skip
-    if follow:
-        from rerail.assistant.follow import follow_command
+    from rerail.assistant.follow import follow_command
 
-        return follow_command(paths, json_output=json_output, quiet=quiet)
-    from rerail.assistant.narrow import Narrow
-    from rerail.assistant.pipeline import diagnose_paths
-    from rerail.assistant.record import Recorded, record_outcome
+    return follow_command(paths, json_output=json_output, quiet=quiet)
 
-    narrow = Narrow.parse(rank=rank, since=since)
-    from rerail.log_parsers.compiled_cache import told
 
-    with told(_wait), _Progress(enabled=not (quiet or json_output)) as progress:
-        outcome = diagnose_paths(
-            paths,
-            on_progress=progress,
-            narrow=narrow,
-            mine=digest is not None,
-            expected=None if expected is None else _expected(expected),
-        )
-    if digest is not None:
-        _write_digest(outcome, digest)
-    recorded = Recorded(outcome)
-    if store and rank is None and since is None:
-        recorded = record_outcome(outcome, paths, job=job, attempt=attempt)
-        for banner in recorded.banners:
-            print(f"rerail: {banner}", file=sys.stderr)
-    diagnosis = recorded.outcome.diagnosis
-    if sarif is not None:
-        _write_sarif(diagnosis, sarif)
-    if not json_output:
-        show(diagnosis, json_output=False, quiet=quiet, verbose=verbose)
-    if model and not quiet:
-        diagnosis = _explain(recorded, json_output=json_output)
-    if json_output:
-        show(diagnosis, json_output=True, quiet=quiet, verbose=verbose)
-    if sys.stderr.isatty():
-        from rerail.assistant.cli.compile_ahead import in_background
-
-        in_background()
-    return exit_code(diagnosis)
+def _may_name_a_job(argument: str) -> bool:
+    """Tell by the look of it alone whether an argument may be a job; files load nothing for that."""
+    return _MAY_NAME_A_JOB.match(argument) is not None
 
 
 def _expected(path: Path) -> Expected:

@@ -8,6 +8,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from rerail.errors import EvidenceError
+
 
 def test_command(only: str, engine: str | None) -> int:
     """Run the examples of all rules, or of one rule or file."""
@@ -56,6 +58,18 @@ def lint_command() -> int:
         f"{len(rules)} rules, {len(covered - {None})} leaves, {len(complaints)} complaints"
     )
     return 1 if complaints else 0
+
+
+def standard_input() -> str:
+    """Return all of standard input as text.
+
+    Raises:
+        EvidenceError: when it is closed.
+    """
+    # Python leaves nothing in its place where a program is started with it closed.
+    if sys.stdin is None:
+        raise EvidenceError("standard input is closed", subject="-", hint="pipe a log line into it")
+    return sys.stdin.buffer.read().decode(errors="replace")
 
 
 def explain_command(text: str) -> int:

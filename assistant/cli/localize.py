@@ -28,14 +28,16 @@ def localize_command(
     plot: Path | None = None,
     expected: Path | None = None,
     perfetto: Path | None = None,
+    html: Path | None = None,
 ) -> int:
     """Judge the inputs, print the findings and return the exit code.
 
     0: something was localised; 3: healthy; 10: no reference or unexplained.
 
     Raises:
-        UsageError: no path was given, or the plot can be written neither as SVG nor as PNG.
-        EvidenceError: an input cannot be read or judged.
+        UsageError: no path was given, the plot can be written neither as SVG nor as PNG, or a library
+            for the page is not installed.
+        EvidenceError: an input cannot be read or judged, or a file cannot be written.
     """
     from rerail.assistant.straggler_logs import read_straggler_log
     from rerail.tools.localize.localize_paths import localize_paths
@@ -44,16 +46,27 @@ def localize_command(
         raise UsageError("no file was given", hint="rerail localize trace.parquet")
     check_plot_name(plot)
     judged = localize_paths(paths, read_straggler_log, expected)
-    judged.sort(key=lambda one: _WORST_FIRST.index(str(one.localization.outcome)))
+    worst_first(judged)
     if plot is not None:
         _write_plot(plot, judged)
+    if html is not None:
+        from rerail.assistant.cli.localize_page import write_page
+
+        write_page(html, judged, expected)
     if perfetto is not None:
         _write_perfetto(perfetto, paths, judged)
     if json_output:
         sys.stdout.write(localize_json([one.localization for one in judged]) + "\n")
     else:
         _print(judged, plot)
+        if html is not None:
+            sys.stdout.write(f"page written to {html}\n")
     return _EXIT[str(judged[0].localization.outcome)]
+
+
+def worst_first(judged: list[Judged]) -> None:
+    """Put the inputs in order, the one with the worst verdict first."""
+    judged.sort(key=lambda one: _WORST_FIRST.index(str(one.localization.outcome)))
 
 
 def localize_json(found: list[Localization]) -> str:

@@ -14,6 +14,8 @@ from typing import Annotated
 import typer
 
 from rerail.assistant.cli.commands_forecast import register_forecast
+from rerail.assistant.cli.commands_incidents import register_incidents
+from rerail.assistant.cli.commands_profiles import register_profiles
 from rerail.assistant.cli.commands_recovery import register
 
 app = typer.Typer(
@@ -76,9 +78,9 @@ def kb_explain(
     line: Annotated[str, typer.Argument(help="A log line, or several; '-' reads standard input.")],
 ) -> None:
     """Say which rules would fire on a line and why the others do not."""
-    from rerail.assistant.cli.kb import explain_command
+    from rerail.assistant.cli.kb import explain_command, standard_input
 
-    raise typer.Exit(explain_command(sys.stdin.read() if line == "-" else line))
+    raise typer.Exit(explain_command(standard_input() if line == "-" else line))
 
 
 @kb.command("code", context_settings={"ignore_unknown_options": True})
@@ -135,7 +137,10 @@ def kb_review(
 @app.command("diagnose")
 def diagnose(
     paths: Annotated[
-        list[str], typer.Argument(help="Files, folders, globs, or '-' for standard input.")
+        list[str],
+        typer.Argument(
+            help="Files, folders, globs, '-' for standard input; or a job: 4711, 4711_3, k8s://namespace/job."
+        ),
     ],
     job: Annotated[str | None, typer.Option(help="The job's id, for the record.")] = None,
     json_output: Annotated[
@@ -158,12 +163,16 @@ def diagnose(
         Path | None, typer.Option(help="Write the verdict as SARIF 2.1.0, for CI, to this file.")
     ] = None,
     attempt: Annotated[
-        int | None, typer.Option(help="Which start of the job, from 0, for the record.")
+        int | None, typer.Option(help="Which start of the job, from 0; of a named job the last.")
     ] = None,
     expected: Annotated[
         Path | None,
         typer.Option(help="What steps should take: JSON of `rerail forecast`, or a spec."),
     ] = None,
+    locate_budget: Annotated[
+        float,
+        typer.Option(min=0.5, max=600, help="Seconds that finding a job's evidence may take."),
+    ] = 20.0,
     no_store: Annotated[bool, typer.Option("--no-store", help="Keep no incident.")] = False,
     keep: Annotated[
         bool, typer.Option("--keep", help="Of no effect: every diagnosis is kept.")
@@ -172,7 +181,8 @@ def diagnose(
     """Find the first fault of a failed, hung or slow job.
 
     Exit codes: 0 failure found; 3 no failure; 10 inconclusive; 11 evidence missing or unreadable;
-    2 usage; 70 bug; 74 the output or the store cannot be written; 130 Ctrl-C; 141 the reader has gone.
+    2 usage; 70 bug; 74 the output or the store cannot be written; 75 the scheduler does not answer;
+    130 Ctrl-C; 141 the reader has gone.
     """
     from rerail.assistant.cli.diagnose import diagnose_command
     from rerail.assistant.cli.quick_start import no_thread_pool
@@ -194,13 +204,14 @@ def diagnose(
             store=not no_store,
             model=not no_model,
             expected=expected,
+            locate_budget=locate_budget,
         )
     raise typer.Exit(code)
 
 
 @app.command("detect")
 def detect(
-    paths: Annotated[list[Path], typer.Argument(help="CSV, Parquet or any log with step lines.")],
+    paths: Annotated[list[Path], typer.Argument(help="Logs, event files, tables: all with steps.")],
     json_output: Annotated[
         bool, typer.Option("--json", help="One JSON object on standard output.")
     ] = False,
@@ -211,77 +222,23 @@ def detect(
         Path | None,
         typer.Option(help="What steps should take: JSON of `rerail forecast`, or a spec."),
     ] = None,
+    baseline: Annotated[
+        list[Path] | None, typer.Option(help="A good run of the same job; repeat it for more.")
+    ] = None,
 ) -> None:
-    """Judge step series: slow phases, loss spikes, NaN, hangs."""
+    """Judge step series: slow phases, loss spikes, NaN, hangs; with --baseline what differs from a good run."""
     from rerail.assistant.cli.detect import detect_command
     from rerail.assistant.step_logs import read_step_log
 
-    raise typer.Exit(
-        detect_command(paths, json_output, plot, read_log=read_step_log, expected=expected)
+    code = detect_command(
+        paths,
+        json_output,
+        plot,
+        read_log=read_step_log,
+        expected=expected,
+        baselines=baseline or (),
     )
-
-
-@app.command("localize")
-def localize(
-    paths: Annotated[
-        list[Path],
-        typer.Argument(
-            help="Op timelines, PyTorch profiler traces or their summaries, NCCL Inspector dumps, "
-            "CSV or Parquet tables, DCGM "
-            "exports, logs with straggler reports; files or folders."
-        ),
-    ],
-    json_output: Annotated[
-        bool, typer.Option("--json", help="One JSON object on standard output.")
-    ] = False,
-    plot: Annotated[
-        Path | None, typer.Option(help="Write a rank-by-step heat map as SVG or PNG.")
-    ] = None,
-    expected: Annotated[
-        Path | None, typer.Option(help="What healthy windows of the job look like (--learn).")
-    ] = None,
-    before: Annotated[
-        Path | None,
-        typer.Option(
-            help="Profiles of the same job before a change: say what moved, judge nothing."
-        ),
-    ] = None,
-    perfetto: Annotated[
-        Path | None, typer.Option(help="Write the traces of the named ranks for Perfetto.")
-    ] = None,
-    learn: Annotated[
-        Path | None,
-        typer.Option(help="Write what these healthy profiles look like to a file; judge nothing."),
-    ] = None,
-) -> None:
-    """Name the slow rank, node, link, stage or function, and price it."""
-    if before is not None:
-        from rerail.assistant.cli.profiles import change_command
-
-        raise typer.Exit(change_command(before, paths, json_output))
-    if learn is not None:
-        from rerail.assistant.cli.profiles import learn_command
-
-        raise typer.Exit(learn_command(paths, learn))
-    from rerail.assistant.cli.localize import localize_command
-
-    raise typer.Exit(localize_command(paths, json_output, plot, expected, perfetto))
-
-
-@app.command("scan")
-def scan(
-    paths: Annotated[list[Path], typer.Argument(help="Profiler traces; files or folders.")],
-    out: Annotated[Path, typer.Option(help="Folder for the summaries.")],
-    shard: Annotated[
-        str | None, typer.Option(help="Only this part, 0/8 to 7/8; inside srun: that of the task.")
-    ] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Processes at a time.")] = 1,
-    ray: Annotated[str | None, typer.Option(help="Ray cluster, auto or HOST:PORT.")] = None,
-) -> None:
-    """Summarise profiler traces beside the data, for `rerail localize`."""
-    from rerail.assistant.cli.scan import scan_command
-
-    raise typer.Exit(scan_command(paths, out, shard, jobs, ray))
+    raise typer.Exit(code)
 
 
 @app.command(
@@ -305,157 +262,7 @@ def evaluate(context: typer.Context) -> None:
     command(args=context.args, prog_name="rerail eval")
 
 
-@app.command("incidents")
-def incidents(
-    since: Annotated[str | None, typer.Option(help="A time, or 7d, 12h.")] = None,
-    failure_type: Annotated[
-        str | None, typer.Option("--type", help="Only this failure type.")
-    ] = None,
-    node: Annotated[str | None, typer.Option(help="Only those held against this node.")] = None,
-    job: Annotated[str | None, typer.Option(help="Only those of this job.")] = None,
-    everything: Annotated[
-        bool, typer.Option("--all", help="Diagnoses without a failure as well.")
-    ] = False,
-    limit: Annotated[int, typer.Option(help="Most rows.")] = 50,
-    json_output: Annotated[bool, typer.Option("--json")] = False,
-) -> None:
-    """List incidents, the latest first."""
-    from rerail.assistant.cli.incidents import incidents_command
-
-    raise typer.Exit(
-        incidents_command(
-            since=since,
-            failure_type=failure_type,
-            node=node,
-            job=job,
-            everything=everything,
-            limit=limit,
-            json_output=json_output,
-        )
-    )
-
-
-@app.command("show")
-def show(
-    incident: Annotated[
-        str, typer.Argument(help="An incident, the beginning of its id, or 'last'.")
-    ],
-    evidence: Annotated[
-        str | None, typer.Option(help="Show the log around this evidence line: E2.")
-    ] = None,
-    why: Annotated[
-        bool, typer.Option("--why", help="Why this is the first fault, and why it is placed there.")
-    ] = False,
-    graph: Annotated[
-        Path | None,
-        typer.Option("--graph", metavar="FILE", help="Write what explains what, as .svg or .dot."),
-    ] = None,
-    json_output: Annotated[bool, typer.Option("--json")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="All evidence.")] = False,
-) -> None:
-    """Show an incident as it was diagnosed."""
-    from rerail.assistant.cli.incidents import show_command
-
-    raise typer.Exit(
-        show_command(
-            incident,
-            evidence=evidence,
-            json_output=json_output,
-            verbose=verbose,
-            reasons=why,
-            graph=graph,
-        )
-    )
-
-
-@app.command("timeline")
-def timeline(
-    incident: Annotated[str, typer.Argument(help="An incident, or 'last'.")],
-    json_output: Annotated[bool, typer.Option("--json")] = False,
-) -> None:
-    """Print what happened in an incident, in order, in UTC."""
-    from rerail.assistant.cli.incidents import timeline_command
-
-    raise typer.Exit(timeline_command(incident, json_output=json_output))
-
-
-@app.command("similar")
-def similar(
-    incident: Annotated[str, typer.Argument(help="An incident, or 'last'.")],
-    limit: Annotated[int, typer.Option(help="Most rows.")] = 10,
-    json_output: Annotated[bool, typer.Option("--json")] = False,
-) -> None:
-    """List other incidents of the same cause."""
-    from rerail.assistant.cli.incidents import similar_command
-
-    raise typer.Exit(similar_command(incident, limit=limit, json_output=json_output))
-
-
-@app.command("confirm")
-def confirm(
-    incident: Annotated[str, typer.Argument(help="An incident, or 'last'.")],
-    verdict: Annotated[str, typer.Option("--verdict", help="right, partly or wrong.")] = "right",
-    failure_type: Annotated[
-        str | None, typer.Option("--type", help="The true failure type; no_failure: it was none.")
-    ] = None,
-    first_fault: Annotated[
-        str | None, typer.Option("--line", help="The true first fault, as FILE:LINE.")
-    ] = None,
-    note: Annotated[str, typer.Option(help="What else is known.")] = "",
-    by: Annotated[str | None, typer.Option(help="Your name; the login name by default.")] = None,
-) -> None:
-    """Say whether the verdict was right, and what was true."""
-    from rerail.assistant.cli.incidents import confirm_command
-    from rerail.errors import UsageError
-
-    if verdict not in ("right", "partly", "wrong"):
-        raise UsageError(
-            f"--verdict {verdict!r}", subject=verdict, hint="one of right, partly, wrong"
-        )
-    raise typer.Exit(
-        confirm_command(
-            incident,
-            verdict=verdict,
-            failure_type=failure_type,
-            first_fault=first_fault,
-            note=note,
-            by=by,
-        )
-    )
-
-
-@app.command("signoff")
-def signoff(
-    incident: Annotated[str, typer.Argument(help="An incident, or 'last'.")],
-    resolution: Annotated[str, typer.Option(help="What ended it, in a sentence.")] = "",
-    by: Annotated[str | None, typer.Option(help="Your name; the login name by default.")] = None,
-) -> None:
-    """Vouch for an incident's record; it becomes knowledge that later diagnoses may cite."""
-    from rerail.assistant.cli.incidents import signoff_command
-
-    raise typer.Exit(signoff_command(incident, resolution=resolution, by=by))
-
-
-@app.command("postmortem")
-def postmortem(
-    incidents: Annotated[
-        list[str] | None, typer.Argument(help="An incident, or several for one review.")
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="A .md or .html file; edits in it stay.")
-    ] = None,
-    since: Annotated[
-        str | None, typer.Option(help="Review everything since a time, or 7d.")
-    ] = None,
-    job: Annotated[str | None, typer.Option(help="Only incidents of this job.")] = None,
-    no_model: Annotated[bool, typer.Option("--no-model", help="Rules only.")] = False,
-) -> None:
-    """Draft a post-mortem from the record."""
-    from rerail.assistant.cli.postmortem import postmortem_command
-
-    raise typer.Exit(
-        postmortem_command(incidents or [], output=output, since=since, job=job, no_model=no_model)
-    )
+register_incidents(app)
 
 
 @app.command("chat")
@@ -539,6 +346,7 @@ def config_show() -> None:
     raise typer.Exit(show_command())
 
 
+register_profiles(app)
 register_forecast(app)
 register(app)
 
@@ -567,23 +375,10 @@ def main() -> None:
     except KeyboardInterrupt:
         raise SystemExit(EXIT_INTERRUPTED) from None
     except Exception as error:  # the outermost edge: a bug must not show the engineer a traceback
-        _report_bug(error)
+        from rerail.assistant.cli.bug_report import report_bug
+
+        report_bug(error)
         raise SystemExit(70) from None
     finally:
         # At its end Python looks through all objects for cycles: over a second behind a model's client.
         gc.freeze()
-
-
-def _report_bug(error: Exception) -> None:
-    import tempfile
-    import traceback
-
-    from rerail.log_parsers.redaction import redact
-
-    with tempfile.NamedTemporaryFile("w", prefix="rerail-bug-", suffix=".txt", delete=False) as out:
-        out.write(redact(traceback.format_exc()))
-    print(
-        redact(f"rerail: internal error: {type(error).__name__}: {error}") + "\n"
-        f"  this is a bug in rerail, not in your job; the details are in {out.name}",
-        file=sys.stderr,
-    )

@@ -5,6 +5,10 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rerail.tools.profiles.matrix import ProfileMatrix
 
 
 def learn_command(paths: list[Path], out: Path) -> int:
@@ -29,11 +33,36 @@ def learn_command(paths: list[Path], out: Path) -> int:
     return 0
 
 
-def change_command(before: Path, after: list[Path], json_output: bool) -> int:
+def _write_page(
+    html: Path, before: Path, then: ProfileMatrix, after: list[Path], expected: Path | None
+) -> None:
+    from rerail.assistant.cli.localize import worst_first
+    from rerail.assistant.cli.localize_page import write_page
+    from rerail.assistant.straggler_logs import read_straggler_log
+    from rerail.tools.localize.localize_paths import localize_paths
+    from rerail.tools.localize_page.page import change_of
+
+    judged = localize_paths(after, read_straggler_log, expected)
+    worst_first(judged)
+    # Both were compared already, so that the later one holds profiles is certain.
+    now = next(one.matrix for one in judged if one.matrix is not None)
+    write_page(html, judged, expected, change_of(str(before), then, now))
+    sys.stderr.write(f"page written to {html}\n")
+
+
+def change_command(
+    before: Path,
+    after: list[Path],
+    json_output: bool,
+    html: Path | None = None,
+    expected: Path | None = None,
+) -> int:
     """Print which functions changed between two profiles of one job; 0 if some did, else 3.
 
+    A page (`html`) shows the verdict on the later profiles, too.
+
     Raises:
-        UsageError: pandas is not installed.
+        UsageError: pandas is not installed, or jinja2 for a page.
         EvidenceError: one of the two holds no profiles of one job.
     """
     from rerail.tools.durations import seconds
@@ -43,6 +72,8 @@ def change_command(before: Path, after: list[Path], json_output: bool) -> int:
     then = read_job(profile_files(before))
     now = read_job([file for path in after for file in profile_files(path)])
     frame = change_table(then, now)
+    if html is not None:
+        _write_page(html, before, then, after, expected)
     rows = json.loads(frame.to_json(orient="records"))
     steps = {"before_s": then.step_time_s, "after_s": now.step_time_s}
     if json_output:

@@ -207,13 +207,16 @@ def _fault(diagnosis: Diagnosis, impact: Impact) -> str:
 
 
 def _evidence(diagnosis: Diagnosis) -> str:
-    return _table(
+    table = _table(
         ("id", "where", "role", "line"),
         [
             (e.id, code(f"{e.file}:{e.line}"), e.role, code(e.text[:240]))
             for e in diagnosis.evidence[:24]
         ],
     )
+    if diagnosis.profiles is None:
+        return table
+    return f"{table}\n\nBeside the logs: {escaped(diagnosis.profiles.says)}"
 
 
 def _ruled_out(diagnosis: Diagnosis) -> str:

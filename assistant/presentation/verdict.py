@@ -67,6 +67,7 @@ class VerdictView:
     cost: tuple[str, ...]
     covers: tuple[str, ...]
     forecast: str
+    profiles: str
     history: tuple[Row, ...]
     do: str
     action: str
@@ -107,6 +108,7 @@ def verdict_view(diagnosis: Diagnosis) -> VerdictView:
         cost=_cost(diagnosis),
         covers=tuple(diagnosis.cost.covers),
         forecast="" if diagnosis.forecast is None else diagnosis.forecast.says,
+        profiles="" if diagnosis.profiles is None else diagnosis.profiles.says,
         history=_history(diagnosis),
         do=_do(diagnosis),
         action=str(diagnosis.recovery.action),

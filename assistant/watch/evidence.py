@@ -29,6 +29,7 @@ from rerail.recovery.safe_files import open_regular
 from rerail.recovery.site_policy import Dcgm, JobLayout
 from rerail.recovery.situation import Attested
 from rerail.tools.clusters.reader import ClusterReader
+from rerail.tools.clusters.slurm_outputs import Outputs
 from rerail.tools.clusters.slurm_read import JobFiles
 from rerail.tools.clusters.slurm_records import AttemptRecord
 
@@ -127,7 +128,7 @@ def collect_evidence(
     (folder / "job").mkdir(parents=True, exist_ok=True)
     (folder / "system").mkdir(exist_ok=True)
     found.problems += reader.save_logs(attempt, folder)
-    for source in _job_files(event, found.files, layout):
+    for source in _job_files(event, found.files, reader.outputs(attempt), layout):
         _take(source, folder / "job", attempt.uid, found)
     further, left_out = allowed_logs(event, webhook_folders)
     found.problems += left_out
@@ -143,8 +144,12 @@ def collect_evidence(
     return found
 
 
-def _job_files(event: JobEvent, files: JobFiles, layout: JobLayout) -> Iterator[Path]:
+def _job_files(
+    event: JobEvent, files: JobFiles, outputs: Outputs, layout: JobLayout
+) -> Iterator[Path]:
     named = [Path(one) for one in (files.stdout, files.stderr) if one]
+    # Of what steps were told only what is there: which of several names a task uses is not known.
+    named += [Path(one) for one in outputs.paths() if os.path.lexists(one)]
     for pattern in layout.logs:
         hits = itertools.islice(glob.iglob(fill(pattern, event, files)), MOST_LOGS)
         named += [Path(one) for one in sorted(hits)]
@@ -197,12 +202,6 @@ def _attest_nodes(
     attempt: AttemptRecord, reader: ClusterReader, found: Evidence, folder: Path
 ) -> None:
     """Write down what the scheduler says of the attempt and its nodes; lost nodes are attested."""
-    # The table of `sacct -P`, which the log readers know; states of the steps stay in it.
-    lines = ["JobID|State|ExitCode|NodeList"]
-    lines.append(_row(attempt.job, attempt.state, attempt.exit_code, attempt.signal, attempt.nodes))
-    for step in attempt.steps:
-        name = f"{attempt.job}.{step.step}"
-        lines.append(_row(name, step.state, step.exit_code, step.signal, step.nodes))
     states = []
     if attempt.nodes:
         try:
@@ -213,9 +212,19 @@ def _attest_nodes(
                     found.attested.append(Attested(source="scheduler", node=node.node, what=what))
         except RerailError as error:
             found.problems.append(error.message)
-    (folder / "system" / "sacct.txt").write_text("\n".join(lines) + "\n")
+    (folder / "system" / "sacct.txt").write_text(attempt_table(attempt))
     if found.attested:
         (folder / "system" / "sinfo.txt").write_text("\n".join(states) + "\n")
+
+
+def attempt_table(attempt: AttemptRecord) -> str:
+    """Return an attempt and its steps as the table of `sacct -P`, which the log readers know."""
+    lines = ["JobID|State|ExitCode|NodeList"]
+    lines.append(_row(attempt.job, attempt.state, attempt.exit_code, attempt.signal, attempt.nodes))
+    for step in attempt.steps:
+        name = f"{attempt.job}.{step.step}"
+        lines.append(_row(name, step.state, step.exit_code, step.signal, step.nodes))
+    return "\n".join(lines) + "\n"
 
 
 def _row(
@@ -228,7 +237,7 @@ def _scheduler_logs(
     event: JobEvent, attempt: AttemptRecord, layout: JobLayout, found: Evidence, folder: Path
 ) -> None:
     """Copy the lines of slurmctld's and slurmd's logs that belong to this attempt."""
-    wanted = re.compile(rf"\[{event.job.job}\.\w+\]|JobId={event.job.job}\b")
+    wanted = scheduler_pattern((event.job.job,))
     for pattern in layout.scheduler_logs:
         for name in sorted(
             {
@@ -244,7 +253,7 @@ def _scheduler_logs(
                     continue
                 with open(name, errors="replace") as lines:
                     for line in lines:
-                        if wanted.search(line) and _in_attempt(line, attempt):
+                        if belongs_to(line, wanted, attempt):
                             kept.append(line)
                             died = _DIED.match(line)
                             if died and int(died["n"]) in FATAL_SIGNALS:
@@ -256,16 +265,32 @@ def _scheduler_logs(
                 target.write_text("".join(kept[-MOST_KEPT_LINES:]))
 
 
+def scheduler_pattern(ids: Sequence[str]) -> re.Pattern[str]:
+    """Return what finds the lines of slurmctld's and slurmd's logs on a job, under any of its ids."""
+    any_id = "|".join(map(re.escape, ids))
+    return re.compile(rf"\[(?:{any_id})\.\w+\]|JobId=(?:{any_id})\b")
+
+
+def belongs_to(line: str, wanted: re.Pattern[str], attempt: AttemptRecord) -> bool:
+    """Tell whether a line of a daemon's log is of this attempt."""
+    return wanted.search(line) is not None and _in_attempt(line, attempt)
+
+
 def _in_attempt(line: str, attempt: AttemptRecord) -> bool:
     """Return whether a line `[2026-11-20T23:41:22.123] ...` is not older than the attempt."""
-    if attempt.start is None or not line.startswith("["):
-        return True
+    at = logged_at(line)
+    return at is None or attempt.start is None or at >= attempt.start - 1.0
+
+
+def logged_at(line: str) -> float | None:
+    """Return when a daemon of Slurm wrote a line, in seconds since the epoch, if it says."""
+    if not line.startswith("["):
+        return None
     try:
         # Slurm writes local time without a zone.
-        at = datetime.fromisoformat(line[1 : line.index("]")]).astimezone()
+        return datetime.fromisoformat(line[1 : line.index("]")]).astimezone().timestamp()
     except ValueError:
-        return True
-    return at.timestamp() >= attempt.start - 1.0
+        return None
 
 
 def _kernel_logs(

@@ -46,8 +46,8 @@ def accused_by_kernel(
     undated = 0
     kept: list[str] = []
     with kernel_log.open(encoding="utf-8", errors="replace") as lines:
-        for line, at, host in _dated(lines, attempt):
-            if host and _short(host) not in (_short(node), "localhost"):
+        for line, at, host in dated_lines(lines, attempt):
+            if not of_host(host, node):
                 strangers.add(host)
             elif at is None:
                 undated += 1
@@ -62,7 +62,9 @@ def accused_by_kernel(
     return (_judged(kept, node) if kept else None), said
 
 
-def _dated(lines: Iterator[str], attempt: AttemptRecord) -> Iterator[tuple[str, bool | None, str]]:
+def dated_lines(
+    lines: Iterator[str], attempt: AttemptRecord
+) -> Iterator[tuple[str, bool | None, str]]:
     """Give each line, whether it is of the attempt (None: undated), and the host that it names.
 
     A line without a stamp belongs to the stamped one above it.
@@ -89,6 +91,11 @@ def _epoch_s(line: str, stamp: Stamp) -> float:
         return stamp.seconds
     local = datetime.fromtimestamp(stamp.seconds, UTC).replace(tzinfo=None)
     return local.astimezone().timestamp()
+
+
+def of_host(host: str, node: str) -> bool:
+    """Tell whether a line that names a host, or none, may be of a node."""
+    return not host or _short(host) in (_short(node), "localhost")
 
 
 def _short(host: str) -> str:

@@ -11,6 +11,7 @@ from sqlalchemy import Engine
 
 from rerail.assistant.watch.evidence import fill
 from rerail.assistant.watch.progress import step_of_live_logs
+from rerail.assistant.watch.readers import slurm_reader
 from rerail.assistant.watch.worker import Worker
 from rerail.domain.incident import EntrySource, TimelineEntry
 from rerail.domain.job import JobEvent, JobRef
@@ -37,7 +38,6 @@ from rerail.tools.clusters.kubernetes_read import KubernetesReader
 from rerail.tools.clusters.reader import ClusterReader
 from rerail.tools.clusters.slurm_read import JobFiles, SlurmReader
 from rerail.tools.clusters.slurm_rest import SlurmRest
-from rerail.tools.clusters.slurm_rest_read import SlurmRestReader, TextFirst
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,10 +285,7 @@ def load_site() -> Site:
     policy = live.began
     reader: ClusterReader | None = None
     if settings.scheduler == "slurm":
-        reader = SlurmReader(prefix=policy.identities.reader)
-        if policy.identities.reader_socket:
-            rest = SlurmRest(policy.identities.reader_socket)
-            reader = TextFirst(reader, SlurmRestReader(rest))
+        reader = slurm_reader(policy)
     elif settings.scheduler == "kubernetes":
         reader = KubernetesReader()
     return Site(settings, policy, data_folder(settings), reader, live)

@@ -7,6 +7,8 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel
 
+from rerail.assistant.fleet import fleet_since
+from rerail.assistant.presentation.fleet import FleetView
 from rerail.assistant.presentation.incident import ListRow
 from rerail.assistant.stored import load_incident
 from rerail.assistant.stored_lines import StoredSource
@@ -46,6 +48,11 @@ def routes() -> APIRouter:
     ) -> list[ListRow]:
         """Return the incidents that fit, the latest first, 200 at most."""
         return list(listed(Filters(q, failure_type, node, job, since, healthy)))
+
+    @router.get("/fleet", responses=_ERRORS)
+    def fleet(since: Annotated[str, Query(max_length=40)] = "7d") -> FleetView:
+        """Return what failed since a time, counted: what `rerail report --json` prints."""
+        return fleet_since(since)
 
     @router.get("/incidents/{name}", responses=_ERRORS)
     def diagnosis(name: Name) -> Diagnosis:

@@ -73,6 +73,7 @@ def create_application(access: Access, user: str, folders: tuple[Path, ...]) -> 
         api,
         chat_page,
         diagnose_page,
+        fleet_page,
         incident_page,
         incidents_page,
         log_page,
@@ -84,6 +85,7 @@ def create_application(access: Access, user: str, folders: tuple[Path, ...]) -> 
 
     for routes in (
         incidents_page.routes(pages),
+        fleet_page.routes(pages),
         incident_page.routes(pages),
         log_page.routes(pages),
         plan_page.routes(pages),

@@ -16,7 +16,6 @@ from rerail.log_parsers.piece import Piece
 from rerail.log_parsers.scan import Scanner, Signature, make_scanner
 from rerail.log_parsers.sources import Source, iter_chunks
 from rerail.log_parsers.survey import CHUNK
-from rerail.log_parsers.tallies import arrow_pays
 from rerail.log_parsers.text import clean
 
 SIGNATURES = 2_000
@@ -33,9 +32,8 @@ def lines_hit(
     with open_source(Source(path, path.name)) as stream:
         for chunk in iter_chunks(stream, chunk_size):
             piece = Piece(chunk)
-            for row, index, line in piece.with_lines(
-                candidates.of(piece, number, arrow=arrow_pays(len(chunk)))
-            ):
+            pairs, _ = candidates.of(piece, number, arrow=False)
+            for row, index, line in piece.with_lines(pairs):
                 pattern = compiled.get(index)
                 if pattern is None:
                     pattern = compiled[index] = re.compile(signatures[index].pattern)

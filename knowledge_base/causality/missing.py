@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from rerail.domain.diagnosis import Outcome, Status
 from rerail.domain.evidence import Role, Stream
 from rerail.knowledge_base.case import Case
-from rerail.knowledge_base.causality.last_moves import stop
+from rerail.knowledge_base.causality.end_of_log import stop
 from rerail.knowledge_base.causality.progress import LastStep
+from rerail.knowledge_base.causality.several_jobs import jobs_in
 from rerail.knowledge_base.causality.verdict import Verdict
 from rerail.knowledge_base.taxonomy import leaves
 from rerail.knowledge_base.waiting.engine import How
@@ -28,6 +29,7 @@ class Lack:
 def missing(case: Case, verdict: Verdict) -> list[Lack]:
     """Return what is missing for a firmer verdict, most useful first."""
     found = [Lack(f"{p.subject}: {p.why}", p.hint or "copy the file again") for p in case.problems]
+    found += _which_job(case)
     if verdict.waiting is None and any("ras_mismatch" in o.marks for o in case.observations):
         what = "whether the ranks that NCCL's report shows behind catch up"
         found.append(Lack(what, "ncclras -v >> FILE twice, ten seconds apart, and diagnose FILE"))
@@ -85,6 +87,15 @@ def missing(case: Case, verdict: Verdict) -> list[Lack]:
     if verdict.outcome is Outcome.INCONCLUSIVE:
         found += _inconclusive(case, verdict)
     return found
+
+
+def _which_job(case: Case) -> list[Lack]:
+    jobs = jobs_in(case)
+    if not jobs:
+        return []
+    named = ", ".join(jobs[:4]) + (", ..." if len(jobs) > 4 else "")
+    what = f"which job is meant: the files are of {len(jobs)} ({named})"
+    return [Lack(what, "diagnose the files of each job apart")]
 
 
 def _what_became(last: LastStep, late: dict[int, int]) -> list[Lack]:

@@ -6,7 +6,7 @@ of those steps and to leaves of the taxonomy. numpy is loaded only when there is
 
 from __future__ import annotations
 
-import re
+import math
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from statistics import median
@@ -15,23 +15,29 @@ from typing import TYPE_CHECKING
 from rerail.domain.evidence import LogLine
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.rank_timers import slow_rank
+from rerail.knowledge_base.phrases import phrase_in_bytes
+from rerail.log_parsers.series_files.forms import FORMS
 from rerail.log_parsers.view import LogView
 
 if TYPE_CHECKING:
     from rerail.log_parsers.step_series import LogSeries
-    from rerail.tools.detectors.events import SeriesReport
+    from rerail.log_parsers.straggler_lines import StragglerNote
+    from rerail.tools.detectors.events import Event, SeriesReport
     from rerail.tools.forecast.compare import Comparison
 
 MIN_ROWS = 5
 MATERIAL_RATE = 0.05
 """Least share of the run's time that a slow phase in a throughput series must cost: a rate that is
-averaged over a block of steps counts the pauses between them (evaluation, checkpoints) as slowness."""
+averaged over a block of steps, or the clock between two entries, counts the pauses between them
+(evaluation, checkpoints) as slowness."""
 STARTING = 2
 """Step lines at the start of a file: the first batches always wait for the loader."""
 DATA_SHARE = 0.5
 _AROUND = 50
 """Steps before and behind a change whose waiting times are compared."""
 DATA_WAIT_S = 0.3
+_NOTES = 4_000  # lines behind a change in which a framework's own reports are read
+_LEAST_NOTES = 3
 SAME_EVALS = 3
 """Identical evaluation results in a row that no learning model gives."""
 _ORDER = (
@@ -42,20 +48,21 @@ _ORDER = (
     "slow_dataloading_storage",
     "fail_slow_unexplained",
 )
-_EVAL = re.compile(
-    r'"key": "eval_(?:accuracy|loss|error)", "value": (?P<value>[-\d.eE+]+)(?:.*?"metric": "(?P<metric>\w+)")?'
-)
 
 
 @dataclass(frozen=True, slots=True)
 class NumericFinding:
-    """One conclusion from numbers, at the log line where it shows first."""
+    """One conclusion from numbers, at the log line where it shows first.
+
+    `established`: the line itself is the fault, as where a rule finds a loss that is no number.
+    """
 
     leaf: str
     line: LogLine
     what: str
     lost_s: float = 0.0
     rank: int | None = None
+    established: bool = False
 
 
 def analyse(case: Case) -> list[NumericFinding]:
@@ -82,10 +89,30 @@ def _with_rank(case: Case, finding: NumericFinding) -> NumericFinding:
     if finding.leaf != "fail_slow_unexplained":
         return replace(finding, rank=None)
     slow = slow_rank(case, finding.line)
+    if slow is None and (named := _named_slow(case, finding.line)) is not None:
+        what = f"{finding.what}; the framework's own report names rank {named.rank} as the slowest from then on"
+        line = case.view(finding.line).line(named.line) or finding.line
+        return replace(finding, rank=named.rank, what=what, line=line)
     if slow is None:
         return replace(finding, rank=None)
     what = f"{finding.what}; {slow.describe()}"
     return replace(finding, rank=slow.rank, what=what)
+
+
+def _named_slow(case: Case, onset: LogLine) -> StragglerNote | None:
+    """Return the first note in which the framework names the rank that it names in all notes from the onset on."""
+    from rerail.log_parsers.straggler_lines import straggler_notes
+
+    view = case.view(onset)
+    last = view.numbers[-1] if view.numbers else 0
+    lines = (
+        (n, view.text(n) or "")
+        for n in view.between(onset.number, last)
+        if n <= onset.number + _NOTES
+    )
+    notes = list(straggler_notes(lines))
+    ranks = {note.rank for note in notes}
+    return notes[0] if len(notes) >= _LEAST_NOTES and len(ranks) == 1 else None
 
 
 def _judge(view: LogView, one: LogSeries) -> list[NumericFinding]:
@@ -99,8 +126,13 @@ def _judge(view: LogView, one: LogSeries) -> list[NumericFinding]:
         if line is None:
             continue
         if event.kind is EventKind.NAN and report.outcome is SeriesOutcome.NAN:
-            what = f"the {event.note or 'loss'} is not finite from step {event.step}"
-            found.append(NumericFinding("loss_nan", line, what, rank=one.series.rank))
+            name = "gradient norm" if event.note.startswith("gradient norm") else "loss"
+            what = f"the {name} is not finite from step {event.step}"
+            # Files of numbers have no line that a rule knows; a value under a known name says as much.
+            sure = one.rows[event.index].form in FORMS and _stays(one, event)
+            found.append(
+                NumericFinding("loss_nan", line, what, rank=one.series.rank, established=sure)
+            )
             break
         if event.kind is EventKind.LOSS_DIVERGENCE:
             what = (
@@ -111,6 +143,12 @@ def _judge(view: LogView, one: LogSeries) -> list[NumericFinding]:
     if report.outcome is SeriesOutcome.FAIL_SLOW:
         found += _slow(view, one, report)
     return found
+
+
+def _stays(one: LogSeries, event: Event) -> bool:
+    """Tell whether no value behind the first that is no number is one again; one alone may be a skipped step."""
+    values = [row.loss for row in one.rows[event.index :] if row.loss is not None]
+    return len(values) > 1 and not any(math.isfinite(value) for value in values)
 
 
 def _slow_from_start(case: Case, view: LogView, one: LogSeries) -> list[NumericFinding]:
@@ -125,7 +163,7 @@ def _slow_from_start(case: Case, view: LogView, one: LogSeries) -> list[NumericF
 
 
 def _against_forecast(case: Case, one: LogSeries) -> Comparison | None:
-    if case.expected is None or one.from_rate:
+    if case.expected is None or one.from_rate or one.from_clock:
         return None
     from rerail.tools.forecast.compare import compare
 
@@ -151,7 +189,7 @@ def against_forecast(case: Case) -> Comparison | None:
 def _slow(view: LogView, one: LogSeries, report: SeriesReport) -> list[NumericFinding]:
     from rerail.tools.detectors.events import EventKind, Stage
 
-    if one.from_rate and _lost_share(one, report) < MATERIAL_RATE:
+    if (one.from_rate or one.from_clock) and _lost_share(one, report) < MATERIAL_RATE:
         return []
     kinds = (EventKind.SLOW_ONSET, EventKind.CREEP)
     onset = next(
@@ -168,7 +206,8 @@ def _slow(view: LogView, one: LogSeries, report: SeriesReport) -> list[NumericFi
     if one.from_rate:
         what = f"throughput falls by {1 - onset.before / onset.after:.0%} at step {onset.step}"
         return [NumericFinding("fail_slow_unexplained", line, what)]
-    what = f"step time rises from {onset.before:.4g} s to {onset.after:.4g} s ({onset.change:+.1%}) at step {onset.step}"
+    name = "the time of a step, pauses included," if one.from_clock else "step time"
+    what = f"{name} rises from {onset.before:.4g} s to {onset.after:.4g} s ({onset.change:+.1%}) at step {onset.step}"
     was, now = _median_wait(one, onset.index, -1), _median_wait(one, onset.index, 1)
     if (
         was is not None
@@ -226,11 +265,10 @@ def _frozen_evaluations(view: LogView) -> list[NumericFinding]:
     """A model that collapsed gives the same evaluation result to the last digit, every time."""
     seen: dict[str, list[tuple[str, int]]] = defaultdict(list)
     for number in view.numbers:
-        if b'"eval_' not in (view.survey.kept.get(number) or b""):
-            continue
-        match = _EVAL.search(view.text(number) or "")
+        match = phrase_in_bytes("evaluation-result").search(view.survey.kept.get(number) or b"")
         if match:
-            seen[match["metric"] or ""].append((match["value"], number))
+            metric = (match["metric"] or b"").decode()
+            seen[metric].append((match["value"].decode(), number))
     frozen = [
         values for values in seen.values()
         if len(values) >= SAME_EVALS and len({v for v, _ in values[-SAME_EVALS:]}) == 1

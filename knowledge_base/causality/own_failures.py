@@ -8,25 +8,12 @@ in a file of its own is not weighed here.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from rerail.domain.evidence import LogLine, Observation, Role, Stream
 from rerail.knowledge_base.case import Case
+from rerail.knowledge_base.phrases import says
 from rerail.knowledge_base.taxonomy import has
-
-_OWN_CLASSES = re.compile(
-    r"^\s*(?:Attribute|Name|UnboundLocal|Type|Key|Index|ZeroDivision|Import|ModuleNotFound|Syntax|Indentation|"
-    r"NotImplemented)Error(?:: |\s*$)"
-)
-_SENTENCE = re.compile(r"(?:^|[\s:])[A-Z]\w*(?:Error|Exception): ")
-_EMITTER = re.compile(
-    r"what\(\):|terminate called|ProcessGroup|NCCL WARN|\.(?:cu|cpp|cc|h|py):\d+|raised from"
-)
-# How an exception is told that no Python frame saw: by the C++ runtime, and by the watchdog of NCCL.
-_THROWN = re.compile(
-    r"^\s*(?:what\(\):|terminate called)|ProcessGroupNCCL\.cpp:\d+\].{0,200}terminated with exception: "
-)
 
 
 def outweighed(case: Case, candidates: list[Observation]) -> list[tuple[Observation, str]]:
@@ -52,7 +39,11 @@ def outweighed(case: Case, candidates: list[Observation]) -> list[tuple[Observat
             found.append((claim, "told behind a failure that no fault of a machine raises"))
         elif not machine:
             continue
-        elif beside is not None and not claim.lines and not _THROWN.search(claim.line.message):
+        elif (
+            beside is not None
+            and not claim.lines
+            and not says("thrown-outside-python", claim.line.message)
+        ):
             key = (file, claim.leaf)
             if key not in reached:
                 reached[key] = _reached_the_job(case, claim)
@@ -76,7 +67,7 @@ def is_own(observation: Observation) -> bool:
     """Tell whether the program failed by itself, and its whole traceback shows it."""
     if not observation.lines or "thread" in observation.fields or observation.leaf is None:
         return False
-    if has(observation.leaf, "own_account") or _OWN_CLASSES.match(observation.line.message):
+    if has(observation.leaf, "own_account") or says("class-of-own-error", observation.line.message):
         return True
     return has(observation.leaf, "own_program") and not has(observation.leaf, "may_be_storage")
 
@@ -136,4 +127,4 @@ def _is_bare(observation: Observation) -> bool:
     if observation.lines or observation.line.stream not in (Stream.TRAIN, Stream.AGENT):
         return False
     text = observation.line.text
-    return _SENTENCE.search(text) is not None and _EMITTER.search(text) is None
+    return says("claimed-exception", text) and not says("raised-in-fact", text)

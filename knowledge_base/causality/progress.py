@@ -7,11 +7,8 @@ from dataclasses import dataclass
 
 from rerail.domain.evidence import LogLine, Observation
 from rerail.knowledge_base.case import Case
-from rerail.log_parsers.metrics import StepRow
+from rerail.log_parsers.metrics import WEAK_FORMS, StepRow
 from rerail.log_parsers.view import LogView
-
-# Progress bars count images, shards and files too; they show life, not training steps.
-WEAK_FORMS = frozenset({"tqdm", "evaluation"})
 
 
 @dataclass(frozen=True, slots=True)

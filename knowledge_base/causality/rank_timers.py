@@ -8,19 +8,14 @@ out.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from dataclasses import dataclass
 from statistics import median
 
 from rerail.domain.evidence import LogLine
 from rerail.knowledge_base.case import Case
+from rerail.knowledge_base.phrases import phrase, says
 
-_TIMER = re.compile(
-    r"(?<![\w])(?P<name>(?:[a-z]+[_-])*(?:forward|fwd|backward|bwd|compute|data|batch|loader|load|optimizer|optim|host|cpu|kernel|model|gemm)"
-    r"(?:[_ -][a-z]+)*?)(?:[_ -]?(?:time|ms|s|sec|duration|latency))?\s*[:=]?\s*(?P<value>\d+(?:\.\d+)?)\s?(?P<unit>ms|s)?\b"
-)
-_WAITING = re.compile(r"all_?reduce|comm|sync|barrier|wait|reduce|gather|broadcast|step|iteration")
 GROWTH = 1.5
 """A rank's own part must have grown by this factor against its own past and against its peers."""
 MIN_RANKS = 3
@@ -62,8 +57,8 @@ def slow_rank(case: Case, onset: LogLine) -> SlowRank | None:
             if time is None:
                 continue
             side = after if time >= when else before
-            for match in _TIMER.finditer(line.message):
-                if not _WAITING.search(match["name"]):
+            for match in phrase("part-timer").finditer(line.message):
+                if not says("timer-of-waiting", match["name"]):
                     value = float(match["value"])
                     value = value / 1000.0 if match["unit"] == "ms" else value
                     side[match["name"]][line.rank].append(value)

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from rerail.domain.evidence import Observation, Tier
+from rerail.domain.evidence import Blames, Observation, Tier
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.rules import Rule
 from rerail.knowledge_base.taxonomy import Kind, has, leaves
@@ -32,6 +32,8 @@ _LEVEL = {
 _DEEPER_PENALTY = {Kind.ROOT: 0.0, Kind.LOOK_DEEPER: 1.5, Kind.SYMPTOM: 3.0}
 SLACK_S = 120.0
 """A deeper fault this much later than a shallower one did not cause it."""
+DECLARED_S = 600.0
+"""A lost host is declared so long after others felt it (SlurmdTimeout is 300 s, a pod's toleration as well)."""
 _ONE_EVENT_S = 30.0
 """Xids of one GPU within this time are one event."""
 _SAYS_MORE = 10
@@ -194,6 +196,9 @@ def _edge(case: Case, rules: dict[str, Rule], a: Observation, b: Observation) ->
     if slow(a) != slow(b):
         cause, effect = (b, a) if slow(a) else (a, b)
         return Edge(cause, effect, "it only makes a run slow, and something ended this one")
+    lost = _lost_peer(case, a, b) or _lost_peer(case, b, a)
+    if lost is not None:
+        return lost
     heavier = _heavier(rules, a, b)
     if heavier is not None and _one_event(case, a, b):
         cause, effect = (a, b) if heavier else (b, a)
@@ -210,6 +215,17 @@ def _edge(case: Case, rules: dict[str, Rule], a: Observation, b: Observation) ->
         return None
     when = " before it" if case.known_before(deeper, shallower) else ""
     return Edge(deeper, shallower, f"explained by the deeper fault{when}")
+
+
+def _lost_peer(case: Case, lost: Observation, teller: Observation) -> Edge | None:
+    """A host that is declared lost explains why others could not reach a peer, also before it was declared."""
+    host = lost.fields.get("node") or lost.line.node
+    if not has(lost.leaf, "whole_host") or teller.blames is not Blames.PEER or host is None:
+        return None
+    gap = case.seconds_between(teller, lost)
+    if teller.line.node == host or (gap is not None and abs(gap) > DECLARED_S):
+        return None
+    return Edge(lost, teller, f"{host} was lost, and this is how others tell of it")
 
 
 def _fuller(rules: dict[str, Rule], a: Observation, b: Observation) -> Edge | None:

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from rerail.domain.evidence import LogLine, Observation, Role, Tier
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality import roots
-from rerail.knowledge_base.causality.cries import first_cry
-from rerail.knowledge_base.causality.last_moves import planned_steps
+from rerail.knowledge_base.causality.end_of_log import planned_steps
+from rerail.knowledge_base.causality.error_lines import first_cry
 from rerail.knowledge_base.causality.own_failures import outweighed
 from rerail.knowledge_base.causality.progress import (
     LastStep,
@@ -92,6 +92,7 @@ def select(case: Case, rules: dict[str, Rule], beside: Collection[int] = frozens
             continue
         result.candidates.append(observation)
     _drop_hints(case, rules, result)
+    _drop_healed(case, rules, result)
     weak = outweighed(case, result.candidates)
     gone = {id(claim) for claim, _ in weak}
     result.candidates = [o for o in result.candidates if id(o) not in gone]
@@ -118,6 +119,28 @@ def _drop_hints(case: Case, rules: dict[str, Rule], result: Selection) -> None:
         return
     result.candidates = [o for o in result.candidates if not is_hint(o)]
     result.rejected += [Rejected(o, "the steps did not become slower") for o in hints]
+
+
+def _drop_healed(case: Case, rules: dict[str, Rule], result: Selection) -> None:
+    """Reject what is told to have healed, where the same went wrong elsewhere or later and is not."""
+    healed = {id(o) for o in result.candidates if _healed(case, rules, o)}
+    lasting = {o.leaf for o in result.candidates if id(o) not in healed}
+    gone = [o for o in result.candidates if id(o) in healed and o.leaf in lasting]
+    result.candidates = [o for o in result.candidates if o not in gone]
+    result.rejected += [Rejected(o, "a later line says that it healed") for o in gone]
+
+
+def _healed(case: Case, rules: dict[str, Rule], observation: Observation) -> bool:
+    rule = rules.get(observation.rule_id)
+    if rule is None or not rule.cleared_by:
+        return False
+    return any(
+        other.rule_id in rule.cleared_by
+        and other.line.node == observation.line.node
+        and all(observation.fields.get(k, v) == v for k, v in other.fields.items())
+        and case.known_before(observation, other)
+        for other in case.observations
+    )
 
 
 def _outlived(case: Case, observation: Observation) -> bool:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from rerail.domain.diagnosis import Status
 from rerail.domain.evidence import LogLine, Role
 from rerail.knowledge_base.case import Case
@@ -11,15 +9,8 @@ from rerail.knowledge_base.catalogues import exit_code
 from rerail.knowledge_base.causality.conclusion import Conclusion
 from rerail.knowledge_base.causality.exits import ExitFact
 from rerail.knowledge_base.causality.progress import survived
+from rerail.knowledge_base.phrases import phrase, says
 from rerail.knowledge_base.placement.identities import Identities
-
-_PEER = re.compile(
-    r"(?:closed by remote peer|Connection closed by peer|closed by peer|remote peer|"
-    r"Broken pipe.{0,40}peer)\s*:?\s*\[?(?P<peer>[A-Za-z][\w.-]*|\d+\.\d+\.\d+\.\d+)"
-)
-
-
-_RESTARTS = re.compile(r"(?i)restarting|been restarted|will restart")
 
 
 def earlier(case: Case, a: LogLine, b: LogLine) -> bool:
@@ -33,7 +24,9 @@ def earlier(case: Case, a: LogLine, b: LogLine) -> bool:
 def from_ending(case: Case) -> Conclusion | None:
     """Conclude from a launcher or platform that says that the job failed, without any code."""
     told = [o for o in case.observations if "reports_failure" in o.marks]
-    told = [o for o in told if not _RESTARTS.search(o.line.message) and not survived(case, o)]
+    told = [
+        o for o in told if not says("attempt-restarts", o.line.message) and not survived(case, o)
+    ]
     if not told:
         return None
     why = "the job is reported as failed, and no line says why"
@@ -112,7 +105,7 @@ def from_lost_peer(case: Case, identities: Identities) -> Conclusion | None:
         if observation.role is not Role.CASCADE:
             continue
         first = first or observation.line
-        match = _PEER.search(observation.line.text)
+        match = phrase("peer-that-left").search(observation.line.text)
         peer = observation.fields.get("peer") or (match["peer"] if match else None)
         if peer:
             peers.setdefault(peer.split("<")[0].split(":")[0].strip("[]"), observation.line)
@@ -123,7 +116,8 @@ def from_lost_peer(case: Case, identities: Identities) -> Conclusion | None:
         peer, line = next(iter(named.items()))
         # Each host says with which address NCCL starts on it; its peers know it by nothing else.
         node = identities.node_of_address.get(peer, peer)
-        if line.node not in (peer, node):
+        alive = any(o.line.node == node for o in case.with_role(Role.CASCADE) if o.line is not line)
+        if line.node not in (peer, node) and not alive:
             who = peer if node == peer else f"{node} ({peer})"
             left = "error" if node in identities.nodes_seen else "line"
             return Conclusion(

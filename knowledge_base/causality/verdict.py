@@ -15,14 +15,14 @@ from rerail.domain.evidence import Blames, LogLine, Observation, Role, Tier
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality import exits, numeric, roots, select, symptoms
 from rerail.knowledge_base.causality.conclusion import Conclusion
-from rerail.knowledge_base.causality.cries import first_cry
+from rerail.knowledge_base.causality.end_of_log import behind
+from rerail.knowledge_base.causality.error_lines import first_cry
 from rerail.knowledge_base.causality.failed_starts import starts_failed_on
-from rerail.knowledge_base.causality.last_moves import behind
 from rerail.knowledge_base.causality.own_failures import in_doubt
 from rerail.knowledge_base.causality.progress import LastStep, last_step, outlived, survived
+from rerail.knowledge_base.causality.several_jobs import jobs_in
 from rerail.knowledge_base.placement.allocation import foreign
 from rerail.knowledge_base.placement.identities import Identities, build
-from rerail.knowledge_base.placement.names import NO_NODE
 from rerail.knowledge_base.placement.one_node import node_around, one_node
 from rerail.knowledge_base.placement.place import Place, Reason, named, place
 from rerail.knowledge_base.rules import Rule
@@ -30,6 +30,7 @@ from rerail.knowledge_base.statements import read
 from rerail.knowledge_base.taxonomy import NO_FAILURE, Kind, has, leaves
 from rerail.knowledge_base.waiting import conclude
 from rerail.knowledge_base.waiting.engine import How, Waiting
+from rerail.log_parsers.host_names import NO_NODE
 
 if TYPE_CHECKING:
     from rerail.knowledge_base.waiting.dumps.verdict import DumpVerdict
@@ -102,6 +103,8 @@ def judge(case: Case, rules: dict[str, Rule], dumps: DumpVerdict | None = None) 
     )  # fmt: skip
     if not any(step(case, rules, verdict) for step in steps):
         _nothing(case, verdict)
+    if verdict.status is Status.ESTABLISHED and jobs_in(case):
+        verdict.status = Status.SUPPORTED
     if dumps is not None:
         from rerail.knowledge_base.waiting.dumps.merge import apply
 
@@ -428,7 +431,8 @@ def _numbers(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
     if not verdict.numeric:
         return False
     first = verdict.numeric[0]
-    verdict.outcome, verdict.status = Outcome.FAILURE, Status.SUPPORTED
+    verdict.outcome = Outcome.FAILURE
+    verdict.status = Status.ESTABLISHED if first.established else Status.SUPPORTED
     verdict.leaf, verdict.line, verdict.why = first.leaf, first.line, first.what
     verdict.ranks = [first.rank] if first.rank is not None else []
     return True

@@ -13,13 +13,11 @@ from collections.abc import Sequence
 from rerail.domain.evidence import Observation, Role
 from rerail.errors import RerailError
 from rerail.knowledge_base.case import Case
+from rerail.knowledge_base.phrases import phrase_in_bytes
 from rerail.knowledge_base.placement.identities import Identities
 from rerail.knowledge_base.placement.names import short
 from rerail.knowledge_base.statements import Form, all_forms
 
-_LIST = re.compile(
-    r"\b(?:SLURM_JOB_NODELIST|SLURM_NODELIST|SLURM_STEP_NODELIST)=[\"']?(?P<nodes>[\w.,\[\]-]+)"
-)
 _HEAD = 400
 
 
@@ -66,10 +64,9 @@ def listed(case: Case) -> set[str]:
     found: set[str] = set()
     for view in case.views:
         for number in view.numbers[:_HEAD]:
-            if b"NODELIST=" in view.survey.kept[number]:
-                match = _LIST.search(view.text(number) or "")
-                if match:
-                    found |= _expanded(match["nodes"])
+            match = phrase_in_bytes("job-nodes").search(view.survey.kept[number])
+            if match:
+                found |= _expanded(match["nodes"].decode())
     return found
 
 

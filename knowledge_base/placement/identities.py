@@ -14,15 +14,28 @@ from typing import TypeVar
 
 from rerail.domain.evidence import LogLine, Stream
 from rerail.knowledge_base.case import Case
-from rerail.knowledge_base.placement.names import NO_NODE, pci_key, same_host, short
+from rerail.knowledge_base.placement.names import pci_key, same_host, short
+from rerail.knowledge_base.placement.own_words import node_in
 from rerail.knowledge_base.placement.processes import Identity, Processes
+from rerail.knowledge_base.placement.rank_tables import (
+    Held,
+    aliases,
+    held,
+    lines_with_tables,
+    orders,
+    placed,
+)
 from rerail.knowledge_base.placement.self_descriptions import described
 from rerail.knowledge_base.statements import Statement
+from rerail.log_parsers.host_names import NO_NODE, is_address
+from rerail.log_parsers.text import ZERO
 from rerail.log_parsers.view import LogView
 
 MOST_RANKS = 200_000
 _ALL_LABELS = 4_000  # lines of a file of which every label is read; of longer ones those of hits
 _MOST_TASKS = 65_536
+_LONG, _FEW = 400, 64
+_NAMES_HOST = re.compile(rb"(?i)\b(?:host|node|agent|machine|instance)")
 _DIGITS = re.compile(r"\d+")
 # What stands in front of a line and differs in nothing but the time says the same.
 _CLOCK = re.compile(
@@ -60,11 +73,19 @@ class Identities:
     """How many processes its launcher started on each node, where it says so."""
     node_count: int | None = None
     """How many nodes the job was started on, where its launcher says so."""
+    tasks_per_node: int | None = None
+    """How many tasks the scheduler started on each node; a launcher may start several processes in one."""
+    node_ranks: dict[str, int] = field(default_factory=dict)
+    """The numbers that launchers gave to nodes."""
     ranks_seen: set[int] = field(default_factory=set)
     ranks_heard: set[int] = field(default_factory=set)
     """Ranks by a library's own count, which is the job's where there is one group."""
     nodes_seen: set[str] = field(default_factory=set)
     nodes_at_work: set[str] = field(default_factory=set)
+
+    def node_of(self, line: LogLine) -> str | None:
+        """Return the host of a line: its own label's, else that of its rank."""
+        return line.node or (self.node_of_rank.get(line.rank) if line.rank is not None else None)
 
     def ranks_on(self, node: str) -> list[int]:
         """Return the ranks that are known to run on a node, in order."""
@@ -88,6 +109,8 @@ class _Reading:
 
     on_gpu: list[tuple[str | None, str, int]] = field(default_factory=list)
     hosts: dict[int, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    places: dict[str, dict[str, LogLine]] = field(default_factory=lambda: defaultdict(dict))
+    """The hosts that the lines of a container, pod or replica name."""
 
 
 def build(case: Case, statements: list[Statement]) -> Identities:
@@ -109,6 +132,9 @@ def build(case: Case, statements: list[Statement]) -> Identities:
             _introduce(line, who, found)
         _labels(view, found, reading)
     _conclude(found, reading)
+    _tables(case, found)
+    if found.world_size is None and found.per_node and len(found.nodes_seen) <= 1:
+        found.world_size = found.per_node * (found.node_count or 1)
     found.ranks_seen |= case.facts.ranks_heard()
     for rank, node in case.facts.nodes_of_ranks().items():
         found.node_of_rank.setdefault(rank, node)
@@ -117,9 +143,23 @@ def build(case: Case, statements: list[Statement]) -> Identities:
     return found
 
 
+def _introduced(found: Identities, reading: _Reading) -> None:
+    """A place whose lines name one host, and no other place's lines name it, runs there."""
+    named = Counter(host for hosts in reading.places.values() for host in hosts)
+    for place, hosts in reading.places.items():
+        host, line = next(iter(hosts.items()))
+        if len(hosts) == 1 and named[host] == 1 and len(reading.places) > 1:
+            _keep(found.node_of_place, "place", place, host, line, found)
+
+
 def _job(statement: Statement, found: Identities) -> None:
     found.per_node = statement.number("per_node") or found.per_node
     found.node_count = statement.number("nodes") or found.node_count
+    found.tasks_per_node = statement.number("tasks_per_node") or found.tasks_per_node
+    node, number = statement.line.node, statement.number("node_rank")
+    if node and number is not None:
+        found.node_ranks.setdefault(node, number)
+        found.told_by.setdefault(("node rank", node), statement.line)
     _world(statement, found)
 
 
@@ -137,6 +177,8 @@ def _learn(statement: Statement, found: Identities, reading: _Reading) -> None:
     _world(statement, found)
     if address := slots.get("address"):
         _keep(found.node_of_address, "address", address, node, line, found)
+    if line.node and is_address(line.node) and node and statement.form.about == "writer":
+        _keep(found.node_of_address, "address", line.node, node, line, found)
     for slot in ("container", "pod", "place"):
         if place := slots.get(slot):
             _keep(found.node_of_place, "place", place, node, line, found)
@@ -238,6 +280,41 @@ def _seats(statement: Statement, text: str, found: Identities) -> None:
         _keep(found.node_of_rank, "rank", rank, node, statement.line, found)
 
 
+def _tables(case: Case, found: Identities) -> None:
+    """Place the ranks that tables of the logs place, as far as nothing contradicts a table."""
+    lines = [line for view in case.views for line in lines_with_tables(view)]
+    per_node = found.per_node or (found.tasks_per_node if (found.tasks_per_node or 0) > 1 else None)
+    for address, host, line in aliases(lines):
+        _keep(found.node_of_address, "address", address, host, line, found)
+    known = found.node_of_task | found.node_of_rank
+    told = [held(lines)]
+    told += [placed(one, per_node, found.world_size, known) for one in orders(lines)]
+    told.append(_by_node_rank(per_node, found))
+    for blocks in told:
+        rivalled = any(
+            rank in found.node_of_rank and rivals(found.node_of_rank[rank], block.host)
+            for block in blocks
+            for rank in range(block.first, block.last + 1)
+        )
+        for block in blocks if not rivalled else ():
+            ranks = range(block.first, block.last + 1)
+            found.ranks_at.setdefault(block.host, tuple(ranks))
+            found.nodes_seen.add(block.host)
+            found.nodes_at_work.add(block.host)
+            for rank in ranks:
+                _keep(found.node_of_rank, "rank", rank, block.host, block.line, found)
+
+
+def _by_node_rank(per_node: int | None, found: Identities) -> list[Held]:
+    """The blocks of nodes that know their own number; of two with one number none."""
+    counted = Counter(found.node_ranks.values())
+    return [
+        Held(node, number * per_node, (number + 1) * per_node - 1, found.told_by["node rank", node])
+        for node, number in sorted(found.node_ranks.items())
+        if per_node and counted[number] == 1
+    ]
+
+
 def _fill_blocks(found: Identities) -> None:
     """Give a rank of which nothing says where it ran the host whose block of ranks it is in.
 
@@ -303,15 +380,25 @@ def _labels(view: LogView, found: Identities, reading: _Reading) -> None:
     kept = view.survey.kept
     hits = sorted({h.line for h in view.survey.hits})
     fronts: set[bytes] = set()
+    naming: Counter[bytes] = Counter()
     for number in view.numbers if len(view.numbers) <= _ALL_LABELS else hits:
         front = _CLOCK.sub(b"", kept[number][:160]) if number in kept else b""
         front = b" ".join(front.split(None, 2)[:2])
-        if front in fronts:
+        if front in fronts and not _may_introduce(kept.get(number, b"")[:_LONG], naming):
             continue
         fronts.add(front)
         line = view.line(number)
         if line is not None:
             _read_label(line, found, reading)
+
+
+def _may_introduce(raw: bytes, seen: Counter[bytes]) -> bool:
+    """Tell whether a line may say where its writer runs; of lines that differ in numbers alone a few tell."""
+    if not _NAMES_HOST.search(raw):
+        return False
+    same = raw.translate(ZERO)
+    seen[same] += 1
+    return seen[same] <= _FEW
 
 
 def _read_label(line: LogLine, found: Identities, reading: _Reading) -> None:
@@ -320,6 +407,8 @@ def _read_label(line: LogLine, found: Identities, reading: _Reading) -> None:
         if line.node:
             reading.hosts[line.rank][line.node] += 1
             found.told_by.setdefault(("label", line.rank), line)
+    if line.place and not line.node and (host := node_in(line.message)):
+        reading.places[line.place].setdefault(host, line)
     if line.node and line.stream is not Stream.TOOL:
         found.nodes_seen.add(line.node)
         if line.stream is not Stream.KERNEL:
@@ -338,9 +427,8 @@ def _conclude(found: Identities, reading: _Reading) -> None:
         if rank not in found.node_of_rank:
             found.node_of_rank[rank] = first
             found.told_by.setdefault(("rank", rank), found.told_by["label", rank])
+    _introduced(found, reading)
     _fill_blocks(found)
-    if found.world_size is None and found.per_node and len(found.nodes_seen) <= 1:
-        found.world_size = found.per_node * (found.node_count or 1)
     for node, pci, pid in reading.on_gpu:
         identity = found.by_pid.learn(pid, node=node)
         found.by_pci.setdefault(f"{node or ''}|{pci_key(pci)}", identity)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
-
 from rerail.domain.evidence import Blames, Role, Stream, Tier
 from rerail.knowledge_base.causality.exits import ExitFact
+from rerail.knowledge_base.phrases import phrase
 from rerail.knowledge_base.placement import witnesses
 from rerail.knowledge_base.placement.headings import named_above
 from rerail.knowledge_base.placement.launch_checks import node_found_faulty, node_not_joined
+from rerail.knowledge_base.placement.names import same_host
 from rerail.knowledge_base.placement.one_node import one_node
 from rerail.knowledge_base.placement.own_words import node_in, number_in
 from rerail.knowledge_base.placement.place import Answer, Asked, Source
 from rerail.knowledge_base.taxonomy import has
-
-_TASK_IN_FRONT = re.compile(r"\s{0,8}(?:\[?[Tt]ask[-_ :]?)?(\d{1,6})(?:\]:?|:| ?\|) ")
 
 
 def _accused(asked: Asked) -> Answer[str] | None:
@@ -22,6 +20,8 @@ def _accused(asked: Asked) -> Answer[str] | None:
     if asked.event.blames is not Blames.PEER:
         return None
     node = witnesses.accused_by_several(asked.selection, asked.identities, asked.event)
+    if node is None and len(witnesses.tellers(asked.selection, asked.identities, asked.event)) > 2:
+        return Answer(None, "several hosts tell of it, and of no common peer")
     return Answer(node, "several hosts could not reach it", asked.line) if node else None
 
 
@@ -41,6 +41,9 @@ def _slot(asked: Asked) -> Answer[str] | None:
 
 def _label(asked: Asked) -> Answer[str] | None:
     node = asked.line.node
+    rank = asked.place.rank
+    if asked.event.blames is Blames.SUBJECT and (rank is None or rank != asked.line.rank):
+        return None  # who prints it only noticed
     if asked.place.rank is not None and asked.place.rank in asked.identities.node_of_rank:
         said = number_in(asked.line.message, "rank", telling="on_rank")
         if said == asked.place.rank and asked.line.rank != said:
@@ -101,7 +104,7 @@ def _of_rank(asked: Asked) -> Answer[str] | None:
 def _of_task(asked: Asked) -> Answer[str] | None:
     """Srun says of its tasks, when they end, on which node they were."""
     known = asked.identities
-    front = _TASK_IN_FRONT.match(asked.line.text)
+    front = phrase("task-in-front").match(asked.line.text)
     task = int(front[1]) if front and f"r{int(front[1])}" in asked.line.label.split("/") else None
     if task is None and known.tasks_are_ranks:
         task = asked.place.rank
@@ -121,6 +124,9 @@ def _lost(asked: Asked) -> Answer[str] | None:
 
 def _of_exits(asked: Asked) -> Answer[str] | None:
     exits = witnesses.ended_before_order(asked.case, asked.exits)
+    if has(asked.event.leaf, "whole_host"):
+        # Ranks of other hosts end with plain codes when a host is lost.
+        exits = [f for f in exits if f.how != "plain" or f.rank in {asked.place.rank} - {None}]
     node = _node_from_exits(_before_the_loss(asked, exits), asked.place.rank)
     return Answer(node, "the process that ended first and by itself was there") if node else None
 
@@ -128,7 +134,10 @@ def _of_exits(asked: Asked) -> Answer[str] | None:
 def _only_one(asked: Asked) -> Answer[str] | None:
     """The only node that the logs know, where nothing speaks for a job on several."""
     known = asked.identities
-    if len(known.nodes_seen) != 1:
+    elsewhere = {f.node for f in asked.exits} | set(known.node_of_task.values()) - {None}
+    if len(known.nodes_seen | known.lost_nodes.keys()) != 1:
+        return None
+    if any(node and not same_host(node, only) for only in known.nodes_seen for node in elsewhere):
         return None
     # A node that only its kernel speaks of need not be where a program failed; nor need a kernel's
     # line without a host be of the only node that the job's labels name, where the job has several.

@@ -6,8 +6,8 @@ import re
 from collections.abc import Collection
 from functools import lru_cache
 
-from rerail.knowledge_base.placement.names import NO_NODE, looks_like_host
 from rerail.knowledge_base.statements import Form, all_forms
+from rerail.log_parsers.host_names import NO_NODE, looks_like_host
 
 _TRAILING = re.compile(r"[.,;:\-]+$")
 

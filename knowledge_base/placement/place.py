@@ -15,8 +15,8 @@ from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.exits import ExitFact
 from rerail.knowledge_base.causality.select import Selection
 from rerail.knowledge_base.placement.identities import Identities
-from rerail.knowledge_base.placement.names import NO_NODE
 from rerail.knowledge_base.placement.processes import Identity
+from rerail.log_parsers.host_names import NO_NODE
 
 T = TypeVar("T", int, str)
 
@@ -107,7 +107,8 @@ def place(
     if accused is not None:
         found.node = accused.value
         found.nodes = [accused.value] if accused.value is not None else []
-        found.why = accused.because if accused.line is None else None
+        found.why = accused.because if accused.line is None and accused.value else None
+        rank_sources.accused_device(asked)
         return found
     gpu_sources.process(asked)
     rank = _first(asked, rank_sources.SOURCES, "rank")
@@ -116,6 +117,8 @@ def place(
     found.node = node.value if node is not None else None
     if found.node in NO_NODE:
         found.node = None
+    _host_of_pod(asked)
+    _within_the_host(asked)
     gpu_sources.index(asked)
     rank_sources.on_the_node(asked)
     if rank_sources.everywhere(asked):
@@ -125,6 +128,32 @@ def place(
     if found.node is not None:
         found.nodes = [found.node]
     return found
+
+
+def _host_of_pod(asked: Asked) -> None:
+    """A pod's or container's name stands for its host, where a line tells which that is."""
+    found, known = asked.place, asked.identities
+    host = known.node_of_place.get(found.node or "") or known.node_of_address.get(found.node or "")
+    if host is not None and host != found.node:
+        line = known.told_by.get(("place", found.node)) or known.told_by.get(
+            ("address", found.node)
+        )
+        found.reasons.append(Reason(f"node {host}", f"{found.node} runs there", line))
+        found.node = host
+
+
+def _within_the_host(asked: Asked) -> None:
+    """Where a host is known to hold other ranks than the one named, the number counts its processes."""
+    found = asked.place
+    held = asked.identities.ranks_at.get(found.node or "", ())
+    rank = found.rank
+    if rank is None or not held or rank in held:
+        return
+    line = asked.identities.told_by.get(("rank", held[0]))
+    found.rank = held[rank] if rank < len(held) else None
+    if found.rank is not None:
+        because = f"process {rank} of {found.node}, which holds {named(held)}"
+        found.reasons.append(Reason(f"rank {found.rank}", because, line))
 
 
 def _first(asked: Asked, sources: tuple[Source[T], ...], what: str) -> Answer[T] | None:

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import re
+
 from rerail.domain.evidence import Blames, LogLine, Role, Stream, Tier
+from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.exits import ExitFact
+from rerail.knowledge_base.phrases import phrase, phrase_in_bytes, says
 from rerail.knowledge_base.placement import witnesses
 from rerail.knowledge_base.placement.gpu_sources import told as gpu_told
 from rerail.knowledge_base.placement.headings import named_above, odd_one_out
+from rerail.knowledge_base.placement.identities import rivals
 from rerail.knowledge_base.placement.names import same_host, short
+from rerail.knowledge_base.placement.odd_version import of_odd_version
 from rerail.knowledge_base.placement.one_node import device_in_front, one_node
-from rerail.knowledge_base.placement.own_words import number_in, numbers_in
+from rerail.knowledge_base.placement.own_words import node_in, number_in, numbers_in
 from rerail.knowledge_base.placement.place import Answer, Asked, Reason, Source, named
-from rerail.knowledge_base.placement.seats import rank_at
+from rerail.knowledge_base.placement.rank_of_local import rank_at
 from rerail.knowledge_base.taxonomy import has
 
 EVERYWHERE = 3
 """A fault of one kind on this many ranks is nobody's in particular."""
 _MOST_RANKS_OF_A_NODE = 64
 _WITNESSES = 2
+_MOST_LINES = 20_000
 # Signals that a process brings on itself, or the kernel for what it did. Not SIGABRT: that is how NCCL
 # ends the ranks that waited in vain.
 _OWN_SIGNALS = frozenset({"crashed", "killed"})
@@ -38,6 +45,11 @@ def _subject(asked: Asked) -> Answer[int] | None:
         if o.rule_id == asked.event.rule_id
     ]
     accused = set.intersection(*(ranks for _, ranks in told)) if told else set()
+    if (
+        len(accused) == 2
+        and (odd := of_odd_version(asked.case, asked.identities, accused)) is not None
+    ):
+        return Answer(odd[0], "its host alone loads another version", odd[1])
     speakers = {label for label, _ in told}
     if len(accused) != 1 or (len(speakers) < _WITNESSES and any(len(r) > 1 for _, r in told)):
         return Answer(None, "two that speak of each other do not tell which of them is wrong")
@@ -68,6 +80,33 @@ def _of_the_job(asked: Asked) -> Answer[int] | None:
 def _heading(asked: Asked) -> Answer[int] | None:
     found = named_above(asked.case, asked.line, "rank")
     return Answer(found.number("rank"), "the heading names it", found.line) if found else None
+
+
+def _named_process(asked: Asked) -> Answer[int] | None:
+    """A process id in the words of the line, where a rank's own line on that host names the same."""
+    pid = asked.event.fields.get("pid", "")
+    node = asked.event.fields.get("node") or asked.line.node
+    if not pid.isdigit():
+        return None
+    named = re.compile(rf"\bpid[ :=]{{1,2}}{pid}\b")
+    told = [
+        o.line
+        for o in asked.case.observations
+        if o.line.rank is not None and named.search(o.line.message)
+        and (node is None or o.line.node is None or _on(asked, o.line, node))
+    ]  # fmt: skip
+    ranks = {line.rank for line in told} - {None}
+    return (
+        Answer(ranks.pop(), f"its own line names process {pid}", told[0])
+        if len(ranks) == 1
+        else None
+    )
+
+
+def _on(asked: Asked, line: LogLine, node: str) -> bool:
+    known = asked.identities
+    own = known.node_of_address.get(line.node or "", line.node)
+    return same_host(own, node) or not rivals(own or "", node)
 
 
 def _process(asked: Asked) -> Answer[int] | None:
@@ -139,6 +178,9 @@ def _others(asked: Asked) -> Answer[int] | None:
     """The rank of a fault whose own line names none, by who felt it, told it again or ended of it."""
     case, event = asked.case, asked.event
     if has(event.leaf, "dies_without_a_word"):
+        killed = _died(asked.exits, asked)
+        if killed is not None:
+            return Answer(killed, "this rank alone was ended by a signal")
         silent = _silent(asked)
         if silent is not None:
             return Answer(
@@ -180,9 +222,43 @@ def same_place(a: str | None, b: str | None) -> bool:
     return a is None or b is None or short(a) == short(b)
 
 
+def _on_several(asked: Asked, gpu: int | None) -> Answer[int] | None:
+    """On a host whose ranks a table lists in order, one for each GPU, that of the GPU's number."""
+    node = asked.event.fields.get("node") or asked.line.node or node_in(asked.line.message)
+    held = asked.identities.ranks_at.get(node or "", ())
+    words = asked.line.message
+    own = number_in(words, "gpu") is not None and node_in(words) is not None
+    if gpu is None or gpu >= len(held) or not (own or _counted_by_the_machine(asked)):
+        return None
+    if _reordered(asked):
+        return None
+    return Answer(held[gpu], f"GPU {gpu} of {node}, which holds {named(held)} in order", asked.line)
+
+
+def _counted_by_the_machine(asked: Asked) -> bool:
+    """Tell whether the kernel or a tool counted the GPU; a process may see one alone and call it the first."""
+    return has(asked.event.leaf, "of_a_gpu") and asked.event.tier is Tier.HARDWARE
+
+
+def _reordered(asked: Asked) -> bool:
+    """Tell whether some process sees its GPUs in an order of its own."""
+    order = phrase("visible-devices")
+    for view in asked.case.views:
+        for number in view.numbers[:_MOST_LINES]:
+            if b"VISIBLE_DEVICES" in view.survey.kept[number]:
+                found = order.search(view.text(number) or "")
+                listed = [int(one) for one in found["list"].split(",")] if found else []
+                if listed != list(range(len(listed))):
+                    return True
+    return False
+
+
 def _by_device(asked: Asked) -> Answer[int] | None:
     """On a job of one node each rank has the GPU of its number, where that rank is known to be there."""
     gpu = gpu_told(asked)
+    there = _on_several(asked, gpu)
+    if there is not None:
+        return there
     if (
         gpu is None
         or not has(asked.event.leaf, "of_a_gpu")
@@ -194,23 +270,45 @@ def _by_device(asked: Asked) -> Answer[int] | None:
     return Answer(gpu, f"the job runs on one node, and GPU {gpu} is this rank's", asked.line)
 
 
+def _only_exit_there(asked: Asked) -> Answer[int] | None:
+    """The only process of the event's host that its launcher reports, where nobody else there cried."""
+    node = asked.line.node
+    if node is None or asked.line.rank is not None or not asked.event.lines:
+        return None
+    there = [
+        f for f in asked.exits if f.node and short(f.node) == short(node) and f.how != "ordered"
+    ]
+    ranks = {f.rank for f in there}
+    cried = {
+        o.line.rank
+        for o in asked.case.with_role(Role.CASCADE)
+        if o.line.node and short(o.line.node) == short(node)
+    } - {None}
+    if len(ranks) != 1 or None in ranks or cried - ranks:
+        return None
+    return Answer(ranks.pop(), "the only process of this host that ended by itself", there[0].line)
+
+
 def _awaited(asked: Asked) -> Answer[int] | None:
     """The one rank that all others wait for is where a fault of one process, or of its GPU or host, was."""
-    if len(asked.awaited) != 1 or not (
-        has(asked.event.leaf, "of_one_process") or has(asked.event.leaf, "of_a_gpu")
-    ):
+    if len(asked.awaited) != 1:
         return None
     rank = asked.awaited[0]
     node = asked.event.fields.get("node") or asked.line.node
     where = asked.identities.node_of_rank.get(rank)
+    there = bool(node) and same_host(node, where)
+    if not there and not any(
+        has(asked.event.leaf, trait) for trait in ("of_one_process", "of_a_gpu", "at_start")
+    ):
+        return None
     if node and where and not same_host(node, where):
         return None
     return Answer(rank, "it is the one rank that all others wait for")
 
 
 SOURCES: tuple[Source[int], ...] = (
-    _slot, _subject, _noticed, _of_the_job, _heading, _process, _local_rank, _said_on, _label, _seat, _only_node,
-    _own_words, _others, _awaited, _own_exit, _by_device,
+    _slot, _subject, _noticed, _of_the_job, _heading, _process, _named_process, _local_rank, _said_on, _label, _seat,
+    _only_node, _own_words, _others, _only_exit_there, _awaited, _own_exit, _by_device,
 )  # fmt: skip
 
 
@@ -221,15 +319,30 @@ def everywhere(asked: Asked) -> bool:
     return len(same) >= EVERYWHERE and place.rank in same and not place.pci
 
 
+def accused_device(asked: Asked) -> None:
+    """Name the rank of the peer's device, where all that could not reach it name the same one."""
+    found, leaf = asked.place, asked.event.leaf
+    named = {c.fields.get("peer_gpu", "") for c in asked.selection.candidates if c.leaf == leaf}
+    device = named.pop() if len(named) == 1 else ""
+    held = asked.identities.ranks_at.get(found.node or "", ())
+    if device.isdigit() and int(device) < len(held):
+        found.gpu, found.rank = int(device), held[int(device)]
+        found.ranks = [found.rank]
+        found.reasons.append(
+            Reason(f"rank {found.rank}", f"device {device} of {found.node}", asked.line)
+        )
+
+
 def on_the_node(asked: Asked) -> None:
     """Fill in the ranks of a host that failed as a whole: the one that felt it first, or all of them."""
     found = asked.place
     if found.rank is not None or found.node is None or asked.event.blames is not Blames.HOST:
         return
-    ranks = asked.identities.ranks_on(found.node)
+    known = asked.identities
+    ranks = known.ranks_on(found.node)
     if not ranks or len(ranks) > _MOST_RANKS_OF_A_NODE:
         return
-    if len(ranks) == 1:
+    if len(ranks) == 1 and (known.per_node or known.tasks_per_node or 1) == 1:
         found.rank = ranks[0]
     found.ranks = ranks
     line = asked.identities.told_by.get(("rank", ranks[0]))
@@ -256,6 +369,19 @@ def _silent(asked: Asked) -> int | None:
     return left.pop() if len(there) > 1 and len(left) == 1 else None
 
 
+def _lost_its_device(case: Case) -> set[int | None]:
+    """The ranks that print that their device is gone, in lines that no rule knows."""
+    found: set[int | None] = set()
+    gone = phrase_in_bytes("device-gone")
+    for view in case.views:
+        for number in view.numbers[:_MOST_LINES]:
+            if gone.search(view.survey.kept[number]):
+                line = view.line(number)
+                if line is not None and line.stream is not Stream.KERNEL:
+                    found.add(line.rank)
+    return found - {None}
+
+
 def _felt_by(asked: Asked) -> int | None:
     """The only rank that printed an error of its own was hit by the deeper fault."""
     case, event = asked.case, asked.event
@@ -264,15 +390,16 @@ def _felt_by(asked: Asked) -> int | None:
         for o in case.observations
         if o is not event
         and o.tier in (Tier.LIBRARY, Tier.HARDWARE, Tier.APPLICATION)
-        and any(word in o.line.text for word in ("CUDA", "uncorrectable", "Cuda failure"))
+        and says("felt-on-gpu", o.line.text)
     } - {None}
+    device = device or _lost_its_device(case)
     felt = device or {c.line.rank for c in asked.selection.candidates} - {None}
     # A lost-connection line is printed by the peer, and who waited in vain in a collective felt
     # nothing but that another rank did not come.
     told: list[LogLine] = [
         o.line
         for o in case.with_role(Role.CASCADE)
-        if not witnesses.LOST.search(o.line.text) and not witnesses.WAITED.search(o.line.text)
+        if not says("lost-peer", o.line.text) and not says("waited-in-vain", o.line.text)
     ]
     # A rank of another node only lost this one.
     here = [line for line in told if line.node and line.node == event.line.node]

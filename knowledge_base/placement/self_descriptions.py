@@ -9,13 +9,10 @@ import re
 from collections.abc import Iterator
 
 from rerail.domain.evidence import LogLine
+from rerail.knowledge_base.phrases import phrase, phrase_in_bytes
 from rerail.knowledge_base.placement.processes import Identity
 from rerail.log_parsers.view import LogView
 
-_SIEVE = re.compile(rb"(?i)host(?:name)?['\"]?\s?[:=]")
-_RANK = re.compile(r"\b(?:global_?)?rank['\"]?\s?[:=]\s?(?P<value>\d{1,6})\b", re.IGNORECASE)
-_HOST = re.compile(r"\bhost(?:name)?['\"]?\s?[:=]\s?['\"]?(?P<value>[A-Za-z0-9][\w.-]{1,80})\b")
-_PID = re.compile(r"\bpid['\"]?\s?[:=]\s?(?P<value>\d{1,8})\b", re.IGNORECASE)
 _PAIR = r"['\"]?[\w.-]{1,40}['\"]?\s?[:=]\s?['\"]?[^\s,|;'\"]{1,100}['\"]?"
 _PAIRS = re.compile(rf"(?:{_PAIR}[\s,|;]{{1,4}}){{2,12}}{_PAIR}")
 
@@ -24,7 +21,7 @@ def described(view: LogView) -> Iterator[tuple[LogLine, Identity]]:
     """Yield the lines of a file on which a process describes itself, and the process."""
     kept = view.survey.kept
     for number in view.numbers:
-        if _SIEVE.search(kept[number]) is None:
+        if phrase_in_bytes("host-key").search(kept[number]) is None:
             continue
         who = describes(view.text(number) or "")
         line = view.line(number) if who is not None else None
@@ -34,7 +31,7 @@ def described(view: LogView) -> Iterator[tuple[LogLine, Identity]]:
 
 def describes(text: str) -> Identity | None:
     """Return the process that a line describes, or None."""
-    rank, host, pid = _RANK.search(text), _HOST.search(text), _PID.search(text)
+    rank, host, pid = (phrase(key).search(text) for key in ("rank-key", "host-key", "pid-key"))
     if rank is None or host is None or pid is None:
         return None
     found = (rank, host, pid)

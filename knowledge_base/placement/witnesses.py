@@ -6,40 +6,16 @@ the node in words; a launcher names the one process that ended by itself.
 
 from __future__ import annotations
 
-import re
-
 from rerail.domain.evidence import Observation, Role, Stream, Tier
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.exits import ExitFact
 from rerail.knowledge_base.causality.select import Selection
+from rerail.knowledge_base.phrases import phrase, says
 from rerail.knowledge_base.placement.identities import Identities
 from rerail.knowledge_base.taxonomy import has
 
-_HOST = r"[A-Za-z][A-Za-z0-9_.-]{0,80}[A-Za-z0-9]"
-_SAID = re.compile(rf"(?:launch|prolog)\b.{{0,80}} (?:failed|failure) on node (?P<node>{_HOST})\b")
-# A word behind "node" is a host only if it looks like one.
-_NAMED = re.compile(
-    rf"(?:\b(?:[Oo]n|of|[Ss]etting|drain_nodes:) node |\b[Nn]ode=|kubelet, |\bNode (?=\S+ (?:status|rebooted|"
-    rf"not |unexpectedly|is now|has )))(?P<node>(?=[\w.-]*[\d-]){_HOST})(?![\w\[-])"
-)
-_C10D = re.compile(r"\[Rank (?P<rank>\d{1,6})\] .{0,40}watchdog", re.IGNORECASE)
-LOST = re.compile(r"\bpeer\b|remote process|network error")
-WAITED = re.compile(
-    r"collective operation timeout|before timing out|Timeout at NCCL work|timed out after \d{1,10} ?m?s(?:econds)?\b"
-)
-_NCCL_RAISED = re.compile(
-    r"Error: NCCL error in: .{1,200}(?:internal error|invalid usage|system error|cuda error)"
-)
-_NCCL_OF_OTHERS = re.compile(
-    r"remote process|ncclRemoteError|retrieving ncclUniqueId|[Ss]ocket|[Tt]imed? ?out"
-)
 _LEAST_SENTENCE = 24
 _RAISED_NEAR = 12  # lines from the output of a subprocess to the exception that reports it
-# An object that a tool of its own process failed on, and the exception of the rank that waited for the tool.
-_OBJECT = re.compile(r"\b(?:s3|gs|gcs|oss|obs|abfss?|az|hdfs)://[^\s'\",)]{12,400}")
-_JAX_TASK = re.compile(
-    r"task:(?P<task>\d{1,6})\b[^/]{0,80}(?:heartbeat timeout|set to ERROR|disconnected|unhealthy|stopped sending)"
-)
 
 
 def rank_told_again(case: Case, winner: Observation) -> int | None:
@@ -49,7 +25,8 @@ def rank_told_again(case: Case, winner: Observation) -> int | None:
     fault only the same sentence, or an exception on the same object of a store.
     """
     sentence = winner.line.message.partition(": ")[2].strip()
-    named = _OBJECT.search(winner.line.text)
+    # A tool of its own process and the exception of the rank that waited for it name one object.
+    named = phrase("store-object").search(winner.line.text)
     ranks: set[int] = set()
     for other in case.observations:
         if other is winner:
@@ -63,7 +40,7 @@ def rank_told_again(case: Case, winner: Observation) -> int | None:
         if not (same or has(winner.leaf, "sticks_to_gpu")):
             continue
         rank = other.line.rank
-        if rank is None and (match := _C10D.search(text)):
+        if rank is None and (match := phrase("watchdog-of-rank").search(text)):
             rank = int(match["rank"])
         if rank is not None:
             ranks.add(rank)
@@ -100,7 +77,7 @@ def _rank_of_own_nccl_error(case: Case, winner: Observation) -> int | None:
     raised = [
         o.line
         for o in case.observations
-        if _NCCL_RAISED.search(o.line.text) and not _NCCL_OF_OTHERS.search(o.line.text)
+        if says("nccl-call-raised", o.line.text) and not says("nccl-call-of-others", o.line.text)
     ]
     ranks = {line.rank for line in raised}
     return ranks.pop() if len(ranks) == 1 else None
@@ -121,8 +98,12 @@ def rank_that_ended(
     cascades = case.with_role(Role.CASCADE)
     if any(f.how == "aborted" for f in own) and cascades:
         # That is how NCCL ends the ranks that waited in vain; each of them has said so before.
-        waited = {o.line.rank for o in cascades if WAITED.search(o.line.text)}
-        if not waited or None in waited or any(not WAITED.search(o.line.text) for o in cascades):
+        waited = {o.line.rank for o in cascades if says("waited-in-vain", o.line.text)}
+        if (
+            not waited
+            or None in waited
+            or any(not says("waited-in-vain", o.line.text) for o in cascades)
+        ):
             return None
         own = [f for f in own if f.rank not in waited]
     ranks = {f.rank for f in own}
@@ -135,7 +116,7 @@ def rank_lost_by_jax(case: Case) -> int | None:
     tasks = {
         match["task"]
         for o in case.observations
-        if "task_lost" in o.marks and (match := _JAX_TASK.search(o.line.text))
+        if "task_lost" in o.marks and (match := phrase("lost-task").search(o.line.text))
     }
     return int(tasks.pop()) if len(tasks) == 1 else None
 
@@ -148,7 +129,9 @@ def node_in_words(case: Case, selection: Selection, winner: Observation) -> str 
     nodes = set()
     for observation in told:
         node = observation.fields.get("node")
-        match = _SAID.search(observation.line.text) or _NAMED.search(observation.line.text)
+        match = phrase("failed-on-node").search(observation.line.text) or phrase(
+            "node-in-words"
+        ).search(observation.line.text)
         if node or match:
             nodes.add(node or (match["node"] if match else ""))
     if not nodes and winner.line.stream is Stream.CONTAINER:
@@ -157,18 +140,24 @@ def node_in_words(case: Case, selection: Selection, winner: Observation) -> str 
     return nodes.pop() if len(nodes) == 1 else None
 
 
+def tellers(selection: Selection, identities: Identities, winner: Observation) -> set[str]:
+    """Return the hosts whose processes tell of the same fault."""
+    same = [c.line for c in selection.candidates if c.leaf == winner.leaf]
+    return {node for line in same if (node := identities.node_of(line))}
+
+
 def accused_by_several(
     selection: Selection, identities: Identities, winner: Observation
 ) -> str | None:
     """Return the one peer that hosts beside it could not reach, when two or more of them say so, or None."""
-    same = [c for c in selection.candidates if c.leaf == winner.leaf and c.line.node]
-    tellers = {c.line.node for c in same}
+    told_by = tellers(selection, identities, winner)
+    same = [c for c in selection.candidates if c.leaf == winner.leaf]
     peers = {c.fields.get("peer") or "" for c in same}
-    if len(tellers) < 2 or len(peers) != 1:
+    if len(told_by) < 2 or len(peers) != 1:
         return None
     peer = peers.pop().split("<")[0].strip("[]")
     named = identities.node_of_address.get(peer, peer)
-    return named if peer and named not in tellers else None
+    return named if peer and named not in told_by else None
 
 
 def ended_before_order(case: Case, exits: list[ExitFact]) -> list[ExitFact]:

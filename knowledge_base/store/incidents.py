@@ -26,6 +26,7 @@ from rerail.domain.incident import (
 from rerail.errors import UsageError
 from rerail.knowledge_base.fingerprint import fingerprint
 from rerail.knowledge_base.store.clock import days_before, now_iso
+from rerail.knowledge_base.store.corrected import clears_machines
 from rerail.knowledge_base.store.tables import (
     DIAGNOSES,
     DOCUMENT_QUEUE,
@@ -385,7 +386,7 @@ def node_history(
     found: dict[tuple[str, str], NodeEvent] = {}
     for row in rows:
         leaf = leaves().get(row.confirmed_type or row.failure_type or "")
-        if row.confirmed == "wrong" and (leaf is None or leaf.layer != "infrastructure"):
+        if clears_machines(row.confirmed, row.confirmed_type or row.failure_type):
             continue
         found.setdefault(
             (row.incident, row.node),

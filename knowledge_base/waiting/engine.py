@@ -97,7 +97,8 @@ def ask(facts: Facts, job: Identities, heard_of: Callable[[str, set[int]], bool]
         heard_of: tells whether a host with these ranks, or its launcher, reported an end or an error.
     """
     waiting = facts.positions
-    named = _named(facts.told, {*job.ranks_seen, *range(min(job.world_size or 0, MOST_RANKS))})
+    told = [one for one in facts.told if _of_the_job(one, job)]
+    named = _named(told, {*job.ranks_seen, *range(min(job.world_size or 0, MOST_RANKS))})
     if named is None and facts.report is not None:
         named = _named([facts.report], set())
     behind = _behind(facts)
@@ -112,6 +113,13 @@ def ask(facts: Facts, job: Identities, heard_of: Callable[[str, set[int]], bool]
     absent = _absent(facts, job, heard_of) if behind is None and other is None else None
     named = _of_a_host(named, job) if named is not None and named.how is How.NAMED else None
     return [finding for finding in (named, other, behind, absent) if finding is not None]
+
+
+def _of_the_job(told: Told, job: Identities) -> bool:
+    """Tell whether all ranks that somebody names can be ranks, where the hosts of all ranks are known."""
+    known = job.node_of_rank
+    whole = len(known) > 1 and set(known) == set(range(len(known)))
+    return not whole or all(rank in known for rank in told.ranks)
 
 
 def _named(told: Sequence[Told], known: set[int]) -> Finding | None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from rerail.domain.evidence import LogLine, Observation
 from rerail.knowledge_base.case import Case
-from rerail.knowledge_base.causality.copies import without_copies
 from rerail.knowledge_base.causality.progress import step_rows, survived
+from rerail.knowledge_base.causality.repeated_logs import without_copies
 from rerail.knowledge_base.waiting.read import Told
 from rerail.log_parsers.ras_reports import Lag, Report, read_reports
 

@@ -16,8 +16,8 @@ from rerail.domain.diagnosis import Status
 from rerail.domain.evidence import LogLine
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.conclusion import Conclusion
-from rerail.knowledge_base.causality.copies import without_copies
 from rerail.knowledge_base.causality.progress import outlived
+from rerail.knowledge_base.causality.repeated_logs import without_copies
 from rerail.knowledge_base.placement.identities import Identities
 from rerail.knowledge_base.waiting.engine import MOST_ODD
 from rerail.knowledge_base.waiting.read import frames

@@ -276,3 +276,18 @@ def carried_out_since(
     if cluster:
         query = query.where(PLANS.c.cluster == cluster)
     return [(str(row.kind), str(row.target)) for row in connection.execute(query)]
+
+
+def verified_since(
+    connection: Connection, since: float, kinds: Sequence[ActionKind]
+) -> dict[str, float]:
+    """Return for each incident when a step of these kinds was first seen to have worked."""
+    rows = connection.execute(
+        select(PLANS.c.incident, func.min(ACTIONS.c.changed_at))
+        .join(ACTIONS, ACTIONS.c.plan == PLANS.c.id)
+        .where(ACTIONS.c.state == str(ActionState.VERIFIED))
+        .where(ACTIONS.c.kind.in_([str(kind) for kind in kinds]))
+        .where(ACTIONS.c.changed_at >= since)
+        .group_by(PLANS.c.incident)
+    )
+    return {str(incident): float(at) for incident, at in rows}

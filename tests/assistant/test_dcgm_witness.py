@@ -22,6 +22,7 @@ from rerail.recovery.policy import decide
 from rerail.recovery.site_policy import Dcgm, JobLayout, SitePolicy
 from rerail.recovery.situation import Situation
 from rerail.settings import Settings
+from rerail.tools.clusters.slurm_outputs import Outputs
 from rerail.tools.clusters.slurm_read import JobFiles
 from rerail.tools.clusters.slurm_records import AttemptRecord, NodeRecord
 
@@ -208,6 +209,9 @@ def test_a_server_that_refuses_or_is_away_is_told_and_proves_nothing():
 class FakeReader:
     def __init__(self, stdout):
         self.stdout = stdout
+
+    def outputs(self, attempt):
+        return Outputs()
 
     def files(self, job):
         return JobFiles(str(self.stdout), None, str(self.stdout.parent))

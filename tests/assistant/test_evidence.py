@@ -9,6 +9,7 @@ import pytest
 from rerail.assistant.watch.evidence import collect_evidence
 from rerail.domain.job import JobEvent, JobRef
 from rerail.recovery.site_policy import JobLayout
+from rerail.tools.clusters.slurm_outputs import Outputs
 from rerail.tools.clusters.slurm_read import JobFiles
 from rerail.tools.clusters.slurm_records import AttemptRecord, NodeRecord
 
@@ -25,6 +26,9 @@ class FakeReader:
 
     def __init__(self, stdout, lost=()):
         self.stdout, self.lost = stdout, lost
+
+    def outputs(self, attempt):
+        return Outputs()
 
     def files(self, job):
         return JobFiles(str(self.stdout), None, str(self.stdout.parent))

@@ -10,6 +10,7 @@ from rerail.assistant.watch.health_reports import read_health_report
 from rerail.domain.job import JobEvent, JobRef
 from rerail.errors import EvidenceError
 from rerail.recovery.site_policy import JobLayout
+from rerail.tools.clusters.slurm_outputs import Outputs
 from rerail.tools.clusters.slurm_read import JobFiles
 from rerail.tools.clusters.slurm_records import AttemptRecord, NodeRecord
 
@@ -62,6 +63,9 @@ def test_a_report_that_a_job_could_have_written_is_no_witness(tmp_path, forged):
 
 
 class FakeReader:
+    def outputs(self, attempt):
+        return Outputs()
+
     def files(self, job):
         return JobFiles(None, None, None)
 

@@ -53,6 +53,19 @@ def test_what_is_piped_in_is_unpacked(pack: Callable[[bytes], bytes]) -> None:
     assert done.returncode == 0 and b"gpu_ecc_uncorrectable <stdin>:51" in done.stdout
 
 
+@pytest.mark.parametrize(
+    "pack", [gzip.compress, lzma.compress, zstandard.compress], ids=["gz", "xz", "zst"]
+)
+@pytest.mark.parametrize("share", [0.2, 0.9])
+def test_what_is_piped_in_torn_says_so(pack: Callable[[bytes], bytes], share: float) -> None:
+    """Of the text what can be unpacked is read; that the rest is missing is told in any case."""
+    numbers = b"".join(b"[rank0]: seen %d\n" % (step * 7_919 % 10_007) for step in range(20_000))
+    packed = pack(ERROR + numbers)
+    done = run("-", input=packed[: int(len(packed) * share)])
+    assert done.returncode in (0, 10, 11), done.stderr
+    assert b"reading stopped behind line" in done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("hole", [4_096, 5_000, 3 << 20])
 def test_a_hole_does_not_hide_what_stands_behind_it(hole: int, tmp_path: Path) -> None:
     path = tmp_path / "dmesg.log"
@@ -105,6 +118,7 @@ def test_a_finding_inside_an_endless_line_is_found_and_the_cut_is_told(tmp_path:
     found = diagnose_paths([path]).diagnosis
     assert found.failure_type == "gpu_fallen_off_bus" and found.first_fault is not None
     assert found.first_fault.line == 2
+    assert "NVRM: Xid" in found.first_fault.text[:180]
     assert any("longer than" in lack.what for lack in found.missing)
 
 
@@ -136,6 +150,26 @@ def test_closed_streams(closing: str, arguments: str, code: int, word: bytes, lo
         ["bash", "-c", f"{words} {arguments.format(log=log)} {closing}"],
         capture_output=True, check=False, stdin=subprocess.DEVNULL,
     )  # fmt: skip
+    assert done.returncode == code, done.stderr
+    assert word in done.stderr and b"bug" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("closing", "code", "word"),
+    [
+        ("<&-", 11, b"standard input is closed"),
+        ("</dev/null", 3, b""),
+        ("<{log} >&-", 74, b"standard output cannot be written: it is closed"),
+        ("<{log}", 0, b""),
+    ],
+)
+def test_a_line_to_explain_from_a_stream(
+    closing: str, code: int, word: bytes, tmp_path: Path
+) -> None:
+    line = tmp_path / "line"
+    line.write_bytes(b"\xff " + XID)
+    call = f"'{CALL[0]}' -c '{CALL[2]}' kb explain - {closing.format(log=line)}"
+    done = subprocess.run(["bash", "-c", call], capture_output=True, check=False)
     assert done.returncode == code, done.stderr
     assert word in done.stderr and b"bug" not in done.stderr
 

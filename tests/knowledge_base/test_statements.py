@@ -7,8 +7,8 @@ import pytest
 from rerail.assistant.pipeline import diagnose_texts
 from rerail.errors import RuleError
 from rerail.knowledge_base.placement.headings import Heading, Table, headings, named_above, tables
-from rerail.knowledge_base.placement.names import looks_like_host
 from rerail.knowledge_base.statements import Form, Statement, all_forms, parse, read
+from rerail.log_parsers.host_names import looks_like_host
 
 
 def said(text: str) -> list[Statement]:

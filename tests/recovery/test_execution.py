@@ -13,7 +13,7 @@ from rerail.knowledge_base.store.engine import open_store, reading, writing
 from rerail.knowledge_base.store.migrate import upgrade
 from rerail.recovery import approvals
 from rerail.recovery.clusters.writer import Check
-from rerail.recovery.executor import Executor
+from rerail.recovery.executor import RESTARTS, Executor
 from rerail.recovery.job_file import JobFile
 from rerail.recovery.readiness import records
 from rerail.recovery.rehearsal import Rehearsal, budget_left, jobs_touched, rehearse
@@ -286,9 +286,15 @@ def test_a_job_is_only_verified_once_it_makes_progress(engine, clock, cluster, m
     one = executor()
     one.advance()
     assert state(engine, plan) is ActionState.VERIFYING
+    with reading(engine) as connection:
+        assert plans.verified_since(connection, 0.0, RESTARTS) == {}
     clock.now += 1  # the fake job's step is the clock
     one.advance()
     assert state(engine, plan) is ActionState.VERIFIED
+    with reading(engine) as connection:
+        assert plans.verified_since(connection, 0.0, RESTARTS) == {"INC-1": clock()}
+        assert plans.verified_since(connection, clock() + 1, RESTARTS) == {}
+        assert plans.verified_since(connection, 0.0, (ActionKind.DRAIN,)) == {}
 
 
 def test_a_restart_whose_attempt_fails_again_has_failed(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 
@@ -20,16 +23,7 @@ def run_command(
     """
     shown = " ".join(argv)
     try:
-        done = subprocess.run(
-            list(argv),
-            env=None if environment is None else dict(environment),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=limit_s,
-            check=False,
-        )
+        done = _bounded(argv, environment, limit_s)
     except FileNotFoundError:
         raise ClusterError(
             f"{argv[0]} is not installed here", subject=argv[0], hint="rerail doctor"
@@ -53,3 +47,34 @@ def run_command(
             f"{shown}: {message}", subject=argv[0], hint="rerail doctor", recoverable=away
         )
     return done.stdout
+
+
+def _bounded(
+    argv: Sequence[str], environment: Mapping[str, str] | None, limit_s: float
+) -> subprocess.CompletedProcess[str]:
+    """Run a command and end it at the limit, with what it started; who does not end is not waited for.
+
+    `subprocess.run` waits for everybody who holds the pipe, and cannot end what sudo started.
+    """
+    child = subprocess.Popen(
+        list(argv),
+        env=None if environment is None else dict(environment),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        process_group=0,
+    )
+    try:
+        out, err = child.communicate(timeout=limit_s)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.killpg(child.pid, signal.SIGKILL)
+        for pipe in (child.stdout, child.stderr):
+            if pipe is not None:
+                pipe.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(timeout=0.2)
+        raise
+    return subprocess.CompletedProcess(argv, child.returncode, out, err)

@@ -14,7 +14,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 
+from rerail.cached_yaml import load_cached
 from rerail.errors import ClusterError, UsageError
+from rerail.tools.clusters.kubernetes_logs import logs_of
+from rerail.tools.clusters.slurm_outputs import Outputs
 from rerail.tools.clusters.slurm_read import JobFiles
 from rerail.tools.clusters.slurm_records import AttemptRecord, NodeRecord, StepRecord
 
@@ -33,13 +36,19 @@ class Kind:
     pod_label: str
 
 
-KINDS: dict[str, Kind] = {
-    "Job": Kind("batch", "v1", "jobs", "job-name"),
-    "PyTorchJob": Kind("kubeflow.org", "v1", "pytorchjobs", "training.kubeflow.org/job-name"),
-    "MPIJob": Kind("kubeflow.org", "v2beta1", "mpijobs", "training.kubeflow.org/job-name"),
-    "JobSet": Kind("jobset.x-k8s.io", "v1alpha2", "jobsets", "jobset.sigs.k8s.io/jobset-name"),
-    "RayJob": Kind("ray.io", "v1", "rayjobs", "ray.io/originated-from-cr-name"),
-}
+def _kinds(*, restarts: bool) -> dict[str, Kind]:
+    return {
+        one["kind"]: Kind(one["group"], one["version"], one["plural"], one["pod_label"])
+        for one in load_cached(KINDS_FILE)["kinds"]
+        if one["restarts"] or not restarts
+    }
+
+
+KINDS_FILE = Path(__file__).with_name("kubernetes_kinds.yaml")
+READABLE = _kinds(restarts=False)
+"""Every kind whose pods are found."""
+KINDS = _kinds(restarts=True)
+"""The kinds of which recovery may start a copy."""
 DONE = ("Complete", "Succeeded", "Completed")
 
 
@@ -263,6 +272,10 @@ class KubernetesReader:
         """Return nothing: logs come through the interface (`save_logs`)."""
         return JobFiles(None, None, None)
 
+    def outputs(self, attempt: AttemptRecord) -> Outputs:
+        """Return nothing: containers print, and what they printed comes through the interface."""
+        return Outputs()
+
     def cannot_requeue(self, job: str) -> str:
         """Return nothing: a restart is a copy, which can always be made."""
         return ""
@@ -280,18 +293,22 @@ class KubernetesReader:
         problems = []
         for pod in pods_of(kind, one, self._pods()):
             name = pod["metadata"]["name"]
-            for container in pod["spec"].get("containers", []):
+            for log in logs_of(pod):
                 try:
                     text = CoreV1Api(self.api).read_namespaced_pod_log(
-                        name, namespace, container=container["name"], limit_bytes=LOG_BYTES
+                        *(name, namespace),
+                        container=log.container,
+                        previous=log.previous,
+                        limit_bytes=LOG_BYTES,
                     )
                 except Exception as error:
-                    kept = self.kept.log(pod, container["name"]) if self.kept else None
-                    if kept is None:
+                    kept = self.kept.log(pod, log.container) if self.kept else None
+                    if kept is None or log.previous:
                         problems.append(failed(error, f"log of {name}").message)
                         continue
                     text = kept
-                (folder / "job" / f"{name}.{container['name']}.log").write_text(text)
+                before = ".previous" if log.previous else ""
+                (folder / "job" / f"{name}.{log.container}{before}.log").write_text(text)
         return problems
 
 

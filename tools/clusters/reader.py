@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
+from rerail.tools.clusters.slurm_outputs import Outputs
 from rerail.tools.clusters.slurm_read import JobFiles
 from rerail.tools.clusters.slurm_records import AttemptRecord, NodeRecord
 
@@ -27,6 +28,9 @@ class ClusterReader(Protocol):
 
     def files(self, job: str) -> JobFiles:
         """Return where the job says that its output lies."""
+
+    def outputs(self, attempt: AttemptRecord) -> Outputs:
+        """Return every file that a job and its steps were told to write to; the job chose them."""
 
     def save_logs(self, attempt: AttemptRecord, folder: Path) -> list[str]:
         """Write logs that only the cluster's interface gives into `folder/job`; return problems."""

@@ -15,11 +15,22 @@ from pathlib import Path
 from rerail.errors import ClusterError, UsageError
 from rerail.tools.clusters.command import run_command
 from rerail.tools.clusters.host_list import is_node_name
-from rerail.tools.clusters.slurm_records import ENDED_BADLY, AttemptRecord, NodeRecord
+from rerail.tools.clusters.slurm_outputs import (
+    LATER_FIELDS,
+    OUTPUT_FIELDS,
+    SEPARATOR,
+    OutputRow,
+    Outputs,
+    outputs_of,
+    read_rows,
+)
+from rerail.tools.clusters.slurm_records import ENDED_BADLY, AttemptRecord, NodeRecord, state_word
 from rerail.tools.clusters.slurm_text import (
     SACCT_FIELDS,
     SINFO_FORMAT,
     SQUEUE_FORMAT,
+    TABLE_FIELDS,
+    attempt_rows,
     job_paths,
     read_sacct,
     read_sinfo,
@@ -43,9 +54,10 @@ def checked_job(job: str) -> str:
     """Return a job id that is safe on a command line.
 
     Raises:
-        UsageError: It is not a number, optionally with an array index.
+        UsageError: It is not a number, optionally with an array index or the place in a
+            heterogeneous job.
     """
-    if not all(part.isdigit() for part in job.split("_", 1)):
+    if not re.fullmatch(r"[0-9]{1,12}(?:[_+][0-9]{1,7})?", job):
         raise UsageError(f"{job!r} is no Slurm job id", subject=job, hint="squeue --me")
     return job
 
@@ -65,18 +77,26 @@ class SlurmReader:
     """The read-only face of one Slurm cluster.
 
     `prefix` is put before every command: the reader's identity, `("sudo", "-n", "-u", "reader")`.
+    A command may take `limit_s` seconds.
     """
 
     def __init__(
-        self, *, prefix: Sequence[str] = (), environment: Mapping[str, str] | None = None
+        self,
+        *,
+        prefix: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        limit_s: float = 20.0,
     ) -> None:
         self.prefix = tuple(prefix)
+        self.limit_s = limit_s
         base = os.environ if environment is None else environment
         # Times as seconds since the epoch: no time zone to guess.
         self.environment = {**base, "SLURM_TIME_FORMAT": "%s"}
 
     def _run(self, *argv: str) -> str:
-        return run_command((*self.prefix, *argv), environment=self.environment)
+        return run_command(
+            (*self.prefix, *argv), environment=self.environment, limit_s=self.limit_s
+        )
 
     def version(self) -> str:
         """Return the version of the client programs, `22.05.8` for example."""
@@ -100,7 +120,7 @@ class SlurmReader:
         number = checked_job(job)
         try:
             text = self._run("sacct", "-n", "-P", "-D", "-j", number, "-o", FIELDS)
-            found = [one for one in read_sacct(text) if one.job == number or "_" in number]
+            found = [one for one in read_sacct(text) if one.job == number or not number.isdigit()]
         except ClusterError as error:
             if error.recoverable or "accounting storage is disabled" not in error.message:
                 raise
@@ -123,7 +143,8 @@ class SlurmReader:
         rows = read_squeue(text)
         if not rows:
             return None
-        _, state, uid, nodes = rows[0]
+        # The number of an array is that of one of its tasks too, and all of them are shown.
+        _, state, uid, nodes = next((row for row in rows if row[0] == job), rows[0])
         return AttemptRecord(job, self._restarts(job), state, nodes, uid=uid)
 
     def completing(self, job: str) -> bool:
@@ -200,8 +221,90 @@ class SlurmReader:
             if error.recoverable:
                 raise
             return JobFiles(None, None, None)
-        paths = job_paths(text.splitlines())
+        paths = job_paths(text.splitlines(), job)
         return JobFiles(paths.get("StdOut"), paths.get("StdErr"), paths.get("WorkDir"))
+
+    def outputs(self, attempt: AttemptRecord) -> Outputs:
+        """Return every file that a job and its steps were told to write to.
+
+        Raises:
+            ClusterError: Slurm does not answer.
+        """
+        files = self.files(attempt.job)
+        named = (("StdOut", files.stdout), ("StdErr", files.stderr), ("WorkDir", files.folder))
+        return outputs_of(
+            self._output_rows(attempt.job),
+            {key: value for key, value in named if value},
+            job=attempt.job,
+            nodes=attempt.nodes,
+            script=lambda: self._script(attempt.job),
+        )
+
+    def _output_rows(self, job: str) -> list[OutputRow]:
+        for later in (True, False):
+            names = (*OUTPUT_FIELDS[:-1], *(LATER_FIELDS if later else ()), OUTPUT_FIELDS[-1])
+            try:
+                text = self._run(
+                    *("sacct", "-n", "-P", "-D", f"--delimiter={SEPARATOR}", "-j", job),
+                    *("-o", ",".join(names)),
+                )
+            except ClusterError as error:
+                if error.recoverable:
+                    raise
+                continue  # sacct before 24.05 knows no StdOut; a site may keep no accounting
+            return read_rows(text, later)
+        return []
+
+    def _script(self, job: str) -> str:
+        """Return the batch script, where accounting keeps it (AccountingStoreFlags=job_script)."""
+        try:
+            return self._run("sacct", "-B", "-j", job)
+        except ClusterError:
+            return ""
+
+    def shown_ids(self, job: str) -> list[tuple[str, str, str]]:
+        """Return the id that people see, the raw one and the state of every job that an id means.
+
+        Several for an array (`4711_3`) and for a heterogeneous job (`4711+1`); empty without accounting.
+        """
+        try:
+            text = self._run(
+                *("sacct", "-n", "-P", "-X", "-j", checked_job(job)),
+                *("-o", "JobID,JobIDRaw,State"),
+            )
+        except ClusterError as error:
+            if error.recoverable:
+                raise
+            return []
+        rows = [line.split("|") for line in text.splitlines()]
+        return [(row[0], row[1], state_word(row[2])) for row in rows if len(row) == 3]
+
+    def daemon_logs(self) -> list[str]:
+        """Return the logs of slurmctld and slurmd that slurm.conf names, as patterns of its own."""
+        try:
+            text = self._run("scontrol", "show", "config")
+        except ClusterError as error:
+            if error.recoverable:
+                raise
+            return []
+        found = re.findall(r"^Slurm(?:ctld|d)LogFile\s*= (/.*)$", text, re.M)
+        return [one.strip() for one in found]
+
+    def table(self, attempt: AttemptRecord) -> str:
+        """Return accounting's own table of an attempt and its steps, as `sacct -P` prints it.
+
+        An exit code as accounting derived it and memory are in it; empty without accounting.
+        """
+        try:
+            text = self._run(
+                *("sacct", "-P", "-D", "-j", checked_job(attempt.job)),
+                *("-o", ",".join(("JobIDRaw", *TABLE_FIELDS))),
+            )
+        except ClusterError as error:
+            if error.recoverable:
+                raise
+            return ""
+        return attempt_rows(text, attempt)
 
     def cannot_requeue(self, job: str) -> str:
         """Return why Slurm would refuse to requeue a job, or an empty string.

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from rerail.errors import ClusterError
 from rerail.tools.clusters.host_list import expand
 from rerail.tools.clusters.slurm_json import epoch_of, read_job_records, state_of
+from rerail.tools.clusters.slurm_outputs import Outputs, outputs_of
 from rerail.tools.clusters.slurm_read import (
     JobFiles,
     SlurmReader,
@@ -132,6 +133,13 @@ class SlurmRestReader:
             return JobFiles(out, _path(one, "standard_error", folder) or out, folder)
         return JobFiles(None, None, None)
 
+    def outputs(self, attempt: AttemptRecord) -> Outputs:
+        """Return the job's own files; slurmrestd of 22.05 does not tell what steps were told."""
+        files = self.files(attempt.job)
+        named = (("StdOut", files.stdout), ("StdErr", files.stderr), ("WorkDir", files.folder))
+        present = {key: value for key, value in named if value}
+        return outputs_of([], present, job=attempt.job, nodes=attempt.nodes)
+
     def save_logs(self, attempt: AttemptRecord, folder: Path) -> list[str]:
         """Write nothing: a Slurm job's output lies in files (`files`)."""
         return []
@@ -144,7 +152,7 @@ class TextFirst(SlurmReader):
     """
 
     def __init__(self, text: SlurmReader, rest: SlurmRestReader) -> None:
-        super().__init__(prefix=text.prefix, environment=text.environment)
+        super().__init__(prefix=text.prefix, environment=text.environment, limit_s=text.limit_s)
         self.text = text
         self.rest = rest
 
@@ -179,6 +187,10 @@ class TextFirst(SlurmReader):
     def files(self, job: str) -> JobFiles:
         """Return where the job's output lies."""
         return self._either(lambda: self.text.files(job), lambda: self.rest.files(job))
+
+    def outputs(self, attempt: AttemptRecord) -> Outputs:
+        """Return every file that a job and its steps were told to write to."""
+        return self._either(lambda: self.text.outputs(attempt), lambda: self.rest.outputs(attempt))
 
     def controller_up(self) -> bool:
         """Return whether the controller answers, by either way."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from datetime import datetime
 
 from rerail.tools.clusters.host_list import expand
 from rerail.tools.clusters.slurm_records import (
@@ -20,6 +21,11 @@ from rerail.tools.clusters.slurm_records import (
 )
 
 SACCT_FIELDS = ("JobIDRaw", "State", "ExitCode", "NodeList", "Start", "End", "UID")
+TABLE_FIELDS = (
+    *("State", "ExitCode", "NodeList", "Start", "End"),
+    *("DerivedExitCode", "MaxRSS", "MaxRSSNode", "MaxRSSTask"),
+)
+"""What a person would look at; a job's owner can change DerivedExitCode, so nothing is decided by it."""
 SINFO_FORMAT = "%N|%T|%H|%E"
 SQUEUE_FORMAT = "%A|%T|%U|%N"
 
@@ -67,6 +73,34 @@ def read_sacct(text: str) -> list[AttemptRecord]:
     return [replace(one, steps=tuple(steps[place])) for place, one in enumerate(attempts)]
 
 
+def attempt_rows(text: str, attempt: AttemptRecord) -> str:
+    """Return the header and the rows of one attempt out of a table of `sacct -P -D` without rows of others.
+
+    Times stand there as seconds since the epoch, and are written as dates here.
+    """
+    lines = text.splitlines()
+    if not lines:
+        return ""
+    names = lines[0].split("|")
+    kept = [lines[0]]
+    number = -1
+    for line in lines[1:]:
+        row = line.split("|")
+        job, _, step = row[0].partition(".")
+        if job != attempt.job:
+            continue
+        number += not step
+        if number == attempt.attempt:
+            kept.append("|".join(map(_dated, names, row)))
+    return "\n".join(kept) + "\n" if len(kept) > 1 else ""
+
+
+def _dated(name: str, value: str) -> str:
+    at = _epoch(value) if name in ("Start", "End") else None
+    # Slurm's own form: local time without a zone.
+    return value if at is None else datetime.fromtimestamp(at).isoformat()  # noqa: DTZ006
+
+
 def _epoch(text: str) -> float | None:
     """Return seconds since the epoch; SLURM_TIME_FORMAT=%s makes Slurm print them."""
     return float(text) if text.isdigit() else None
@@ -97,14 +131,18 @@ def read_sinfo(text: str) -> list[NodeRecord]:
     return list(nodes.values())
 
 
-def job_paths(lines: Iterable[str]) -> dict[str, str]:
+def job_paths(lines: Iterable[str], job: str = "") -> dict[str, str]:
     """Return StdOut, StdErr and WorkDir of `scontrol show job`: hints on where to look, no facts.
 
-    The last mention wins: these fields come after everything else that the user can write.
+    The last mention wins: these fields come after everything else that the user can write. Of an
+    array, of which all tasks are shown, those of the task with the raw id `job` are taken.
     """
     found: dict[str, str] = {}
+    wanted = True
     for line in lines:
+        if line.startswith("JobId="):
+            wanted = not job.isdigit() or line.split()[0] == f"JobId={job}"
         key, _, value = line.strip().partition("=")
-        if key in ("StdOut", "StdErr", "WorkDir"):
+        if wanted and key in ("StdOut", "StdErr", "WorkDir"):
             found[key] = value
     return found

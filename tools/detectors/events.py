@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rerail.tools.detectors.against_runs import Check
 
 
 class EventKind(StrEnum):
@@ -45,6 +48,7 @@ class SeriesOutcome(StrEnum):
     HANG = "hang"
     LOSS_DIVERGENCE = "loss_divergence"
     FAIL_SLOW = "fail_slow"
+    WORSE_THAN_BASELINE = "worse_than_baseline"
     HEALTHY = "healthy"
     INSUFFICIENT = "insufficient"
 
@@ -99,6 +103,7 @@ class SeriesReport:
 
     `lost_s` is the time above the healthy level inside slow phases, brief ones included, and
     `lost_share` its share of all step time.
+    `baseline` is what a comparison with good runs found, None without one.
     `baseline_s` and `noise` (relative standard deviation) describe the healthy steps, NaN if none.
     """
 
@@ -114,12 +119,13 @@ class SeriesReport:
     noise: float = float("nan")
     reason: str = ""
     notes: tuple[str, ...] = field(default=())
+    baseline: tuple[Check, ...] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the report in the shape of contracts, `rerail detect --json`, one series."""
         baseline = self.baseline_s if self.baseline_s == self.baseline_s else None
         noise = self.noise if self.noise == self.noise else None
-        return {
+        row = {
             "name": self.name,
             "rank": self.rank,
             "outcome": str(self.outcome),
@@ -133,3 +139,6 @@ class SeriesReport:
             "noise": noise,
             "notes": list(self.notes),
         }
+        if self.baseline is not None:
+            row["baseline"] = [check.to_json() for check in self.baseline]
+        return row

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from rerail.domain.series import FloatArray, StepSeries
+from rerail.domain.series import BoolArray, FloatArray, StepSeries
 from rerail.errors import EvidenceError
 
 # Column of StepSeries -> accepted headers and the factor to its unit.
@@ -37,6 +37,7 @@ _HEADERS: dict[str, dict[str, float]] = {
     "loss": {"loss": 1, "lm_loss": 1, "train_loss": 1},
     "grad_norm": {"grad_norm": 1},
     "loss_scale": {"loss_scale": 1},
+    "learning_rate": {"learning_rate": 1, "lr": 1},
     "tokens": {"tokens": 1, "num_tokens": 1, "global_batch_size": 1},
     "seq_len_sq": {"seq_len_sq": 1},
     "time": {"time": 1, "timestamp": 1, "wall_time": 1, "time_ms": 1e-3},
@@ -44,6 +45,10 @@ _HEADERS: dict[str, dict[str, float]] = {
 _EMPTY = {"", "na", "n/a", "none", "null", "-"}
 _MIXED_UNITS = 300.0  # a file whose step times fall in two groups this far apart mixes units
 _UNSORTED = 0.05  # share of falling steps above which a file is unsorted, not restarted
+
+
+class UnknownColumnsError(EvidenceError):
+    """A table whose columns are not those of `rerail detect`; another reader may know them."""
 
 
 @dataclass(slots=True)
@@ -58,7 +63,7 @@ def read_series(path: Path, name: str | None = None) -> list[StepSeries]:
     """Return one series per rank found in a CSV or Parquet file.
 
     A step number that falls now and then is a restart and is kept; a file whose steps fall often
-    is sorted. Of rows that repeat a step directly, the last counts.
+    is sorted. Of rows that repeat a step directly, the last value of each column counts.
 
     Raises:
         EvidenceError: the file is missing, empty, has no usable column, or a cell is wrong.
@@ -150,7 +155,7 @@ def _columns(path: Path, header: list[str]) -> dict[str, tuple[int, float]]:
                 )
             found[name] = (position, accepted[key])
     if "step" not in found or not {"step_time_s", "time", "loss"} & found.keys():
-        raise EvidenceError(
+        raise UnknownColumnsError(
             f"{path} line 1: need the columns step and step_time_s, found {', '.join(header)}",
             subject=str(path),
             hint="rename the columns to step,step_time_s[,loss][,rank]",
@@ -235,6 +240,8 @@ def _series(path: Path, title: str, rank: int | None, rows: _Rows) -> StepSeries
         step, lines = step[order], lines[order]
         columns = {name: values[order] for name, values in columns.items()}
     keep = np.append(np.diff(step) != 0, True)
+    for values in columns.values():
+        _carry(values, keep)
     step, lines = step[keep], lines[keep]
     columns = {name: values[keep] for name, values in columns.items()}
     if "step_time_s" not in columns:
@@ -242,6 +249,16 @@ def _series(path: Path, title: str, rank: int | None, rows: _Rows) -> StepSeries
     _refuse_mixed_units(path, lines, columns["step_time_s"])
     label = title if rank is None else f"{title} rank {rank}"
     return StepSeries(label, step, rank=rank, **columns)
+
+
+def _carry(values: FloatArray, keep: BoolArray) -> None:
+    """Give the last of several rows of one step what only an earlier one of them says.
+
+    Loggers write the training and the evaluation of one step on rows of their own.
+    """
+    for row in np.flatnonzero(~keep):
+        if math.isnan(values[row + 1]):
+            values[row + 1] = values[row]
 
 
 def _from_clock(step: np.ndarray, time: FloatArray | None) -> FloatArray:

@@ -18,6 +18,8 @@ from rerail.tools.profiles.summary import is_summary
 
 if TYPE_CHECKING:
     from rerail.tools.localize.records import Records
+    from rerail.tools.profiles.expected import Expected
+    from rerail.tools.profiles.matrix import ProfileMatrix
     from rerail.tools.replay.whatif import Pricing
 
 _PARQUET = {".parquet", ".pq"}
@@ -32,10 +34,12 @@ LogReader = Callable[[Path], "Localization | None"]
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """A verdict with its heat map, if its input has one."""
+    """A verdict with its heat map, if its input has one; of profiles also what they were and should be."""
 
     localization: Localization
     heatmap: HeatMap | None = None
+    matrix: ProfileMatrix | None = None
+    expected: Expected | None = None
 
 
 def localize_paths(
@@ -213,7 +217,7 @@ def _profiles(paths: list[Path], expected: Path | None) -> Judged:
         "own compute of each rank over the median of its role", ratio,
         tuple(str(int(r)) for r in matrix.ranks), tuple(str(i) for i in range(matrix.steps)),
     )  # fmt: skip
-    return Judged(verdict, heatmap)
+    return Judged(verdict, heatmap, matrix, boxes)
 
 
 def _profiles_name(paths: list[Path]) -> str:

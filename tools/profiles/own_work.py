@@ -26,7 +26,7 @@ _LEAST_PAUSE = 0.02
 _LEAST_STEPS = 3
 _APART_SHARE = 0.05
 _HOST = ("host", "idle", "others")
-_WHOLE = {True: "all compute kernels", False: "all that the process does"}
+WHOLE = {True: "all compute kernels", False: "all that the process does"}
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ def _by_function(
         ref = reference.sum(axis=0)[who] if top < 0 else reference[top, who]
         now = matrix.seconds(mine)[:, who]
         ratio = float(np.median(np.median(now, axis=0) / np.maximum(ref, 1e-9)))
-        name = _WHOLE[matrix.device] if top < 0 else matrix.functions[int(functions[top])]
+        name = WHOLE[matrix.device] if top < 0 else matrix.functions[int(functions[top])]
         out.append(
             Sign(
                 found, name, "compute" if top < 0 else matrix.work[int(functions[top])], who, "beta",

@@ -113,6 +113,35 @@ if (curves && window.uPlot) {
   });
 }
 
+// ---------------------------------------------------------------- fleet
+// Bars of a day or week, one colour for a category, stacked; the table below holds the same numbers.
+const fleet = one("#fleet-chart");
+const inks = ["#3b7dd8", "#d9822b", "#2f9e6e", "#b3529a", "#8a7f2a", "#c8443f", "#5d6bb5", "#5a9aa8"];
+if (fleet && window.uPlot) {
+  fetch(fleet.dataset.from).then((answer) => answer.json()).then((found) => {
+    const most = found.categories.length > inks.length ? inks.length - 1 : inks.length;
+    const kinds = found.categories.slice(0, most).map((kind) => [kind.title, (row) => row.by_category[kind.id] ?? 0]);
+    if (found.categories.length > most) {
+      const shown = new Set(found.categories.slice(0, most).map((kind) => kind.id));
+      kinds.push(["all others", (row) => Object.entries(row.by_category).reduce((sum, [id, n]) => sum + (shown.has(id) ? 0 : n), 0)]);
+    }
+    const at = found.periods.map((row) => Date.parse(`${row.begins}T00:00:00Z`) / 1000);
+    const counts = kinds.map(([, count]) => found.periods.map(count));
+    // The sum of all is drawn first and lies behind; each next one leaves one category out.
+    const sums = counts.map((_, first) => at.map((_, i) => counts.slice(first).reduce((sum, row) => sum + row[i], 0)));
+    const width = Math.min(fleet.clientWidth, 960), day = (seconds) => new Date(seconds * 1000).toISOString().slice(0, 10);
+    new uPlot({
+      width, height: 240, padding: [null, 24, null, null], cursor: { drag: { x: false, y: false } },
+      scales: { y: { range: (_, low, high) => [0, Math.max(4, Math.ceil(high * 1.05))] }, x: { time: false, range: (_, low, high) => { const half = (at[1] - at[0]) / 2; return [low - half, high + half]; } } },
+      axes: [{ stroke: css("--dim"), grid: { show: false }, splits: () => at.filter((_, i) => i % Math.ceil(at.length / (width / 70)) === 0), values: (_, ticks) => ticks.map((s) => day(s).slice(5)) },
+        { stroke: css("--dim"), grid: { stroke: css("--line") }, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000] }],
+      series: [{ label: found.period === "week" ? "week from" : "day", value: (_, s) => s === null ? "" : day(s) },
+        ...kinds.map(([label], k) => ({ label, stroke: inks[k % inks.length], fill: inks[k % inks.length], width: 0, points: { show: false },
+          paths: uPlot.paths.bars({ size: [0.7, 60] }), value: (_, __, ___, i) => i === null ? "" : String(counts[k][i]) }))],
+    }, [at, ...sums], fleet);
+  });
+}
+
 // ---------------------------------------------------------------- copy, dialogs, progress, drop
 const copy = one("#copy");
 if (copy && navigator.clipboard) {

@@ -191,6 +191,31 @@ class AgainstForecast(_Record):
     says: str
 
 
+class SlowFunction(_Record):
+    """A function that profiles show to behave differently on some ranks (64 at most); seconds a step."""
+
+    function: str
+    kind: str
+    ranks: list[int]
+    nodes: list[str]
+    reason: str
+    lost_per_step_s: float
+
+
+class FromProfiles(_Record):
+    """What profiles among the evidence say, beside the verdict of the logs; the dearest function first.
+
+    `outcome` is that of `rerail localize`; `ranks` and `steps` count what was profiled.
+    """
+
+    outcome: str
+    ranks: int
+    steps: int
+    step_time_s: float
+    says: str
+    functions: list[SlowFunction] = []
+
+
 class Attempt(_Record):
     """One start of the job inside the evidence, and whether it made progress."""
 
@@ -244,6 +269,7 @@ class Diagnosis(_Record):
     cost: Cost = Cost()
     attempts: list[Attempt] = []
     forecast: AgainstForecast | None = None
+    profiles: FromProfiles | None = None
     progress: dict[str, Any] = {}
     history: list[NodeHistory] = []
     incident: str | None = None

@@ -30,6 +30,7 @@ class StepSeries:
     All arrays have the same length. NaN means that a value was not reported. `step` is int64 and
     may fall where a job restarted from an older checkpoint; rows are in the order of time.
     Units: `step_time_s` seconds per step, `time` seconds since the epoch at the end of the step,
+    `throughput` any measure of work per second,
     `tokens` any measure of work per step, `seq_len_sq` the sum of squared sequence lengths.
     """
 
@@ -43,6 +44,8 @@ class StepSeries:
     tokens: FloatArray | None = None
     seq_len_sq: FloatArray | None = None
     time: FloatArray | None = None
+    learning_rate: FloatArray | None = None
+    throughput: FloatArray | None = None
 
     def __post_init__(self) -> None:
         for item in fields(self):

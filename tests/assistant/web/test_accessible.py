@@ -29,7 +29,7 @@ def test_no_page_has_a_serious_finding(chromium, served, axe, theme, width):
     )  # fmt: skip
     tab, found = context.new_page(), []
     pages = ("/", f"/incidents/{served.hang}", f"/incidents/{served.planned}", f"/incidents/{served.hang}/log",
-             f"/incidents/{served.hang}/chat", f"/incidents/{served.hang}/postmortem", "/diagnose", "/nothing")  # fmt: skip
+             f"/incidents/{served.hang}/chat", f"/incidents/{served.hang}/postmortem", "/fleet?since=3650d", "/diagnose", "/nothing")  # fmt: skip
     for path in pages:
         tab.goto(path, wait_until="load")
         tab.evaluate(axe)

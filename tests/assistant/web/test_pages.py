@@ -169,6 +169,24 @@ def test_files_and_folders_are_diagnosed_and_nothing_outside_is_read(shown, serv
     assert "Rank 3 ran out of GPU memory" in tab.locator("h1").inner_text()
 
 
+def test_the_fleet_page_shows_the_numbers_of_the_report_as_bars_and_as_a_table(shown, served):
+    tab = shown("/")
+    tab.get_by_role("link", name="Fleet").click()
+    tab.wait_for_url("**/fleet")
+    tab = shown("/fleet?since=3650d")
+    tab.wait_for_selector("#fleet-chart canvas")
+    body = json.loads(served.rerail("report", "--since", "3650d", "--json"))
+    rows = tab.locator("table.counts tbody tr").all_inner_texts()
+    assert [row.split("\t")[:2] for row in rows] == [
+        [one["begins"], str(one["incidents"])] for one in reversed(body["periods"])
+    ]
+    assert sum(int(row.split("\t")[1]) for row in rows) == body["incidents"] >= 4
+    with served.client() as client:
+        answer = client.get("/api/fleet", params={"since": "3650d"}).json()
+        assert {**answer, "since": 0, "until": 0} == {**body, "since": 0, "until": 0}
+        assert client.get("/fleet", params={"since": "soon"}).status_code == 400
+
+
 def test_without_javascript_everything_still_works(chromium, served):
     context = chromium.new_context(base_url=served.url, java_script_enabled=False)
     tab = context.new_page()
@@ -179,6 +197,10 @@ def test_without_javascript_everything_still_works(chromium, served):
     tab.fill("#question", "which ranks?")
     tab.get_by_role("button", name="Ask").click()
     assert "Held responsible: rank 2" in tab.locator("#talk").inner_text()
+    tab.get_by_role("link", name="Fleet").click()
+    tab.fill("input[name=since]", "3650d")
+    tab.get_by_role("button", name="Show").click()
+    assert "NCCL / collective communication" in tab.locator("section", has_text="By category").last.inner_text()  # fmt: skip
     tab.goto("/diagnose")
     tab.fill("input[name=path]", "hang")
     tab.get_by_role("button", name="Diagnose").first.click()

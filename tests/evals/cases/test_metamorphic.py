@@ -32,6 +32,13 @@ CHANGED = {
 }
 
 
+_NAMES = ("other hosts", "other ranks")
+
+
+def _pasted() -> set[str]:
+    return {case.id for file in KEPT if file.stem == "pasted" for case in load_cases(file)}
+
+
 @pytest.fixture(scope="module")
 def base() -> dict[str, CaseScore]:
     return {one.case.id: one for one in run_cases(every_case(), digests=False)}
@@ -39,7 +46,7 @@ def base() -> dict[str, CaseScore]:
 
 def every_case() -> list[LabelledCase]:
     """Return the cases on place and the second set; `rerail eval cases` rewrites the first one as well."""
-    files = [file for file in KEPT if file.stem in ("dev2", "place")]
+    files = [file for file in KEPT if file.stem in ("dev2", "place", "pasted")]
     return [case for file in files for case in load_cases(file)]
 
 
@@ -48,7 +55,9 @@ def test_the_same_job_written_in_another_way_accuses_nobody_else(
     rewrite: str, base: dict[str, CaseScore]
 ) -> None:
     wrong = []
-    for one in run_cases(paraphrase(every_case(), rewrite, 1), digests=False):
+    # The rewriting knows hosts and ranks in labels, and none in tables, lists and headings.
+    cases = [c for c in every_case() if rewrite not in _NAMES or c.id not in _pasted()]
+    for one in run_cases(paraphrase(cases, rewrite, 1), digests=False):
         case, first = one.case, base[one.case.id]
         if (rewrite, case.id) in CHANGED:
             continue

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from rerail.assistant.locate.budget import Budget
+from rerail.assistant.locate.kubernetes import KubernetesLocator
 from rerail.domain.job import JobRef
 from rerail.domain.plan import ActionKind
 from rerail.errors import ClusterError
@@ -302,3 +304,20 @@ def test_a_lost_node_is_cordoned_and_its_job_goes_on_elsewhere_by_itself(
         identity.close()
     wanted = ("drain g3", f"requeue_excluding ml/Job/{big}")
     assert any(all(one in line for one in wanted) for line in said), said
+
+
+def test_a_job_is_found_by_its_name_with_its_events_and_the_missing_log_is_told(plane, api):
+    start_job(api, "found")
+    pod = run_pod(api, "found", "g2")
+    end_pod(api, pod, 137, "OOMKilled")
+    until(lambda: KubernetesReader(api).ended_badly(since=0))
+    with plane.client(READER) as reading:
+        locator = KubernetesLocator(reading)
+        found = locator.locate("ml/found", None, Budget(20.0))
+        assert (found.job, found.attempt) == ("ml/Job/found", 0)
+        described, log = found.items[:2]
+        text = locator.open(described).read().decode()
+        assert (described.node, "OOMKilled" in text) == ("g2", True)
+        # There is no kubelet to ask for the log.
+        with pytest.raises(ClusterError):
+            locator.open(log)

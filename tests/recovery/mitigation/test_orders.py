@@ -23,6 +23,7 @@ from rerail.recovery.situation import GroupSpeeds
 from rerail.recovery.store import plans
 from rerail.recovery.store.tables import PLANS
 from rerail.settings import Settings
+from rerail.tools.clusters.slurm_outputs import Outputs
 from rerail.tools.clusters.slurm_read import JobFiles
 from rerail.tools.clusters.slurm_records import AttemptRecord, NodeRecord
 
@@ -48,6 +49,9 @@ class FakeReader:
 
     def files(self, job):
         return JobFiles(str(self.folder / "out"), None, str(self.folder))
+
+    def outputs(self, attempt):
+        return Outputs()
 
     def save_logs(self, attempt, folder):
         return []

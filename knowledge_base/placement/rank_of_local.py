@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 from rerail.domain.evidence import LogLine
+from rerail.knowledge_base.phrases import phrase
 from rerail.knowledge_base.placement.identities import Identities
-
-_ON_IT = re.compile(r"\b[Pp]rocess \d{1,9} has ")
-# PyTorch's allocator counts the GPUs that its process sees.
-_SEEN_GPU = re.compile(r"\bGPU (?P<gpu>\d{1,2})(?:;| has a total capacity)")
 
 
 def rank_at(identities: Identities, line: LogLine) -> int | None:
@@ -28,5 +23,9 @@ def _gpu_of_its_own(text: str) -> int | None:
     The first one is also what a process calls the only one that it sees, and where other ranks of
     a host leave memory by mistake; a second process on a GPU shows such a mistake.
     """
-    seen = _SEEN_GPU.search(text)
-    return int(seen["gpu"]) or None if seen and len(_ON_IT.findall(text)) < 2 else None
+    seen = phrase("gpu-of-allocator").search(text)
+    return (
+        int(seen["gpu"]) or None
+        if seen and len(phrase("process-on-gpu").findall(text)) < 2
+        else None
+    )

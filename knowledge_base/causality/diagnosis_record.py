@@ -26,12 +26,13 @@ from rerail.domain.diagnosis import (
 from rerail.domain.evidence import LogLine, Observation, Role
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.cost import cost_of
-from rerail.knowledge_base.causality.last_moves import laggards, stop
+from rerail.knowledge_base.causality.end_of_log import laggards, stop
 from rerail.knowledge_base.causality.missing import missing
 from rerail.knowledge_base.causality.verdict import Verdict
 from rerail.knowledge_base.headline.sentence import Where, headline
-from rerail.knowledge_base.placement.names import NO_NODE, short
+from rerail.knowledge_base.placement.names import short
 from rerail.knowledge_base.taxonomy import NO_FAILURE, has, leaves
+from rerail.log_parsers.host_names import NO_NODE
 from rerail.log_parsers.tracebacks import is_marker
 
 MAX_TEXT = 600
@@ -89,7 +90,7 @@ def _first_fault(case: Case, verdict: Verdict) -> FirstFault | None:
         return None
     line = verdict.line
     # Who tells of a node that is not its own tells no rank of it.
-    own = line.node or verdict.identities.node_of_rank.get(-1 if line.rank is None else line.rank)
+    own = verdict.identities.node_of(line)
     elsewhere = (
         len(verdict.nodes) == 1 and own is not None and short(own) != short(verdict.nodes[0])
     )
@@ -113,6 +114,8 @@ def _node_of_fault(verdict: Verdict, line: LogLine) -> str | None:
     ranks = verdict.ranks
     if len(ranks) == 1 and line.rank not in (None, ranks[0]):
         return verdict.identities.node_of_rank.get(ranks[0])
+    if (line.node is None or line.node in NO_NODE) and line.rank is not None:
+        return verdict.identities.node_of_rank.get(line.rank)
     return None if line.node in NO_NODE else line.node
 
 

@@ -1,0 +1,33 @@
+"""Where `rerail localize --html` writes to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rerail.errors import EvidenceError
+
+if TYPE_CHECKING:
+    from rerail.tools.localize.localize_paths import Judged
+    from rerail.tools.localize_page.page import Change
+
+
+def write_page(
+    html: Path, judged: Sequence[Judged], expected: Path | None, change: Change | None = None
+) -> None:
+    """Write the page of these verdicts; `expected` is the file that they were held against.
+
+    Raises:
+        UsageError: jinja2 is not installed.
+        EvidenceError: the file cannot be written.
+    """
+    from rerail.recovery.safe_files import write_file
+    from rerail.tools.localize_page.page import render
+
+    try:
+        write_file(html, render(judged, expected, change).encode())
+    except OSError as error:
+        raise EvidenceError(
+            f"{html} cannot be written: {error.strerror}", subject=str(html)
+        ) from error

@@ -1,0 +1,63 @@
+"""Jobs among the arguments of `rerail diagnose`: told from paths, and their evidence found."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from rerail.assistant.locate.gather import Gathered, gather
+from rerail.assistant.locate.job_name import JobName, job_name
+from rerail.errors import UsageError
+
+
+def located(
+    arguments: list[str], seconds: float, attempt: int | None, *, follow: bool
+) -> tuple[list[str], Gathered]:
+    """Return the arguments that are paths, and what was found of the job among them.
+
+    What exists as a path is a path, whatever else it may be.
+
+    Raises:
+        UsageError: Two jobs are named, or a job is to be followed.
+        EvidenceError: There is no such job, nobody to ask, or nothing of it can be read.
+        ClusterError: The scheduler does not answer.
+    """
+    paths: list[str] = []
+    jobs: list[JobName] = []
+    for one in arguments:
+        name = job_name(one)
+        if name is None or _exists(one):
+            paths.append(one)
+            if name is not None and name.scheme == "slurm" and "/" not in one:
+                print(
+                    f"rerail: {one} is a file or folder here and is read as that; "
+                    f"slurm://{one} is the job of that number",
+                    file=sys.stderr,
+                )
+        else:
+            jobs.append(name)
+    if not jobs:
+        return paths, Gathered()
+    if len(jobs) > 1:
+        raise UsageError(
+            f"one job at a time: {jobs[0].text} and {jobs[1].text} were named",
+            subject=jobs[1].text,
+            hint=f"rerail diagnose {jobs[0].text}",
+        )
+    if follow:
+        raise UsageError(
+            f"--follow reads files, not {jobs[0].text}",
+            subject="--follow",
+            hint=f"rerail diagnose {jobs[0].text} names the job's files; follow those",
+        )
+    found = gather(jobs[0], seconds, attempt)
+    for told in found.told:
+        print(f"rerail: {told}", file=sys.stderr)
+    return paths, found
+
+
+def _exists(text: str) -> bool:
+    try:
+        return Path(text).expanduser().exists() or Path(text).is_symlink()
+    except OSError:
+        return False

@@ -1,0 +1,103 @@
+"""Which job an id of Slurm means, and which of its starts is looked at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rerail.errors import EvidenceError, UsageError
+from rerail.log_parsers.sources import Problem
+from rerail.tools.clusters.slurm_read import SlurmReader
+from rerail.tools.clusters.slurm_records import ENDED_BADLY, AttemptRecord
+
+MOST_SHOWN = 8
+
+
+@dataclass(frozen=True, slots=True)
+class OneJob:
+    """The raw id of one job and the one that people see, with what is to be said of it."""
+
+    number: str
+    shown: str
+    told: tuple[str, ...] = ()
+    missing: tuple[Problem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """One start of a job, and the next one where there was one."""
+
+    job: OneJob
+    attempt: AttemptRecord
+    following: AttemptRecord | None = None
+    told: tuple[str, ...] = ()
+
+
+def one_job(reader: SlurmReader, job: str) -> OneJob:
+    """Return the one job that an id means; the parts of a heterogeneous job are told of.
+
+    Raises:
+        UsageError: It is an array of several tasks.
+        ClusterError: Slurm does not answer.
+    """
+    rows = reader.shown_ids(job)
+    tasks = [row for row in rows if row[0].startswith(f"{job}_")]
+    if len(tasks) > 1 or (tasks and "[" in tasks[0][0]):
+        failed = [shown for shown, _, state in tasks if state in ENDED_BADLY]
+        names = ", ".join(failed[:MOST_SHOWN]) + (", ..." if len(failed) > MOST_SHOWN else "")
+        raise UsageError(
+            f"job {job} is an array of {len(tasks)} tasks"
+            + (f"; {len(failed)} ended badly: {names}" if failed else ", and none ended badly"),
+            subject=job,
+            hint=f"rerail diagnose {failed[0] if failed else tasks[0][0]}",
+        )
+    parts = [row for row in rows if row[0].startswith(f"{job}+")]
+    own = next((row for row in rows if row[0] == f"{job}+0"), None) or next(iter(rows), None)
+    others = [row for row in parts if row != own]
+    missing = tuple(
+        Problem(
+            f"job {shown}",
+            f"another part of heterogeneous job {job} ({state}): its files were not read",
+            f"rerail diagnose {shown}",
+        )
+        for shown, _, state in others
+    )
+    if own is None:
+        return OneJob(job, job)
+    told = (f"job {job} is task {own[0]}",) if own[0] != job and "_" in own[0] else ()
+    return OneJob(own[1], own[0], told, missing)
+
+
+def choose(job: OneJob, attempts: list[AttemptRecord], wanted: int | None) -> Chosen:
+    """Return the attempt that was asked for, or the last one that started.
+
+    Raises:
+        EvidenceError: The job has not started yet.
+        UsageError: There is no such attempt.
+    """
+    started = [one for one in attempts if one.state != "PENDING"]
+    if not started:
+        raise EvidenceError(
+            f"job {job.shown} waits and has not started: there is nothing to read yet",
+            subject=job.shown,
+            hint=f"squeue -j {job.number}",
+        )
+    numbers = [one.attempt for one in started]
+    if wanted is not None and wanted not in numbers:
+        raise UsageError(
+            f"job {job.shown} has no attempt {wanted}; there are {', '.join(map(str, numbers))}",
+            subject="--attempt",
+            hint=f"rerail diagnose {job.shown} --attempt {numbers[-1]}",
+        )
+    place = len(started) - 1 if wanted is None else numbers.index(wanted)
+    attempt = started[place]
+    following = started[place + 1] if place + 1 < len(started) else None
+    told = list(job.told)
+    if len(attempts) > 1:
+        others = ", ".join(
+            f"attempt {one.attempt} {one.state}" for one in attempts if one is not attempt
+        )
+        told.append(
+            f"job {job.shown} was started more than once; this is attempt {attempt.attempt} "
+            f"({attempt.state}); also {others}: --attempt N"
+        )
+    return Chosen(job, attempt, following, tuple(told))

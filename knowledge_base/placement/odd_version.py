@@ -1,0 +1,38 @@
+"""Which of two ranks loaded another version than the rest of the job, by what each host prints when it starts."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from rerail.domain.evidence import LogLine
+from rerail.knowledge_base.case import Case
+from rerail.knowledge_base.phrases import phrase, phrase_in_bytes
+from rerail.knowledge_base.placement.identities import Identities
+from rerail.knowledge_base.placement.names import short
+
+_MOST_LINES = 20_000
+
+
+def of_odd_version(
+    case: Case, identities: Identities, ranks: set[int]
+) -> tuple[int, LogLine] | None:
+    """Return the one of two ranks whose host alone prints a version of its own, and that line, or None."""
+    seen: dict[str, tuple[str, LogLine]] = {}
+    sieve, version = phrase_in_bytes("loaded-version"), phrase("loaded-version")
+    for view in case.views:
+        for number in view.numbers[:_MOST_LINES]:
+            if not sieve.search(view.survey.kept[number]):
+                continue
+            line = view.line(number)
+            told = version.search(line.message) if line is not None else None
+            if line is None or told is None:
+                continue
+            node = identities.node_of(line)
+            if node is not None:
+                seen.setdefault(short(node), (told["version"], line))
+    counted = Counter(value for value, _ in seen.values())
+    odd = [host for host, (value, _) in seen.items() if counted[value] == 1]
+    if len(counted) != 2 or len(seen) < 3 or len(odd) != 1:
+        return None
+    there = [r for r in ranks if short(identities.node_of_rank.get(r, "")) == odd[0]]
+    return (there[0], seen[odd[0]][1]) if len(there) == 1 else None

@@ -1,0 +1,343 @@
+"""Which hosts hold which ranks, where a line lists them: ranges beside hosts, or hosts in the order of their ranks.
+
+Ranges that follow each other without a gap, each beside a name of its own, tell it whoever prints
+them. Hosts in order tell it together with how many processes each holds. What contradicts a place
+that another line tells is not believed at all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from rerail.cached_yaml import load_cached
+from rerail.domain.evidence import LogLine
+from rerail.errors import RerailError
+from rerail.knowledge_base.placement.names import short
+from rerail.log_parsers.host_names import is_address, looks_like_host
+from rerail.log_parsers.text import ZERO
+from rerail.log_parsers.view import LogView
+
+FILE = Path(__file__).with_name("rank_tables.yaml")
+_HEAD = 2_000  # lines of a file that are read: tables stand where a job starts, or at its end
+_TAIL = 200
+_MOST_RANKS = 1 << 20
+_MOST_ON_A_HOST = 4_096
+_ITEM = re.compile(
+    r"(?P<range>(?<![\w./-])(?<![^\w-]\d\d:)(?<![^\w-]\d:)(?:\[1,)?(?:[Rr]ank_?|r)?(?P<a>\d{1,7})\s?(?:-|\.\.)\s?(?:r)?(?P<b>\d{1,7})(?![\w:/.]|-\d))"
+    r"|(?P<word>(?<![\w.-])(?:\d{1,3}(?:\.\d{1,3}){3}|[A-Za-z][\w.-]{0,100}))"
+)
+_RANGE = re.compile(r"(?<![\w./-])(?:[Rr]ank_?|r)?\d{1,7}\s?(?:-|\.\.)\s?r?\d{1,7}(?![\w:/.]|-\d)")
+_FRONT, _ROWS = 200, 256
+_SHAPE = re.compile(r"\d+|(?<=[-_.])[A-Za-z](?=$|[-_.])")
+_ADDRESS_FIRST = re.compile(rb"#? ?[\w -]{0,40}(?:: )?\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}\s")
+_ALIAS = re.compile(r"(?P<address>\d{1,3}(?:\.\d{1,3}){3})[ \t=]+(?P<host>[A-Za-z][\w.-]{0,100})")
+_ONE = r"\d{1,3}(?:\.\d{1,3}){3}[ \t=]+[A-Za-z][\w.-]{0,100}"
+_ALIASES = re.compile(rf"(?:#? ?[\w -]{{0,40}}: )?{_ONE}(?:(?: ?[,;|] ?|\s+){_ONE})*")
+_BRACKETS = re.compile(r"[\w.-]*\[[\d,-]+\][\w.,\[\]-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One host with the ranks that it holds, `first` to `last`, and the line that tells it."""
+
+    host: str
+    first: int
+    last: int
+    line: LogLine
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Hosts in the order of their ranks: how many processes each holds (0: not told here), and the line."""
+
+    hosts: tuple[str, ...]
+    counts: tuple[int, ...]
+    line: LogLine
+    needs_known: bool = False
+    """Only where a rank whose place is known stands in its block."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    pattern: re.Pattern[str]
+    on: re.Pattern[str] | None
+    needs_known: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Data:
+    connectives: frozenset[str]
+    other: frozenset[str]
+    sieve: re.Pattern[bytes]
+    not_in: re.Pattern[str]
+    orders: tuple[_Form, ...]
+    counts: tuple[_Form, ...]
+    node_ranks: tuple[_Form, ...]
+
+    @property
+    def forms(self) -> tuple[_Form, ...]:
+        return *self.orders, *self.counts, *self.node_ranks
+
+
+@lru_cache(maxsize=1)
+def _data() -> _Data:
+    raw = load_cached(FILE)
+
+    def forms(name: str) -> tuple[_Form, ...]:
+        return tuple(_form(one) for one in raw[name])
+
+    return _Data(
+        frozenset(raw["connectives"]), frozenset(raw["other_ranges"]), re.compile(raw["sieve"].encode()),
+        re.compile(raw["not_in"]), forms("orders"), forms("counts"), forms("node_ranks"),
+    )  # fmt: skip
+
+
+def _form(raw: dict[str, Any]) -> _Form:
+    on = re.compile(raw["where"]) if "where" in raw else None
+    return _Form(re.compile(raw["pattern"]), on, bool(raw.get("needs_known")))
+
+
+def lines_with_tables(view: LogView) -> Iterator[LogLine]:
+    """Yield the lines of a file on which a table of ranks may stand.
+
+    Of lines that differ in their numbers alone as many are looked at as a table may have rows for hosts.
+    """
+    data = _data()
+    numbers = view.numbers
+    chosen = numbers if len(numbers) <= _HEAD + _TAIL else [*numbers[:_HEAD], *numbers[-_TAIL:]]
+    seen: Counter[bytes] = Counter()
+    for number in chosen:
+        raw = view.survey.kept[number]
+        if not (data.sieve.search(raw) or _ADDRESS_FIRST.match(raw)):
+            continue
+        same = raw[:_FRONT].translate(ZERO)
+        seen[same] += 1
+        if seen[same] > _ROWS or not _may_hold(view.text(number) or "", data):
+            continue
+        line = view.line(number)
+        if line is not None:
+            yield line
+
+
+def _may_hold(text: str, data: _Data) -> bool:
+    """Tell whether a text holds a range, an address or an order, before its labels are read."""
+    return (
+        _RANGE.search(text) is not None
+        or _ADDRESS_FIRST.match(text.encode()) is not None
+        or any((form.on or form.pattern).search(text) for form in data.forms)
+    )
+
+
+def held(lines: Iterable[LogLine]) -> list[Held]:
+    """Return the hosts that lines list beside ranges of ranks.
+
+    A line with one range counts together with others of its kind: the ranges must follow each other.
+    """
+    found: list[Held] = []
+    single: list[Held] = []
+    for line in lines:
+        pairs = _pairs(line)
+        (single if len(pairs) == 1 else found).extend(pairs)
+    # A log given twice, or merged from copies, says it twice.
+    once = list({(one.host, one.first, one.last): one for one in reversed(single)}.values())
+    return found + (once if _follow(once) else [])
+
+
+def _pairs(line: LogLine) -> list[Held]:
+    data = _data()
+    text = line.text
+    if data.not_in.search(text):
+        return []
+    ranges: list[tuple[int, int]] = []
+    before: list[str | None] = []
+    after: list[str | None] = []
+    listed: list[str] = []  # names in front of the first range
+    word: str | None = None
+    counted = False  # the word before counts something else
+    for item in _ITEM.finditer(text):
+        if item["range"] is None:
+            name = item["word"].rstrip(".")
+            plain = name.lower()
+            counted = plain in data.other
+            if plain in data.connectives or counted or _counts(text, item.start()):
+                continue
+            if word is not None and is_address(name):
+                continue  # a host's own name stands for it
+            if word is not None and looks_like_host(word) and not looks_like_host(name):
+                continue  # what a host holds, by its kind
+            word = name
+            if not ranges:
+                listed.append(name)
+            if after and after[-1] is None:
+                after[-1] = name
+        else:
+            a, b = int(item["a"]), int(item["b"])
+            if counted or not a < b or b > _MOST_RANKS or b - a >= _MOST_ON_A_HOST:
+                continue
+            ranges.append((a, b))
+            before.append(word)
+            after.append(None)
+            word = None
+    if not ranges:
+        return []
+    last = listed[-len(ranges) :] if len(ranges) > 1 else []
+    names = next(
+        (n for n in (before, after, last) if len(n) == len(ranges) and _are_hosts(n)), None
+    )
+    if names is None:
+        return []
+    pairs = [Held(str(name), a, b, line) for name, (a, b) in zip(names, ranges, strict=True)]
+    return pairs if len(pairs) == 1 or _follow(pairs) else []
+
+
+def _counts(text: str, at: int) -> bool:
+    """Tell whether a word stands behind a number that it counts: `8 ranks`."""
+    return re.search(r"(?:^|[\s(,])\d{1,6} $", text[max(0, at - 9) : at]) is not None
+
+
+def _are_hosts(names: Sequence[str | None]) -> bool:
+    """Tell whether each range has a name of its own, and all are of one series."""
+    if any(name is None for name in names) or len(set(names)) != len(names):
+        return False
+    return len({_SHAPE.sub("0", str(name)) for name in names}) == 1
+
+
+def _follow(pairs: list[Held]) -> bool:
+    """Tell whether ranges of distinct hosts follow each other without a gap, all of one size."""
+    ordered = sorted(pairs, key=lambda one: one.first)
+    sizes = {one.last - one.first for one in ordered}
+    return (
+        len(ordered) > 1
+        and len({one.host for one in ordered}) == len(ordered)
+        and all(a.last + 1 == b.first for a, b in pairwise(ordered))
+        and (len(sizes) == 1 or ordered[0].first == 0)
+    )
+
+
+def aliases(lines: Iterable[LogLine]) -> Iterator[tuple[str, str, LogLine]]:
+    """Yield address, host and line where a line is nothing but pairs of them, as /etc/hosts is."""
+    for line in lines:
+        if _ALIASES.fullmatch(line.text.strip()):
+            for match in _ALIAS.finditer(line.text):
+                yield match["address"], match["host"], line
+
+
+def orders(lines: Iterable[LogLine]) -> list[Order]:
+    """Return the hosts that lines list in the order of their ranks."""
+    data = _data()
+    found: list[Order] = []
+    single: list[tuple[LogLine, str, int]] = []  # files of hosts have one a line
+    for line in lines:
+        text = line.text
+        for form in data.counts:
+            if form.on is not None and not form.on.search(text):
+                continue
+            counted = [
+                (
+                    m["host"],
+                    int(m["count"]) if "count" in m.groupdict() else m["list"].count(",") + 1,
+                )
+                for m in form.pattern.finditer(text)
+            ]
+            if len(counted) == 1:
+                single.append((line, *counted[0]))
+            if len(counted) > 1 and len({host for host, _ in counted}) == len(counted):
+                hosts, counts = zip(*counted, strict=True)
+                found.append(Order(hosts, counts, line))
+        for form in data.node_ranks:
+            if form.on is None or not (start := form.on.search(text)):
+                continue
+            numbered = {
+                int(m["node_rank"]): m["host"]
+                for m in form.pattern.finditer(text[start.end() :].partition(";")[0])
+            }
+            if len(numbered) > 1 and sorted(numbered) == list(range(len(numbered))):
+                hosts = tuple(numbered[number] for number in sorted(numbered))
+                found.append(Order(hosts, (0,) * len(hosts), line))
+        for form in data.orders:
+            match = form.pattern.search(text)
+            if match is None:
+                continue
+            slots = match.groupdict()
+            hosts = _listed(slots["hosts"])
+            each = int(slots.get("per_node") or slots.get("per_node2") or 0)
+            if len(hosts) > 1:
+                found.append(Order(hosts, (each,) * len(hosts), line, form.needs_known))
+    return found + _one_a_line(single)
+
+
+def _one_a_line(single: list[tuple[LogLine, str, int]]) -> list[Order]:
+    """Return the order of lines that follow each other, each with one host of its own."""
+    if len(single) < 2 or len({host for _, host, _ in single}) != len(single):
+        return []
+    first = single[0][0]
+    if any(
+        line.file != first.file or line.number != first.number + i
+        for i, (line, _, _) in enumerate(single)
+    ):
+        return []
+    return [Order(tuple(h for _, h, _ in single), tuple(c for _, _, c in single), first)]
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    """Return the hosts of a list: Slurm's with brackets, or names of one series, up to the first other word."""
+    text = text.strip().lstrip("[('\"{")
+    if match := _BRACKETS.match(text):
+        from rerail.tools.clusters.host_list import expand
+
+        try:
+            return tuple(expand(match[0].strip(",")))
+        except (RerailError, ValueError):
+            return ()
+    found: list[str] = []
+    shape = None
+    for word in re.split(r"['\"]?[\s,|]+['\"]?", text):
+        name = word.strip("'\"])}.;")
+        if not re.fullmatch(r"[A-Za-z0-9][\w.-]{0,100}", name) or name in found:
+            break
+        shape = shape or _SHAPE.sub("0", name)
+        if _SHAPE.sub("0", name) != shape:
+            break
+        found.append(name)
+        if word.endswith((";", "]", ")", "}")):
+            break
+    return tuple(found)
+
+
+def placed(
+    order: Order, per_node: int | None, world: int | None, known: dict[int, str]
+) -> list[Held]:
+    """Return the block of ranks of each host of an order; none where it contradicts what is known.
+
+    Args:
+        order: the hosts.
+        per_node: how many processes each holds, where the order does not tell.
+        world: the number of ranks, or None.
+        known: hosts of ranks by other lines.
+    """
+    counts = [count or per_node or 0 for count in order.counts]
+    total = sum(counts)
+    if not all(counts) or total > _MOST_RANKS or (world is not None and world != total):
+        return []
+    blocks: list[Held] = []
+    first = 0
+    for host, count in zip(order.hosts, counts, strict=True):
+        blocks.append(Held(host, first, first + count - 1, order.line))
+        first += count
+    by_host = {short(block.host): block for block in reversed(blocks)}
+    seen = 0
+    for rank, host in known.items():
+        own = by_host.get(short(host))
+        if own is None:
+            continue
+        if not own.first <= rank <= own.last:
+            return []
+        seen += 1
+    return blocks if seen or not order.needs_known else []

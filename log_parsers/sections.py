@@ -1,0 +1,200 @@
+"""Logs that stand behind each other in one file, each under a heading that says of which host it is.
+
+People paste what they looked at, job scripts print the logs of all nodes one after the other. A line
+of such a section carries no label that says where it was written; its heading does. Headings are data
+(`sections.yaml`); one that names no host, or two, ends the section before it and begins none.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+from rerail.cached_yaml import load_cached
+from rerail.log_parsers.host_names import NO_NODE, looks_like_host
+from rerail.log_parsers.prefixes import Origin
+from rerail.log_parsers.sources import origin_of
+
+FILE = Path(__file__).with_name("sections.yaml")
+_FIRST = re.compile(rb"\s?(?:[=#*~+><:-]{2,}|[$#>%+] |ipmitool )")
+_FILE_NAME = re.compile(r"\.(?:log|err|out|txt)$|^dmesg-|/")
+_DASHES = re.compile(rb"-{5,}")
+_MOST_HEADINGS = 20_000
+_WORD = re.compile(r"(?<![\w.@/:=-])[A-Za-z0-9][\w.-]{1,100}(?![\w=])")
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """One shape of a heading."""
+
+    id: str
+    pattern: re.Pattern[str]
+    matches: tuple[str, ...]
+    framed: bool = False
+    """A line of dashes stands above and below."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Data:
+    shapes: tuple[Shape, ...]
+    contents: frozenset[str]
+    pods: tuple[re.Pattern[str], ...]
+    hosts: tuple[re.Pattern[str], ...]
+
+
+@lru_cache(maxsize=1)
+def _data() -> _Data:
+    raw = load_cached(FILE)
+    shapes = [
+        Shape(one["id"], re.compile(one["pattern"]), tuple(one["matches"]), bool(one.get("framed")))
+        for one in raw["shapes"]
+    ]
+    pods = tuple(re.compile(text) for text in raw["pods"])
+    hosts = tuple(re.compile(text) for text in raw["hosts"])
+    return _Data(tuple(shapes), frozenset(raw["contents"]), pods, hosts)
+
+
+def shapes() -> tuple[Shape, ...]:
+    """Return the shapes of headings of this installation."""
+    return _data().shapes
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """What a heading says: where the lines below it were written, as far as it tells; `shape` and its signs."""
+
+    origin: Origin | None
+    shape: str
+    rule: str = ""
+    file: bool = False
+    """It names the file whose lines stand below it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sections:
+    """The headings of one file, in order."""
+
+    starts: tuple[int, ...] = ()
+    origins: tuple[Origin | None, ...] = ()
+
+    def origin(self, number: int, default: Origin) -> Origin:
+        """Return where a line was written: as its heading says, else as its file does."""
+        at = bisect_right(self.starts, number) - 1
+        told = self.origins[at] if at >= 0 else None
+        if told is None:
+            return default
+        return replace(
+            default,
+            node=told.node or (default.node if told.place else None),
+            place=told.place,
+            rank=told.rank,
+            local_rank=told.local_rank,
+            attempt=told.attempt,
+        )
+
+
+def heading(text: str, framed: bool = False) -> Heading | None:
+    """Return what a line says as a heading, or None where it is none.
+
+    Args:
+        text: the line.
+        framed: whether lines of dashes stand above and below it.
+    """
+    data = _data()
+    for shape in data.shapes:
+        match = shape.pattern.match(text) if shape.framed is framed else None
+        if match is None:
+            continue
+        pod = next((m["pod"] for p in data.pods if (m := p.search(text))), None)
+        if pod is not None:
+            return Heading(Origin(place=pod), shape.id)
+        slots = match.groupdict()
+        if path := slots.get("path"):
+            return Heading(_known(origin_of(path)), shape.id)
+        find = _titled if shape.id == "banner" else _host
+        host = find(slots["title"], data)
+        origin = _of_file(slots["title"]) if shape.id == "banner" else None
+        if host is not None:
+            origin = replace(origin or Origin(), node=host)
+        file = shape.id == "banner" and len(_files(slots["title"])) == 1
+        return Heading(origin, shape.id, slots.get("rule") or "", file)
+    return None
+
+
+def _known(origin: Origin) -> Origin | None:
+    told = (origin.node, origin.rank, origin.local_rank)
+    return origin if any(one is not None for one in told) else None
+
+
+def _files(title: str) -> list[str]:
+    return [word for word in title.split() if _FILE_NAME.search(word)]
+
+
+def _of_file(title: str) -> Origin | None:
+    """Return what the only name of a file in a title tells."""
+    files = _files(title)
+    if len(files) != 1:
+        return None
+    origin = origin_of(files[0])
+    parts = {part for part in re.split(r"[-_./]", files[0]) if looks_like_host(part)}
+    if origin.node is None and len(parts) == 1:
+        origin = replace(origin, node=parts.pop())
+    return _known(origin)
+
+
+def _titled(title: str, data: _Data) -> str | None:
+    words = {word.strip("():,'\"[]").lower() for word in title.split()}
+    named = words & data.contents or any(
+        word.startswith("/") or word.rpartition(".")[2] in data.contents for word in words
+    )
+    return _host(title, data) if named else None
+
+
+def _host(title: str, data: _Data) -> str | None:
+    """Return the only host that a title names, or None."""
+    for pattern in data.hosts:
+        found = {match["host"].rstrip(".:") for match in pattern.finditer(title)}
+        if found:
+            return found.pop() if len(found) == 1 and not found & NO_NODE else None
+    words = {word.rstrip(".:,") for word in _WORD.findall(title)}
+    hosts = {word for word in words if looks_like_host(word)}
+    return hosts.pop() if len(hosts) == 1 else None
+
+
+def sections(lines: Iterable[tuple[int, bytes]], clean: Callable[[bytes], str]) -> Sections:
+    """Return the sections of one file.
+
+    Args:
+        lines: numbers and bytes of its lines, in order.
+        clean: what makes text of a line.
+
+    Where no heading names a host, the file is one section and its name tells where it is from.
+    """
+    found: list[tuple[int, Heading]] = []
+    last = (0, b"")  # the line above
+    above = -1  # the line of dashes above that
+    for number, line in lines:
+        raw = clean(line).encode() if line.startswith(b"\x1b") else line
+        if len(found) >= _MOST_HEADINGS:
+            break
+        if _DASHES.fullmatch(raw.rstrip()):
+            if above == last[0] - 1 and (told := heading(clean(last[1]), framed=True)) is not None:
+                found.append((last[0], told))
+            above = number
+        elif _FIRST.match(raw[:64]) and (told := heading(clean(raw))) is not None:
+            found.append((number, told))
+        last = (number, raw)
+    telling = {(one.shape, one.rule) for _, one in found if one.origin is not None or one.file}
+    if not telling:
+        return Sections()
+    # A rule of other signs is an ornament of the program, and no heading.
+    kept = [
+        (n, one.origin)
+        for n, one in found
+        if (one.shape, one.rule) in telling or one.shape == "command"
+    ]
+    return Sections(tuple(n for n, _ in kept), tuple(origin for _, origin in kept))

@@ -1,0 +1,193 @@
+"""A job on Kubernetes through the official client, against a server that answers as the API does."""
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from rerail.assistant.locate.gather import gather
+from rerail.assistant.locate.job_name import job_name
+from rerail.assistant.locate.kubernetes import KubernetesLocator
+from rerail.assistant.pipeline import diagnose_paths
+from rerail.errors import ClusterError, EvidenceError, UsageError
+from rerail.tools.clusters.kubernetes_read import READABLE
+
+kubernetes = pytest.importorskip("kubernetes")
+OOM = "[rank0]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
+
+
+def pod(name, label, job, node="g1", restarts=0, reason="Error"):
+    ended = {"terminated": {"exitCode": 1, "reason": reason}}
+    own = {"name": "train", "restartCount": restarts, "state": ended, "lastState": ended}
+    return {
+        "metadata": {"name": name, "namespace": "ml", "labels": {label: job}},
+        "spec": {"nodeName": node, "containers": [{"name": "train"}]},
+        "status": {"phase": "Failed", "containerStatuses": [own]},
+    }
+
+
+class Server:
+    """Paths to answers: an object is sent as JSON, a text as it is, a number as a refusal, an event is waited for."""
+
+    def __init__(self):
+        self.answers, self.asked, self.pods, self.events = {}, [], [], []
+
+    def answer(self, url):
+        parts = urlsplit(url)
+        query = {key: values[0] for key, values in parse_qs(parts.query).items()}
+        self.asked.append(url)
+        if parts.path.endswith("/pods"):
+            label, _, value = query["labelSelector"].partition("=")
+            chosen = [p for p in self.pods if p["metadata"]["labels"].get(label) == value]
+            return {"items": chosen}
+        if parts.path.endswith("/events"):
+            return {"items": self.events} if isinstance(self.events, list) else self.events
+        if parts.path.endswith("/log"):
+            key = parts.path.split("/")[-2] + (
+                ".previous" if query.get("previous", "").lower() == "true" else ""
+            )
+            return self.answers.get(key, "")
+        return self.answers.get(parts.path, 404)
+
+    def put(self, kind, name="llm", owner=None):
+        one = READABLE[kind]
+        facts = {"name": name, "namespace": "ml"} | ({"ownerReferences": [owner]} if owner else {})
+        self.answers[f"/apis/{one.group}/{one.version}/namespaces/ml/{one.plural}/{name}"] = {
+            "metadata": facts
+        }
+
+
+@pytest.fixture
+def server():
+    made = Server()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            found = made.answer(self.path)
+            if isinstance(found, threading.Event):
+                found.wait(300)
+                found = ""
+            refused = isinstance(found, int)
+            body = found if isinstance(found, str) else json.dumps({} if refused else found)
+            self.send_response(found if refused else 200)
+            self.send_header(
+                "Content-Type", "text/plain" if isinstance(found, str) else "application/json"
+            )
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        def log_message(self, *ignored):
+            pass
+
+    listening = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    listening.daemon_threads = True
+    listening.block_on_close = False
+    thread = threading.Thread(target=listening.serve_forever, daemon=True)
+    thread.start()
+    configuration = kubernetes.client.Configuration()
+    configuration.host = f"http://127.0.0.1:{listening.server_port}"
+    configuration.retries = False
+    made.api = kubernetes.client.ApiClient(configuration)
+    yield made
+    listening.shutdown()
+    listening.server_close()
+
+
+def look(server, text="k8s://ml/llm", seconds=20.0, attempt=None):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "rerail.assistant.locate.locator.BUILT_IN",
+            (("k8s", lambda: KubernetesLocator(server.api)),),
+        )
+        return gather(job_name(text), seconds, attempt)
+
+
+def why(found, word):
+    return " ".join(f"{p.subject} {p.why}" for p in found.evidence.problems if word in p.subject)
+
+
+@pytest.mark.parametrize("kind", list(READABLE))
+def test_the_pods_of_every_kind_are_found_by_its_label(server, kind):
+    server.put(kind)
+    server.pods = [
+        pod("llm-0", READABLE[kind].pod_label, "llm", node="g7"),
+        pod("other-0", READABLE[kind].pod_label, "other"),
+    ]
+    server.answers["llm-0"] = OOM
+    with look(server) as found:
+        diagnosis = diagnose_paths([], located=found.evidence).diagnosis
+    assert diagnosis.failure_type == "cuda_oom"
+    assert diagnosis.first_fault.file == "k8s://ml/pods/llm-0/train.log"
+    assert diagnosis.first_fault.node == "g7"
+    assert found.job == f"ml/{kind}/llm"
+    assert not any("other-0" in one for one in server.asked)
+
+
+def test_a_restarted_container_is_read_as_it_was_before(server):
+    server.put("Job")
+    server.pods = [pod("llm-0", "job-name", "llm", restarts=3)]
+    server.answers["llm-0.previous"] = OOM
+    with look(server) as found:
+        diagnosis = diagnose_paths([], located=found.evidence).diagnosis
+    assert diagnosis.first_fault.file == "k8s://ml/pods/llm-0/train.previous.log"
+
+
+def test_events_and_states_are_evidence_where_no_log_is(server):
+    server.put("Job")
+    server.pods = [pod("llm-0", "job-name", "llm", reason="OOMKilled")]
+    server.answers["llm-0"] = 404
+    server.events = [
+        {
+            "involvedObject": {"name": "llm"},
+            "type": "Warning",
+            "reason": "BackoffLimitExceeded",
+            "message": "Job has reached the specified backoff limit",
+        }
+    ]
+    with look(server) as found:
+        diagnosis = diagnose_paths([], located=found.evidence).diagnosis
+    assert diagnosis.failure_type == "cgroup_oom_kill"
+    assert diagnosis.first_fault.node == "g1"
+    assert "log of llm-0/train" in why(found, "train.log")
+    assert any(one.name == "kubectl get events -n ml" for one in found.evidence.sources)
+
+
+def test_of_objects_of_one_name_the_owner_is_the_job(server):
+    server.put("JobSet", owner={"kind": "TrainJob", "name": "llm"})
+    server.put("TrainJob")
+    server.pods = [pod("llm-0", "jobset.sigs.k8s.io/jobset-name", "llm")]
+    server.answers["llm-0"] = OOM
+    with look(server) as found:
+        assert found.job == "ml/TrainJob/llm"
+    server.put("PyTorchJob")
+    with pytest.raises(UsageError, match="PyTorchJob and of a TrainJob"):
+        look(server)
+    with look(server, "k8s://ml/trainjob/llm") as found:
+        assert found.job == "ml/TrainJob/llm"
+
+
+def test_no_job_no_pods_no_rights(server):
+    with pytest.raises(EvidenceError, match="no training job ml/llm"):
+        look(server)
+    server.put("Job")
+    server.events = 403
+    with pytest.raises(EvidenceError, match="pods of ml/llm"):
+        look(server)
+    path = next(iter(server.answers))
+    server.answers[path] = 403
+    with pytest.raises(ClusterError, match="403"):
+        look(server, "k8s://ml/Job/llm")
+
+
+def test_a_log_that_hangs_costs_its_share_and_the_others_are_read(server):
+    server.put("Job")
+    server.pods = [pod(name, "job-name", "llm") for name in ("llm-0", "llm-1")]
+    hung = server.answers["llm-0"] = threading.Event()
+    server.answers["llm-1"] = OOM
+    with look(server, seconds=4.0) as found:
+        diagnosis = diagnose_paths([], located=found.evidence).diagnosis
+    hung.set()
+    assert diagnosis.first_fault.file == "k8s://ml/pods/llm-1/train.log"
+    assert why(found, "llm-0/train.log")

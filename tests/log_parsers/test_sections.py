@@ -1,0 +1,85 @@
+"""A heading inside a file says of which host the lines below it are; an ornament says nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from rerail.assistant.pipeline import diagnose_texts
+from rerail.log_parsers.sections import Shape, heading, shapes
+from rerail.log_parsers.view import LogView
+
+
+def view(text: str) -> LogView:
+    return diagnose_texts({"job.log": text}).case.views[0]
+
+
+def hosts(text: str) -> list[str | None]:
+    one = view(text)
+    return [line.node for n in one.numbers if (line := one.line(n)) is not None]
+
+
+@pytest.mark.parametrize("shape", shapes(), ids=lambda shape: shape.id)
+def test_a_shape_holds_on_its_examples(shape: Shape) -> None:
+    for text in shape.matches:
+        told = heading(text, framed=shape.framed)
+        assert told is not None, text
+        assert told.shape == shape.id
+        assert told.origin is not None, text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "=== epoch 3 ===",
+        "==== backtrace (tid: 233085) ====",
+        "--- 10.0.0.9 ping statistics ---",
+        "======= gn-3 and gn-4: syslog =======",
+        "### localhost log",
+        "+ kubectl get pods -o wide",
+        "-- attempt-2 output --",
+    ],
+)
+def test_what_names_no_host_is_no_section(text: str) -> None:
+    told = heading(text)
+    assert told is None or told.origin is None
+
+
+def test_lines_belong_to_the_host_of_their_section() -> None:
+    text = "starting\n=== gn-07 dmesg ===\n[12.5] a: b\n=== gn-09 syslog ===\nkernel: x\n=== summary ===\nend\n"
+    assert hosts(text) == [None, "gn-07", "gn-07", "gn-09", "gn-09", None, None]
+
+
+def test_a_label_knows_better_than_the_heading() -> None:
+    text = "=== gn-07 log ===\nMar  3 10:00:01 gn-08 kernel: x\n"
+    assert hosts(text)[1] == "gn-08"
+
+
+def test_files_of_tail_tell_rank_and_host_as_their_names_do() -> None:
+    one = view("==> logs/rank_19.err <==\nboom\n==> logs/rank_3.err <==\nbang\n")
+    ranks = [line.rank for n in one.numbers if (line := one.line(n)) is not None]
+    assert ranks == [19, 19, 3, 3]
+
+
+def test_a_host_in_a_frame_of_dashes_is_a_heading_and_a_list_of_hosts_is_none() -> None:
+    text = "-------\ndgx[05-06]\n-------\na\n-------\ndgx07\n-------\nb\n"
+    assert hosts(text) == [None, None, None, None, None, "dgx07", "dgx07", "dgx07"]
+
+
+def test_a_described_pod_is_a_place_whose_host_another_line_tells() -> None:
+    text = (
+        "trainer-5 0/1 Error 10.2.4.9 vm-cpu-h6\n+ kubectl describe pod trainer-5\n"
+        '  Warning  Failed  12m  kubelet  Failed to pull image "x/runner:1": failed to extract layer sha256:9e2: '
+        "write /var/lib/containerd/a: no space left on device\n"
+    )
+    found = diagnose_texts({"job.log": text}).diagnosis
+    assert found.first_fault is not None
+    assert found.first_fault.node == "vm-cpu-h6"
+
+
+def test_the_order_of_sections_is_no_order_of_time() -> None:
+    later = "=== gn-1 syslog ===\nMar  3 10:20:00 gn-1 kernel: NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.\n"
+    first = "=== gn-2 syslog ===\nMar  3 10:00:00 gn-2 kernel: NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.\n"
+    for text in (later + first, first + later):
+        found = diagnose_texts({"job.log": text}).diagnosis
+        assert found.first_fault is not None
+        assert found.first_fault.node == "gn-2"

@@ -1,0 +1,210 @@
+"""Step lines of programs that nobody told rerail about are found, and nothing else is taken for one."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from rerail.assistant.pipeline import diagnose_paths
+from rerail.assistant.step_logs import read_step_log
+from rerail.errors import EvidenceError
+from rerail.log_parsers.collect import ScanPlan, collect
+from rerail.log_parsers.metrics import WEAK_FORMS, StepReader, StepRow
+from rerail.log_parsers.piece import Piece
+from rerail.log_parsers.step_mining import PATH, StepMiner
+from rerail.log_parsers.survey import WHOLE_FILE
+
+LAYOUTS = yaml.safe_load(PATH.read_text())["layouts"]
+# The count and the loss of each example, as it writes them, and the other numbers that are to be read.
+KNOWN = {
+    "Coqui TTS": ("120", "0.06123", {"grad_norm": 1.2, "step_time": 0.5912}),
+    "ESPnet": ("150", "87.231", {"step_time": 0.803, "learning_rate": 1.2e-5}),
+    "OpenNMT-py": ("150", "7.093", {"learning_rate": 0.00012}),
+    "Marian NMT": ("1500", "7.09312", {"grad_norm": 1.2031, "step_time": None}),
+    "Stable-Baselines3": (
+        "15",
+        "7.093",
+        {"learning_rate": 0.0003, "throughput": 812.0, "step_time": None},
+    ),
+    "GloVe": ("015", "0.070931", {}),
+    "Darknet": ("150", "7.093120", {"learning_rate": 0.001, "step_time": 3.412}),
+    "llama2.c": ("150", "7.0931", {"learning_rate": 1.2e-5, "step_time": 0.8124}),
+    "LightGBM": ("150", "0.709312", {}),
+    "DeepSpeech": ("150", "70.931200", {"step_time": None}),
+    "Tacotron 2": ("150", "7.093120", {"grad_norm": 1.2031, "step_time": 1.41}),
+    "BasicSR": ("150", "7.0931e-02", {"learning_rate": 2e-4, "step_time": None}),
+}
+
+
+def losses(count: int, nan_from: int | None = None) -> list[float]:
+    return [
+        math.nan
+        if nan_from is not None and i >= nan_from
+        else 2 * math.exp(-i / 30) + 0.03 * (i * 7 % 5)
+        for i in range(count)
+    ]
+
+
+def printed(layout: dict[str, str], count: int = 40, nan_from: int | None = None) -> list[str]:
+    """The example as the program prints it step after step: only its count and its loss move."""
+    step, loss, _ = KNOWN[layout["program"]]
+    out: list[str] = []
+    for at, value in enumerate(losses(count, nan_from)):
+        text = re.sub(
+            rf"(?<![\d.,]){step}(?=batch|\D)(?!\.\d)(?=[^\n]|\n)",
+            f"{int(step) + 10 * at:0{len(step)}d}",
+            layout["example"],
+            count=0 if step != "15" else 1,
+        )
+        out += text.replace(loss, f"{value:.5f}").rstrip("\n").split("\n")
+    return out
+
+
+def mine(lines: list[str]) -> list[StepRow]:
+    raw = [line.encode() for line in lines]
+    miner = StepMiner()
+    if not miner.learn(raw):
+        return []
+    miner.feed(raw, 1)
+    return miner.finish()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda one: one["program"])
+def test_a_layout_that_no_form_knows_is_mined(layout: dict[str, str]) -> None:
+    assert layout["source"].startswith("https://")
+    lines = printed(layout)
+    reader = StepReader()
+    reader.feed(Piece(("\n".join(lines) + "\n").encode()), 1)
+    assert [row for row in reader.finish() if row.form not in WEAK_FORMS] == []
+    rows = mine(lines)
+    step, _, others = KNOWN[layout["program"]]
+    assert [row.step for row in rows] == [int(step) + 10 * at for at in range(40)]
+    assert [row.loss for row in rows] == [round(value, 5) for value in losses(40)]
+    for name, value in others.items():
+        assert getattr(rows[3], name) == (None if value is None else pytest.approx(value))
+    for row in rows:
+        assert f"{row.loss:.5f}" in lines[row.line - 1]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda one: one["program"])
+def test_a_mined_loss_that_becomes_nan_is_a_failure(layout: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    path.write_text("\n".join(printed(layout, 60, nan_from=40)) + "\n")
+    found = diagnose_paths([path]).diagnosis
+    assert found.failure_type == "loss_nan" and found.first_fault is not None
+    assert "nan" in found.first_fault.text
+
+
+def test_what_is_mined_is_never_established(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    tts = next(one for one in LAYOUTS if one["program"] == "Coqui TTS")
+    path.write_text("\n".join(printed(tts, 60, nan_from=40)) + "\n")
+    found = diagnose_paths([path]).diagnosis
+    assert (found.failure_type, found.status.value) == ("loss_nan", "supported")
+
+
+def test_a_file_that_is_not_kept_whole_is_mined_as_it_streams(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    noise = "2026-03-01 10:00:07 INFO loader: fetched a shard from the store in time for the next epoch of the run\n"
+    with path.open("w") as out:
+        for step in range(1, 2_001):
+            loss = "nan" if step > 1_500 else f"{3 - step / 1000:.4f}"
+            out.write(
+                f"{step} | loss {loss} | lr 1.0e-03 | {100 + step % 7}.40ms | mfu 12.3%\n"
+                + noise * 20
+            )
+    assert path.stat().st_size > WHOLE_FILE
+    (view,) = collect([path], ScanPlan(())).views
+    rows = [row for row in view.survey.steps if row.form == "mined"]
+    assert [row.step for row in rows] == list(range(1, 2_001))
+    assert [row.line for row in rows] == [21 * at + 1 for at in range(2_000)]
+    found = diagnose_paths([path]).diagnosis
+    assert found.failure_type == "loss_nan" and found.first_fault is not None
+    assert found.first_fault.line == 21 * 1_500 + 1
+
+
+def test_epochs_restarts_and_ranks_keep_their_steps() -> None:
+    epochs = [
+        f"E {e} | Steps: {s} | Loss: {3 - e - s / 100:.4f}" for e in range(2) for s in range(1, 41)
+    ]
+    assert [row.step for row in mine(epochs)] == [*range(1, 41), *range(1, 41)]
+    again = [f"Steps: {s} | Loss: {3 - s / 100:.4f}" for s in [*range(1, 61), *range(41, 90)]]
+    assert [row.step for row in mine(again)] == [*range(1, 61), *range(41, 90)]
+    ranks = [
+        f"[rank{r}]: Steps: {s} | Loss: {3 - s / 100 + r:.4f}"
+        for s in range(1, 41)
+        for r in range(4)
+    ]
+    rows = mine(ranks)
+    assert len(rows) == 160 and {row.rank for row in rows} == {0, 1, 2, 3}
+    assert [row.loss for row in rows if row.rank == 2] == [
+        round(5 - s / 100, 4) for s in range(1, 41)
+    ]
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "Validation {i} | val_loss {x:.4f}",
+        "best loss so far {x:.4f} after {i} trials of the search",
+        "Progress: {p:.1f}% lr: 0.01 avg.loss: {x:.4f} ETA: 0h {i}m",
+        "10:{m:02d}:07 loss {x:.4f}",
+        "2026-03-01 10:00:{m:02d},123 loss {x:.4f}",
+        "GPU {i} memory {x:.2f} GiB lost {i} packets, loss {i}%",
+        "loss {x:.4f} at port {i}",
+        "gpu memory 41.2GiB {i} MiB: loss {x:.4f}",
+        "packet loss: {i} of 100, rtt {x:.3f} ms",
+        "eval step {i}: eval_loss {x:.4f}",
+        "downloaded shard {i}/512 in {x:.2f} s, no loss of data",
+        "Loss function number {i} was built",
+        "step_size {x:.4f} seed {i} loss_scale 65536",
+        "worker {i} loss {x:.4f}",
+    ],
+)
+def test_what_is_no_step_line_is_not_taken_for_one(form: str) -> None:
+    lines = [form.format(i=i, x=3 - i / 100, p=i / 2, m=i % 60) for i in range(1, 60)]
+    assert mine(lines) == []
+
+
+def test_a_column_per_gpu_gives_the_first_and_not_four_series() -> None:
+    lines = [
+        f"Steps: {i} | loss: {3 - i / 100:.3f} {4 - i / 100:.3f} {5 - i / 100:.3f}"
+        for i in range(1, 40)
+    ]
+    assert [row.loss for row in mine(lines)] == [round(3 - i / 100, 3) for i in range(1, 40)]
+
+
+def test_mined_and_known_forms_agree_on_the_recorded_jobs() -> None:
+    agreed = mined = 0
+    for path in sorted(Path("tests/data").rglob("*.log")):
+        data = path.read_bytes()
+        miner = StepMiner()
+        if b"\0" in data[:4096] or not miner.learn(data.split(b"\n")):
+            continue
+        miner.feed(data.split(b"\n"), 1)
+        reader = StepReader()
+        reader.feed(Piece(data), 1)
+        known = {row.line: row for row in reader.finish()}
+        for row in miner.finish():
+            mined += 1
+            other = known[row.line]  # no line that the forms do not know
+            agreed += (row.step, row.loss) == (other.step, other.loss) or math.isnan(row.loss or 0)
+    assert agreed == mined > 300
+
+
+def test_a_log_of_known_lines_is_not_mined(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    path.write_text("".join(f"step {s} loss {2 / s:.5f}\n" for s in range(1, 60)))
+    (view,) = collect([path], ScanPlan(())).views
+    assert {row.form for row in view.survey.steps} == {"step"}
+
+
+def test_a_log_without_steps_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    path.write_text("".join(f"worker {i} lost its way at {i / 7:.3f}\n" for i in range(60)))
+    with pytest.raises(EvidenceError, match="no step lines"):
+        read_step_log(path)

@@ -1,0 +1,1 @@
+"""The page of `rerail localize --html`: one file without scripts that explains a verdict."""
