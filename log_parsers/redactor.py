@@ -175,9 +175,9 @@ def _sieved(piece: Piece, rows: Any) -> set[int]:
     """Return the rows that may hold a secret, of those whose skeletons ask for a look."""
     if rows is None:
         return set()
-    from rerail.log_parsers.sieve import lines_of, taken
+    from rerail.log_parsers.sieve import searchable_lines
 
-    text, stops = taken(lines_of(piece), rows)
+    text, stops = searchable_lines(piece, rows)
     if not text.isascii():
         return set(rows.tolist())
     ends = [max(end - 1, 0) for end, _ in _scanner().candidates(text)]

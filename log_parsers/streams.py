@@ -17,6 +17,8 @@ from functools import lru_cache
 from typing import Any
 
 from rerail.domain.evidence import LogLine
+from rerail.log_parsers.front_table import FrontTable
+from rerail.log_parsers.line_tables import compiled
 from rerail.log_parsers.piece import Piece
 from rerail.log_parsers.prefixes import Origin, parse_line
 from rerail.log_parsers.tallies import DELETED, Tally
@@ -69,6 +71,7 @@ class Streams:
         self._kinds: dict[bytes, tuple[int, int]] = {}
         self._widths: dict[bytes, int] = {}
         self._windows: dict[bytes, int] = {}
+        self._fronts = None if compiled() is None else FrontTable()
 
     def of_lines(self, lines: Sequence[bytes]) -> tuple[list[int], list[int]]:
         """Return the stream of each line, and where the window around its time begins."""
@@ -90,7 +93,14 @@ class Streams:
                              np.int32, len(tally.keys))  # fmt: skip
         windows = np.fromiter(
             (self._windows.get(key, 0) for key in tally.keys), np.int32, len(widths)
-        )[skeletons]
+        )
+        if self._fronts is not None:
+            streams, begins, left = self._fronts.read(piece, skeletons, widths, windows)
+            for row in left:
+                line, width = _line(piece, row), int(widths[skeletons[row]])
+                streams[row], begins[row] = self._of_front(line, width)
+            return streams, begins
+        windows = windows[skeletons]
         widest = int(widths.max(initial=0))
         if not widest:
             return streams, windows
@@ -156,6 +166,8 @@ class Streams:
         if len(self._shapes) >= _SHAPES:
             self._shapes.clear()
             self._masked.clear()
+            if self._fronts is not None:
+                self._fronts = FrontTable()
         self._shapes[shape] = cut
         return cut
 
@@ -170,11 +182,15 @@ class Streams:
                 self._kinds.clear()
             self._kinds[kind] = known
         width, window = known
-        if not width:
-            return NOBODY, window
+        return self._of_front(line, width) if width else (NOBODY, window)
+
+    def _of_front(self, line: bytes, width: int) -> tuple[int, int]:
+        """Return the stream of a line, so many bytes of which tell the shape of its front, and its window."""
         shape = line[:width].translate(ZERO)
         cut_there = self._shapes.get(shape)
         cut = self._keep(shape, self._learn(line)) if cut_there is None else cut_there
+        if self._fronts is not None:
+            self._fronts.learn(shape, cut.end, cut.gaps, cut.window, slow=cut.slow)
         if cut.slow:
             # One byte a character, so that what is cut by characters is cut by bytes.
             plain = clean(line[:_PARSED]).encode("ascii", "replace")
@@ -188,7 +204,11 @@ class Streams:
         for start, stop in reversed(cut.gaps):
             key = key[:start] + key[stop:]
         found = self._ids.get(key)
-        return self._new(key, line, cut.end) if found is None else found
+        if found is None:
+            found = self._new(key, line, cut.end)
+        if self._fronts is not None:
+            self._fronts.name(key, found)
+        return found
 
     def _number(self, key: bytes, piece: Piece, row: int, end: int) -> int:
         found = self._ids.get(key)
@@ -269,10 +289,15 @@ def windows_of(piece: Piece, rows: Any, offsets: Any) -> Any:
     """Return the bytes around the time of some lines, as an array of `WINDOW` bytes each."""
     import numpy as np
 
-    ends = np.asarray(piece.ends)
+    raw, ends = piece.raw, np.asarray(piece.ends)
     rows = np.asarray(rows)
     starts = np.where(rows > 0, ends[rows - 1] + 1, 0) + offsets[rows]
-    return _fronts(piece.raw, np.minimum(starts, len(piece.raw)), WINDOW).view(f"S{WINDOW}")
+    last = len(raw) - WINDOW
+    windows = np.ndarray((max(0, last) + 1,), f"V{WINDOW}", raw.ljust(WINDOW, b"\0"), strides=(1,))
+    found = windows[np.clip(starts, 0, max(0, last))].view(f"S{WINDOW}")
+    for at in np.flatnonzero(starts > last).tolist():
+        found[at] = raw[starts[at] :]
+    return found
 
 
 def _encoded(values: Any) -> tuple[Any, Any]:

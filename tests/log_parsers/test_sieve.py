@@ -22,7 +22,8 @@ from rerail.log_parsers.sources import Source
 from rerail.log_parsers.survey import FileSurvey, survey
 from rerail.log_parsers.text import clean
 
-pytest.importorskip("pyarrow")
+if not tallies.vectors_at_hand():
+    pytest.skip("neither the compiled loops nor pyarrow are there", allow_module_level=True)
 pytest.importorskip("hyperscan")
 
 PATTERNS = (
@@ -162,15 +163,16 @@ def test_the_sieve_finds_what_a_scan_of_every_line_finds(
     monkeypatch.setattr("rerail.log_parsers.sieve._NEW_LINES", patience)
     monkeypatch.setattr("rerail.log_parsers.sieve._TRIED", 0)
 
-    def read(arrow: bool) -> FileSurvey:
-        monkeypatch.setattr(tallies, "_ARROW_AFTER", 0 if arrow else 1 << 60)
-        monkeypatch.setattr(tallies, "_ARROW_CHUNK", 1)
+    def read(bulk: bool) -> FileSurvey:
+        for name in ("_ARROW_AFTER", "_COMPILED_AFTER"):
+            monkeypatch.setattr(tallies, name, 0 if bulk else 1 << 60)
+        monkeypatch.setattr(tallies, "_LEAST", 1)
         scanner = make_scanner(signatures, cache=None, engine="hyperscan")
         result = survey(Source(path, "job.log"), signatures, scanner, mine=True, chunk_size=1 << 15)
         sieve = sieve_of(scanner)
         assert sieve is not None
-        assert bool(sieve._needs) == arrow
-        if arrow:
+        assert bool(sieve._needs) == bulk
+        if bulk:
             assert sieve._lines._zeroed
             assert bool(sieve._fleeting) == (patience < 100 and kept > 6)
         return result
@@ -194,8 +196,9 @@ def test_a_log_of_ever_new_lines_is_scanned_as_it_is(
     text = "\n".join("".join(draw.choices(letters, k=40)) for _ in range(20_000))
     path = tmp_path / "job.log"
     path.write_text(text + "\nCUDA out of memory\n")
-    monkeypatch.setattr(tallies, "_ARROW_AFTER", 0)
-    monkeypatch.setattr(tallies, "_ARROW_CHUNK", 1)
+    for name in ("_ARROW_AFTER", "_COMPILED_AFTER"):
+        monkeypatch.setattr(tallies, name, 0)
+    monkeypatch.setattr(tallies, "_LEAST", 1)
     monkeypatch.setattr("rerail.log_parsers.sieve._TRIED", 0)
     signatures = [Signature(pattern) for pattern in PATTERNS]
     scanner = make_scanner(signatures, cache=None, engine="hyperscan")
@@ -248,7 +251,7 @@ def test_lines_that_only_call_for_an_answered_signature_are_not_looked_at(
     sieve = sieve_of(scanner)
     assert sieve is not None
     piece = Piece(b"".join(b"rank%d NCCL INFO opCount %x\n" % (n % 8, n) for n in range(5_000)))
-    tally = tallies.tally_arrow(piece, 1)
+    tally = tallies.tally_large(piece, 1)
     found, seen = sieve.look(piece, tally, frozenset())
     assert not found and seen is not None and len(seen.rows) == 5_000
     assert {seen.table.members[seen.table.sets[kind]] for kind in seen.kinds.tolist()} == {(0,)}

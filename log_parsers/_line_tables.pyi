@@ -1,0 +1,28 @@
+from typing import Any
+
+class Table:
+    def __init__(self, keys: bytes) -> None: ...
+    def __len__(self) -> int: ...
+    def put(self, text: bytes, /) -> int: ...
+    def tally(
+        self, data: bytes, returns: bool, most: int, most_bytes: int, /
+    ) -> tuple[bytes, bytes, bytes, bytes, bytes, list[bytes]]: ...
+    def lines(self, data: bytes, ends: Any, rows: Any, zero: bool, /) -> tuple[bytes, bytes]: ...
+    def streams(
+        self,
+        data: bytes,
+        ends: Any,
+        codes: Any,
+        widths: Any,
+        windows: Any,
+        cuts: Any,
+        parts: Any,
+        names: Table,
+        ids: Any,
+        streams: Any,
+        windows_out: Any,
+        /,
+    ) -> bytes: ...
+
+def grouped(streams: Any, rows: Any, /) -> tuple[bytes, bytes, bytes, bytes]: ...
+def taken(data: bytes, ends: Any, rows: Any, /) -> bytes: ...
