@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
 from operator import itemgetter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rerail.log_parsers.digit_blind import digit_blind
+from rerail.log_parsers.compiled_cache import blind_to_digits
 from rerail.log_parsers.line_tables import LineCodes, taken
 from rerail.log_parsers.piece import Piece, line_ends, rows_of
 from rerail.log_parsers.scan import searchable
@@ -47,11 +48,14 @@ class KnownLines:
         whole: Scanner,
         build: Callable[[Sequence[int], Sequence[str]], Scanner],
         once: frozenset[int] = frozenset(),
+        cache: Path | None = None,
     ) -> None:
         self._patterns, self._whole, self._build = patterns, whole, build
+        self._cache = cache
         # The scanners propose one line of a text for these, whatever else shows them.
         self._once = once
-        self.telling = _telling(tuple(patterns))
+        blind = blind_to_digits(patterns, cache)
+        self.telling = frozenset(at for at, one in enumerate(blind) if not one)
         """Signatures for which it matters which digits stand in a line."""
         self._of_telling: Scanner | None = None
         self._zeroed, self._exact = LineCodes(zero=True), LineCodes(zero=False)
@@ -65,6 +69,10 @@ class KnownLines:
         """Signatures of each set; the first set is empty."""
         self.sets = array("i")
         """Which set each kind shows."""
+
+    def emptied(self) -> KnownLines:
+        """Return a new memory for the same signatures."""
+        return KnownLines(self._patterns, self._whole, self._build, self._once, self._cache)
 
     @property
     def full(self) -> bool:
@@ -183,11 +191,6 @@ class KnownLines:
             if shown:
                 found[row] = shown
         return found
-
-
-@lru_cache(maxsize=8)
-def _telling(patterns: tuple[str, ...]) -> frozenset[int]:
-    return frozenset(at for at, pattern in enumerate(patterns) if not digit_blind(pattern))
 
 
 @lru_cache(maxsize=4096)

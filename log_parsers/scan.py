@@ -443,7 +443,7 @@ def _make_sieve(
     patterns = [signature.pattern for signature in signatures]
     try:
         once = frozenset(at for at, signature in enumerate(signatures) if signature.presence)
-        return Sieve(skeleton_images(patterns, cache), patterns, whole, build, once)
+        return Sieve(skeleton_images(patterns, cache), patterns, whole, build, once, cache)
     except RuleError:
         # An image that hyperscan cannot take: every line is scanned, as without a sieve.
         return None

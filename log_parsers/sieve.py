@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from math import inf
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rerail.log_parsers.known_lines import KnownLines, Seen
@@ -55,6 +56,7 @@ class Sieve:
         whole: Scanner,
         build: Build,
         once: frozenset[int] = frozenset(),
+        cache: Path | None = None,
     ) -> None:
         self._patterns = patterns
         self._whole = whole
@@ -67,7 +69,7 @@ class Sieve:
         # What skeletons call for; None where their text is not known.
         self._needs: dict[bytes, frozenset[int] | None] = {}
         self._kinds: dict[frozenset[int], dict[bytes, int]] = {}
-        self._lines = KnownLines(patterns, whole, build, once)
+        self._lines = KnownLines(patterns, whole, build, once, cache)
         self._met: Counter[tuple[bytes, int]] = Counter()
         self._new: Counter[tuple[bytes, int]] = Counter()
         self._fleeting: set[tuple[bytes, int]] = set()
@@ -144,7 +146,7 @@ class Sieve:
         import numpy as np
 
         if self._lines.full:
-            self._lines = KnownLines(self._patterns, self._whole, self._build, self._once)
+            self._lines = self._lines.emptied()
         table = self._lines
         kinds, new = table.kinds_of(piece, rows)
         self._note(tally, rows[new], _ZEROED)
