@@ -182,7 +182,7 @@ static int Table_init(Table *self, PyObject *args, PyObject *kwargs) {
     memcpy(self->keys, keys.buf, sizeof self->keys);
     PyBuffer_Release(&keys);
     PyMem_Free(self->slots);
-    self->mask = 1023;
+    self->mask = 63;
     self->slots = PyMem_Malloc((size_t)(self->mask + 1) * sizeof(Slot));
     Py_XSETREF(self->texts, PyList_New(0));
     self->text_bytes = 0;
@@ -204,15 +204,16 @@ static void Table_dealloc(Table *self) {
 
 static Py_ssize_t Table_length(Table *self) { return self->count; }
 
-PyDoc_STRVAR(put_doc, "Return the number of a text; one that is new gets the next.");
+PyDoc_STRVAR(put_doc, "Return the number of a text; one that is new gets the next, or -1 where there are `most`.");
 
-static PyObject *Table_put(Table *self, PyObject *text) {
-    char *bytes;
-    Py_ssize_t size;
-    if (PyBytes_AsStringAndSize(text, &bytes, &size) < 0)
+static PyObject *Table_put(Table *self, PyObject *args) {
+    Py_buffer text;
+    Py_ssize_t most = PY_SSIZE_T_MAX;
+    if (!PyArg_ParseTuple(args, "y*|n", &text, &most))
         return NULL;
-    int32_t code = code_of(self, (unsigned char *)bytes, size, 1);
-    return code < 0 ? NULL : PyLong_FromLong(code);
+    int32_t code = code_of(self, text.buf, text.len, self->count < most);
+    PyBuffer_Release(&text);
+    return code < -1 ? NULL : PyLong_FromLong(code);
 }
 
 static int room_for(Table *self, Py_ssize_t codes) {
@@ -416,37 +417,45 @@ typedef struct {
 
 PyDoc_STRVAR(
     streams_doc,
-    "Set the stream of each line and where the window around its time begins; return the rows left out.\n\n"
+    "Set the stream of each line and where the window around its time begins.\n\n"
     "The table holds the shapes of fronts: their first bytes with all digits zeroed.\n\n"
     "Args:\n    data, ends: the piece and where its lines end.\n    codes: the kind of each line.\n"
     "    widths, windows: by kind, how much of a front tells its shape, and the window where that is nothing.\n"
     "    cuts: by shape, end of the labels (-1: not to be cut so), window, and which parts name the writer.\n"
-    "    parts: first byte and end of each.\n    names: the table of writers.\n    ids: their streams.\n"
-    "    streams, windows_out: where the answer goes.\n\nAll are 32-bit integers, `ends` 64-bit ones.");
+    "    parts: first byte and end of each.\n    names: the table of writers, by stream.\n    examples: a line of each.\n"
+    "    streams, windows_out: where the answer goes.\n"
+    "    first, most: the row to begin at, and how many rows of known shapes may be left out.\n"
+    "    streams_at_most, example: streams beyond these are none; bytes behind the labels of an example.\n\n"
+    "All arrays are of 32-bit integers, `ends` of 64-bit ones. Returns (rows left out, the row to go on at, the\n"
+    "end of the labels of each new example).");
 
 static PyObject *Table_streams(Table *self, PyObject *args) {
-    Py_buffer data, ends, codes, widths, windows, cuts, parts, ids, streams, starts;
+    Py_buffer data, ends, codes, widths, windows, cuts, parts, streams, starts;
     Table *names;
-    if (!PyArg_ParseTuple(args, "y*y*y*y*y*y*y*Oy*w*w*", &data, &ends, &codes, &widths, &windows, &cuts,
-                          &parts, &names, &ids, &streams, &starts))
+    PyObject *examples;
+    Py_ssize_t row, most, writers, behind;
+    if (!PyArg_ParseTuple(args, "y*y*y*y*y*y*y*OO!w*w*nnnn", &data, &ends, &codes, &widths, &windows, &cuts,
+                          &parts, &names, &PyList_Type, &examples, &streams, &starts, &row, &most, &writers,
+                          &behind))
         return NULL;
     const unsigned char *text = data.buf;
     const int64_t *end = ends.buf;
-    const int32_t *code = codes.buf, *width = widths.buf, *window = windows.buf, *id = ids.buf;
+    const int32_t *code = codes.buf, *width = widths.buf, *window = windows.buf;
     const int32_t(*part)[2] = parts.buf;
     const Cut *cut = cuts.buf;
     Py_ssize_t lines = ends.len / 8, kinds = widths.len / 4, shapes = cuts.len / (Py_ssize_t)sizeof *cut;
-    Py_ssize_t known = ids.len / 4, spans = parts.len / 8, start = 0;
+    Py_ssize_t spans = parts.len / 8;
     int32_t *stream = streams.buf, *where = starts.buf;
-    Growing left = {0};
+    Growing left = {0}, labels = {0};
     unsigned char front[LONGEST_ON_STACK], name[LONGEST_ON_STACK];
     PyObject *result = NULL;
     if (Py_TYPE(names) != Py_TYPE(self) || codes.len / 4 < lines || streams.len / 4 < lines ||
-        starts.len / 4 < lines || windows.len / 4 < kinds) {
+        starts.len / 4 < lines || windows.len / 4 < kinds || row < 0 || row > lines) {
         PyErr_SetString(PyExc_ValueError, "arrays of different lengths");
         goto done;
     }
-    for (Py_ssize_t row = 0; row < lines; start = (Py_ssize_t)end[row] + 1, row++) {
+    Py_ssize_t start = row ? (Py_ssize_t)end[row - 1] + 1 : 0;
+    for (; row < lines && left.size < 8 * most; start = (Py_ssize_t)end[row] + 1, row++) {
         Py_ssize_t size = (Py_ssize_t)end[row] - start;
         if (code[row] < 0 || code[row] >= kinds || size < 0 || end[row] > data.len) {
             PyErr_SetString(PyExc_IndexError, "no such line");
@@ -464,11 +473,12 @@ static PyObject *Table_streams(Table *self, PyObject *args) {
             zeroed(text + start, wide, front);
             shape = code_of(self, front, wide, 0);
         }
-        if (shape >= 0 && shape < shapes && cut[shape].end >= 0 && cut[shape].end <= size) {
+        int known_shape = shape >= 0 && shape < shapes;
+        if (known_shape && cut[shape].end >= 0 && cut[shape].end <= size) {
             where[row] = cut[shape].window;
             if (cut[shape].end == 0)
                 continue;
-            Py_ssize_t length = 0;
+            Py_ssize_t length = 0, known = names->count;
             for (Py_ssize_t one = cut[shape].from; one < cut[shape].to && one < spans; one++) {
                 Py_ssize_t first = part[one][0], more = part[one][1] - first;
                 if (first < 0 || more < 0 || first + more > size || length + more > (Py_ssize_t)sizeof name)
@@ -476,18 +486,35 @@ static PyObject *Table_streams(Table *self, PyObject *args) {
                 memcpy(name + length, text + start + first, (size_t)more);
                 length += more;
             }
-            int32_t found = code_of(names, name, length, 0);
-            if (found >= 0 && found < known) {
-                stream[row] = id[found];
-                continue;
+            int32_t found = code_of(names, name, length, known < writers);
+            if (found < -1)
+                goto done;
+            if (names->count > known) {
+                Py_ssize_t shown = cut[shape].end + behind;
+                PyObject *example = PyBytes_FromStringAndSize((const char *)text + start, shown < size ? shown : size);
+                if (example == NULL || PyList_Append(examples, example) < 0 || !push32(&labels, cut[shape].end)) {
+                    Py_XDECREF(example);
+                    goto done;
+                }
+                Py_DECREF(example);
             }
+            stream[row] = found < 0 ? 0 : found;
+            continue;
         }
         if (!push64(&left, row))
             goto done;
+        if (!known_shape) {
+            row++;
+            break; /* what is learned of it holds for those that follow */
+        }
     }
-    result = released(&left);
+    PyObject *rows = released(&left), *new_ends = released(&labels);
+    result = rows && new_ends ? Py_BuildValue("OnO", rows, row, new_ends) : NULL;
+    Py_XDECREF(rows);
+    Py_XDECREF(new_ends);
 done:
     PyMem_Free(left.bytes);
+    PyMem_Free(labels.bytes);
     PyBuffer_Release(&data);
     PyBuffer_Release(&ends);
     PyBuffer_Release(&codes);
@@ -495,14 +522,13 @@ done:
     PyBuffer_Release(&windows);
     PyBuffer_Release(&cuts);
     PyBuffer_Release(&parts);
-    PyBuffer_Release(&ids);
     PyBuffer_Release(&streams);
     PyBuffer_Release(&starts);
     return result;
 }
 
 static PyMethodDef Table_methods[] = {
-    {"put", (PyCFunction)Table_put, METH_O, put_doc},
+    {"put", (PyCFunction)Table_put, METH_VARARGS, put_doc},
     {"tally", (PyCFunction)Table_tally, METH_VARARGS, tally_doc},
     {"lines", (PyCFunction)Table_lines, METH_VARARGS, lines_doc},
     {"streams", (PyCFunction)Table_streams, METH_VARARGS, streams_doc},

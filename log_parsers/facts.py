@@ -211,7 +211,7 @@ class FactCounter:
         """Return on which rows of the piece that was read last a stream begins, of the first few thousand."""
         assert self._here is not None
         streams, known = self._here[2], self._known
-        self._known = len(self.streams.examples)
+        self._known = len(self.streams.writers.examples)
         if known == self._known or known > _FIRST_LINES:
             return []
         found: dict[int, int] = {}
@@ -222,7 +222,7 @@ class FactCounter:
 
     def first_lines(self) -> list[int]:
         """Return the number of the first line of each stream so far, of the first few thousand."""
-        self._known = len(self.streams.examples) if self._here is not None else 0
+        self._known = len(self.streams.writers.examples) if self._here is not None else 0
         firsts = [row[1] for key, row in self._table.items() if key >> _SHIFT == _EVERY_LINE]
         for keys, _, lines, *_ in [
             *self._pending,
@@ -303,7 +303,7 @@ class FactCounter:
 
     def finish(self) -> Facts:
         """Return the facts of the whole file."""
-        found = Facts(self.streams.examples, self.streams.ends, list(self._sets))
+        found = Facts(self.streams.writers.examples, self.streams.writers.ends, list(self._sets))
         if self._pending:
             self._merge()
         if self._columns is None:
