@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rerail.log_parsers.compiled_cache import blind_to_digits
+from rerail.log_parsers.digit_blind import zero_image
 from rerail.log_parsers.line_tables import LineCodes, taken
 from rerail.log_parsers.piece import Piece, line_ends, rows_of
 from rerail.log_parsers.scan import searchable
-from rerail.log_parsers.text import ZERO, clean
+from rerail.log_parsers.text import MAX_LINE, ZERO, clean
 
 if TYPE_CHECKING:
     from rerail.log_parsers.scan import Scanner
@@ -61,6 +62,8 @@ class KnownLines:
         self._zeroed, self._exact = LineCodes(zero=True), LineCodes(zero=False)
         # By the codes of zeroed lines their kinds, by those of lines word for word the sets they show.
         self._kind_of, self._shown = array("i"), array("i")
+        # By the codes of zeroed lines, whether one that tells digits apart may find something in them.
+        self._tells = array("b")
         self._with: dict[tuple[int, int], int] = {}
         self._sets: dict[tuple[int, ...], int] = {(): 0}
         self._bytes = 0
@@ -79,15 +82,38 @@ class KnownLines:
         """Whether it is time to begin anew."""
         return len(self.texts) + len(self._exact) > _MOST or self._bytes > _MOST_BYTES
 
-    def kinds_of(self, piece: Piece, rows: Any) -> tuple[Any, Any]:
-        """Return the kind of some lines of a piece by its zeroed text, and the places of those that are new."""
+    def kinds_of(
+        self, piece: Piece, rows: Any, asks: Callable[[int], Iterable[int]]
+    ) -> tuple[Any, Any, Any]:
+        """Return the kind of some lines by their zeroed text, whether their digits may tell more, and the new ones.
+
+        Args:
+            piece: whole lines.
+            rows: which of them.
+            asks: returns, of a place in `rows`, the signatures that the skeleton of the line asks for.
+        """
         import numpy as np
 
         codes, new = self._zeroed.of(piece, rows)
         if len(new):
             text, _ = taken(piece, rows[new])
-            self._learn([line + b"\n" for line in text.translate(ZERO).split(b"\n")[:-1]])
-        return np.frombuffer(self._kind_of, np.int32)[codes].astype(np.int64), new
+            texts = [line + b"\n" for line in text.translate(ZERO).split(b"\n")[:-1]]
+            self._learn(texts)
+            for place, line in zip(new.tolist(), texts, strict=True):
+                self._tells.append(self._may_tell(line, self.telling.intersection(asks(place))))
+        kinds = np.frombuffer(self._kind_of, np.int32)[codes].astype(np.int64)
+        return kinds, np.frombuffer(self._tells, np.bool_)[codes], new
+
+    def _may_tell(self, text: bytes, asked: frozenset[int]) -> bool:
+        """Tell whether a line with this zeroed text may show one of the signatures that tell digits apart."""
+        if len(text) > MAX_LINE or not text.isascii():
+            return bool(asked)  # a line is shortened before it is held against them
+        line = clean(text)
+        for index in asked:
+            image = _image(self._patterns[index])
+            if image is None or image.search(line):
+                return True
+        return False
 
     def with_digits(self, kinds: Any, at: Any, piece: Piece, rows: Any) -> Any:
         """Change the kinds of some lines to what their digits tell; return the places of new ones.
@@ -191,6 +217,11 @@ class KnownLines:
             if shown:
                 found[row] = shown
         return found
+
+
+@lru_cache(maxsize=4096)
+def _image(pattern: str) -> re.Pattern[str] | None:
+    return zero_image(pattern)
 
 
 @lru_cache(maxsize=4096)

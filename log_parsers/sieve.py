@@ -148,8 +148,15 @@ class Sieve:
         if self._lines.full:
             self._lines = self._lines.emptied()
         table = self._lines
-        kinds, new = table.kinds_of(piece, rows)
+        skeletons = codes_of_lines(tally)
+
+        def asks(place: int) -> Iterable[int]:
+            needs = self._needs.get(tally.keys[skeletons[rows[place]]])
+            return table.telling if needs is None else needs | self._always
+
+        kinds, told, new = table.kinds_of(piece, rows, asks)
         self._note(tally, rows[new], _ZEROED)
+        classes = np.where(told, classes, _ZEROED)
         at = np.flatnonzero(classes == _EXACT)
         if len(at):
             new = table.with_digits(kinds, at, piece, rows[at])

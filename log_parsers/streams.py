@@ -237,9 +237,12 @@ class Streams:
             and (parsed.rank, parsed.node) == (own.rank, own.node)
         ):
             return _Cut(window=window)
-        end = len(text) - len(parsed.message)
+        # Between labels and message a program may change colours, or begin the frame of a bar.
+        end = len(text[: len(text) - len(parsed.message)].rstrip())
         if text[:end].encode() != line[:end]:
             return _Cut(end=end, slow=True)
+        if stamp and text[: stamp.end].encode() != line[: stamp.end]:
+            window = 0
         return _Cut(end, tuple(sorted(self._gaps(parsed, text[:end], stamp))), window)
 
     def _gaps(self, parsed: LogLine, front: str, stamp: Stamp | None) -> Iterator[tuple[int, int]]:

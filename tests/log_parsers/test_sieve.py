@@ -14,7 +14,7 @@ import rerail.knowledge_base
 from rerail.knowledge_base.matcher import rule_set
 from rerail.knowledge_base.rules import usable_rules
 from rerail.log_parsers import tallies
-from rerail.log_parsers.digit_blind import digit_blind
+from rerail.log_parsers.digit_blind import digit_blind, zero_image
 from rerail.log_parsers.piece import Piece
 from rerail.log_parsers.scan import Signature, make_scanner, sieve_of
 from rerail.log_parsers.skeleton_patterns import skeleton_pattern
@@ -36,6 +36,7 @@ WORDS = (
     "Xid (PCI:9b): 790", "loss: nan", "loss 3.2", "exited with code 7", "exit with code 0", "dead", "deadbeef", "Killed",
     "val\u00e9", "BAD disk sector", "Caf\u00e9 zy", "step 12/500", "", " ", "worker 7 of 8", "12345678",
 )  # fmt: skip
+ZEROED = re.compile("[0-9]")
 JOINTS = (b"", b" ", b"\x1b[31m", b"\x00", b"\r", b"\xff", b"\t")
 
 
@@ -268,6 +269,26 @@ DIGITS = (
     r"[\d.]+ s",
     r"(?i)xid [a-f0-9]",
 )
+
+
+def test_what_a_pattern_finds_its_image_finds_with_all_digits_zeroed() -> None:
+    draw, found = random.Random(5), 0
+    images = {p: zero_image(p) for p in (*DIGITS, r"(?>a7?)7", r"(?!1 )\d+ s", r"a[^0-4x]++")}
+    lines = [
+        "".join(draw.choices((*WORDS, "5", "77", "a7", "1 ", "a9", " s"), k=draw.randint(1, 5)))
+        for _ in range(1_500)
+    ]
+    for pattern, image in images.items():
+        for line in lines:
+            if re.search(pattern, line):
+                found += line != ZEROED.sub("0", line)
+                assert image is not None and image.search(ZEROED.sub("0", line)), (pattern, line)
+    for pattern, example in rules():
+        if re.search(pattern, example) and not digit_blind(pattern):
+            image = zero_image(pattern)
+            assert image is not None and image.search(ZEROED.sub("0", example)), (pattern, example)
+            found += 1
+    assert found > 1_000
 
 
 def test_a_pattern_that_tells_no_digits_apart_finds_the_same_with_any() -> None:
