@@ -89,6 +89,11 @@ class Piece:
         return self._tally
 
     @property
+    def known_tally(self) -> Any:
+        """The tally of its skeletons, None where it was not asked for."""
+        return self._tally
+
+    @property
     def rows(self) -> int:
         """How many lines there are, a last one without its newline included."""
         return len(self.ends) + (not self.raw.endswith(b"\n"))
