@@ -549,6 +549,43 @@ static PyTypeObject TableType = {
     .tp_as_sequence = &Table_sequence,
 };
 
+PyDoc_STRVAR(windows_doc, "Return so many bytes of some lines, behind an offset in each, padded with NUL.\n\n"
+                          "Args:\n    data: the piece.\n    ends, rows: 64-bit integers.\n"
+                          "    offsets: of all lines, 32-bit integers.\n    size: bytes of each.");
+
+static PyObject *windows(PyObject *module, PyObject *args) {
+    Py_buffer data, ends, rows, offsets;
+    Py_ssize_t size;
+    if (!PyArg_ParseTuple(args, "y*y*y*y*n", &data, &ends, &rows, &offsets, &size))
+        return NULL;
+    const int64_t *end = ends.buf, *row = rows.buf;
+    const int32_t *offset = offsets.buf;
+    Py_ssize_t lines = ends.len / 8, count = rows.len / 8;
+    PyObject *found = size < 0 ? PyErr_NoMemory() : PyBytes_FromStringAndSize(NULL, count * size);
+    if (found == NULL)
+        goto done;
+    char *out = PyBytes_AS_STRING(found);
+    memset(out, 0, (size_t)(count * size));
+    for (Py_ssize_t at = 0; at < count; at++, out += size) {
+        Py_ssize_t line = (Py_ssize_t)row[at];
+        if (line < 0 || line >= lines || line >= offsets.len / 4 || offset[line] < 0) {
+            Py_CLEAR(found);
+            PyErr_SetString(PyExc_IndexError, "no such line");
+            goto done;
+        }
+        Py_ssize_t start = (line ? (Py_ssize_t)end[line - 1] + 1 : 0) + offset[line];
+        Py_ssize_t left = data.len - start;
+        if (left > 0)
+            memcpy(out, (char *)data.buf + start, (size_t)(left < size ? left : size));
+    }
+done:
+    PyBuffer_Release(&data);
+    PyBuffer_Release(&ends);
+    PyBuffer_Release(&rows);
+    PyBuffer_Release(&offsets);
+    return found;
+}
+
 PyDoc_STRVAR(grouped_doc,
              "Return (keys, counts, first rows, last rows) of lines by stream, bytes of 64-bit integers.\n\n"
              "Args:\n    streams: of all lines of a piece, 32-bit integers.\n"
@@ -639,6 +676,7 @@ done:
 
 static PyMethodDef functions[] = {
     {"taken", taken, METH_VARARGS, taken_doc},
+    {"windows", windows, METH_VARARGS, windows_doc},
     {"grouped", grouped, METH_VARARGS, grouped_doc},
     {NULL, NULL, 0, NULL},
 };

@@ -81,7 +81,7 @@ class Redactor:
         found = (
             _rows(_visible(chunk), large=self._seen > SMALL)
             if sieve is None
-            else _sieved(piece, sieve.rows(piece.tally(first_line)))
+            else _sieved(piece, sieve, sieve.rows(piece.tally(first_line)))
         )
         if not found and not self._open:
             return piece
@@ -181,10 +181,14 @@ def _visible(chunk: bytes) -> bytes:
     return text if text.isascii() else _INVISIBLE.sub(b"", text)
 
 
-def _sieved(piece: Piece, rows: Any) -> set[int]:
+def _sieved(piece: Piece, sieve: SecretSieve, rows: Any) -> set[int]:
     """Return the rows that may hold a secret, of those whose skeletons ask for a look."""
     if rows is None:
         return set()
+    return sieve.looked_at(piece, rows, lambda some: _looked_at(piece, some))
+
+
+def _looked_at(piece: Piece, rows: Any) -> set[int]:
     from rerail.log_parsers.sieve import searchable_lines
 
     text, stops = searchable_lines(piece, rows)

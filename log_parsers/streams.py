@@ -302,6 +302,9 @@ def windows_of(piece: Piece, rows: Any, offsets: Any) -> Any:
 
     raw, ends = piece.raw, np.asarray(piece.ends)
     rows = np.asarray(rows)
+    loops = compiled()
+    if loops is not None:
+        return np.frombuffer(loops.windows(raw, ends, rows, offsets, WINDOW), f"S{WINDOW}")
     starts = np.where(rows > 0, ends[rows - 1] + 1, 0) + offsets[rows]
     last = len(raw) - WINDOW
     windows = np.ndarray((max(0, last) + 1,), f"V{WINDOW}", raw.ljust(WINDOW, b"\0"), strides=(1,))
