@@ -14,6 +14,7 @@ from typing import Any
 from rerail.cached_yaml import cache_folder
 from rerail.log_parsers.piece import Piece
 from rerail.log_parsers.scan import Scanner, Signature, compiled_at_hand, make_scanner
+from rerail.log_parsers.sieve import texts_of
 from rerail.log_parsers.skeleton_patterns import skeleton_pattern
 
 _REMEMBERED = 20_000  # skeletons
@@ -68,10 +69,9 @@ class Presence:
             if self._images is None:
                 images = (skeleton_pattern(p.pattern.decode("ascii")) for p in self._patterns)
                 self._images = [None if i is None else re.compile(i.encode()) for i in images]
-            text, bits = skeleton + b"\n", 0
+            texts, bits = [text + b"\n" for text in texts_of(skeleton)], 0
             for place, image in enumerate(self._images):
-                # A sequence that is stripped from the line may stand in the middle of a word.
-                if image is None or b"\x1b" in text or image.search(text):
+                if image is None or not texts or any(image.search(text) for text in texts):
                     bits |= 1 << place
             if len(self._in) >= _REMEMBERED:
                 self._in.clear()

@@ -209,7 +209,7 @@ class Sieve:
         if skeleton in self._needs:
             needs = self._needs[skeleton]
         else:
-            texts = _texts(skeleton)
+            texts = texts_of(skeleton)
             found = (index for text in texts for _, index in self._skeletons.candidates(text))
             needs = frozenset(found) if texts else None
         kind = self._kind(skeleton, needs, left_out)
@@ -236,7 +236,7 @@ class Sieve:
         return _DIGITS if (skeleton, _EXACT) in self._fleeting else _EXACT
 
 
-def _texts(skeleton: bytes) -> tuple[bytes, ...]:
+def texts_of(skeleton: bytes) -> tuple[bytes, ...]:
     """Return what the skeleton of a line may be without its escape sequences; none if unknown."""
     if b"\x1b" not in skeleton:
         return (skeleton,)
