@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
-
+from rerail.lazy_patterns import lazy
 from rerail.log_parsers.labels import is_no_host
 
 NO_NODE = frozenset({"localhost", "127.0.0.1", "0.0.0.0", "::1"})  # noqa: S104 - names, not a bind
-_IPV4 = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}")
+_IPV4 = lazy(r"\d{1,3}(?:\.\d{1,3}){3}")
 # A host of a cluster carries a number; `v1.2`, `2026-03-01`, `train.py` and `0x7f` do as well.
-_WITH_NUMBER = re.compile(r"(?=[\w.-]*\d)(?=[\w.-]*[A-Za-z])[A-Za-z0-9][\w.-]{1,80}")
-_NO_HOST = re.compile(
+_WITH_NUMBER = lazy(r"(?=[\w.-]*\d)(?=[\w.-]*[A-Za-z])[A-Za-z0-9][\w.-]{1,80}")
+_NO_HOST = lazy(
     r"(?i)^(?:v?\d+(?:\.\d+)+\w*|\d{4}-\d\d-\d\d.*|0x[0-9a-f]+|[\d.]+(?:[a-z]{1,3}|e[-+]?\d+)|"
     r".*\.(?:py|pyc|cc|cpp|cu|c|h|so|go|rs|java|json|ya?ml|log|out|err|txt|pt|ckpt|sh|safetensors|bin)(?:\.\d+)?|"
     # Stores, models and devices carry numbers as hosts do.

@@ -16,6 +16,7 @@ from typing import Any
 
 from rerail.cached_yaml import load_cached
 from rerail.errors import RuleError
+from rerail.lazy_patterns import lazy
 from rerail.log_parsers.timestamps import Stamp
 
 PATH = Path(__file__).with_name("labels.yaml")
@@ -23,7 +24,7 @@ HOST = r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,80}[A-Za-z0-9])?"
 # What pdsh and DeepSpeed's hostfile call hosts: gpu003, node12 is a counter, node-12 and node012 are hosts.
 _COUNTED = r"(?:gpu(?:\d{3,}|0[1-9])|(?:node|host|worker)(?:-\d{1,4}|\d{3,}|0[1-9]))$"
 # Words that end in a digit or hold a dash and stand before a colon without being a host.
-_NOT_HOST = re.compile(
+_NOT_HOST = lazy(
     r"(?i)^(?:epoch|step|iter(?:ation)?|batch|layer|block|stage|fold|round|phase|seed|gpu|cuda|rank|"
     r"local_rank|device|worker|thread|process|proc|pid|task|level|v|version|line|frame|ep|lr|run|trial|test|"
     r"part|chunk|shard|bucket|group|node|host|top|acc|loss|f|h|l|t|p|x|y|q|utf|sha|md|fp|bf|int|float|"
@@ -32,12 +33,12 @@ _NOT_HOST = re.compile(
     r"^(?:llama|qwen|gpt|mistral|gemma|bert|vit|resnet|student|teacher|seed|pool|s3|gs|gcs|nas|nfs|lustre|exp|expert|model)\d*[-_.].*$"
 )
 # Devices that kernel messages name where a collector would put a host.
-_DEVICE = re.compile(
+_DEVICE = lazy(
     r"(?i)^(?:info|warn(?:ing)?|error|debug|critical|fatal|trace|notice|success)$|"
     r"(?i:^(?:nvidia(?:-nvswitch)?|nvswitch|nvme|mlx[45]|eth|ens|enp|eno|ib|bond|md|dm-|sd[a-z]|cpu|irq|"
     r"efa|docker|veth|cali|br|virbr|loop|hfi1_|bnxt_|roce|rdmap)[\w.-]{0,12}$)"
 )
-_SYSLOG_TIME = re.compile(r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,9})?Z? ")
+_SYSLOG_TIME = lazy(r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,9})?Z? ")
 _KINDS = frozenset({"own", "collector", "task", "device", "kernel"})
 _KEYS = frozenset({
     "id", "kind", "pattern", "source", "matches", "must_not_match", "begins", "ahead", "without", "not_counter", "but",
@@ -45,7 +46,7 @@ _KEYS = frozenset({
 })  # fmt: skip
 _SLOTS = frozenset({"rank", "local", "node", "pid", "actor", "place", "job", "tid", "dev"})
 _AHEAD = 200
-_NAMED = re.compile(r"\(\?P<(\w+)>")
+_NAMED = lazy(r"\(\?P<(\w+)>")
 
 
 @dataclass(frozen=True)

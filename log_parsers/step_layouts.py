@@ -14,7 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-_TOKEN = re.compile(rb"[-+]?\d+(?:,\d{3})*\.?\d*(?:[eE][-+]?\d+)?")
+from rerail.lazy_patterns import lazy
+
+_TOKEN = lazy(rb"[-+]?\d+(?:,\d{3})*\.?\d*(?:[eE][-+]?\d+)?")
 # Possessive: what a number has taken it never gives back, and is not tried again.
 _ANY = rb"[-+]?+\d++(?:,\d{3})*+\.?+\d*+(?:[eE][-+]?\d++)?+"
 _LEARN_AFTER = 64  # compiling a pattern pays only where many lines follow

@@ -8,7 +8,6 @@ A file up to `WHOLE_FILE` bytes is kept whole.
 from __future__ import annotations
 
 import io
-import re
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,6 +15,7 @@ from itertools import chain, groupby
 from operator import itemgetter
 from typing import IO, Any
 
+from rerail.lazy_patterns import lazy
 from rerail.log_parsers.binary_content import looks_binary
 from rerail.log_parsers.candidate_line import CandidateLine, bounded, stem
 from rerail.log_parsers.candidates import Candidates
@@ -60,7 +60,7 @@ _FAR_BEFORE, _FAR_AFTER = 3000, 1500
 _LONG_PIECE = 3 << 19  # bytes of a piece that holds a line longer than a piece is meant to be
 _LONG_FRONT, _LONG_BEFORE, _LONG_LEAD, _LONG_BEHIND, _LONG_TRIES = 64, 2_000, 32, 1_000, 16
 
-_LABEL = re.compile(
+_LABEL = lazy(
     rb"^\s*(?:\[?(?:rank|default|Rank )?\d{1,6}\]?:|\[\d+,\d+\]<|\([A-Za-z_]\w*[^)]{0,60}pid=\d+|[a-z][\w.-]*\d[\w.-]*:)"
     # torchrun's label of the local rank says on which of many nodes only with what follows.
     rb"(?:\[rank\d{1,6}\]:)?"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from functools import lru_cache
 
 from rerail.knowledge_base.statements import Form, all_forms
+from rerail.lazy_patterns import lazy
 from rerail.log_parsers.host_names import NO_NODE, looks_like_host
 
-_TRAILING = re.compile(r"[.,;:\-]+$")
+_TRAILING = lazy(r"[.,;:\-]+$")
 
 
 @lru_cache(maxsize=1)
