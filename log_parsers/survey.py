@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
 from operator import itemgetter
@@ -275,12 +275,14 @@ class FilePass:
             self._mined.feed(piece.lines(), first)
         pairs, seen = self._candidates.of(piece, first, self._settled, bulk=bulk)
         counted: dict[tuple[int, ...], Any] = {}
+        sure: set[tuple[int, int]] = set()
         if seen is not None:
             counted, more = self._known.counted(seen, streams, self._is_presence)
             if more:
+                sure.update(more)
                 pairs = sorted({*pairs, *more})
         if pairs or counted:
-            self._confirm(raw, first, pairs, streams, counted)
+            self._confirm(raw, first, pairs, streams, counted, sure)
         if self._small is None:
             self._above.add(first, chunk)
         result.size += size
@@ -338,10 +340,11 @@ class FilePass:
         pairs: list[tuple[int, int]],
         streams: Sequence[int],
         counted: dict[tuple[int, ...], Any],
+        sure: Container[tuple[int, int]],
     ) -> None:
         """Look at the candidates, count those that match, and keep what is worth keeping.
 
-        Of the `counted` rows it is known what they show.
+        Of the `counted` rows it is known what they show, and of the `sure` candidates that they match.
         """
         shown: defaultdict[int, list[int]] = defaultdict(list)
         together: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
@@ -350,7 +353,7 @@ class FilePass:
             line: CandidateLine | None = None
             for _, index, raw in group:
                 line = line or CandidateLine(raw, stem(raw), int(streams[row]), first + row)
-                if self._shows(index, line):
+                if self._shows(index, line, known=(row, index) in sure):
                     here.append(index)
                     shown[index].append(row)
                     if line.fresh:
@@ -373,8 +376,8 @@ class FilePass:
             last = [(row, first + row) for row in sorted(set(latest[index]))[-LAST_HITS:]]
             self._last[index].extend((line, raw) for _, line, raw in piece.with_lines(last))
 
-    def _shows(self, index: int, line: CandidateLine) -> bool:
-        """Tell whether a line shows a signature; `fresh` says then that the hit is to be kept."""
+    def _shows(self, index: int, line: CandidateLine, *, known: bool) -> bool:
+        """Tell whether a line shows a signature, where that is not `known`; `fresh`: the hit is to be kept."""
         wording = index, line.stem
         line.fresh = False
         sure = self._sure.get(wording)
@@ -386,9 +389,9 @@ class FilePass:
         if len(line.raw) > MAX_LINE and self._matches_in_long(index, line):
             line.fresh = True
             return True
-        if line.text is None:
+        if line.text is None and not known:
             line.text = clean(line.raw)
-        matches = self._matches(index, line.text)
+        matches = known or self._matches(index, line.text or "")
         if sure is not matches and len(self._sure) < WORDINGS:
             self._sure[wording] = matches and sure is None
         if matches:
