@@ -44,6 +44,7 @@ class _Data:
     contents: frozenset[str]
     pods: tuple[re.Pattern[str], ...]
     hosts: tuple[re.Pattern[str], ...]
+    no_hosts_by_form: re.Pattern[str]
 
 
 @lru_cache(maxsize=1)
@@ -55,7 +56,8 @@ def _data() -> _Data:
     ]
     pods = tuple(re.compile(text) for text in raw["pods"])
     hosts = tuple(re.compile(text) for text in raw["hosts"])
-    return _Data(tuple(shapes), frozenset(raw["contents"]), pods, hosts)
+    by_form = re.compile(raw["no_hosts_by_form"])
+    return _Data(tuple(shapes), frozenset(raw["contents"]), pods, hosts, by_form)
 
 
 def shapes() -> tuple[Shape, ...]:
@@ -160,6 +162,8 @@ def _host(title: str, data: _Data) -> str | None:
         found = {match["host"].rstrip(".:") for match in pattern.finditer(title)}
         if found:
             return found.pop() if len(found) == 1 and not any(map(is_local, found)) else None
+    if data.no_hosts_by_form.match(title):
+        return None
     words = {word.rstrip(".:,") for word in _WORD.findall(title)}
     hosts = {word for word in words if looks_like_host(word)}
     return hosts.pop() if len(hosts) == 1 else None
