@@ -20,7 +20,9 @@ from rerail.log_parsers.prefixes import Origin
 from rerail.log_parsers.sources import origin_of
 
 FILE = Path(__file__).with_name("sections.yaml")
-_FIRST = re.compile(rb"\s?(?:[=#*~+><:-]{2,}|[$#>%+] |ipmitool )")
+_FIRST = re.compile(
+    rb"\s?(?:[=#*~+><:-]{2,}|[$#>%+] |ipmitool |\[?[\w.@-]{2,120}(?:\]|[: ][^\s:]{0,60}\]?) ?[$#] )"
+)
 _FILE_NAME = re.compile(r"\.(?:log|err|out|txt)$|^dmesg-|/")
 _DASHES = re.compile(rb"-{5,}")
 _MOST_HEADINGS = 20_000
@@ -117,6 +119,8 @@ def heading(text: str, framed: bool = False) -> Heading | None:
         slots = match.groupdict()
         if path := slots.get("path"):
             return Heading(_known(origin_of(path)), shape.id)
+        if shape.id == "prompt":
+            return Heading(Origin(node=slots["title"]), shape.id)
         find = _titled if shape.id == "banner" else _host
         host = find(slots["title"], data)
         origin = _of_file(slots["title"]) if shape.id == "banner" else None

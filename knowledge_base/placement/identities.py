@@ -17,6 +17,7 @@ from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.placement.column_tables import Row, rows
 from rerail.knowledge_base.placement.names import pci_key, same_host, short
 from rerail.knowledge_base.placement.own_words import node_in
+from rerail.knowledge_base.placement.pod_ranks import node_numbers
 from rerail.knowledge_base.placement.processes import Identity, Processes
 from rerail.knowledge_base.placement.rank_tables import (
     Held,
@@ -61,6 +62,10 @@ class Identities:
     """The host of a container, pod or replica that stands in front of lines."""
     ranks_at: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """The ranks of a host or replica in the order of their local ranks."""
+    rank_of_seat: dict[tuple[str, int], int] = field(default_factory=dict)
+    """The rank at a local rank of a host, where a line names all three."""
+    rank_of_gpu: dict[tuple[str, int], int] = field(default_factory=dict)
+    """The rank on a GPU of a host by the machine's number of it, where a line names all three."""
     gpus_in_order: set[str] = field(default_factory=set)
     """Places whose ranks are in the order of their GPUs as well."""
     lost_nodes: dict[str, LogLine] = field(default_factory=dict)
@@ -246,6 +251,10 @@ def _process(
         if who.node:
             found.nodes_seen.add(who.node)
             found.nodes_at_work.add(who.node)
+            if who.gpu is not None:
+                found.rank_of_gpu.setdefault((short(who.node), who.gpu), who.rank)
+            if who.local_rank is not None:
+                found.rank_of_seat.setdefault((short(who.node), who.local_rank), who.rank)
     if who.pid is not None:
         found.by_pid.learn(
             who.pid, rank=who.rank, local_rank=who.local_rank, node=who.node, gpu=who.gpu
@@ -294,6 +303,7 @@ def _tables(case: Case, found: Identities) -> None:
     for view in case.views:
         for row in rows(view):
             _row(row, found)
+    _pods(found, per_node)
     known = found.node_of_task | found.node_of_rank
     told = [held(lines)]
     told += [placed(one, per_node, found.world_size, known) for one in orders(lines)]
@@ -326,6 +336,21 @@ def _row(row: Row, found: Identities) -> None:
     if rank is not None:
         who = Identity(rank=rank, local_rank=row.number("local"), node=node, pid=pid)
         _process(who, None, line, found, _Reading())
+
+
+def _pods(found: Identities, per_node: int | None) -> None:
+    """The ranks of pods that an operator numbers, where each holds as many as the others."""
+    numbered = node_numbers(found.node_of_place)
+    world, count = found.world_size, len(numbered)
+    each = world // count if world and count and world % count == 0 else per_node
+    if count < 2 or not each or (per_node is not None and each != per_node):
+        return
+    for pod, number in numbered.items():
+        ranks = tuple(range(number * each, (number + 1) * each))
+        found.ranks_at.setdefault(pod, ranks)
+        for rank in ranks:
+            line = found.told_by["place", pod]
+            _keep(found.node_of_rank, "rank", rank, found.node_of_place[pod], line, found)
 
 
 def _by_node_rank(per_node: int | None, found: Identities) -> list[Held]:
