@@ -10,6 +10,7 @@ from rerail.log_parsers.prefixes import Origin, parse_line
 from rerail.log_parsers.sections import Sections, sections
 from rerail.log_parsers.survey import FileSurvey
 from rerail.log_parsers.text import clean
+from rerail.log_parsers.timestamps import WALL, find_stamp
 
 _NEAR = 3_000  # lines
 _FRONT_LINES, _LEAST_LINES = 200, 6
@@ -39,6 +40,7 @@ class LogView:
         self.numbers = sorted(survey.kept)
         self._texts: dict[int, str] = {}
         self._lines: dict[int, LogLine] = {}
+        self._times: dict[int, float | None] = {}
         self._sections: Sections | None = None
 
     @property
@@ -66,6 +68,15 @@ class LogView:
             found = parse_line(self.name, number, text, origin=self._origin(number), year=self.year)
             self._lines[number] = found
         return found
+
+    def wall_time(self, number: int) -> float | None:
+        """Return the wall-clock time that a line tells; None where it tells none, or was not kept."""
+        if number not in self._times:
+            text = self.text(number)
+            stamp = None if text is None else find_stamp(text, year=self.year)
+            known = stamp is not None and stamp.clock == WALL
+            self._times[number] = stamp.seconds if stamp is not None and known else None
+        return self._times[number]
 
     def section(self, number: int) -> int:
         """Return the number of the heading that a line stands under; 0 above the first, or where there is none."""
@@ -102,7 +113,7 @@ class LogView:
             above = self.numbers[position]
             if number - above > _NEAR or (section and self.section(above) != section):
                 return None
-            line = self.line(self.numbers[position])
-            if line is not None and line.time is not None and line.clock == "wall":
-                return line.time
+            time = self.wall_time(above)
+            if time is not None:
+                return time
         return None
