@@ -53,6 +53,9 @@ def patterns_command(
         from rerail.evals.patterns.gloo_jobs import real_table
 
         held &= real_table(out)
+        from rerail.evals.patterns.runners import runners_table
+
+        held &= runners_table(out)
     out.print(f"{time.perf_counter() - started:.0f} s in all", markup=False)
     if json_output:
         sys.stdout.write(

@@ -21,6 +21,7 @@ from rerail.log_parsers.scan_work import LogWork, log_work
 from rerail.log_parsers.sources import Source
 from rerail.log_parsers.survey import survey
 from rerail.log_parsers.survey_rows import survey_of, survey_row
+from rerail.tools.shards.runners import run_processes
 from rerail.tools.shards.work import merge_shards, merged_bytes, scan_shard
 
 DATA = Path(__file__).parents[1] / "data"
@@ -165,19 +166,7 @@ def test_nothing_to_scan_is_said(tmp_path: Path) -> None:
         scan_command([Path("-")], tmp_path / "out", None, 1, None, logs=True)
 
 
-def test_ray_tasks_and_processes_give_the_same_bytes(tmp_path: Path) -> None:
-    ray = pytest.importorskip("ray")
-    from rerail.tools.shards.runners import run_processes, run_ray
-
+def test_processes_give_the_same_bytes() -> None:
     work, files = log_work([HUNG], scan_plan())
-    whole = whole_of(work, files)
     done = run_processes(work, files, 2, jobs=2)
-    assert merged_bytes(work, merge_shards(work, list(done.values()))) == whole
-    ray.init(
-        num_cpus=2, object_store_memory=80_000_000, include_dashboard=False, log_to_driver=False
-    )
-    try:
-        done = run_ray(work, files, 3, "auto")
-    finally:
-        ray.shutdown()
-    assert merged_bytes(work, merge_shards(work, list(done.values()))) == whole
+    assert merged_bytes(work, merge_shards(work, list(done.values()))) == whole_of(work, files)
