@@ -8,12 +8,16 @@ import sys
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rerail.errors import EvidenceError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rerail.tools.shards.work import ShardWork
+
+    _Run = Callable[[ShardWork, list[str], int], tuple[dict[int, bytes], int]]
 
 
 def scan_command(
@@ -39,13 +43,19 @@ def scan_command(
         _write(out / name, scan_shard(work, files, number, count), todo.mode)
         sys.stdout.write(f"shard {number} of {count} written to {out / name}\n")
         return 0
-    if ray is not None:
-        count = max(1, min(len(files), 4 * jobs))
-        done = run_ray(work, files, count, ray)
-    else:
-        count = max(1, min(len(files), jobs))
-        done = run_processes(work, files, count, jobs)
+
+    def run(work: ShardWork, files: list[str], most: int) -> tuple[dict[int, bytes], int]:
+        count = max(1, min(len(files), most))
+        if ray is None:
+            return run_processes(work, files, count, jobs), count
+        return run_ray(work, files, count, ray), count
+
+    most = jobs if ray is None else 4 * jobs
+    cut = {} if logs or ray is None else _large(files)
+    done, count = run(work, [file for file in files if file not in cut], most)
     merged = merge_shards(work, [done[n] for n in sorted(done)])
+    if cut:
+        merged = replace(merged, rows=_with_ranges(work, merged.rows, cut, run))
     absent = [n for n in range(count) if n not in done]
     for n in absent:
         sys.stderr.write(f"shard {n} of {count} is missing: its process ended without a result\n")
@@ -56,6 +66,33 @@ def scan_command(
     _write(path, merged_bytes(work, whole), todo.mode)
     sys.stdout.write(f"{len(files)} {todo.what} written to {path}\nrerail {todo.then} {out}\n")
     return 11 if absent else 0
+
+
+def _large(files: list[str]) -> dict[str, list[tuple[int, int]]]:
+    """Return the ranges of the traces that several machines read faster than one."""
+    from rerail.tools.profiles.ranges import ranges_of
+
+    found = {}
+    for file in files:
+        with suppress(OSError):
+            found[file] = ranges_of(Path(file))
+    return {file: ranges for file, ranges in found.items() if ranges}
+
+
+def _with_ranges(
+    work: ShardWork, rows: tuple[Any, ...], cut: dict[str, list[tuple[int, int]]], run: _Run
+) -> tuple[Any, ...]:
+    """Return the rows with those of large traces, whose ranges are read one trace after the other."""
+    from rerail.tools.profiles.ranges import RangeWork, summary_of_ranges, units_of
+    from rerail.tools.shards.work import merge_shards
+
+    found = list(rows)
+    for file, ranges in cut.items():
+        units = units_of(file, ranges)
+        done, _ = run(RangeWork(), units, len(units))
+        parts = merge_shards(RangeWork(), list(done.values())).rows
+        found.append(summary_of_ranges(file, ranges, parts))
+    return tuple(sorted(found, key=work.key))
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from rerail.evals.patterns.runners import SHARDS, run_all
 from rerail.log_parsers.scan_work import log_work
 from rerail.tools.localize.localize_paths import localize_paths
 from rerail.tools.profiles.collect import read_job
+from rerail.tools.profiles.ranges import RangeWork, ranges_of, summary_of_ranges, units_of
 from rerail.tools.profiles.shard_work import ProfileWork
 from rerail.tools.shards.runners import run_processes, run_ray
 from rerail.tools.shards.work import merge_shards, merged_bytes, scan_shard, shard_of
@@ -109,8 +111,11 @@ def test_what_is_no_shard_is_refused(tmp_path: Path, shard: str) -> None:
 
 
 @pytest.mark.slow
-def test_ray_tasks_give_the_same_bytes() -> None:
+def test_ray_tasks_give_the_same_bytes(tmp_path: Path) -> None:
     ray = pytest.importorskip("ray")
+    plain = tmp_path / "rank0.json"
+    plain.write_bytes(gzip.decompress(Path(TRACES[0]).read_bytes()))
+    cuts = ranges_of(plain, 400_000)
     logs, files = log_work([LOGS], scan_plan())
     ray.init(
         num_cpus=2, object_store_memory=80_000_000, include_dashboard=False, log_to_driver=False
@@ -118,9 +123,12 @@ def test_ray_tasks_give_the_same_bytes() -> None:
     try:
         done = run_ray(WORK, TRACES, 4, "auto")
         read = run_ray(logs, files, 3, "auto")
+        ranges = run_ray(RangeWork(), units_of(str(plain), cuts), len(cuts), "auto")
     finally:
         ray.shutdown()
     assert merged_bytes(WORK, merge_shards(WORK, list(done.values()))) == WHOLE
+    parts = merge_shards(RangeWork(), list(ranges.values())).rows
+    assert summary_of_ranges(str(plain), cuts, parts) == WORK.scan([str(plain)])[0]
     one = merged_bytes(logs, merge_shards(logs, [scan_shard(logs, files, 0, 1)]))
     assert merged_bytes(logs, merge_shards(logs, list(read.values()))) == one
 
