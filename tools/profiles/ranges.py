@@ -83,10 +83,10 @@ class _Range(TraceStream):
             return
         if left is not None and left < 0:
             data = data[:left]
-        events = self._try(b"[" + data.rstrip().removesuffix(b",") + b"]")
-        if events is None:
+        last = self._try(b"[" + data.rstrip().removesuffix(b",") + b"]")
+        if last is None:
             raise self._bad(f"what ends at byte {stop} is not a list of events")
-        yield events
+        yield last
 
 
 def _next_event(stream: IO[bytes], at: int) -> int | None:
