@@ -14,6 +14,7 @@ from rerail.errors import EvidenceError
 from rerail.tools.localize.findings import Localization, LocalizeOutcome, outcome_of
 from rerail.tools.localize.heatmap_svg import HeatMap
 from rerail.tools.localize.observations import JobTimes
+from rerail.tools.profiles.counter_files import SUFFIXES
 from rerail.tools.profiles.summary import is_summary
 
 if TYPE_CHECKING:
@@ -115,7 +116,9 @@ def _files(paths: list[Path]) -> list[Path]:
             raise EvidenceError(f"{path} does not exist", subject=str(path), hint=_HINT)
         if path.is_dir():
             inside = sorted(
-                p for p in path.rglob("*") if p.is_file() and not p.name.startswith(".")
+                p
+                for p in path.rglob("*")
+                if p.is_file() and not p.name.startswith(".") and not p.name.endswith(SUFFIXES)
             )
             if not inside:
                 raise EvidenceError(f"{path} is an empty folder", subject=str(path), hint=_HINT)

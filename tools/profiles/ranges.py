@@ -20,6 +20,7 @@ from typing import IO, Any
 import numpy as np
 
 from rerail.errors import EvidenceError
+from rerail.tools.profiles.counter_files import with_counters
 from rerail.tools.profiles.read_trace import TracePart, join_parts, part_of
 from rerail.tools.profiles.summarise import summarise
 from rerail.tools.profiles.summary import summary_row
@@ -174,7 +175,7 @@ def summary_of_ranges(path: str, ranges: Sequence[tuple[int, int]], rows: Sequen
     """Return the row that `ProfileWork` gives of a file, from the rows of its ranges."""
     try:
         trace = join_parts(Path(path), parts_of(path, ranges, rows))
-        return summary_row(summarise(trace))
+        return summary_row(summarise(with_counters(trace)))
     except EvidenceError as error:
         return {"left_out": path, "why": str(error)}
 

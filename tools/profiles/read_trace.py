@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from rerail.domain.process_group import group_kind
-from rerail.domain.series import IntArray
+from rerail.domain.series import FloatArray, IntArray
 from rerail.tools.profiles.event_decoder import event_decoder
 from rerail.tools.profiles.trace import (
     ANNOTATION,
@@ -38,6 +38,7 @@ _ELEMENT_BYTES = {
     "half": 2, "float16": 2, "bfloat16": 2, "byte": 1, "char": 1, "uint8": 1, "int8": 1, "bool": 1,
     "float8_e4m3fn": 1, "float8_e5m2": 1,
 }  # fmt: skip
+_YEAR_2001_US = 1e15
 _TYPES = (np.int64, np.uint8, np.float64, np.float64, np.int64, np.float64, np.int64)
 
 
@@ -167,8 +168,16 @@ def join_parts(path: Path, parts: Sequence[TracePart]) -> Trace:
     return Trace(
         str(path), _rank(info, path), _world(info), host if isinstance(host, str) else "",
         list(names), name[keep], kind[keep], start[keep], took[keep], lane[keep], moved[keep],
-        group[keep], _named(list(groups), info), None, notes,
+        group[keep], _named(list(groups), info), None, notes, _epoch_us(head, start[keep]),
     )  # fmt: skip
+
+
+def _epoch_us(head: dict[str, Any], start: FloatArray) -> float:
+    """Return what makes times Unix time: older traces hold it, newer ones count from a base."""
+    base = head.get("baseTimeNanoseconds")
+    if isinstance(base, (int, float)):
+        return float(base) / 1e3
+    return 0.0 if len(start) and start.min() > _YEAR_2001_US else float("nan")
 
 
 def _renumbered(codes: IntArray, here: Sequence[Any], known: dict[Any, int]) -> IntArray:
