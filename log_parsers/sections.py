@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from rerail.cached_yaml import load_cached
-from rerail.log_parsers.host_names import NO_NODE, looks_like_host
+from rerail.log_parsers.host_names import is_local, looks_like_host
 from rerail.log_parsers.prefixes import Origin
 from rerail.log_parsers.sources import origin_of
 
@@ -44,6 +44,7 @@ class _Data:
     contents: frozenset[str]
     pods: tuple[re.Pattern[str], ...]
     hosts: tuple[re.Pattern[str], ...]
+    no_hosts_by_form: re.Pattern[str]
 
 
 @lru_cache(maxsize=1)
@@ -55,7 +56,8 @@ def _data() -> _Data:
     ]
     pods = tuple(re.compile(text) for text in raw["pods"])
     hosts = tuple(re.compile(text) for text in raw["hosts"])
-    return _Data(tuple(shapes), frozenset(raw["contents"]), pods, hosts)
+    by_form = re.compile(raw["no_hosts_by_form"])
+    return _Data(tuple(shapes), frozenset(raw["contents"]), pods, hosts, by_form)
 
 
 def shapes() -> tuple[Shape, ...]:
@@ -159,7 +161,9 @@ def _host(title: str, data: _Data) -> str | None:
     for pattern in data.hosts:
         found = {match["host"].rstrip(".:") for match in pattern.finditer(title)}
         if found:
-            return found.pop() if len(found) == 1 and not found & NO_NODE else None
+            return found.pop() if len(found) == 1 and not any(map(is_local, found)) else None
+    if data.no_hosts_by_form.match(title):
+        return None
     words = {word.rstrip(".:,") for word in _WORD.findall(title)}
     hosts = {word for word in words if looks_like_host(word)}
     return hosts.pop() if len(hosts) == 1 else None

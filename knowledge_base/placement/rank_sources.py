@@ -203,7 +203,8 @@ def _others(asked: Asked) -> Answer[int] | None:
         )):  # fmt: skip
             if source is not None:
                 return Answer(source, "this rank alone ended by itself")
-        return None
+        if not has(event.leaf, "whole_host"):
+            return None
     rank = witnesses.rank_lost_by_jax(case)
     return None if rank is None else Answer(rank, "the coordinator lost this task")
 
