@@ -110,7 +110,20 @@ def judge(case: Case, rules: dict[str, Rule], dumps: DumpVerdict | None = None) 
         from rerail.knowledge_base.waiting.dumps.merge import apply
 
         apply(verdict, dumps)
+    if case.missing_shards:
+        _of_a_part(case, verdict)
     return verdict
+
+
+def _of_a_part(case: Case, verdict: Verdict) -> None:
+    """A part of the logs was not read: what failed first, or that nothing failed, may stand there."""
+    if verdict.status is Status.ESTABLISHED:
+        verdict.status = Status.SUPPORTED
+    if verdict.outcome is Outcome.NO_FAILURE:
+        parts = "a part" if case.missing_shards == 1 else f"{case.missing_shards} parts"
+        verdict.outcome, verdict.status, verdict.leaf = Outcome.INCONCLUSIVE, Status.UNKNOWN, None
+        verdict.why = f"{parts} of the logs was not read; nothing failed in what was"
+        verdict.moving = False
 
 
 def _last_attempt_exits(
