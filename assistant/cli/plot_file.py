@@ -1,4 +1,4 @@
-"""Where `--plot` writes to: an SVG, or a PNG that is drawn from it."""
+"""Where `--plot` and `--html` write to: an SVG, a PNG that is drawn from it, or a page."""
 
 from __future__ import annotations
 
@@ -39,11 +39,24 @@ def write_plot(plot: Path, svg: str) -> None:
     Raises:
         EvidenceError: the file cannot be written.
     """
+    _write(plot, _png(svg) if plot.suffix.lower() == ".png" else svg.encode())
+
+
+def write_page(path: Path, page: str) -> None:
+    """Write an HTML page.
+
+    Raises:
+        EvidenceError: the file cannot be written.
+    """
+    _write(path, page.encode())
+
+
+def _write(path: Path, content: bytes) -> None:
     try:
-        write_file(plot, _png(svg) if plot.suffix.lower() == ".png" else svg.encode())
+        write_file(path, content)
     except OSError as error:
         raise EvidenceError(
-            f"{plot} cannot be written: {error.strerror}", subject=str(plot)
+            f"{path} cannot be written: {error.strerror}", subject=str(path)
         ) from error
 
 

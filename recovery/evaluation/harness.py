@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rerail.errors import ConfigError, EvidenceError
+from rerail.recovery.evaluation.files import safe_name
 from rerail.tools.evaluation.spec import Harness
 
 
@@ -83,7 +84,7 @@ class CommandHarness:
 
     def infer(self, dataset: str, first: int, last: int) -> list[Any]:
         """Run the infer command and return what it wrote to {output}: one entry per item."""
-        output = Path(f"{dataset}-{first}-{last}.raw.json").absolute()
+        output = Path(f"{safe_name(dataset)}-{first}-{last}.raw.json").absolute()
         self._run(self.spec.infer, dataset=dataset, first=first, last=last, output=output)
         found = json.loads(output.read_text())
         output.unlink()
@@ -96,8 +97,8 @@ class CommandHarness:
 
     def score(self, dataset: str, outputs: Sequence[Any]) -> dict[str, float]:
         """Run the metric command on a file of outputs and return the numbers that it wrote."""
-        given = Path(f"{dataset}.outputs.json").absolute()
-        output = Path(f"{dataset}.metric.json").absolute()
+        given = Path(f"{safe_name(dataset)}.outputs.json").absolute()
+        output = Path(f"{safe_name(dataset)}.metric.json").absolute()
         given.write_text(json.dumps(list(outputs)))
         self._run(self.spec.metric, dataset=dataset, outputs=given, output=output)
         found = json.loads(output.read_text())

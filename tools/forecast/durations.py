@@ -219,7 +219,7 @@ def max_moments(
     # F on a fine even grid: its value at any time is one indexed read instead of a search.
     bottom = float(table[0])
     step = (float(one.quantile(np.array([1 - 1e-7]))[0]) - bottom) / (_CELLS - 1)
-    even = one.cdf(bottom + step * np.arange(_CELLS))
+    even = one.cdf(np.asarray(bottom + step * np.arange(_CELLS), dtype=np.float64))
     product = np.ones((groups, points))
     for rank in range(factors.shape[1]):
         cell = (grid / (factors[:, rank, None] * step) + (0.5 - bottom / step)).astype(np.intp)
