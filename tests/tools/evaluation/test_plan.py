@@ -126,9 +126,8 @@ def test_a_plan_is_drawn_and_its_names_are_escaped(tmp_path):
     report = Report(
         "x", one, plan, {"this plan": plan.makespan_s}, (planned(one, plan), ran(tasks))
     )
-    text = page(
-        report, {"metrics": {"b": {"acc": 0.5}}, "failed": {"<b>&": "<i>"}, "replanned": []}
-    )
+    run = {"metrics": {"b": {"acc": 0.5}}, "failed": {"<b>&": "<i>"}, "replanned": []}
+    text = page(report, run | {"makespan_s": 12.0, "expected_s": 40.0, "tasks": 3, "retried": 0})
     assert "<b>&" not in text and "&lt;b&gt;&amp;" in text and "&lt;i&gt;" in text
     assert "acc 0.5" in text and "<svg" in text
     assert [bar.kind for bar in report.timelines[1].bars] == ["load", "inference", "metric"]
