@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rerail.assistant.cli.plot_file import check_plot_name, write_page, write_plot
+from rerail.assistant.cli.plot_file import check_folder, check_plot_name, write_page, write_plot
 from rerail.errors import UsageError
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ def forecast_command(
     from rerail.tools.forecast.sources import read_source
 
     check_plot_name(plot)
+    check_folder(plot, html)
     source = read_source(paths, read_log)
     seen = source.measured_s
     if observed is not None:

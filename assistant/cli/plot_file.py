@@ -33,6 +33,20 @@ def check_plot_name(plot: Path | None) -> None:
         )
 
 
+def check_folder(*paths: Path | None) -> None:
+    """Refuse files whose folder is not there, before minutes of work are spent on them.
+
+    Raises:
+        UsageError: a folder is missing.
+    """
+    for path in paths:
+        if path is not None and not path.absolute().parent.is_dir():
+            raise UsageError(
+                f"{path} cannot be written: {path.parent} is no folder", subject=str(path),
+                hint=f"mkdir -p {path.parent}",
+            )  # fmt: skip
+
+
 def write_plot(plot: Path, svg: str) -> None:
     """Write the drawing `svg` to a file whose name `check_plot_name` let pass.
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rerail.assistant.cli.plot_file import check_plot_name, write_page, write_plot
+from rerail.assistant.cli.plot_file import check_folder, check_plot_name, write_page, write_plot
 from rerail.errors import UsageError
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ def schedule_eval_command(
             f"--runner {runner!r}", subject=runner, hint=f"one of {', '.join(RUNNERS)}"
         )
     check_plot_name(plot)
+    check_folder(plot, html)
     spec = read_evaluation(spec_file)
     plan = plan_evaluation(spec)
     others = {

@@ -206,7 +206,7 @@ class Coordinator:
             and not self.run_folder.missing(name, one.items)
         ]
         ready.sort(key=lambda name: -self.spec.datasets[name].metric_s)
-        room = self.spec.cluster.nodes * self.spec.cluster.cpus_per_node - len(busy)
+        room = self.spec.cpus - len(busy)
         for name in ready[: max(room, 0)]:
             handle = self._start("metric", f"metric-{safe_name(name)}", {"dataset": name})
             self.scoring[handle] = name

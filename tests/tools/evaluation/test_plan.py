@@ -109,6 +109,9 @@ def test_the_toy_of_the_paper_s_size_gains_at_least_what_the_paper_reports():
         ("datasets.a.inference_s", {"datasets": {"a": {"inference_s": -1}}}),
         ("datasets.a.items", {"datasets": {"a": {"inference_s": 1, "items": 0}}}),
         ("cluster.nodes", {"datasets": {"a": {"inference_s": 1}}, "cluster": {"nodes": 0}}),
+        ("cluster.nodes", {"datasets": {"a": {"inference_s": 1}}, "cluster": {"nodes": 10**9}}),
+        ("datasets.a.items", {"datasets": {"a": {"inference_s": 1, "items": 10**12}}}),
+        ("harness", {"datasets": {"a": {"inference_s": 1}}, "harness": {"kind": "command"}}),
         ("harness.kind", {"datasets": {"a": {"inference_s": 1}}, "harness": {"kind": "x"}}),
     ],
 )
