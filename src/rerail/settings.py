@@ -75,6 +75,8 @@ class Settings(BaseModel):
     """Which scheduler runs the jobs here; empty means none that recovery may speak to."""
     webhook_secret_file: Path | None = None
     """A file with the secret of webhooks, `whsec_...`; readable by the daemon's account only."""
+    jobs_file: Path | None = None
+    """The site's record of jobs (`sacct -P`), with which `rerail report` and the fleet page tell chance from a bad node."""
     slack_token: SecretStr = SecretStr("")
     """The token of a Slack app's bot (xoxb-...), where `notify.slack` in the policy names no file with it."""
     pagerduty_key: SecretStr = SecretStr("")
