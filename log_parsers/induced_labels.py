@@ -17,7 +17,8 @@ from functools import lru_cache
 from itertools import pairwise
 
 from rerail.cached_yaml import load_cached
-from rerail.log_parsers.labels import PATH, Label, is_no_host, peel
+from rerail.log_parsers.host_names import is_no_host
+from rerail.log_parsers.labels import PATH, Label, peel
 from rerail.log_parsers.timestamps import Stamp, find_stamp
 
 _LEAST_LINES = 6

@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from rerail.cached_yaml import load_cached
-from rerail.log_parsers.host_names import NO_NODE, looks_like_host
+from rerail.log_parsers.host_names import is_local, looks_like_host
 from rerail.log_parsers.prefixes import Origin
 from rerail.log_parsers.sources import origin_of
 
@@ -159,7 +159,7 @@ def _host(title: str, data: _Data) -> str | None:
     for pattern in data.hosts:
         found = {match["host"].rstrip(".:") for match in pattern.finditer(title)}
         if found:
-            return found.pop() if len(found) == 1 and not found & NO_NODE else None
+            return found.pop() if len(found) == 1 and not any(map(is_local, found)) else None
     words = {word.rstrip(".:,") for word in _WORD.findall(title)}
     hosts = {word for word in words if looks_like_host(word)}
     return hosts.pop() if len(hosts) == 1 else None

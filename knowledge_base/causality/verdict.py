@@ -30,7 +30,7 @@ from rerail.knowledge_base.statements import read
 from rerail.knowledge_base.taxonomy import NO_FAILURE, Kind, has, leaves
 from rerail.knowledge_base.waiting import conclude
 from rerail.knowledge_base.waiting.engine import How, Waiting
-from rerail.log_parsers.host_names import NO_NODE
+from rerail.log_parsers.host_names import is_local
 
 if TYPE_CHECKING:
     from rerail.knowledge_base.waiting.dumps.verdict import DumpVerdict
@@ -449,7 +449,7 @@ def _take(verdict: Verdict, conclusion: Conclusion | None, outcome: Outcome) -> 
     verdict.outcome, verdict.status, verdict.leaf = outcome, conclusion.status, conclusion.leaf
     verdict.line, verdict.why = conclusion.line, conclusion.why
     verdict.ranks = list(conclusion.ranks)
-    verdict.nodes = [node for node in conclusion.nodes if node not in NO_NODE]
+    verdict.nodes = [node for node in conclusion.nodes if not is_local(node)]
     verdict.action, verdict.beside = conclusion.action, conclusion.beside
     verdict.reasons = []
     if verdict.ranks or verdict.nodes:
@@ -459,7 +459,7 @@ def _take(verdict: Verdict, conclusion: Conclusion | None, outcome: Outcome) -> 
         nodes = {verdict.identities.node_of_rank.get(r) for r in verdict.ranks} - {None}
         if not nodes:
             nodes = {node_around(verdict.identities, verdict.ranks)}
-        verdict.nodes = sorted(n for n in nodes if n and n not in NO_NODE)
+        verdict.nodes = sorted(n for n in nodes if n and not is_local(n))
         verdict.reasons += [_runs_there(verdict, node) for node in verdict.nodes]
     return True
 

@@ -27,7 +27,7 @@ from rerail.knowledge_base.placement.rank_tables import (
 )
 from rerail.knowledge_base.placement.self_descriptions import described
 from rerail.knowledge_base.statements import Statement
-from rerail.log_parsers.host_names import NO_NODE, is_address
+from rerail.log_parsers.host_names import is_address, is_local
 from rerail.log_parsers.text import ZERO
 from rerail.log_parsers.view import LogView
 
@@ -213,7 +213,7 @@ def _who(statement: Statement, found: Identities) -> Identity:
     return Identity(
         rank=rank,
         local_rank=statement.number("local"),
-        node=None if node in NO_NODE else node,
+        node=None if is_local(node) else node,
         gpu=statement.number("gpu"),
         pid=pid,
     )

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from functools import lru_cache
 
 from rerail.knowledge_base.statements import Form, all_forms
-from rerail.log_parsers.host_names import NO_NODE, looks_like_host
+from rerail.log_parsers.host_names import is_local, looks_like_host
 
 _TRAILING = re.compile(r"[.,;:\-]+$")
 
@@ -31,7 +31,7 @@ def node_in(text: str, known: Collection[str] = ()) -> str | None:
         found = {
             word
             for word in found
-            if word and word not in NO_NODE
+            if word and not is_local(word)
             and (word in known or (not form.known and _may_be(form, word)))
         }  # fmt: skip
         if len(found) == 1:

@@ -16,7 +16,7 @@ from rerail.knowledge_base.causality.exits import ExitFact
 from rerail.knowledge_base.causality.select import Selection
 from rerail.knowledge_base.placement.identities import Identities
 from rerail.knowledge_base.placement.processes import Identity
-from rerail.log_parsers.host_names import NO_NODE
+from rerail.log_parsers.host_names import is_local
 
 T = TypeVar("T", int, str)
 
@@ -115,7 +115,7 @@ def place(
     found.rank = rank.value if rank is not None else None
     node = _first(asked, node_sources.SOURCES, "node")
     found.node = node.value if node is not None else None
-    if found.node in NO_NODE:
+    if is_local(found.node):
         found.node = None
     _host_of_pod(asked)
     _within_the_host(asked)
