@@ -94,6 +94,16 @@ def kb_code(
     raise typer.Exit(code_command(kind, code))
 
 
+@kb.command("lnav")
+def kb_lnav() -> None:
+    """Print a format file for lnav: ranks and nodes from the labels of launchers."""
+    import json
+
+    from rerail.log_parsers.lnav_format import lnav_format
+
+    print(json.dumps(lnav_format(), indent=2))
+
+
 @kb.command("runbook")
 def kb_runbook(
     failure_type: Annotated[str, typer.Argument(help="A failure type: cuda_oom.")],
