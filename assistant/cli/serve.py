@@ -8,8 +8,12 @@ from pathlib import Path
 
 from rerail.assistant.identity import login
 from rerail.assistant.readable import readable_folders
+from rerail.assistant.watch.log import say
+from rerail.assistant.watch.receiver import Receiver, open_receiver
 from rerail.errors import ConfigError, RecoveryError, UsageError
+from rerail.knowledge_base.store.engine import data_folder
 from rerail.recovery.safe_files import open_regular, read_whole
+from rerail.settings import load_settings
 
 _SHORTEST_TOKEN = 24
 
@@ -50,7 +54,7 @@ def serve_command(
         tuple(proxies),
         _token(api_token_file),
     )
-    application = create_application(access, login(), folders)
+    application = create_application(access, login(), folders, _receiver())
     listening = _listen(host, port)
     shown = f"[{host}]" if ":" in host else host
     print(f"http://{shown}:{listening.getsockname()[1]}/   Ctrl-C ends it", flush=True)
@@ -67,6 +71,14 @@ def serve_command(
     except KeyboardInterrupt:
         print("rerail: stopped", file=sys.stderr)
     return 0
+
+
+def _receiver() -> Receiver | None:
+    """Return what takes webhooks, where a secret for them is set."""
+    settings = load_settings()
+    if settings.webhook_secret_file is None:
+        return None
+    return open_receiver(settings.webhook_secret_file, data_folder(settings), settings.cluster, say)
 
 
 def _token(path: Path | None) -> str:

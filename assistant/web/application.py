@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from starlette.responses import HTMLResponse
 from starlette.staticfiles import StaticFiles
 
 from rerail import __version__
+from rerail.assistant.watch.receiver import PATHS, Receiver
 from rerail.assistant.web import browser_files
 from rerail.assistant.web.guard import Access, Guard
 from rerail.errors import RerailError
@@ -41,13 +42,16 @@ class Pages:
         return HTMLResponse(text, status_code=status)
 
 
-def create_application(access: Access, user: str, folders: tuple[Path, ...]) -> Guard:
+def create_application(
+    access: Access, user: str, folders: tuple[Path, ...], receiver: Receiver | None = None
+) -> Guard:
     """Return the guarded application.
 
     Args:
         access: where it listens and whom it believes.
         user: the account that runs it.
         folders: what the start page may diagnose.
+        receiver: takes webhooks at this address, too; they are answered nowhere else.
 
     Raises:
         ConfigError: Anybody could ask, or the browser files are missing.
@@ -81,8 +85,12 @@ def create_application(access: Access, user: str, folders: tuple[Path, ...]) -> 
         openai_face,
         plan_page,
         postmortem_page,
+        webhooks,
     )
 
+    if receiver is not None:
+        app.include_router(webhooks.routes(receiver))
+        access = replace(access, signed_paths=PATHS)
     for routes in (
         incidents_page.routes(pages),
         fleet_page.routes(pages),

@@ -41,7 +41,8 @@ class Access:
     """Where the server listens and whom it believes.
 
     `user_header` is set by a proxy that has checked who asks, and is believed from `proxies` only.
-    `api_token` is what programs show as bearer token; without one, no program is answered.
+    `api_token` is what programs show as bearer token; without one, no program is answered. Messages to
+    `signed_paths` carry a signature, which their route checks.
     """
 
     host: str = "127.0.0.1"
@@ -50,6 +51,7 @@ class Access:
     user_header: str = ""
     proxies: tuple[str, ...] = ()
     api_token: str = ""
+    signed_paths: tuple[str, ...] = ()
 
     def check(self) -> None:
         """Refuse to listen where anybody could ask.
@@ -119,6 +121,8 @@ class Guard:
         own = (*LOOPBACK, self.access.host.lower(), *self.access.names)
         if host not in own:
             return 400, f"the host name {host[:80]!r} is not one of this server's: --name"
+        if scope["path"] in self.access.signed_paths and scope["method"] == "POST":
+            return None  # the receiver checks length and signature of the raw body
         if self._is_program(scope, headers):
             return self._refused_program(headers)
         if not self._person(scope):
