@@ -148,10 +148,10 @@ if (curves && window.uPlot) {
       if (!shown || !titles[one_.name]) continue;
       const place = document.createElement("div");
       place.className = "live-chart";
-      shown.before(place);
       shown.hidden = true;
+      shown.before(place);
       const plot = new uPlot({
-        width: Math.min(curves.clientWidth, 960), height: 200, title: titles[one_.name],
+        width: Math.max(240, place.clientWidth), height: 200, title: titles[one_.name],
         cursor: { sync: { key: "incident" } }, scales: { x: { time: false } },
         axes: [{ stroke: css("--dim"), grid: { stroke: css("--line") }, label: "step" }, { stroke: css("--dim"), grid: { stroke: css("--line") } }],
         series: [{ label: "step" }, { label: titles[one_.name], stroke: css("--link"), width: 1.5 }],

@@ -57,7 +57,8 @@ def test_one_cursor_goes_over_curves_axis_timeline_and_log(shown, served):
     tab.wait_for_selector(".live-chart .u-over")
     titles = tab.locator(".live-chart .u-title").all_inner_texts()
     assert {"step time, s", "loss", "throughput, steps per second"} <= set(titles)
-    tab.locator(".live-chart .u-over").first.hover(position={"x": 800, "y": 60})
+    curve = tab.locator(".live-chart .u-over").first
+    curve.hover(position={"x": curve.bounding_box()["width"] - 3, "y": 60})
     tab.wait_for_function("+document.querySelector('#axis-cursor').getAttribute('x1') > 0")
     # The last step was logged at 01:51:59: the entry and the cited line of that second are marked.
     assert tab.locator("#moment").inner_text().startswith("01:51:59")
