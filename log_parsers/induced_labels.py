@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -32,6 +32,7 @@ _SEPARATED = re.compile(rf"{_WORD}(?:\s?\|\s?|\t|:\s?|\s-\s|\s?>\s)")
 _FILE = re.compile(r"\.(?:py|cc|cpp|cu|c|h|so|go|rs|java|json|ya?ml|log|out|err|txt|sh)$")
 _BARE = re.compile(r"[A-Za-z][\w.-]{1,80} (?=\S)")
 _PIECE = re.compile(r"[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?")
+_CALLS_ITSELF = re.compile(r"(?i)\brank[ :=]{1,2}(\d{1,6})(?: of |/)\d")
 _COUNTED = re.compile(r"(?P<word>[A-Za-z]+(?:_[A-Za-z]+)*)[-_#]?(?P<number>\d{1,6})")
 # A counted name, before its domain: `model.layers.3` is none.
 _HOSTLIKE = re.compile(r"(?=[\w-]*\d)[a-z][a-z\d-]{1,80}(?:\.[a-z\d.-]{1,80})?")
@@ -95,10 +96,12 @@ def _behind(stamp: Stamp | None, text: str) -> int:
 
 def _label(texts: Sequence[str], parts: int) -> Label | None:
     fronts: dict[tuple[str, ...], list[tuple[_Piece, ...]]] = defaultdict(list)
+    own: dict[tuple[str, ...], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for text in texts:
         front = _front(text, parts)
         if front is not None and front.pieces:
             fronts[front.form].append(front.pieces)
+            own[front.form][front.pieces[0].value] |= set(_CALLS_ITSELF.findall(text))
     if not fronts:
         return None
     form, seen = max(fronts.items(), key=lambda item: (len(item[1]), item[0]))
@@ -107,7 +110,7 @@ def _label(texts: Sequence[str], parts: int) -> Label | None:
     on_all = form == _BARE_NUMBER and len(seen) == len(texts) and len(set(values)) < len(values)
     if len(seen) < enough or not (_takes_turns(values) or on_all):
         return None
-    slots = _slots(seen) or _bare_ranks(form, seen)
+    slots = _slots(seen) or _bare_ranks(form, seen, own[form])
     if not slots:
         return None
     return Label("induced", "own", _pattern(form, slots, seen))
@@ -217,12 +220,20 @@ def _slots(seen: Sequence[tuple[_Piece, ...]]) -> dict[int, str]:
     return slots
 
 
-def _bare_ranks(form: tuple[str, ...], seen: Sequence[tuple[_Piece, ...]]) -> dict[int, str]:
-    """A bare number in brackets is a rank where all numbers from 0 on take turns, as Hydra's -prepend-rank prints them."""
+def _bare_ranks(
+    form: tuple[str, ...], seen: Sequence[tuple[_Piece, ...]], own: Mapping[str, set[str]]
+) -> dict[int, str]:
+    """A bare number in brackets is a rank, as Hydra's -prepend-rank prints it, where the log shows it.
+
+    All numbers from 0 on take turns, or several processes behind it call themselves by just that rank and none by
+    another.
+    """
     if form != _BARE_NUMBER or any(one[0].kind != "number" for one in seen):
         return {}
     values = {int(one[0].value) for one in seen}
-    return {0: "rank"} if values == set(range(len(values))) else {}
+    said = {value: ranks for value, ranks in own.items() if ranks}
+    agreed = len(said) > 1 and all(ranks == {value} for value, ranks in said.items())
+    return {0: "rank"} if agreed or values == set(range(len(values))) else {}
 
 
 def _is_series(column: Sequence[_Piece]) -> bool:

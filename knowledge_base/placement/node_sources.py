@@ -10,7 +10,7 @@ from rerail.knowledge_base.placement.headings import named_above
 from rerail.knowledge_base.placement.launch_checks import node_found_faulty, node_not_joined
 from rerail.knowledge_base.placement.names import same_host
 from rerail.knowledge_base.placement.one_node import one_node
-from rerail.knowledge_base.placement.own_words import node_in, number_in
+from rerail.knowledge_base.placement.own_words import node_in, number_in, words_of_pods
 from rerail.knowledge_base.placement.place import Answer, Asked, Source
 from rerail.knowledge_base.taxonomy import has
 
@@ -90,6 +90,17 @@ def _place(asked: Asked) -> Answer[str] | None:
     return Answer(node, f"{place} runs there", line) if node else None
 
 
+def _pod_in_words(asked: Asked) -> Answer[str] | None:
+    """The line speaks of one pod, and another line says on which host that runs."""
+    known = asked.identities
+    pods = {word for word in words_of_pods(asked.line.text) if word in known.node_of_place}
+    if len(pods) != 1:
+        return None
+    pod = pods.pop()
+    line = known.told_by.get(("place", pod))
+    return Answer(known.node_of_place[pod], f"{pod} runs there", line)
+
+
 def _of_rank(asked: Asked) -> Answer[str] | None:
     rank = asked.place.rank
     if rank is None:
@@ -151,7 +162,7 @@ def _only_one(asked: Asked) -> Answer[str] | None:
 
 
 SOURCES: tuple[Source[str], ...] = (
-    _slot, _label, _own_words, _process, _others_words, _heading, _found_faulty, _place, _of_rank,
+    _slot, _label, _own_words, _process, _others_words, _heading, _found_faulty, _place, _pod_in_words, _of_rank,
     _of_task, _lost, _of_exits, _only_one,
 )  # fmt: skip
 
