@@ -325,6 +325,17 @@ def serve(
     api_token_file: Annotated[
         Path | None, typer.Option(help="File with the bearer token of chat clients and Prometheus.")
     ] = None,
+    oidc: Annotated[
+        str, typer.Option(help="Issuer of the OpenID provider at which people sign in.")
+    ] = "",
+    oidc_client: Annotated[str, typer.Option(help="Our client id there.")] = "",
+    oidc_secret_file: Annotated[
+        Path | None, typer.Option(help="File with our client secret.")
+    ] = None,
+    oidc_claim: Annotated[str, typer.Option(help="The claim that names a person.")] = "email",
+    url: Annotated[
+        str, typer.Option(help="Address under which people reach this server; needed for --oidc.")
+    ] = "",
 ) -> None:
     """Serve the page for the team: incidents, evidence, ranks, logs, chat, plans, post-mortems."""
     from rerail.assistant.cli.serve import serve_command
@@ -338,6 +349,11 @@ def serve(
             user_header=user_header,
             proxies=proxy or [],
             api_token_file=api_token_file,
+            oidc=oidc,
+            oidc_client=oidc_client,
+            oidc_secret_file=oidc_secret_file,
+            oidc_claim=oidc_claim,
+            url=url,
         )
     )
 

@@ -18,6 +18,7 @@ from rerail import __version__
 from rerail.assistant.watch.receiver import PATHS, Receiver
 from rerail.assistant.web import browser_files
 from rerail.assistant.web.guard import Access, Guard
+from rerail.assistant.web.sign_in import SignIn
 from rerail.errors import RerailError
 
 _HERE = Path(__file__).parent
@@ -36,6 +37,7 @@ class Pages:
             nonce=request.state.nonce,
             token=request.state.token,
             person=request.state.person,
+            signed_in=request.state.signed_in,
             version=__version__,
             **values,
         )
@@ -43,7 +45,11 @@ class Pages:
 
 
 def create_application(
-    access: Access, user: str, folders: tuple[Path, ...], receiver: Receiver | None = None
+    access: Access,
+    user: str,
+    folders: tuple[Path, ...],
+    receiver: Receiver | None = None,
+    sign_in: SignIn | None = None,
 ) -> Guard:
     """Return the guarded application.
 
@@ -52,10 +58,12 @@ def create_application(
         user: the account that runs it.
         folders: what the start page may diagnose.
         receiver: takes webhooks at this address, too; they are answered nowhere else.
+        sign_in: lets people sign in at the site's provider.
 
     Raises:
         ConfigError: Anybody could ask, or the browser files are missing.
     """
+    access = replace(access, signs_in=sign_in is not None)
     access.check()
     browser_files.check()
     app = FastAPI(
@@ -110,7 +118,7 @@ def create_application(
     app.add_exception_handler(RerailError, _told(pages))
     app.add_exception_handler(HTTPException, _refused(pages))
     app.add_exception_handler(RequestValidationError, _misread(pages))
-    return Guard(app, access, user)
+    return Guard(app, access, user, sign_in)
 
 
 class _Forever(StaticFiles):
