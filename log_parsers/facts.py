@@ -266,6 +266,7 @@ class FactCounter:
                 found[2], found[4] = first_line + row, window
 
     def _add_vector(self, streams: Any, rows: Any, number: int) -> None:
+        import numpy as np
 
         assert self._here is not None
         piece, first_line, _, offsets = self._here
