@@ -51,7 +51,6 @@ def patterns_command(
         held &= parse_table(out)
     if real:
         from rerail.evals.patterns.gloo_jobs import real_table
-
         from rerail.evals.patterns.runners import runners_table
         from rerail.evals.patterns.trigger_jobs import trigger_table
 
