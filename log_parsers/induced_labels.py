@@ -32,6 +32,9 @@ _SEPARATED = re.compile(rf"{_WORD}(?:\s?\|\s?|\t|:\s?|\s-\s|\s?>\s)")
 _FILE = re.compile(r"\.(?:py|cc|cpp|cu|c|h|so|go|rs|java|json|ya?ml|log|out|err|txt|sh)$")
 _BARE = re.compile(r"[A-Za-z][\w.-]{1,80} (?=\S)")
 _PIECE = re.compile(r"[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?")
+_POD_AND_WORD = re.compile(
+    r"(?P<name>[a-z0-9][a-z0-9.-]{0,100}-[a-z0-9.-]{0,40}[a-z0-9]) (?P<word>[a-z][a-z0-9-]{0,40}) "
+)
 _CALLS_ITSELF = re.compile(r"(?i)\brank[ :=]{1,2}(\d{1,6})(?: of |/)\d")
 _COUNTED = re.compile(r"(?P<word>[A-Za-z]+(?:_[A-Za-z]+)*)[-_#]?(?P<number>\d{1,6})")
 # A counted name, before its domain: `model.layers.3` is none.
@@ -82,7 +85,22 @@ def induce(texts: Sequence[str], *, year: int) -> tuple[Label, ...]:
         found = _label(rest, parts)
         if found is not None:
             best = found
+    best = best or _pod_and_container(rest)
     return (best,) if best is not None else ()
+
+
+def _pod_and_container(texts: Sequence[str]) -> Label | None:
+    """Return the label of lines that all begin with a pod's name and one word, its container, as stern writes them."""
+    seen = [match for text in texts if (match := _POD_AND_WORD.match(text.removeprefix("\0")))]
+    names = {match["name"] for match in seen}
+    words = {match["word"] for match in seen}
+    if len(seen) < len(texts) or len(words) != 1 or not 1 < len(names) <= len(seen) // 2:
+        return None
+    if not all(looks_counted(name) for name in names):
+        return None
+    return Label(
+        "induced", "collector", rf"(?P<node>{_names_like(names)}) {re.escape(words.pop())} "
+    )
 
 
 def _behind(stamp: Stamp | None, text: str) -> int:
@@ -156,10 +174,13 @@ def _piece(token: str, before: str) -> _Piece | None:
     if token.isdigit():
         # Behind a word that is not known it may count anything.
         kind = "number" if not before or not before[-1:].isalpha() else "unknown"
-        return _Piece(words.get(before, kind), before, token)
+        told = words.get(before, kind)
+        return _Piece(kind if told == "host" else told, before, token)
     counted = _COUNTED.fullmatch(token)
     if counted is not None and counted["word"].lower() in words:
         kind = words[counted["word"].lower()]
+        if kind == "host":
+            return _Piece(kind, "", token)
         return _Piece(kind, counted["word"], counted["number"])
     if _HOSTLIKE.fullmatch(token) and looks_counted(token):
         return _Piece("host", "", token)

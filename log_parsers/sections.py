@@ -38,6 +38,8 @@ class Shape:
     matches: tuple[str, ...]
     framed: bool = False
     """A line of dashes stands above and below."""
+    only_telling: bool = False
+    """It ends no section where it names no host itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,13 @@ class _Data:
 def _data() -> _Data:
     raw = load_cached(FILE)
     shapes = [
-        Shape(one["id"], re.compile(one["pattern"]), tuple(one["matches"]), bool(one.get("framed")))
+        Shape(
+            one["id"],
+            re.compile(one["pattern"]),
+            tuple(one["matches"]),
+            bool(one.get("framed")),
+            bool(one.get("only_telling")),
+        )
         for one in raw["shapes"]
     ]
     pods = tuple(re.compile(text) for text in raw["pods"])
@@ -124,6 +132,8 @@ def heading(text: str, framed: bool = False) -> Heading | None:
         find = _titled if shape.id == "banner" else _host
         host = find(slots["title"], data)
         origin = _of_file(slots["title"]) if shape.id == "banner" else None
+        if host is None and shape.only_telling:
+            return None
         if host is not None:
             origin = replace(origin or Origin(), node=host)
         file = shape.id == "banner" and len(_files(slots["title"])) == 1

@@ -64,15 +64,20 @@ def localize(
 
 
 def scan(
-    paths: Annotated[list[Path], typer.Argument(help="Profiler traces; files or folders.")],
-    out: Annotated[Path, typer.Option(help="Folder for the summaries.")],
+    paths: Annotated[
+        list[Path], typer.Argument(help="Profiler traces, or logs; files or folders.")
+    ],
+    out: Annotated[Path, typer.Option(help="Folder for what was read, on a shared file system.")],
     shard: Annotated[
         str | None, typer.Option(help="Only this part, 0/8 to 7/8; inside srun: that of the task.")
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Processes at a time.")] = 1,
     ray: Annotated[str | None, typer.Option(help="Ray cluster, auto or HOST:PORT.")] = None,
+    logs: Annotated[
+        bool, typer.Option("--logs", help="Read logs, for `rerail diagnose OUT`.")
+    ] = False,
 ) -> None:
-    """Summarise profiler traces beside the data, for `rerail localize`."""
+    """Read profiler traces (or logs) beside the data, for `rerail localize` (or `diagnose`)."""
     from rerail.assistant.cli.scan import scan_command
 
-    raise typer.Exit(scan_command(paths, out, shard, jobs, ray))
+    raise typer.Exit(scan_command(paths, out, shard, jobs, ray, logs))

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rerail.assistant.cli.plot_file import check_plot_name, write_plot
-from rerail.errors import EvidenceError, UsageError
+from rerail.assistant.cli.plot_file import check_folder, check_plot_name, write_page, write_plot
+from rerail.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -51,6 +51,7 @@ def forecast_command(
     from rerail.tools.forecast.sources import read_source
 
     check_plot_name(plot)
+    check_folder(plot, html)
     source = read_source(paths, read_log)
     seen = source.measured_s
     if observed is not None:
@@ -145,15 +146,9 @@ def _write(found: Forecast, plot: Path | None, html: Path | None) -> None:
 
         write_plot(plot, svg(found))
     if html is not None:
-        from rerail.recovery.safe_files import write_file
         from rerail.tools.forecast.page import render as page
 
-        try:
-            write_file(html, page(found).encode())
-        except OSError as error:
-            raise EvidenceError(
-                f"{html} cannot be written: {error.strerror}", subject=str(html)
-            ) from error
+        write_page(html, page(found))
 
 
 def _print(

@@ -64,6 +64,8 @@ def rows(view: LogView) -> Iterator[Row]:
     kept, until, tables = view.survey.kept, -1, 0
     for number in view.numbers:
         raw = kept[number]
+        if raw[:1] == b"\x1b":
+            raw = (view.text(number) or "").encode()
         if number <= until or len(raw) > _LONGEST or tables >= _MOST_TABLES:
             continue
         if len(set(data.sieve.findall(raw))) < 2 or _TITLE_FIRST.match(raw) is None:

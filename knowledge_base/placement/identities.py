@@ -135,6 +135,8 @@ def build(case: Case, statements: list[Statement]) -> Identities:
             _job(statement, found)
         if "identity" in kinds:
             _learn(statement, found, reading)
+        if "block" in kinds:
+            _block(statement, found)
     for view in case.views:
         for line, who in described(view):
             _introduce(line, who, found)
@@ -149,6 +151,16 @@ def build(case: Case, statements: list[Statement]) -> Identities:
         found.nodes_seen.add(node)
         found.nodes_at_work.add(node)
     return found
+
+
+def _block(statement: Statement, found: Identities) -> None:
+    """The ranks from the first of a host on, where its launcher counts them one after the other."""
+    rank, local = statement.number("rank"), statement.number("local")
+    node = statement.slots.get("node")
+    if rank is None or local is None or not node or is_local(node) or not 0 < local <= rank:
+        return
+    for other in range(rank - local, rank):
+        _keep(found.node_of_rank, "rank", other, node, statement.line, found)
 
 
 def _introduced(found: Identities, reading: _Reading) -> None:
@@ -481,6 +493,10 @@ def _conclude(found: Identities, reading: _Reading) -> None:
     if len({_DIGITS.sub("0", line.message) for line in reading.printed.values()}) == 1:
         for rank, line in reading.printed.items() if len(reading.printed) > 1 else ():
             _keep(found.node_of_rank, "rank", rank, line.message, line, found)
+    if found.tasks_are_ranks and not found.rank_of_task:
+        for task, where in found.node_of_task.items():
+            if task in found.ranks_seen:
+                _keep(found.node_of_rank, "rank", task, where, found.told_by["task", task], found)
     _fill_blocks(found)
     for node, pci, pid in reading.on_gpu:
         identity = found.by_pid.learn(pid, node=node)
