@@ -75,6 +75,7 @@ nightly: kubernetes  ## What takes long or needs root: Kubernetes, all scenarios
 	$(BIN)/rerail eval cluster run
 	$(BIN)/rerail eval cluster run trust
 	$(BIN)/rerail eval load
+	$(BIN)/uv pip install --quiet --python $(BIN)/python -e '.[callbacks]'
 	$(BIN)/python -m pytest -m nightly
 
 bench: $(VENV)/.dev  ## Measure speed and memory as ratios; SIZE_GB=1.2.

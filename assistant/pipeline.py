@@ -8,12 +8,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rerail.assistant.narrow import EVERYTHING, Narrow
 from rerail.assistant.profiles_beside import with_profiles
+from rerail.assistant.scanned_logs import read_scanned
 from rerail.cached_yaml import cache_folder
 from rerail.domain.diagnosis import AgainstForecast, Diagnosis
 from rerail.knowledge_base.case import Case
@@ -99,12 +100,14 @@ def diagnose_paths(
         EvidenceError: when nothing could be read at all.
     """
     started = time.perf_counter()
+    plan = scan_plan(mine=mine)
     collection = collect(
         paths,
-        scan_plan(mine=mine),
+        plan,
         workers=load_settings().workers,
         on_progress=on_progress,
         located=located,
+        read_scanned=partial(read_scanned, signatures=plan.signatures),
     )
     return diagnose_collection(collection, started=started, narrow=narrow, expected=expected)
 
@@ -147,6 +150,7 @@ def diagnose_collection(
         facts=JobFacts(collection.views, rules().ids) if narrow == EVERYTHING else JobFacts(),
         only_rank=narrow.rank,
         expected=expected,
+        missing_shards=collection.missing_shards,
     )
     verdict = judge(case, {rule.id: rule for rule in rules().rules}, dumps)
     diagnosis = to_diagnosis(case, verdict, elapsed_s=time.perf_counter() - begun)

@@ -34,6 +34,8 @@ class Case:
     """The rank that was asked for: what is told of others does not count."""
     expected: Expected | None = None
     """What a forecast says of the step time, where one was given."""
+    missing_shards: int = 0
+    """Parts of the logs that were to be read elsewhere and of which nothing came back."""
     _by_name: dict[str, LogView] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

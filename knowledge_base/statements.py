@@ -34,7 +34,17 @@ _KEYS = frozenset({
     "why", "matches", "must_not_match",
 })  # fmt: skip
 _KINDS = frozenset(
-    {"identity", "exit", "lost_node", "job", "group_rank", "own_words", "pod_event", "on_rank"}
+    {
+        "identity",
+        "exit",
+        "lost_node",
+        "job",
+        "group_rank",
+        "own_words",
+        "pod_event",
+        "on_rank",
+        "block",
+    }
 )
 _BLOCK_LINES = 12
 _FEW, _REMEMBERED, _LONG = (

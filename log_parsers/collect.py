@@ -13,6 +13,7 @@ from rerail.errors import EvidenceError
 from rerail.log_parsers.file_origins import content_origins
 from rerail.log_parsers.metrics import MAX_ROWS
 from rerail.log_parsers.scan import SMALL, Scanner, Signature, is_compiled, make_scanner
+from rerail.log_parsers.scanned import Scanned
 from rerail.log_parsers.series_files.forms import FORMS
 from rerail.log_parsers.series_files.recognise import kind_of
 from rerail.log_parsers.sources import (
@@ -24,26 +25,28 @@ from rerail.log_parsers.sources import (
     join,
     reading_order,
 )
-from rerail.log_parsers.survey import FileSurvey, survey
+from rerail.log_parsers.survey import KEEP_BYTES, FileSurvey, survey
 from rerail.log_parsers.timestamps import year_in
 from rerail.log_parsers.view import LogView
 
 PARALLEL_FROM = 48 << 20
-_ALL_STEP_ROWS, _LEAST_STEP_ROWS = 1_000_000, 2_000
 """Below this many bytes a second process costs more than it saves."""
+_ALL_STEP_ROWS, _LEAST_STEP_ROWS = 1_000_000, 2_000
+_ALL_KEPT, _LEAST_KEPT = 4 << 30, 128 << 10
 
 
 @dataclass(slots=True)
 class Collection:
     """Everything that was read: text as views, binary files apart, and what is missing.
 
-    `profiles` lie beside the logs and were not read.
+    `profiles` lie beside the logs and were not read; of `missing_shards` nothing is known.
     """
 
     views: list[LogView] = field(default_factory=list)
     binaries: list[FileSurvey] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     profiles: list[Path] = field(default_factory=list)
+    missing_shards: int = 0
     size: int = 0
     lines: int = 0
     year: int = 1970
@@ -58,6 +61,17 @@ class ScanPlan:
     engine: str | None = None
     mine: bool = False
     step_rows: int = MAX_ROWS
+    keep: int = KEEP_BYTES
+
+
+def plan_for(plan: ScanPlan, files: int) -> ScanPlan:
+    """Return the plan for so many files: what is kept of all of them together stays bounded.
+
+    Hundreds of rank files say the same steps, and of tens of thousands not megabytes each can be held.
+    """
+    rows = min(plan.step_rows, max(_LEAST_STEP_ROWS, _ALL_STEP_ROWS // max(files, 1)))
+    keep = min(plan.keep, max(_LEAST_KEPT, _ALL_KEPT // max(files, 1)))
+    return replace(plan, step_rows=rows, keep=keep)
 
 
 def collect(
@@ -67,6 +81,7 @@ def collect(
     workers: int = 0,
     on_progress: Callable[[int, int], None] | None = None,
     located: Discovery | None = None,
+    read_scanned: Callable[[Sequence[Path]], Scanned] | None = None,
 ) -> Collection:
     """Read all sources.
 
@@ -76,28 +91,35 @@ def collect(
         located: further sources, found by the name of their job.
         workers: processes; 0 takes one per core.
         on_progress: called with (bytes done, bytes in all; 0 when unknown).
+        read_scanned: brings back the files of shards (`rerail scan --logs`) that are among the sources.
 
     Raises:
-        EvidenceError: when nothing at all could be read.
+        EvidenceError: when nothing at all could be read, or shards are not of these rules.
     """
     found = discover(arguments)
     if located is not None:
         found = join(found, located)
-    if not found.sources:
+    if not found.sources and not (found.scanned and read_scanned):
         raise _nothing(found)
+    scanned = read_scanned(found.scanned) if read_scanned and found.scanned else Scanned()
+    if scanned.surveys and plan.mine:
+        raise EvidenceError(
+            "a digest counts all lines, and of scanned logs only those that matter were kept",
+            subject=str(found.scanned[0]), hint="rerail diagnose --digest FILE LOGS",
+        )  # fmt: skip
     total = sum(source.size for source in found.sources)
-    # Hundreds of rank files say the same steps; what crosses between processes stays bounded.
-    rows = min(plan.step_rows, max(_LEAST_STEP_ROWS, _ALL_STEP_ROWS // len(found.sources)))
-    plan = replace(plan, step_rows=rows)
+    plan = plan_for(plan, len(found.sources))
     kinds = [(source, kind_of(source)) for source in found.sources]
     logs = [source for source, kind in kinds if kind is None]
     surveys = _survey_all(logs, plan, workers, total, on_progress) if logs else []
-    if len(logs) < len(kinds):
+    series = [*scanned.series, *((source, kind) for source, kind in kinds if kind)]
+    if series:
         from rerail.log_parsers.series_files.read import read_series_files
 
-        surveys += read_series_files([(source, kind) for source, kind in kinds if kind])
-    collection = assemble(surveys, found.problems)
-    collection.profiles = found.profiles
+        surveys += read_series_files(series)
+    collection = assemble([*scanned.surveys, *surveys], [*found.problems, *scanned.problems])
+    collection.profiles = [*found.profiles, *scanned.profiles]
+    collection.missing_shards = scanned.missing
     if not collection.size and not collection.binaries:
         raise _unread(collection)
     return collection
@@ -196,6 +218,7 @@ def _survey_all(
                 on_bytes=advance,
                 mine=plan.mine,
                 step_rows=plan.step_rows,
+                keep=plan.keep,
             )
         )
         done += source.size
@@ -233,7 +256,9 @@ def _start_worker(plan: ScanPlan) -> None:
 def _survey_one(source: Source) -> FileSurvey:
     assert _worker_scanner is not None
     plan, scanner = _worker_scanner
-    return survey(source, plan.signatures, scanner, mine=plan.mine, step_rows=plan.step_rows)
+    return survey(
+        source, plan.signatures, scanner, mine=plan.mine, step_rows=plan.step_rows, keep=plan.keep
+    )
 
 
 def _in_parallel(

@@ -29,8 +29,8 @@ ANY = -1
 
 _EVERY_LINE = 0
 
-_SHIFT = 24  # bits of a key that hold the stream
-_MASK = (1 << _SHIFT) - 1
+SHIFT = 24  # bits of a key that hold the stream
+_MASK = (1 << SHIFT) - 1
 _PENDING = 100_000
 _LEARNED = 8
 _DIGITS = lazy(rb"\d+")
@@ -95,8 +95,8 @@ class Facts:
         return sorted({signature for members in self.sets for signature in members} - {ANY})
 
     def _rows(self, number: int) -> tuple[int, int]:
-        first = bisect_left(self.keys, number << _SHIFT)
-        return first, bisect_left(self.keys, (number + 1) << _SHIFT, first)
+        first = bisect_left(self.keys, number << SHIFT)
+        return first, bisect_left(self.keys, (number + 1) << SHIFT, first)
 
     def writers(self, origin: Origin) -> list[Writer]:
         """Return who writes each stream, by what is known of the file once all of it is read."""
@@ -223,13 +223,13 @@ class FactCounter:
     def first_lines(self) -> list[int]:
         """Return the number of the first line of each stream so far, of the first few thousand."""
         self._known = len(self.streams.writers.examples) if self._here is not None else 0
-        firsts = [row[1] for key, row in self._table.items() if key >> _SHIFT == _EVERY_LINE]
+        firsts = [row[1] for key, row in self._table.items() if key >> SHIFT == _EVERY_LINE]
         for keys, _, lines, *_ in [
             *self._pending,
             *([] if self._columns is None else [self._columns]),
         ]:
             firsts += [
-                int(n) for k, n in zip(keys, lines, strict=True) if k >> _SHIFT == _EVERY_LINE
+                int(n) for k, n in zip(keys, lines, strict=True) if k >> SHIFT == _EVERY_LINE
             ]
         return sorted(firsts)[:_FIRST_LINES]
 
@@ -248,7 +248,7 @@ class FactCounter:
     def _add_plain(self, pairs: Iterable[tuple[int, int]], number: int) -> None:
         assert self._here is not None
         piece, first_line, _, offsets = self._here
-        base, table = number << _SHIFT, self._table
+        base, table = number << SHIFT, self._table
         lines = None if self._vector else piece.lines()
         for row, stream in pairs:
             found = table.get(base | int(stream))
@@ -266,12 +266,13 @@ class FactCounter:
                 found[2], found[4] = first_line + row, window
 
     def _add_vector(self, streams: Any, rows: Any, number: int) -> None:
+        import numpy as np
 
         assert self._here is not None
         piece, first_line, _, offsets = self._here
         present, counts, first, last = grouped(streams, rows)
         self._pending.append((
-            present + (number << _SHIFT), counts, first + first_line, last + first_line,
+            present.astype(np.int64) + (number << SHIFT), counts, first + first_line, last + first_line,
             windows_of(piece, first, offsets), windows_of(piece, last, offsets),
         ))  # fmt: skip
         self._pending_rows += len(present)

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from rerail.domain.evidence import Stream
 from rerail.lazy_patterns import lazy
+from rerail.log_parsers.host_names import is_no_host
 from rerail.log_parsers.induced_labels import induce, may_count
-from rerail.log_parsers.labels import is_no_host
 from rerail.log_parsers.prefixes import Origin
 from rerail.log_parsers.survey import FileSurvey
 from rerail.log_parsers.text import clean

@@ -1,24 +1,19 @@
-"""What looks like the name of a host, among all the words that carry a number."""
+"""What looks like the name of a host, among all the words that carry a number: the words are `host_names.yaml`."""
 
 from __future__ import annotations
 
-from rerail.lazy_patterns import lazy
-from rerail.log_parsers.labels import is_no_host
+import re
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
 
-NO_NODE = frozenset({"localhost", "127.0.0.1", "0.0.0.0", "::1"})  # noqa: S104 - names, not a bind
+from rerail.cached_yaml import load_cached
+from rerail.lazy_patterns import lazy
+
+PATH = Path(__file__).with_name("host_names.yaml")
 _IPV4 = lazy(r"\d{1,3}(?:\.\d{1,3}){3}")
 # A host of a cluster carries a number; `v1.2`, `2026-03-01`, `train.py` and `0x7f` do as well.
 _WITH_NUMBER = lazy(r"(?=[\w.-]*\d)(?=[\w.-]*[A-Za-z])[A-Za-z0-9][\w.-]{1,80}")
-_NO_HOST = lazy(
-    r"(?i)^(?:v?\d+(?:\.\d+)+\w*|\d{4}-\d\d-\d\d.*|0x[0-9a-f]+|[\d.]+(?:[a-z]{1,3}|e[-+]?\d+)|"
-    r".*\.(?:py|pyc|cc|cpp|cu|c|h|so|go|rs|java|json|ya?ml|log|out|err|txt|pt|ckpt|sh|safetensors|bin)(?:\.\d+)?|"
-    # Stores, models and devices carry numbers as hosts do.
-    r"(?:s3|gs|gcs|nfs|nas|lustre|mdt|mds|ost|oss|ceph|minio|db|redis|etcd|mysql|postgres|shard|block|stage|layer|"
-    r"checkpoint|ckpt|bucket|pcie|llama|qwen|gpt|mistral|gemma|bert|vit|resnet|model|expert|epoch|step|job|slurm|attempt|try|restart|round|phase|part)[-_.]?\d.*|"
-    r"(?:s3|nfs|nas|lustre|model|checkpoint|shard|c4)-.*|[ahbv]\d{2,3}-(?:\d{1,3}g\w{0,2}|sxm\d?|pcie|nvl)|[\w-]*_\d+|"
-    r"(?:sm|cu|cuda|torch|python|py|nccl|h|a|v|b|l|t|gb|rtx|fp|bf|int|float|uint|tf|sha|md|utf|mlx|eth|ib|bond|"
-    r"nvme|sd|cpu|numa|p2p|i|n|k|e|s|stdin|stdout|llama|gpt|bert|t5|resnet|iter|step|epoch|layer)[-_]?\d{1,4}[a-z]{0,2})$"
-)
 
 
 def is_address(name: str) -> bool:
@@ -26,10 +21,53 @@ def is_address(name: str) -> bool:
     return _IPV4.fullmatch(name) is not None
 
 
+def is_no_host(word: str) -> bool:
+    """Tell whether a word in front of a colon is a counter, a level or a device, and no host."""
+    return is_counter(word) or is_device(word)
+
+
+def is_counter(word: str) -> bool:
+    """Tell whether a word only counts, as step-1 and layer-3 do."""
+    return _form("no_host").fullmatch(word) is not None
+
+
+def is_device(word: str) -> bool:
+    """Tell whether a word is a level of a logger or a device of a host."""
+    return _form("devices").fullmatch(word) is not None
+
+
+def is_local(name: str | None) -> bool:
+    """Tell whether a name stands for whichever host says it, and so for none."""
+    return name in _own_names()
+
+
 def looks_like_host(word: str) -> bool:
     """Tell whether a word that a sentence puts where a host stands is one: a counted name or an address."""
+    if is_local(word):
+        return False
     if _IPV4.fullmatch(word):
-        return word not in NO_NODE
-    if word in NO_NODE or _NO_HOST.match(word) or not _WITH_NUMBER.fullmatch(word):
+        return True
+    if not _WITH_NUMBER.fullmatch(word) or _form("no_host_in_a_sentence").fullmatch(word):
         return False
     return not is_no_host(word) or "-" in word
+
+
+@lru_cache(maxsize=1)
+def counted_host() -> str:
+    """Return the pattern of words that are hosts although they only count."""
+    return str(load_cached(PATH)["counted_host"])
+
+
+@lru_cache(maxsize=1)
+def _own_names() -> frozenset[str]:
+    return frozenset(load_cached(PATH)["addresses_of_no_node"])
+
+
+@lru_cache(maxsize=4)
+def _form(key: str) -> re.Pattern[str]:
+    return re.compile("|".join(f"(?:{entry_form(raw)})" for raw in load_cached(PATH)[key]), re.I)
+
+
+def entry_form(raw: dict[str, Any]) -> str:
+    """Return the pattern of one entry, its words put in."""
+    return str(raw["form"]).replace("{words}", f"(?:{'|'.join(raw.get('words', ()))})")

@@ -17,27 +17,11 @@ from typing import Any
 from rerail.cached_yaml import load_cached
 from rerail.errors import RuleError
 from rerail.lazy_patterns import lazy
+from rerail.log_parsers.host_names import counted_host, is_counter, is_device
 from rerail.log_parsers.timestamps import Stamp
 
 PATH = Path(__file__).with_name("labels.yaml")
 HOST = r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,80}[A-Za-z0-9])?"
-# What pdsh and DeepSpeed's hostfile call hosts: gpu003, node12 is a counter, node-12 and node012 are hosts.
-_COUNTED = r"(?:gpu(?:\d{3,}|0[1-9])|(?:node|host|worker)(?:-\d{1,4}|\d{3,}|0[1-9]))$"
-# Words that end in a digit or hold a dash and stand before a colon without being a host.
-_NOT_HOST = lazy(
-    r"(?i)^(?:epoch|step|iter(?:ation)?|batch|layer|block|stage|fold|round|phase|seed|gpu|cuda|rank|"
-    r"local_rank|device|worker|thread|process|proc|pid|task|level|v|version|line|frame|ep|lr|run|trial|test|"
-    r"part|chunk|shard|bucket|group|node|host|top|acc|loss|f|h|l|t|p|x|y|q|utf|sha|md|fp|bf|int|float|"
-    r"e|hop|block|conv|python|cu|nccl|nvidia|torch|error|exit|code|s5cmd|expert|exp|env|client|student|teacher|pool|model)[-_]?\d*$|"
-    # Models, data sets, threads and stores are counted as machines are.
-    r"^(?:llama|qwen|gpt|mistral|gemma|bert|vit|resnet|student|teacher|seed|pool|s3|gs|gcs|nas|nfs|lustre|exp|expert|model)\d*[-_.].*$"
-)
-# Devices that kernel messages name where a collector would put a host.
-_DEVICE = lazy(
-    r"(?i)^(?:info|warn(?:ing)?|error|debug|critical|fatal|trace|notice|success)$|"
-    r"(?i:^(?:nvidia(?:-nvswitch)?|nvswitch|nvme|mlx[45]|eth|ens|enp|eno|ib|bond|md|dm-|sd[a-z]|cpu|irq|"
-    r"efa|docker|veth|cali|br|virbr|loop|hfi1_|bnxt_|roce|rdmap)[\w.-]{0,12}$)"
-)
 _SYSLOG_TIME = lazy(r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,9})?Z? ")
 _KINDS = frozenset({"own", "collector", "task", "device", "kernel"})
 _KEYS = frozenset({
@@ -94,20 +78,15 @@ class Label:
         if not (self.not_device or self.not_counter):
             return True
         word = found["node"]
-        if self.not_device and _DEVICE.match(word):
+        if self.not_device and is_device(word):
             return False
-        if not self.not_counter or not _NOT_HOST.match(word):
+        if not self.not_counter or not is_counter(word):
             return True
         return (
             bool(self.but)
             and re.match(self.but, word) is not None
             and not (self.but_at_start and at)
         )
-
-
-def is_no_host(word: str) -> bool:
-    """Tell whether a word in front of a colon is a counter, a level or a device, and no host."""
-    return bool(_NOT_HOST.match(word) or _DEVICE.match(word))
 
 
 def _behind_syslog_time(text: str, at: int, stamp: Stamp | None) -> bool:
@@ -200,7 +179,7 @@ def make_label(raw: dict[str, Any], file: str) -> Label:
         begins=raw.get("begins") or _begins(text),
         ahead=tuple(raw.get("ahead") or ()),
         without=raw.get("without", ""),
-        but=str(raw.get("but", "")).replace("%counted%", _COUNTED),
+        but=str(raw.get("but", "")).replace("%counted%", counted_host()),
         matches=tuple(raw.get("matches") or ()),
         must_not_match=tuple(raw.get("must_not_match") or ()),
         **{key: bool(raw.get(key, False)) for key in flags},

@@ -16,12 +16,14 @@ from pathlib import Path
 
 from rerail.cached_yaml import load_cached
 from rerail.lazy_patterns import lazy
-from rerail.log_parsers.host_names import NO_NODE, looks_like_host
+from rerail.log_parsers.host_names import is_local, looks_like_host
 from rerail.log_parsers.prefixes import Origin
 from rerail.log_parsers.sources import origin_of
 
 FILE = Path(__file__).with_name("sections.yaml")
-_FIRST = lazy(rb"\s?(?:[=#*~+><:-]{2,}|[$#>%+] |ipmitool )")
+_FIRST = lazy(
+    rb"\s?(?:[=#*~+><:-]{2,}|[$#>%+] |ipmitool |\[?[\w.@-]{2,120}(?:\]|[: ][^\s:]{0,60}\]?) ?[$#] )"
+)
 _FILE_NAME = lazy(r"\.(?:log|err|out|txt)$|^dmesg-|/")
 _DASHES = lazy(rb"-{5,}")
 _MOST_HEADINGS = 20_000
@@ -37,6 +39,8 @@ class Shape:
     matches: tuple[str, ...]
     framed: bool = False
     """A line of dashes stands above and below."""
+    only_telling: bool = False
+    """It ends no section where it names no host itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +49,26 @@ class _Data:
     contents: frozenset[str]
     pods: tuple[re.Pattern[str], ...]
     hosts: tuple[re.Pattern[str], ...]
+    no_hosts_by_form: re.Pattern[str]
 
 
 @lru_cache(maxsize=1)
 def _data() -> _Data:
     raw = load_cached(FILE)
     shapes = [
-        Shape(one["id"], re.compile(one["pattern"]), tuple(one["matches"]), bool(one.get("framed")))
+        Shape(
+            one["id"],
+            re.compile(one["pattern"]),
+            tuple(one["matches"]),
+            bool(one.get("framed")),
+            bool(one.get("only_telling")),
+        )
         for one in raw["shapes"]
     ]
     pods = tuple(re.compile(text) for text in raw["pods"])
     hosts = tuple(re.compile(text) for text in raw["hosts"])
-    return _Data(tuple(shapes), frozenset(raw["contents"]), pods, hosts)
+    by_form = re.compile(raw["no_hosts_by_form"])
+    return _Data(tuple(shapes), frozenset(raw["contents"]), pods, hosts, by_form)
 
 
 def shapes() -> tuple[Shape, ...]:
@@ -116,9 +128,13 @@ def heading(text: str, framed: bool = False) -> Heading | None:
         slots = match.groupdict()
         if path := slots.get("path"):
             return Heading(_known(origin_of(path)), shape.id)
+        if shape.id == "prompt":
+            return Heading(Origin(node=slots["title"]), shape.id)
         find = _titled if shape.id == "banner" else _host
         host = find(slots["title"], data)
         origin = _of_file(slots["title"]) if shape.id == "banner" else None
+        if host is None and shape.only_telling:
+            return None
         if host is not None:
             origin = replace(origin or Origin(), node=host)
         file = shape.id == "banner" and len(_files(slots["title"])) == 1
@@ -160,7 +176,9 @@ def _host(title: str, data: _Data) -> str | None:
     for pattern in data.hosts:
         found = {match["host"].rstrip(".:") for match in pattern.finditer(title)}
         if found:
-            return found.pop() if len(found) == 1 and not found & NO_NODE else None
+            return found.pop() if len(found) == 1 and not any(map(is_local, found)) else None
+    if data.no_hosts_by_form.match(title):
+        return None
     words = {word.rstrip(".:,") for word in _WORD.findall(title)}
     hosts = {word for word in words if looks_like_host(word)}
     return hosts.pop() if len(hosts) == 1 else None

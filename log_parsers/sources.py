@@ -36,6 +36,9 @@ PROFILE_SUFFIXES = (
     ".profile.json", ".profile.json.gz", ".profiles.jsonl.gz", ".pt.trace.json", ".pt.trace.json.gz",
 )  # fmt: skip
 
+# What `rerail scan --logs` wrote: logs that were read elsewhere.
+SCANNED_SUFFIX = ".logs.jsonl.gz"
+
 # logrotate's `train.log.3`, also packed; `rank.0` and `stdout.12` without a suffix before are no rotation.
 _ROTATED = lazy(
     r"(?P<stem>.*\.(?:log|out|err|txt|output|messages))\.(?P<count>\d{1,3})(?:\.(?:gz|zst|xz|bz2))?$|"
@@ -66,11 +69,12 @@ class Source:
 
 @dataclass(slots=True)
 class Discovery:
-    """All sources found, what stood in the way, and the profiles that lie in folders beside the logs."""
+    """All sources found, what stood in the way, and what is no log: profiles beside them, scanned shards."""
 
     sources: list[Source] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     profiles: list[Path] = field(default_factory=list)
+    scanned: list[Path] = field(default_factory=list)
 
 
 def discover(arguments: Iterable[str | Path]) -> Discovery:
@@ -108,7 +112,7 @@ def join(first: Discovery, second: Discovery) -> Discovery:
     """Return what two searches found, as one job."""
     return Discovery(
         _with_nodes([*first.sources, *second.sources]), [*first.problems, *second.problems],
-        [*first.profiles, *second.profiles],
+        [*first.profiles, *second.profiles], [*first.scanned, *second.scanned],
     )  # fmt: skip
 
 
@@ -182,6 +186,9 @@ def _add(path: Path, found: Discovery, seen: set[tuple[int, int]], folder: Path 
         return
     name = _shown(path.relative_to(folder) if folder else path)
     if folder and path.name.lower().endswith(_SKIP_SUFFIXES):
+        return
+    if path.name.endswith(SCANNED_SUFFIX):
+        found.scanned.append(path)
         return
     if folder and path.name.lower().endswith(PROFILE_SUFFIXES):
         found.profiles.append(path)

@@ -108,14 +108,15 @@ def survey(
     mine: bool = False,
     chunk_size: int = CHUNK,
     step_rows: int = MAX_ROWS,
+    keep: int = KEEP_BYTES,
 ) -> FileSurvey:
     """Read one source once and return its survey.
 
     With `mine` the templates of all lines are counted as well; `step_rows` bounds the step lines
-    that are kept of a long file. Whatever goes wrong while reading
+    that are kept of a long file, `keep` the bytes of lines around what was found. Whatever goes wrong while reading
     is reported in `problems`; what was read before it counts.
     """
-    reader = FilePass(source, signatures, scanner, step_rows, mine=mine)
+    reader = FilePass(source, signatures, scanner, step_rows, mine=mine, keep=keep)
     try:
         stream = open_source(source)
     except OSError as error:
@@ -201,7 +202,9 @@ class FilePass:
         step_rows: int = MAX_ROWS,
         *,
         mine: bool = False,
+        keep: int = KEEP_BYTES,
     ) -> None:
+        self._room = keep
         self.result = FileSurvey(source, miner=SkeletonMiner() if mine else None)
         self._signatures = signatures
         self._scanner = scanner
@@ -292,7 +295,7 @@ class FilePass:
     def _collect(self, chunk: bytes, first: int, newlines: int) -> None:
         if self._small is not None:
             self._small_bytes += len(chunk)
-            if self._small_bytes <= WHOLE_FILE:
+            if self._small_bytes <= min(WHOLE_FILE, self._room):
                 self._small.append(chunk)
                 return
             self._spill()
@@ -484,7 +487,7 @@ class FilePass:
     def _keep(self, number: int, raw: bytes, *, always: bool = False) -> None:
         if number in self.result.kept:
             return
-        if not always and self._kept_bytes > KEEP_BYTES:
+        if not always and self._kept_bytes > min(KEEP_BYTES, self._room):
             return
         raw = bounded(raw)
         self._kept_bytes += len(raw)

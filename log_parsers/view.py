@@ -13,6 +13,18 @@ from rerail.log_parsers.text import clean
 from rerail.log_parsers.timestamps import WALL, find_stamp
 
 _NEAR = 3_000  # lines
+_FRONT_LINES, _LEAST_LINES = 200, 6
+
+
+def _common_front(lines: list[bytes]) -> bytes:
+    """Return the words that all lines begin with, as a collector puts them there; of a few lines none."""
+    if len(lines) < _LEAST_LINES:
+        return b""
+    first, last = min(lines), max(lines)  # what these two share, all share
+    shared = next(
+        (i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first)
+    )
+    return first[: first.rfind(b" ", 0, shared) + 1]
 
 
 class LogView:
@@ -81,7 +93,9 @@ class LogView:
     def _headings(self) -> Sections:
         if self._sections is None:
             kept = self.survey.kept
-            self._sections = sections(((one, kept[one]) for one in self.numbers), clean)
+            front = _common_front([kept[one] for one in self.numbers[:_FRONT_LINES]])
+            lines = ((one, kept[one].removeprefix(front)) for one in self.numbers)
+            self._sections = sections(lines, clean)
         return self._sections
 
     def between(self, first: int, last: int) -> Iterator[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -50,6 +51,14 @@ def localize(
     ] = None,
 ) -> None:
     """Name the slow rank, node, link, stage or function, and price it."""
+    given = {
+        "--json": json_output, "--plot": plot, "--html": html, "--expected": expected,
+        "--before": before, "--perfetto": perfetto,
+    }  # fmt: skip
+    if learn is not None:
+        _refuse("--learn", given, ())
+    elif before is not None:
+        _refuse("--before", given, ("--json", "--html", "--expected") if html else ("--json",))
     if before is not None:
         from rerail.assistant.cli.profiles import change_command
 
@@ -63,16 +72,33 @@ def localize(
     raise typer.Exit(localize_command(paths, json_output, plot, expected, perfetto, html))
 
 
+def _refuse(mode: str, given: Mapping[str, object], fits: tuple[str, ...]) -> None:
+    from rerail.errors import UsageError
+
+    for name, value in given.items():
+        if value and name not in (mode, *fits):
+            more = " without --html" if name == "--expected" and mode == "--before" else ""
+            raise UsageError(
+                f"{name} and {mode} do not go together{more}", subject=name,
+                hint=f"rerail localize PATHS {mode} ..., and {name} in a call of its own",
+            )  # fmt: skip
+
+
 def scan(
-    paths: Annotated[list[Path], typer.Argument(help="Profiler traces; files or folders.")],
-    out: Annotated[Path, typer.Option(help="Folder for the summaries.")],
+    paths: Annotated[
+        list[Path], typer.Argument(help="Profiler traces, or logs; files or folders.")
+    ],
+    out: Annotated[Path, typer.Option(help="Folder for what was read, on a shared file system.")],
     shard: Annotated[
         str | None, typer.Option(help="Only this part, 0/8 to 7/8; inside srun: that of the task.")
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Processes at a time.")] = 1,
     ray: Annotated[str | None, typer.Option(help="Ray cluster, auto or HOST:PORT.")] = None,
+    logs: Annotated[
+        bool, typer.Option("--logs", help="Read logs, for `rerail diagnose OUT`.")
+    ] = False,
 ) -> None:
-    """Summarise profiler traces beside the data, for `rerail localize`."""
+    """Read profiler traces (or logs) beside the data, for `rerail localize` (or `diagnose`)."""
     from rerail.assistant.cli.scan import scan_command
 
-    raise typer.Exit(scan_command(paths, out, shard, jobs, ray))
+    raise typer.Exit(scan_command(paths, out, shard, jobs, ray, logs))

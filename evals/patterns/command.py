@@ -51,8 +51,12 @@ def patterns_command(
         held &= parse_table(out)
     if real:
         from rerail.evals.patterns.gloo_jobs import real_table
+        from rerail.evals.patterns.runners import runners_table
+        from rerail.evals.patterns.trigger_jobs import trigger_table
 
         held &= real_table(out)
+        held &= trigger_table(out)
+        held &= runners_table(out)
     out.print(f"{time.perf_counter() - started:.0f} s in all", markup=False)
     if json_output:
         sys.stdout.write(

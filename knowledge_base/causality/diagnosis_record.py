@@ -32,7 +32,7 @@ from rerail.knowledge_base.headline.sentence import Where, headline
 from rerail.knowledge_base.placement.names import short
 from rerail.knowledge_base.taxonomy import NO_FAILURE, has, leaves
 from rerail.lazy_patterns import lazy
-from rerail.log_parsers.host_names import NO_NODE
+from rerail.log_parsers.host_names import is_local
 from rerail.log_parsers.tracebacks import is_marker
 
 MAX_TEXT = 600
@@ -114,9 +114,9 @@ def _node_of_fault(verdict: Verdict, line: LogLine) -> str | None:
     ranks = verdict.ranks
     if len(ranks) == 1 and line.rank not in (None, ranks[0]):
         return verdict.identities.node_of_rank.get(ranks[0])
-    if (line.node is None or line.node in NO_NODE) and line.rank is not None:
+    if (line.node is None or is_local(line.node)) and line.rank is not None:
         return verdict.identities.node_of_rank.get(line.rank)
-    return None if line.node in NO_NODE else line.node
+    return None if is_local(line.node) else line.node
 
 
 def _suspects(verdict: Verdict) -> Suspects:

@@ -25,12 +25,13 @@ from rerail.knowledge_base.placement.allocation import foreign
 from rerail.knowledge_base.placement.identities import Identities, build
 from rerail.knowledge_base.placement.one_node import node_around, one_node
 from rerail.knowledge_base.placement.place import Place, Reason, named, place
+from rerail.knowledge_base.placement.witnesses import ended_before_order
 from rerail.knowledge_base.rules import Rule
 from rerail.knowledge_base.statements import read
 from rerail.knowledge_base.taxonomy import NO_FAILURE, Kind, has, leaves
 from rerail.knowledge_base.waiting import conclude
 from rerail.knowledge_base.waiting.engine import How, Waiting
-from rerail.log_parsers.host_names import NO_NODE
+from rerail.log_parsers.host_names import is_local
 
 if TYPE_CHECKING:
     from rerail.knowledge_base.waiting.dumps.verdict import DumpVerdict
@@ -109,7 +110,20 @@ def judge(case: Case, rules: dict[str, Rule], dumps: DumpVerdict | None = None) 
         from rerail.knowledge_base.waiting.dumps.merge import apply
 
         apply(verdict, dumps)
+    if case.missing_shards:
+        _of_a_part(case, verdict)
     return verdict
+
+
+def _of_a_part(case: Case, verdict: Verdict) -> None:
+    """A part of the logs was not read: what failed first, or that nothing failed, may stand there."""
+    if verdict.status is Status.ESTABLISHED:
+        verdict.status = Status.SUPPORTED
+    if verdict.outcome is Outcome.NO_FAILURE:
+        parts = "a part" if case.missing_shards == 1 else f"{case.missing_shards} parts"
+        verdict.outcome, verdict.status, verdict.leaf = Outcome.INCONCLUSIVE, Status.UNKNOWN, None
+        verdict.why = f"{parts} of the logs was not read; nothing failed in what was"
+        verdict.moving = False
 
 
 def _last_attempt_exits(
@@ -330,7 +344,8 @@ def _timeouts(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
     found = verdict.waiting
     if found is None:
         return False
-    odd = exits.first_odd([f for f in verdict.exits if f.how not in ("aborted", "plain")])
+    before = ended_before_order(case, verdict.exits)
+    odd = exits.first_odd([f for f in before if f.how not in ("aborted", "plain")])
     if odd is not None and odd.how in _BY_A_SIGNAL and not found.by(How.ANOTHER_CALL):
         # A process that died of a signal is why the others waited.
         conclusion = symptoms.from_exit(case, odd)
@@ -449,7 +464,7 @@ def _take(verdict: Verdict, conclusion: Conclusion | None, outcome: Outcome) -> 
     verdict.outcome, verdict.status, verdict.leaf = outcome, conclusion.status, conclusion.leaf
     verdict.line, verdict.why = conclusion.line, conclusion.why
     verdict.ranks = list(conclusion.ranks)
-    verdict.nodes = [node for node in conclusion.nodes if node not in NO_NODE]
+    verdict.nodes = [node for node in conclusion.nodes if not is_local(node)]
     verdict.action, verdict.beside = conclusion.action, conclusion.beside
     verdict.reasons = []
     if verdict.ranks or verdict.nodes:
@@ -459,7 +474,7 @@ def _take(verdict: Verdict, conclusion: Conclusion | None, outcome: Outcome) -> 
         nodes = {verdict.identities.node_of_rank.get(r) for r in verdict.ranks} - {None}
         if not nodes:
             nodes = {node_around(verdict.identities, verdict.ranks)}
-        verdict.nodes = sorted(n for n in nodes if n and n not in NO_NODE)
+        verdict.nodes = sorted(n for n in nodes if n and not is_local(n))
         verdict.reasons += [_runs_there(verdict, node) for node in verdict.nodes]
     return True
 

@@ -7,8 +7,9 @@ from functools import lru_cache
 
 from rerail.knowledge_base.statements import Form, all_forms
 from rerail.lazy_patterns import lazy
-from rerail.log_parsers.host_names import NO_NODE, looks_like_host
+from rerail.log_parsers.host_names import is_local, looks_like_host
 
+_POD = lazy(r"(?<![\w.-])[a-z0-9](?:[a-z0-9.-]{0,120}[a-z0-9])?(?![\w-])")
 _TRAILING = lazy(r"[.,;:\-]+$")
 
 
@@ -31,7 +32,7 @@ def node_in(text: str, known: Collection[str] = ()) -> str | None:
         found = {
             word
             for word in found
-            if word and word not in NO_NODE
+            if word and not is_local(word)
             and (word in known or (not form.known and _may_be(form, word)))
         }  # fmt: skip
         if len(found) == 1:
@@ -39,6 +40,11 @@ def node_in(text: str, known: Collection[str] = ()) -> str | None:
         if found:
             return None  # of several hosts none is the one
     return None
+
+
+def words_of_pods(text: str) -> set[str]:
+    """Return the words of a text that have the form of a pod's name."""
+    return set(_POD.findall(text))
 
 
 def _may_be(form: Form, word: str) -> bool:

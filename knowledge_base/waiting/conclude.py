@@ -37,6 +37,9 @@ def waiting_in(case: Case, identities: Identities) -> Waiting | None:
         return None
     result = Waiting(facts.positions, facts.victims)
     result.findings = ask(facts, identities, partial(_heard_of, case))
+    if case.missing_shards:
+        # Who seems to be silent may have written into what nobody read.
+        result.findings = [one for one in result.findings if one.how is not How.ABSENT]
     if not result.positions and not result.findings:
         return None
     if result.positions:

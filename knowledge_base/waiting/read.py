@@ -213,7 +213,12 @@ def _told(case: Case, form: Form, line: LogLine, slots: dict[str, str]) -> Itera
     view = case.view(line)
     for number in view.between(line.number + 1, line.number + form.within):
         row = view.line(number)
-        match = form.below.search(row.message[:_LONGEST]) if row is not None else None
+        if row is None:
+            match = None
+        else:  # a number in front of a row may look like a launcher's label
+            match = form.below.search(row.message[:_LONGEST]) or form.below.search(
+                row.text[:_LONGEST]
+            )
         if match is not None and row is not None:
             ranks = _ranks(match["ranks"])
             awaited = tuple((rank, match["awaited"]) for rank in ranks) if form.unbroken else ()

@@ -14,6 +14,7 @@ from rerail.errors import EvidenceError
 from rerail.tools.localize.findings import Localization, LocalizeOutcome, outcome_of
 from rerail.tools.localize.heatmap_svg import HeatMap
 from rerail.tools.localize.observations import JobTimes
+from rerail.tools.profiles.counter_files import SUFFIXES
 from rerail.tools.profiles.summary import is_summary
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ _PARQUET = {".parquet", ".pq"}
 _TABLES = {".csv", ".tsv"}
 _HEAD = 65536
 _HINT = (
-    "an op timeline (Parquet), Kineto traces, NCCL Inspector JSON lines, a CSV or Parquet of "
+    "an op timeline (Parquet), Kineto traces, NCCL Inspector or profiler dumps, xpu_timer, a CSV or Parquet of "
     "collectives or compute times, DCGM exports, or logs with straggler reports"
 )
 LogReader = Callable[[Path], "Localization | None"]
@@ -69,21 +70,43 @@ def localize_paths(
         from rerail.tools.localize.inspector import read_inspector
 
         out.append(_records(read_inspector(kinds["inspector"])))
+    if "nccl profiler" in kinds:
+        from rerail.tools.localize.nccl_profiler import read_nccl_profiler
+
+        out.append(_records(read_nccl_profiler(kinds["nccl profiler"])))
+    if "xpu_timer" in kinds:
+        from rerail.tools.localize.xpu_timer import read_xpu_timer
+
+        out.append(_records(read_xpu_timer(kinds["xpu_timer"])))
     for path in kinds.get("metrics", []):
         out.append(_metrics(path))
     unread = []
     for path in kinds.get("text", []):
-        found = read_log(path) if read_log is not None else None
-        if found is None:
-            unread.append(path)
-        else:
-            out.append(Judged(found))
+        logged = _log(path, read_log)
+        out += logged
+        unread += [] if logged else [path]
     if not out:
         first = unread[0] if unread else paths[0]
         raise EvidenceError(
             f"{first} holds nothing to localise from", subject=str(first), hint=_HINT
         )
     return _confirm(out)
+
+
+def _log(path: Path, read_log: LogReader | None) -> list[Judged]:
+    """Return what the job's own timers and reports in a log say."""
+    from rerail.tools.localize.megatron_timers import read_timers
+
+    found = read_log(path) if read_log is not None else None
+    timers = read_timers(path)
+    out = [] if found is None else [Judged(found)]
+    if timers is None:
+        return out
+    if timers.self_s:
+        return [*out, _records(timers)]
+    told = Localization(str(path), LocalizeOutcome.NO_REFERENCE)
+    told.missing += timers.notes
+    return [*out, Judged(told)]
 
 
 def _files(paths: list[Path]) -> list[Path]:
@@ -93,7 +116,9 @@ def _files(paths: list[Path]) -> list[Path]:
             raise EvidenceError(f"{path} does not exist", subject=str(path), hint=_HINT)
         if path.is_dir():
             inside = sorted(
-                p for p in path.rglob("*") if p.is_file() and not p.name.startswith(".")
+                p
+                for p in path.rglob("*")
+                if p.is_file() and not p.name.startswith(".") and not p.name.endswith(SUFFIXES)
             )
             if not inside:
                 raise EvidenceError(f"{path} is an empty folder", subject=str(path), hint=_HINT)
@@ -118,11 +143,17 @@ def _sniff(path: Path) -> str:
         raise EvidenceError(f"{path}: {error.strerror}", subject=str(path)) from None
     from rerail.tools.localize.gpu_metrics import looks_like_metrics
     from rerail.tools.localize.inspector import looks_like_inspector
+    from rerail.tools.localize.nccl_profiler import looks_like_nccl_profiler
     from rerail.tools.localize.tables import looks_like_times
+    from rerail.tools.localize.xpu_timer import looks_like_xpu_timer
 
     first = head.split("\n", 1)[0]
     if looks_like_inspector(first):
         return "inspector"
+    if looks_like_nccl_profiler(head):
+        return "nccl profiler"
+    if looks_like_xpu_timer(head):
+        return "xpu_timer"
     if suffix == ".json" or '"traceEvents"' in head:
         return "profile"
     if looks_like_metrics(head):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rerail.errors import EvidenceError
+from rerail.tools.profiles.counter_files import with_counters
 from rerail.tools.profiles.matrix import ProfileMatrix, build_matrix
 from rerail.tools.profiles.read_trace import read_trace
 from rerail.tools.profiles.summarise import summarise
@@ -40,7 +41,7 @@ def read_profile(path: Path) -> Summary:
     Raises:
         EvidenceError: the file cannot be read or is neither.
     """
-    return read_summary(path) if is_summary(path) else summarise(read_trace(path))
+    return read_summary(path) if is_summary(path) else summarise(with_counters(read_trace(path)))
 
 
 def read_job(paths: Sequence[Path]) -> ProfileMatrix:

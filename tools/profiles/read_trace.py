@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +21,10 @@ from rerail.tools.profiles.trace import (
     OTHER,
     PYTHON,
     RUNTIME,
-    Bytes,
     Group,
     Trace,
 )  # fmt: skip
-from rerail.tools.profiles.trace_json import PIECE, TraceStream
+from rerail.tools.profiles.trace_json import PIECE, Decode, TraceStream
 
 _KINDS = {
     "kernel": KERNEL, "gpu_memcpy": COPY, "gpu_memset": COPY, "memcpy": COPY, "memset": COPY,
@@ -37,7 +38,8 @@ _ELEMENT_BYTES = {
     "half": 2, "float16": 2, "bfloat16": 2, "byte": 1, "char": 1, "uint8": 1, "int8": 1, "bool": 1,
     "float8_e4m3fn": 1, "float8_e5m2": 1,
 }  # fmt: skip
-_COLLECTIVE = re.compile(r"^(?:nccl|rccl|gloo|mpi|ucc)", re.IGNORECASE)
+_YEAR_2001_US = 1e15
+_TYPES = (np.int64, np.uint8, np.float64, np.float64, np.int64, np.float64, np.int64)
 
 
 class _Columns:
@@ -100,33 +102,89 @@ def _message_bytes(args: Any) -> float:
     return float(max(counts)) * width if counts and width else float("nan")
 
 
+@dataclass(frozen=True, eq=False)
+class TracePart:
+    """The columns of some events of a file; `names`, `lanes` and `groups` are what they number.
+
+    `head` holds the keys of the file beside its events, as far as they stand in this part.
+    """
+
+    head: dict[str, Any]
+    names: list[str]
+    lanes: list[int | str | None]
+    groups: list[Group]
+    columns: tuple[Any, ...]
+
+
+def part_of(make: Callable[[Decode], TraceStream]) -> TracePart:
+    """Return the columns of a stream, which is made with the decoder.
+
+    Raises:
+        EvidenceError: the file is no Kineto trace or is cut off.
+    """
+    stream = make(event_decoder())
+    columns = _Columns()
+    for events in stream.pieces():
+        columns.add(events)
+    return TracePart(
+        stream.head, list(columns.numbers), list(columns.lanes), list(columns.groups),
+        tuple(columns.column(at, kind) for at, kind in enumerate(_TYPES)),
+    )  # fmt: skip
+
+
 def read_trace(path: Path, piece: int = PIECE) -> Trace:
     """Read one file; `piece` is the number of bytes that are decoded at a time.
 
     Raises:
         EvidenceError: the file is no Kineto trace or is cut off.
     """
-    stream = TraceStream(path, event_decoder(), piece)
-    columns = _Columns()
-    for events in stream.pieces():
-        columns.add(events)
-    start: FloatArray = columns.column(2, np.float64)
-    took: FloatArray = columns.column(3, np.float64)
-    kind: Bytes = columns.column(1, np.uint8)
-    name: IntArray = columns.column(0, np.int64)
+    return join_parts(path, [part_of(lambda decode: TraceStream(path, decode, piece))])
+
+
+def join_parts(path: Path, parts: Sequence[TracePart]) -> Trace:
+    """Return the trace of a file whose parts come in the order of the file."""
+    head: dict[str, Any] = {}
+    names: dict[str, int] = {}
+    lanes: dict[int | str | None, int] = {}
+    groups: dict[Group, int] = {}
+    joined: list[list[Any]] = [[] for _ in _TYPES]
+    for part in parts:
+        head.update(part.head)
+        name, kind, start, took, lane, moved, group = part.columns
+        name = _renumbered(name, part.names, names)
+        lane = _renumbered(lane, part.lanes, lanes)
+        group = _renumbered(group, part.groups, groups)
+        columns = (name, kind, start, took, lane, moved, group)
+        for column, values in zip(joined, columns, strict=True):
+            column.append(values)
+    name, kind, start, took, lane, moved, group = (np.concatenate(one) for one in joined)
     keep = np.isfinite(start) & np.isfinite(took) & (took >= 0)
-    info = stream.head.get("distributedInfo")
+    info = head.get("distributedInfo")
     info = info if isinstance(info, dict) else {}
-    host = stream.head.get("host_name")
+    host = head.get("host_name")
     notes = []
     if not keep.all():
         notes.append(f"{path}: {int((~keep).sum())} events with impossible times were left out")
     return Trace(
         str(path), _rank(info, path), _world(info), host if isinstance(host, str) else "",
-        list(columns.numbers), name[keep], kind[keep], start[keep], took[keep],
-        columns.column(4, np.int64)[keep], columns.column(5, np.float64)[keep],
-        columns.column(6, np.int64)[keep], _named(list(columns.groups), info), None, notes,
+        list(names), name[keep], kind[keep], start[keep], took[keep], lane[keep], moved[keep],
+        group[keep], _named(list(groups), info), None, notes, _epoch_us(head, start[keep]),
     )  # fmt: skip
+
+
+def _epoch_us(head: dict[str, Any], start: FloatArray) -> float:
+    """Return what makes times Unix time: older traces hold it, newer ones count from a base."""
+    base = head.get("baseTimeNanoseconds")
+    if isinstance(base, (int, float)):
+        return float(base) / 1e3
+    return 0.0 if len(start) and start.min() > _YEAR_2001_US else float("nan")
+
+
+def _renumbered(codes: IntArray, here: Sequence[Any], known: dict[Any, int]) -> IntArray:
+    """Return codes of this part as codes of all parts; -1 stays."""
+    to = np.array([known.setdefault(one, len(known)) for one in here] + [-1], dtype=np.int64)
+    found: IntArray = to[codes]
+    return found
 
 
 def _rank(info: dict[str, Any], path: Path) -> int | None:

@@ -327,6 +327,9 @@ def _bandwidth(trace: Trace, part: IntArray, kind: FunctionKind) -> _Use | None:
 def _counted(trace: Trace, part: IntArray, kind: FunctionKind) -> _Use | None:
     samples = trace.samples
     assert samples is not None
+    if len(samples.at_us) > 1:
+        # A sample is a mean since the one before: of a call shorter than that it says nothing.
+        part = part[trace.dur_us[part] >= float(np.median(np.diff(samples.at_us)))]
     first = np.searchsorted(samples.at_us, trace.start_us[part])
     last = np.searchsorted(samples.at_us, trace.start_us[part] + trace.dur_us[part])
     if kind.work != "collective":

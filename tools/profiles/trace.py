@@ -31,7 +31,8 @@ class Trace:
 
     `name` (n,) indexes `names`; `kind` (n,) is one of the constants of this module; times are in
     microseconds on the worker's own clock; `lane` (n,) is a thread or stream; `bytes` (n,) is NaN
-    where unknown; `group` (n,) indexes `groups` or is -1.
+    where unknown; `group` (n,) indexes `groups` or is -1. `epoch_us` added to a time is Unix time, NaN
+    where the trace does not say.
     """
 
     source: str
@@ -49,6 +50,7 @@ class Trace:
     groups: list[Group]
     samples: Samples | None = None
     notes: list[str] = field(default_factory=list)
+    epoch_us: float = float("nan")
 
 
 @dataclass(frozen=True)

@@ -63,6 +63,7 @@ class WindowProfiler:
         self._stacks = stacks
         self._begin = first
         self._trigger = SlowTrigger()
+        self._asked = False
         self._torch = torch
         self._profiler: Any = None
         self._annotation: Any = None
@@ -80,7 +81,9 @@ class WindowProfiler:
             return
         took = now - self._at
         slow = self._trigger.iteration(took)
-        if slow and self.rank == 0 and self._begin is None:
+        if slow and self.rank == 0 and self._begin is None and not self._asked:
+            # Once: who reads later must not read another iteration.
+            self._asked = True
             self.request(self.iteration + _LEAD)
         if self.iteration % _LOOK_EVERY == 0 and self._begin is None:
             self._begin = _requested(self.folder, self.iteration)
@@ -96,6 +99,10 @@ class WindowProfiler:
         part = self.folder / f"{REQUEST}.part"
         part.write_text(json.dumps({"first": iteration}))
         part.replace(self.folder / REQUEST)
+
+    def stalled(self, since_s: float) -> bool:
+        """Tell whether `since_s` seconds without a sign of life are five average iterations or more."""
+        return self._profiler is None and self._trigger.stalled(since_s)
 
     @property
     def outside_share(self) -> float:
@@ -166,6 +173,8 @@ class WindowProfiler:
         self._begin = self.iteration + self._every if self._every else None
         if self.rank == 0:
             (self.folder / REQUEST).unlink(missing_ok=True)
+        # What is slow is known now; from here on it is slower than this that counts.
+        self._trigger, self._asked = SlowTrigger(), False
         self._at = time.perf_counter()
 
     def _summarise(self, trace: str) -> None:

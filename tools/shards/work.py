@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,10 +30,14 @@ class ShardWork(Protocol):
 
 @dataclass(frozen=True)
 class Merged:
-    """All rows of a job in order, and the shards that nobody delivered, as (number, of)."""
+    """All rows of a job in order, and the shards that nobody delivered, as (number, of).
+
+    `differ` says that the shards did not see the same files, so that some may have been left out.
+    """
 
     rows: tuple[Any, ...]
     missing: tuple[tuple[int, int], ...]
+    differ: bool = False
 
 
 def shard_of(files: Sequence[str], number: int, count: int) -> list[str]:
@@ -49,7 +54,11 @@ def shard_of(files: Sequence[str], number: int, count: int) -> list[str]:
 def scan_shard(work: ShardWork, files: Sequence[str], number: int, count: int) -> bytes:
     """Scan one shard and return its result; the same files give the same bytes."""
     rows = sorted(work.scan(shard_of(files, number, count)), key=work.key)
-    head = {"rerail_shard": VERSION, "work": work.name, "shard": number, "of": count}
+    listed = hashlib.sha256("\0".join(sorted(files)).encode("utf-8", "surrogateescape")).hexdigest()
+    head = {
+        "rerail_shard": VERSION, "work": work.name, "shard": number, "of": count,
+        "listed": listed[:16],
+    }  # fmt: skip
     return _packed([head, *rows])
 
 
@@ -61,9 +70,13 @@ def merge_shards(work: ShardWork, parts: Sequence[bytes]) -> Merged:
     """
     rows: dict[Any, Any] = {}
     seen: dict[int, int] = {}
+    listed: set[str] = set()
+    differ = False
     for part in parts:
         head, *found = _unpacked(work, part)
         seen[int(head["shard"])] = int(head["of"])
+        listed.add(str(head.get("listed", "")))
+        differ |= bool(head.get("differ"))
         for row in found:
             rows[json.dumps(work.key(row))] = row
     if len(set(seen.values())) > 1:
@@ -73,13 +86,14 @@ def merge_shards(work: ShardWork, parts: Sequence[bytes]) -> Merged:
         )
     count = max(seen.values(), default=0)
     missing = tuple((n, count) for n in range(count) if n not in seen)
-    return Merged(tuple(sorted(rows.values(), key=work.key)), missing)
+    return Merged(tuple(sorted(rows.values(), key=work.key)), missing, differ or len(listed) > 1)
 
 
 def merged_bytes(work: ShardWork, merged: Merged) -> bytes:
     """Return a merged result as one file; it does not tell how the files were split."""
     head: Mapping[str, Any] = {"rerail_shard": VERSION, "work": work.name, "shard": 0, "of": 1}
-    return _packed([{**head, "missing": [list(one) for one in merged.missing]}, *merged.rows])
+    missing = [list(one) for one in merged.missing]
+    return _packed([{**head, "missing": missing, "differ": merged.differ}, *merged.rows])
 
 
 def read_head(part: bytes) -> dict[str, Any]:

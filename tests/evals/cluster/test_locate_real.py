@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from rerail.evals.cluster.lab import Lab, cannot_run
+from rerail.evals.cluster.site import wait_for
 
 RERAIL = "from rerail.assistant.cli.main import main; main()"
 JOB = """#!/bin/bash
@@ -59,6 +60,12 @@ def test_jobs_are_found_by_their_numbers(tmp_path):
         assert found["failure_type"] == "cuda_oom"
         assert found["first_fault"]["file"] == by_hand["first_fault"]["file"] == str(files[1])
         array = submit("--array=1-2", "-N1", "--wrap", "echo step; exit $((SLURM_ARRAY_TASK_ID-1))")
+        # The accounting learns of the tasks one after the other, and later than who waits for them.
+        ended = ("sacct", "-X", "-n", "-P", "-o", "JobID,State", "-j", array)
+        assert wait_for(
+            lambda: set(lab.run(*ended).split()) >= {f"{array}_1|COMPLETED", f"{array}_2|FAILED"},
+            60,
+        )
         done, _ = diagnose(array)
         assert (done.returncode, f"{array}_2" in done.stderr) == (2, True), done.stderr
         done, found = diagnose(f"{array}_2")

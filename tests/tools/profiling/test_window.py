@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("torch")
 
 from rerail.evals.patterns.gloo_jobs import RealJob, run_real_job
+from rerail.evals.patterns.trigger_jobs import run_watched_job
 from rerail.tools.localize.findings import LocalizeOutcome
 from rerail.tools.profiles.summary import read_summary
 from rerail.tools.profiling.window import REQUEST, WindowProfiler
@@ -86,3 +87,64 @@ def test_a_request_of_the_past_or_in_pieces_is_not_followed(tmp_path: Path) -> N
         profiler.step()
     profiler.close()
     assert [path.name for path in tmp_path.iterdir()] == [REQUEST]
+
+
+def test_iterations_are_learned_from_calls_and_drive_the_window(tmp_path: Path) -> None:
+    import torch
+    from torch.utils.data import DataLoader
+
+    from rerail.tools.profiling.calls import watch
+
+    model = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    watcher = watch(tmp_path, first=20, steps=3)
+    loader = DataLoader(torch.ones(400, 4), batch_size=4)
+    try:
+        for number, batch in enumerate(loader):
+            model(batch).sum().backward()
+            if number % 2:  # two batches an iteration
+                optimizer.step()
+                optimizer.zero_grad()
+    finally:
+        watcher.close()
+    assert watcher.pattern == ("nns",)
+    (path,) = tmp_path.iterdir()
+    summary = read_summary(path)
+    assert (summary.first_step, len(summary.step_s)) == (20, 3)
+    unpatched = len(list(loader))
+    # Ten of 50 to learn, and the call that finds no batch any more begins one.
+    assert (unpatched, watcher.profiler.iteration) == (100, 41)
+
+
+def test_rank_0_asks_once_and_learns_anew_behind_the_window(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("rerail.tools.profiling.window.time.perf_counter", lambda: clock[0])
+    profiler = WindowProfiler(tmp_path, steps=2)
+    asked = []
+    monkeypatch.setattr(profiler, "request", asked.append)
+    for step in range(140):
+        clock[0] += 1.0 if step < 60 else 1.4
+        profiler.step()
+    assert len(asked) == 1
+    assert profiler.stalled(8.0)
+    assert not profiler.stalled(5.0)
+
+
+@pytest.mark.nightly
+def test_a_watched_job_is_profiled_by_itself_on_all_ranks_at_one_iteration() -> None:
+    found = run_watched_job("slow")
+    assert len(found.windows) == 4
+    assert len(set(found.windows)) == 1
+    assert found.verdict is not None
+    assert {one.workers for one in found.verdict.findings} == {(GUILTY,)}
+
+
+@pytest.mark.nightly
+def test_a_watched_job_that_stalls_leaves_the_stacks_of_all_ranks() -> None:
+    found = run_watched_job("stall")
+    assert sorted(found.stacks) == [0, 1, 2, 3]
+    assert ["load_from_a_tired_disk" in found.stacks[rank] for rank in range(4)] == [
+        False, False, True, False,
+    ]  # fmt: skip

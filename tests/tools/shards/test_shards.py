@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,15 +14,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rerail.assistant.cli.scan import scan_command
+from rerail.assistant.pipeline import scan_plan
 from rerail.errors import EvidenceError, UsageError
 from rerail.evals.cluster.lab import Lab, cannot_run
+from rerail.evals.patterns.runners import SHARDS, run_all
+from rerail.log_parsers.scan_work import log_work
 from rerail.tools.localize.localize_paths import localize_paths
 from rerail.tools.profiles.collect import read_job
+from rerail.tools.profiles.ranges import RangeWork, ranges_of, summary_of_ranges, units_of
 from rerail.tools.profiles.shard_work import ProfileWork
 from rerail.tools.shards.runners import run_processes, run_ray
 from rerail.tools.shards.work import merge_shards, merged_bytes, scan_shard, shard_of
 
 TRACES = sorted(str(p) for p in (Path(__file__).parents[2] / "data/kineto/dlrm").glob("*.gz"))
+LOGS = Path(__file__).parents[2] / "data/faultlab/hang_one_rank"
 WORK = ProfileWork()
 WHOLE = merged_bytes(WORK, merge_shards(WORK, [scan_shard(WORK, TRACES, 0, 1)]))
 
@@ -104,33 +110,59 @@ def test_what_is_no_shard_is_refused(tmp_path: Path, shard: str) -> None:
         scan_command([Path(TRACES[0])], tmp_path, shard, 1, None)
 
 
-@pytest.mark.nightly
-def test_ray_tasks_give_the_same_bytes() -> None:
+@pytest.mark.slow
+def test_ray_tasks_give_the_same_bytes(tmp_path: Path) -> None:
     ray = pytest.importorskip("ray")
+    plain = tmp_path / "rank0.json"
+    plain.write_bytes(gzip.decompress(Path(TRACES[0]).read_bytes()))
+    cuts = ranges_of(plain, 400_000)
+    logs, files = log_work([LOGS], scan_plan())
     ray.init(
         num_cpus=2, object_store_memory=80_000_000, include_dashboard=False, log_to_driver=False
     )
     try:
         done = run_ray(WORK, TRACES, 4, "auto")
+        read = run_ray(logs, files, 3, "auto")
+        ranges = run_ray(RangeWork(), units_of(str(plain), cuts), len(cuts), "auto")
     finally:
         ray.shutdown()
     assert merged_bytes(WORK, merge_shards(WORK, list(done.values()))) == WHOLE
+    parts = merge_shards(RangeWork(), list(ranges.values())).rows
+    assert summary_of_ranges(str(plain), cuts, parts) == WORK.scan([str(plain)])[0]
+    one = merged_bytes(logs, merge_shards(logs, [scan_shard(logs, files, 0, 1)]))
+    assert merged_bytes(logs, merge_shards(logs, list(read.values()))) == one
+
+
+@pytest.mark.nightly
+@pytest.mark.slurm
+def test_all_runners_on_one_two_and_four_nodes_give_the_same_bytes() -> None:
+    reason = cannot_run()
+    if reason:
+        pytest.skip(reason)
+    rows = run_all(Path(TRACES[0]).parent, LOGS.parent, slurm=True, ray=True)
+    assert {row.runner for row in rows} >= {"processes", "Ray", "Slurm, 4 nodes"}
+    assert [row for row in rows if not row.same or row.shards != SHARDS] == []
 
 
 @pytest.mark.slurm
 @pytest.mark.slow
-def test_srun_on_one_and_two_nodes_gives_the_same_bytes(tmp_path: Path) -> None:
+def test_srun_gives_the_same_bytes(tmp_path: Path) -> None:
     reason = cannot_run()
     if reason:
         pytest.skip(reason)
     import sys
 
     program = Path(sys.executable).with_name("rerail")
+    logs, files = log_work([LOGS], scan_plan())
+    read = merged_bytes(logs, merge_shards(logs, [scan_shard(logs, files, 0, 1)]))
+    works: list[tuple[Any, str, bytes, list[str]]] = [
+        (WORK, str(Path(TRACES[0]).parent), WHOLE, []), (logs, str(LOGS), read, ["--logs"]),
+    ]  # fmt: skip
     with Lab(nodes=2) as lab:
-        for nodes in (1, 2):
-            out = tmp_path / str(nodes)
-            command = (str(program), "scan", str(Path(TRACES[0]).parent), "--out", str(out))
-            lab.run("srun", "-N", str(nodes), "-n", "2", "--overcommit", *command)
+        for work, folder, whole, flag in works:
+            out = tmp_path / work.name.split()[0]
+            command = (str(program), "scan", folder, "--out", str(out), *flag)
+            lab.run("srun", "-N", "2", "-n", "2", "--overcommit", *command)
             parts = [path.read_bytes() for path in sorted(out.glob("shard-*-of-00002.*"))]
             assert len(parts) == 2
-            assert merged_bytes(WORK, merge_shards(WORK, parts)) == WHOLE
+            assert merged_bytes(work, merge_shards(work, parts)) == whole

@@ -1,0 +1,155 @@
+"""Tables with a row of titles: which rank, process, pod or address a row puts on which host.
+
+Whoever prints it, a column titled RANK holds ranks and one titled NODE holds hosts. The titles are
+data (`column_tables.yaml`); a row of other cells than there are titles ends the table.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from rerail.cached_yaml import load_cached
+from rerail.domain.evidence import LogLine
+from rerail.log_parsers.host_names import is_local
+from rerail.log_parsers.view import LogView
+
+FILE = Path(__file__).with_name("column_tables.yaml")
+_NUMBERS = frozenset({"rank", "task", "local", "pid"})
+_RUNS = frozenset({"rank", "task", "pod", "address"})
+_WIDE = re.compile(r"\s*[|│┃]\s*|\s{2,}|\t")
+_RULE = re.compile(r"[\s|│┃+=:─━┼╋├┤┡┩┏┓└┘╇-]*")
+_HOST = re.compile(r"[A-Za-z0-9](?:[\w.-]{0,120}[A-Za-z0-9])?")
+_LONGEST, _MOST_ROWS, _MOST_TABLES = 400, 20_000, 64
+_TITLE_FIRST = re.compile(rb"[|\s\xe2]{0,8}(?:[A-Za-z][\w ()/-]{0,40})")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What one row of a table ties together, by the kinds of its columns, and its line."""
+
+    cells: dict[str, str]
+    line: LogLine
+
+    def number(self, kind: str) -> int | None:
+        """Return a cell as a number, or None."""
+        text = self.cells.get(kind, "")
+        return int(text) if text.isdigit() and len(text) < 9 else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Data:
+    titles: dict[str, str]
+    beside: tuple[tuple[str, str, str], ...]
+    empty: frozenset[str]
+    sieve: re.Pattern[bytes]
+
+
+@lru_cache(maxsize=1)
+def _data() -> _Data:
+    raw = load_cached(FILE)
+    titles = {title: kind for kind, listed in raw["columns"].items() for title in listed}
+    beside = tuple((one["title"], one["means"], one["beside"]) for one in raw["with"])
+    words = "|".join(sorted({re.escape(title.split()[-1]) for title in titles}))
+    sieve = re.compile(rf"(?i)(?:^|[\s|_-])(?:{words})(?=[\s|]|$)".encode())
+    return _Data(titles, beside, frozenset(raw["empty"]), sieve)
+
+
+def rows(view: LogView) -> Iterator[Row]:
+    """Yield the rows of the tables of a file that tie a host or a process to what runs there."""
+    data = _data()
+    kept, until, tables = view.survey.kept, -1, 0
+    for number in view.numbers:
+        raw = kept[number]
+        if raw[:1] == b"\x1b":
+            raw = (view.text(number) or "").encode()
+        if number <= until or len(raw) > _LONGEST or tables >= _MOST_TABLES:
+            continue
+        if len(set(data.sieve.findall(raw))) < 2 or _TITLE_FIRST.match(raw) is None:
+            continue
+        line = view.line(number)
+        kinds = _titles(_words(line, line)) if line is not None else []
+        if line is None or not _tells(kinds):
+            continue
+        tables += 1
+        for row in _below(view, line, kinds):
+            until = row.line.number
+            yield row
+
+
+def _words(line: LogLine, head: LogLine) -> str:
+    """Return what stands in a row; where the titles have no label, what looks like one is a cell."""
+    return line.message if head.label else line.text
+
+
+def _below(view: LogView, head: LogLine, kinds: Sequence[str | None]) -> Iterator[Row]:
+    data = _data()
+    starts = [match.start() for match in re.finditer(r"\S+(?: \S+)*", _words(head, head))]
+    for number in range(head.number + 1, head.number + 1 + _MOST_ROWS):
+        line = view.line(number)
+        if line is None:
+            return
+        text = _words(line, head)
+        if _RULE.fullmatch(text):
+            if not text.strip():
+                return
+            continue
+        cells = _row(text, len(kinds), starts)
+        if cells is None:
+            return
+        told = {
+            kind: cell
+            for kind, cell in zip(kinds, cells, strict=True)
+            if kind is not None and cell.lower() not in data.empty
+        }
+        if any(kind in _NUMBERS and not cell.isdigit() for kind, cell in told.items()):
+            return
+        node = told.get("node")
+        if node is not None and (_HOST.fullmatch(node) is None or is_local(node)):
+            return
+        yield Row(told, line)
+
+
+def _cells(text: str) -> list[str]:
+    wide = [cell.strip() for cell in _WIDE.split(text.strip(" \t|│┃"))]
+    if len(wide) > 1:
+        return wide
+    return text.split()
+
+
+def _row(text: str, count: int, starts: Sequence[int]) -> list[str] | None:
+    """Return the cells of a row: between wide gaps or bars, between any, or below their titles."""
+    for cells in (_cells(text), text.split()):
+        if len(cells) == count:
+            return cells
+    if len(starts) != count or len(text) < starts[-1] or any(
+        at and text[at - 1 : at].strip() for at in starts
+    ):  # fmt: skip
+        return None
+    ends = [*starts[1:], len(text)]
+    return [text[a:b].strip() for a, b in zip(starts, ends, strict=True)]
+
+
+def _titles(text: str) -> list[str | None]:
+    """Return what the columns hold; titles of one word each may stand close together."""
+    wide, close = _kinds(_cells(text)), _kinds(text.split())
+    return close if sum(map(bool, close)) > sum(map(bool, wide)) else wide
+
+
+def _kinds(titles: Sequence[str]) -> list[str | None]:
+    data = _data()
+    plain = [re.sub(r"[\s_-]+", " ", title).strip("# ").lower() for title in titles]
+    found: list[str | None] = [data.titles.get(title) for title in plain]
+    for title, means, beside in data.beside:
+        if title in plain and beside in plain:
+            found[plain.index(title)] = means
+    return found
+
+
+def _tells(kinds: Sequence[str | None]) -> bool:
+    known = {kind for kind in kinds if kind is not None}
+    once = len(known) == sum(kind is not None for kind in kinds)
+    return once and (("node" in known and bool(known & _RUNS)) or {"rank", "pid"} <= known)

@@ -1,0 +1,49 @@
+"""Tables with titles tie ranks, processes, pods and addresses to hosts; what is no such table tells nothing."""
+
+import pytest
+
+from rerail.assistant.pipeline import diagnose_texts
+from rerail.cached_yaml import load_cached
+from rerail.knowledge_base.placement.column_tables import FILE, rows
+
+EXAMPLES = load_cached(FILE)["matches"]
+
+
+def told(text: str) -> dict[str, str]:
+    """What the rows of a text tell: kind and name, and the host or rank beside it."""
+    found = {}
+    case = diagnose_texts({"job.log": text}).case
+    for row in (row for view in case.views for row in rows(view)):
+        beside = row.cells.get("node") or row.cells.get("rank")
+        for kind in ("rank", "pod", "address", "pid"):
+            if kind in row.cells and beside and (kind != "rank" or "node" in row.cells):
+                found[f"{kind} {row.cells[kind]}"] = beside
+    return found
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda one: one["table"].split("\n")[0][:40])
+def test_an_example_is_read(example):
+    assert told(example["table"]) == example["tells"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "node rank\nthe node has no rank\n",  # a sentence below words that might be titles
+        "RANK  LOSS\n0     2.31\n",
+        "HOST  NODE\ngn-1  gn-2\n",  # two columns of hosts, and nothing that runs there
+        "RANK  HOST\nfirst gn-1\n",
+        "RANK  HOST\n0     localhost\n",
+    ],
+)
+def test_what_is_no_table_of_places_tells_nothing(text):
+    assert told(text) == {}
+
+
+def test_the_table_places_the_fault():
+    text = (
+        "RANK  HOST\n0     gn-11\n1     gn-12\n\n[rank0]: step 10 loss 2.1\n"
+        "[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB.\n"
+    )
+    fault = diagnose_texts({"job.log": text}).diagnosis.first_fault
+    assert fault is not None and (fault.rank, fault.node) == (1, "gn-12")
