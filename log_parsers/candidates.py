@@ -9,6 +9,7 @@ from rerail.log_parsers.known_lines import Seen
 from rerail.log_parsers.piece import Piece, rows_of
 from rerail.log_parsers.scan import Scanner, sieve_of
 from rerail.log_parsers.skeletons import SkeletonMiner
+from rerail.log_parsers.tallies import sieves_pay
 
 
 class Candidates:
@@ -31,7 +32,7 @@ class Candidates:
         """
         miner, raw, sieve = self._miner, piece.raw, None
         # One skeleton says nothing of a piece that ends inside a line.
-        if bulk and raw.endswith(b"\n") and (miner is None or miner.between_lines):
+        if bulk and sieves_pay() and raw.endswith(b"\n") and (miner is None or miner.between_lines):
             sieve = sieve_of(self._scanner)
         if sieve is None:
             if miner is not None:

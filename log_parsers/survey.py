@@ -40,7 +40,7 @@ from rerail.log_parsers.skeletons import SkeletonMiner
 from rerail.log_parsers.sources import Problem, Source, iter_chunks
 from rerail.log_parsers.step_mining import LEAST_ROWS, StepMiner
 from rerail.log_parsers.streams import NOBODY
-from rerail.log_parsers.tallies import vectors_pay
+from rerail.log_parsers.tallies import sieves_pay, vectors_pay
 from rerail.log_parsers.text import MAX_LINE, clean
 
 WHOLE_FILE = 2 << 20
@@ -254,7 +254,9 @@ class FilePass:
         if first == 1 and not result.size:
             self._crlf = chunk[: chunk.find(b"\n") + 1].endswith(b"\r\n")
         # Before anything else sees a byte: what is mined, kept or cited cannot hold a secret.
-        raw = piece = self._redactor.mask(Piece(chunk), first, tally=bulk and not self._crlf)
+        raw = piece = self._redactor.mask(
+            Piece(chunk), first, tally=bulk and sieves_pay() and not self._crlf
+        )
         chunk = raw.raw
         result.ends_with_newline = chunk.endswith(b"\n")
         if self._crlf:

@@ -199,6 +199,11 @@ def vectors_pay(size: int) -> bool:
     return size >= _LEAST and _seen_bytes > least and vectors_at_hand()
 
 
+def sieves_pay() -> bool:
+    """Return whether the process has read so much that patterns for skeletons are worth compiling."""
+    return _seen_bytes > _ARROW_AFTER
+
+
 @lru_cache(maxsize=1)
 def vectors_at_hand() -> bool:
     """Return whether numpy and the compiled loops or pyarrow are installed."""

@@ -141,6 +141,7 @@ def told(path: Path, scanner: Scanner, size: int) -> dict[str, Any]:
 def both_ways(path: Path, size: int) -> tuple[dict[str, Any], dict[str, Any]]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(surveying, "vectors_pay", lambda _: True)
+        patched.setattr(tallies, "_ARROW_AFTER", -1)
         patched.setattr(surveying, "WHOLE_FILE", 4_096)
         found = told(path, make_scanner(SIGNATURES, cache=None), size)
         with without_the_compiled():
