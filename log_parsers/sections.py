@@ -15,21 +15,22 @@ from functools import lru_cache
 from pathlib import Path
 
 from rerail.cached_yaml import load_cached
+from rerail.lazy_patterns import lazy
 from rerail.log_parsers.host_names import is_counter, is_local, looks_like_host
 from rerail.log_parsers.prefixes import Origin
 from rerail.log_parsers.sources import origin_of
 
 FILE = Path(__file__).with_name("sections.yaml")
-_FIRST = re.compile(
+_FIRST = lazy(
     rb"\s?(?:[=#*~+><:-]{2,}|[$#>%+] |ipmitool |\[?[\w.@-]{2,120}(?:\]|[: ][^\s:]{0,60}\]?) ?[$#] )"
 )
-_FILE_NAME = re.compile(r"\.(?:log|err|out|txt)$|^dmesg-|/")
-_DASHES = re.compile(rb"-{5,}")
-_ONE_WORD = re.compile(r"(?=[\w.-]*\d)[A-Za-z][\w.-]{0,80}")
-_DIGITS = re.compile(r"\d+")
+_FILE_NAME = lazy(r"\.(?:log|err|out|txt)$|^dmesg-|/")
+_DASHES = lazy(rb"-{5,}")
+_ONE_WORD = lazy(r"(?=[\w.-]*\d)[A-Za-z][\w.-]{0,80}")
+_DIGITS = lazy(r"\d+")
 _LEAST_ALIKE = 2
 _MOST_HEADINGS = 20_000
-_WORD = re.compile(r"(?<![\w.@/:=-])[A-Za-z0-9][\w.-]{1,100}(?![\w=])")
+_WORD = lazy(r"(?<![\w.@/:=-])[A-Za-z0-9][\w.-]{1,100}(?![\w=])")
 
 
 @dataclass(frozen=True, slots=True)
