@@ -9,14 +9,19 @@ from __future__ import annotations
 from dataclasses import asdict
 from html import escape
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rerail.assistant.fleet import fleet_since
+from rerail.assistant.presentation.fleet import FleetView
+from rerail.assistant.presentation.fleet_frames import fleet_frames
+from rerail.assistant.presentation.fleet_words import fleet_sentences
 from rerail.assistant.presentation.verdict import VerdictView, verdict_view
 from rerail.assistant.snapshot import take_snapshot
 from rerail.assistant.stored import load_incident
 from rerail.domain.diagnosis import Diagnosis
 from rerail.domain.incident import Snapshot
-from rerail.errors import ConfigError
+from rerail.errors import ConfigError, UsageError
 from rerail.knowledge_base.store.opened import opened_store
 
 if TYPE_CHECKING:
@@ -110,6 +115,51 @@ def incidents(since: str | None = None, limit: int = 1000) -> DataFrame:
     with opened_store() as engine, reading(engine) as connection:
         rows = list_incidents(connection, since=since_iso(since) if since else None, limit=limit)
     return _frame([asdict(row) for row in rows])
+
+
+class Reported:
+    """The fleet since a time.
+
+    `view` is the record that `rerail report --json` prints; `tables` names what `table` gives.
+    """
+
+    def __init__(self, view: FleetView) -> None:
+        self.view = view
+        self._frames = fleet_frames(view)
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The names of the tables, `categories` and `nodes` among them; `sizes` and `chance` with a record of jobs."""
+        return tuple(self._frames)
+
+    def table(self, name: str) -> DataFrame:
+        """Return one table as a frame.
+
+        Raises:
+            UsageError: There is no such table.
+        """
+        if name not in self._frames:
+            raise UsageError(
+                f"no table is called {name!r}", subject=name, hint=", ".join(self._frames)
+            )
+        return _frame(self._frames[name])
+
+    def _repr_html_(self) -> str:
+        told = "".join(f"<li>{escape(one)}</li>" for one in fleet_sentences(self.view))
+        return f"<ul>{told}</ul>"
+
+    def __repr__(self) -> str:
+        return "\n".join(fleet_sentences(self.view))
+
+
+def report(since: str = "30d", jobs: str | PathLike[str] | None = None) -> Reported:
+    """Return what failed on the site since a time; `jobs` is its record of jobs (`sacct -P`).
+
+    Raises:
+        UsageError: `since` is neither a span such as 7d nor a date.
+        EvidenceError: The record of jobs cannot be read.
+    """
+    return Reported(fleet_since(since, None if jobs is None else Path(jobs)))
 
 
 def _frame(rows: list[dict[str, Any]], columns: list[str] | None = None) -> DataFrame:

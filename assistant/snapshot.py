@@ -181,10 +181,19 @@ def _series(outcome: Outcome) -> list[SeriesSnapshot]:
                 rows.append(row)
     if not groups:
         return []
-    (_, _, rank), rows = max(groups.items(), key=lambda g: len(g[1]))
+    (name_of_view, _, rank), rows = max(groups.items(), key=lambda g: len(g[1]))
     if len(rows) < 2:
         return []
     chosen = [rows[i] for i in _thinned(len(rows))]
+    view = next(one for one in outcome.case.views if one.name == name_of_view)
+    # Of the lines before the end most are not kept: to ask for each costs more than it tells.
+    early = max(0, len(chosen) - _RECENT)
+    times = (
+        *(row.time for row in chosen[:early]),
+        *(_moment(outcome, view, row) for row in chosen[early:]),
+    )
+    if all(time is None for time in times):
+        times = ()
     found = []
     # A printed rate gives no seconds, only the shape of the curve.
     timed = any(row.step_time is not None for row in chosen)
@@ -192,11 +201,20 @@ def _series(outcome: Outcome) -> list[SeriesSnapshot]:
         ("step_time_s" if timed else "relative_step_time", [_step_time(r) for r in chosen]),
         ("loss", [_finite(row.loss) for row in chosen]),
         ("grad_norm", [_finite(row.grad_norm) for row in chosen]),
+        ("throughput", [_finite(row.throughput) for row in chosen]),
     ):
         if any(value is not None for value in values):
             steps = tuple(row.step for row in chosen if row.step is not None)
-            found.append(SeriesSnapshot(name=name, step=steps, value=tuple(values), rank=rank))
+            found.append(
+                SeriesSnapshot(name=name, step=steps, value=tuple(values), rank=rank, time=times)
+            )
     return found
+
+
+def _moment(outcome: Outcome, view: LogView, row: StepRow) -> float | None:
+    """Return when a step was logged, to the millisecond."""
+    time = row.time if row.time is not None else _time_of(outcome, view, row.line)
+    return None if time is None else round(time, 3)
 
 
 def _step_time(row: StepRow) -> float | None:

@@ -120,6 +120,18 @@ def patterns(
     raise typer.Exit(patterns_command(only, seed, scale, real, json_output, failures))
 
 
+@app.command("fleet")
+def fleet(
+    years: Annotated[int, typer.Option(min=1, help="Simulated years of each kind.")] = 20,
+    seed: Annotated[int, typer.Option(help="The first year's; each has its own.")] = 1,
+    json_output: Annotated[bool, typer.Option("--json")] = False,
+) -> None:
+    """Hold the statistics of `rerail report` against simulated years of 1,000 nodes, with bad ones and without."""
+    from rerail.evals.fleet.command import fleet_command
+
+    raise typer.Exit(fleet_command(years, seed, json_output=json_output))
+
+
 @app.command("soak")
 def soak(
     count: Annotated[int, typer.Option(help="How many damaged jobs.")] = 10_000,

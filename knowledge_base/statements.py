@@ -8,7 +8,7 @@ the line that says it. What follows from them is decided elsewhere; here no prog
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -17,6 +17,8 @@ from typing import Any
 from rerail.cached_yaml import load_cached
 from rerail.domain.evidence import LogLine
 from rerail.errors import RuleError
+from rerail.log_parsers.digit_blind import digit_blind
+from rerail.log_parsers.text import ZERO, clean
 from rerail.log_parsers.view import LogView
 
 FOLDER = Path(__file__).with_name("statements")
@@ -31,9 +33,24 @@ _KEYS = frozenset({
     "why", "matches", "must_not_match",
 })  # fmt: skip
 _KINDS = frozenset(
-    {"identity", "exit", "lost_node", "job", "group_rank", "own_words", "pod_event", "on_rank"}
+    {
+        "identity",
+        "exit",
+        "lost_node",
+        "job",
+        "group_rank",
+        "own_words",
+        "pod_event",
+        "on_rank",
+        "block",
+    }
 )
 _BLOCK_LINES = 12
+_FEW, _REMEMBERED, _LONG = (
+    2_000,
+    20_000,
+    2_000,
+)  # lines before it pays to remember; texts; bytes of one
 _LAST_WORD = re.compile(r"([A-Za-z]+)[ _-]{1,2}$")
 _NAMED = re.compile(r"\(\?P<(\w+)>")
 
@@ -227,44 +244,91 @@ def read(views: Iterable[LogView], known: Forms | None = None) -> list[Statement
     """Return what the kept lines of a job say, file by file in the order of their lines."""
     known = known or forms()
     found: list[Statement] = []
+    chosen = _Chosen(known)
     for view in views:
         blocks: dict[tuple[str, str], _Open] = {}
         kept = view.survey.kept
         for number in view.numbers:
-            hits = known.sieve.findall(kept[number])
-            if hits:
-                found += _read_line(view, number, hits, known, blocks)
+            asked = chosen.of(kept[number])
+            if asked:
+                found += _read_line(view, number, asked, blocks)
     return found
 
 
+class _Chosen:
+    """Which forms a line is held against: of many lines that differ in numbers alone, each form that may match.
+
+    A form that cannot tell digits apart and does not match one of them matches none of them.
+    """
+
+    def __init__(self, known: Forms) -> None:
+        self._known = known
+        self._read = 0
+        # None where a word that holds digits may stand on a line: then each is held against all forms.
+        self._of_text: dict[bytes, tuple[Form, ...] | None] = {}
+        self._numbered = [
+            word.encode().translate(ZERO)
+            for word in known.by_literal
+            if any(letter.isdigit() for letter in word)
+        ]
+
+    def of(self, raw: bytes) -> tuple[Form, ...]:
+        """Return the forms that a line may match, in the order of the words that ask for them."""
+        self._read += 1
+        if self._read <= _FEW or len(raw) > _LONG:
+            return self._asked(raw)
+        zeroed = raw.translate(ZERO)
+        chosen = self._of_text.get(zeroed)
+        if chosen is None:
+            chosen = self._asked(raw)
+            if zeroed not in self._of_text:
+                self._remember(zeroed, raw, chosen)
+        return chosen
+
+    def _remember(self, zeroed: bytes, raw: bytes, asked: tuple[Form, ...]) -> None:
+        if len(self._of_text) >= _REMEMBERED:
+            self._of_text.clear()
+        if any(word in zeroed for word in self._numbered):
+            self._of_text[zeroed] = None
+            return
+        text = clean(raw)
+        self._of_text[zeroed] = tuple(f for f in asked if not _blind(f) or _may_match(f, text))
+
+    def _asked(self, raw: bytes) -> tuple[Form, ...]:
+        words = dict.fromkeys(self._known.sieve.findall(raw))
+        asked = (form for word in words for form in self._known.by_literal[word.decode()])
+        return tuple({form.id: form for form in asked}.values())
+
+
+@lru_cache(maxsize=1024)
+def _blind(form: Form) -> bool:
+    return all(digit_blind(text.replace("%host%", HOST)) for text in form.texts)
+
+
+def _may_match(form: Form, text: str) -> bool:
+    pattern = form.patterns[0] if len(form.texts) == 1 else _anywhere(form.texts)
+    return pattern.search(text) is not None
+
+
 def _read_line(
-    view: LogView,
-    number: int,
-    hits: Sequence[bytes],
-    known: Forms,
-    blocks: dict[tuple[str, str], _Open],
+    view: LogView, number: int, asked: Iterable[Form], blocks: dict[tuple[str, str], _Open]
 ) -> Iterator[Statement]:
-    text = view.text(number)
+    text = view.text(number) if asked else None
     if text is None:
         return
-    tried: set[str] = set()
-    for hit in dict.fromkeys(hits):
-        for form in known.by_literal[hit.decode()]:
-            if form.id in tried:
+    for form in asked:
+        if len(form.texts) > 1:
+            # Labels are read only where a line of the block may stand behind them.
+            if not _anywhere(form.texts).search(text):
                 continue
-            tried.add(form.id)
-            if len(form.texts) > 1:
-                # Labels are read only where a line of the block may stand behind them.
-                if not _anywhere(form.texts).search(text):
-                    continue
-                line = view.line(number)
-                if line is not None and (slots := _of_block(form, line, blocks)) is not None:
-                    yield Statement(form, slots, line)
-                continue
-            for slots in form.slots(text):
-                line = view.line(number)
-                if line is not None:
-                    yield Statement(form, slots, line)
+            line = view.line(number)
+            if line is not None and (slots := _of_block(form, line, blocks)) is not None:
+                yield Statement(form, slots, line)
+            continue
+        for slots in form.slots(text):
+            line = view.line(number)
+            if line is not None:
+                yield Statement(form, slots, line)
 
 
 def _of_block(

@@ -19,7 +19,7 @@ class Candidates:
         self._miner = miner
 
     def of(
-        self, piece: Piece, first_line: int, settled: Collection[int] = (), *, arrow: bool
+        self, piece: Piece, first_line: int, settled: Collection[int] = (), *, bulk: bool
     ) -> tuple[list[tuple[int, int]], Seen | None]:
         """Return (row of the line in the piece, signature) of candidates, in order of rows, and known lines.
 
@@ -27,15 +27,15 @@ class Candidates:
             piece: the next piece of the file.
             first_line: the number of its first line in the file.
             settled: signatures that are not looked for.
-            arrow: what `tallies.arrow_pays` said of the piece.
+            bulk: what `tallies.vectors_pay` said of the piece.
         """
         miner, raw, sieve = self._miner, piece.raw, None
         # One skeleton says nothing of a piece that ends inside a line.
-        if arrow and raw.endswith(b"\n") and (miner is None or miner.between_lines):
+        if bulk and raw.endswith(b"\n") and (miner is None or miner.between_lines):
             sieve = sieve_of(self._scanner)
         if sieve is None:
             if miner is not None:
-                miner.feed(raw, first_line, arrow=arrow)
+                miner.feed(raw, first_line, bulk=bulk)
             return self._directly(piece, settled), None
         sieved, timed, seen = *sieve.pays(), None
         if miner is not None:

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 
 Notice = Callable[[str], None]
+T = TypeVar("T")
 _waiting: list[Notice] = []
 
 
@@ -72,11 +73,30 @@ def skeleton_images(patterns: Sequence[str], cache: Path | None) -> list[str | N
     """Return `skeleton_pattern` of each pattern, from the cache where they were made before."""
     from rerail.log_parsers import skeleton_patterns
 
-    # What is made of a pattern follows from the code that makes it.
-    digest = sha256(Path(skeleton_patterns.__file__).read_bytes())
+    return _kept(
+        "images", skeleton_patterns.__file__, skeleton_patterns.skeleton_pattern, patterns, cache
+    )
+
+
+def blind_to_digits(patterns: Sequence[str], cache: Path | None) -> list[bool]:
+    """Return `digit_blind` of each pattern, from the cache where it was answered before."""
+    from rerail.log_parsers import digit_blind
+
+    return _kept("digits", digit_blind.__file__, digit_blind.digit_blind, patterns, cache)
+
+
+def _kept(
+    name: str,
+    code: str,
+    make: Callable[[str], T],
+    patterns: Sequence[str],
+    cache: Path | None,
+) -> list[T]:
+    """Return what is made of each pattern; it follows from the pattern and from the code that makes it."""
+    digest = sha256(Path(code).read_bytes())
     for pattern in patterns:
         digest.update(pattern.encode() + b"\0")
-    path = None if cache is None else cache / f"images-{digest.hexdigest()[:24]}.json"
+    path = None if cache is None else cache / f"{name}-{digest.hexdigest()[:24]}.json"
     if path is not None:
         try:
             held = json.loads(path.read_bytes())
@@ -85,12 +105,12 @@ def skeleton_images(patterns: Sequence[str], cache: Path | None) -> list[str | N
         if (
             isinstance(held, list)
             and len(held) == len(patterns)
-            and all(one is None or isinstance(one, str) for one in held)
+            and all(one is None or isinstance(one, str | bool) for one in held)
         ):
             return held
-    made = [skeleton_patterns.skeleton_pattern(pattern) for pattern in patterns]
+    made = [make(pattern) for pattern in patterns]
     if path is not None:
-        for old in sorted(path.parent.glob("images-*.json"))[_KEPT:]:
+        for old in sorted(path.parent.glob(f"{name}-*.json"))[_KEPT:]:
             old.unlink(missing_ok=True)
         write_whole(path, json.dumps(made).encode())
     return made

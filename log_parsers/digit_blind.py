@@ -1,8 +1,12 @@
-"""Which patterns cannot tell one digit from another: what they find in a line, they find whatever its numbers."""
+"""Which patterns cannot tell one digit from another: what they find in a line, they find whatever its numbers.
+
+Of those that can, what they may find in a line whose digits are all zeroed.
+"""
 
 from __future__ import annotations
 
 import re
+from re import _compiler as compiler  # type: ignore[attr-defined]
 from re import _constants as sre  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
@@ -63,3 +67,75 @@ def _digits(members: Any) -> frozenset[int] | None:
         ):
             return None
     return frozenset(found)
+
+
+_ZERO = 48
+
+
+class _NotKnownError(Exception):
+    """What a part of a pattern takes with other digits is not known."""
+
+
+def zero_image(pattern: str) -> re.Pattern[str] | None:
+    """Return a pattern that finds something in a line with all digits zeroed wherever `pattern` does in the line.
+
+    It may find more. None where that is not known.
+    """
+    try:
+        tree = parser.parse(pattern)
+        _zero(tree)
+        image: re.Pattern[str] = compiler.compile(tree)
+    except (re.error, RecursionError, _NotKnownError):
+        return None
+    return image
+
+
+def _zero(items: Any) -> None:
+    for at, (operator, value) in enumerate(items.data):
+        items.data[at] = _zeroed(operator, value)
+
+
+def _zeroed(operator: Any, value: Any) -> tuple[Any, Any]:
+    if operator is sre.LITERAL:
+        return operator, _ZERO if value in _DIGITS else value
+    if operator is sre.NOT_LITERAL:
+        return (sre.ANY, None) if value in _DIGITS else (operator, value)
+    if operator is sre.IN:
+        return _zeroed_class(value)
+    if operator is sre.BRANCH:
+        for branch in value[1]:
+            _zero(branch)
+        return operator, value
+    if operator is sre.ASSERT_NOT and not _blind(value[1]):
+        # What stands there with other digits may be what must not stand there with zeros.
+        return _group(parser.SubPattern(value[1].state, []))
+    if operator in _INNER:
+        _zero(value if operator is sre.ATOMIC_GROUP else value[_INNER[operator]])
+        # What is wider takes more, and may never give it back.
+        if operator is sre.ATOMIC_GROUP:
+            return _group(value)
+        return sre.MAX_REPEAT if operator is sre.POSSESSIVE_REPEAT else operator, value
+    if operator not in (sre.ANY, sre.AT, sre.GROUPREF, sre.ASSERT_NOT):
+        raise _NotKnownError(operator)
+    return operator, value
+
+
+# Where the pattern inside of an operator stands.
+_INNER = {
+    sre.SUBPATTERN: 3, sre.MAX_REPEAT: 2, sre.MIN_REPEAT: 2, sre.POSSESSIVE_REPEAT: 2, sre.ASSERT: 1, sre.ATOMIC_GROUP: 0,
+}  # fmt: skip
+
+
+def _group(items: Any) -> tuple[Any, Any]:
+    return sre.SUBPATTERN, (None, 0, 0, items)
+
+
+def _zeroed_class(members: Any) -> tuple[Any, Any]:
+    digits = _digits(members)
+    if digits is None:
+        raise _NotKnownError("a class of which it is not known whether it takes digits")
+    if digits in (frozenset(), _DIGITS):
+        return sre.IN, members
+    if members[0][0] is sre.NEGATE:
+        return sre.ANY, None
+    return sre.IN, [*members, (sre.LITERAL, _ZERO)]

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+from rerail.log_parsers.line_tables import grouped
 from rerail.log_parsers.piece import Piece
 from rerail.log_parsers.prefixes import Origin, parse_line
 from rerail.log_parsers.streams import NOBODY, WINDOW, Streams, windows_of
@@ -196,7 +197,7 @@ class FactCounter:
         if self._vector and tally is not None:
             streams, windows = self.streams.of_piece(piece, tally)
             self._here = piece, first_line, streams, windows
-            self._add_vector(streams, _range(len(streams)), _EVERY_LINE)
+            self._add_vector(streams, None, _EVERY_LINE)
             return streams
         listed, offsets = self.streams.of_lines(piece.lines())
         self._here = piece, first_line, listed, offsets
@@ -210,7 +211,7 @@ class FactCounter:
         """Return on which rows of the piece that was read last a stream begins, of the first few thousand."""
         assert self._here is not None
         streams, known = self._here[2], self._known
-        self._known = len(self.streams.examples)
+        self._known = len(self.streams.writers.examples)
         if known == self._known or known > _FIRST_LINES:
             return []
         found: dict[int, int] = {}
@@ -221,7 +222,7 @@ class FactCounter:
 
     def first_lines(self) -> list[int]:
         """Return the number of the first line of each stream so far, of the first few thousand."""
-        self._known = len(self.streams.examples) if self._here is not None else 0
+        self._known = len(self.streams.writers.examples) if self._here is not None else 0
         firsts = [row[1] for key, row in self._table.items() if key >> SHIFT == _EVERY_LINE]
         for keys, _, lines, *_ in [
             *self._pending,
@@ -240,8 +241,7 @@ class FactCounter:
         if self._vector and len(rows) > 1:
             import numpy as np
 
-            at = np.asarray(rows)
-            self._add_vector(streams[at], at, number)
+            self._add_vector(streams, np.asarray(rows, np.int64), number)
         else:
             self._add_plain(((row, streams[row]) for row in rows), number)
 
@@ -270,19 +270,7 @@ class FactCounter:
 
         assert self._here is not None
         piece, first_line, _, offsets = self._here
-        highest = int(streams.max(initial=0)) + 1
-        if highest > 8 * len(streams):
-            present, places = np.unique(streams, return_inverse=True)
-        else:
-            counts = np.bincount(streams, minlength=highest)
-            present = np.flatnonzero(counts)
-            place_of = np.empty(highest, np.int64)
-            place_of[present] = np.arange(len(present))
-            places = place_of[streams]
-        counts = np.bincount(places, minlength=len(present))
-        first, last = np.empty(len(present), np.int64), np.empty(len(present), np.int64)
-        last[places] = rows
-        first[places[::-1]] = rows[::-1]
+        present, counts, first, last = grouped(streams, rows)
         self._pending.append((
             present.astype(np.int64) + (number << SHIFT), counts, first + first_line, last + first_line,
             windows_of(piece, first, offsets), windows_of(piece, last, offsets),
@@ -316,7 +304,7 @@ class FactCounter:
 
     def finish(self) -> Facts:
         """Return the facts of the whole file."""
-        found = Facts(self.streams.examples, self.streams.ends, list(self._sets))
+        found = Facts(self.streams.writers.examples, self.streams.writers.ends, list(self._sets))
         if self._pending:
             self._merge()
         if self._columns is None:
@@ -370,12 +358,6 @@ class FactCounter:
             first.append(first_window.ljust(WINDOW, b"\0"))
             last.append(last_window.ljust(WINDOW, b"\0"))
         found.first_windows, found.last_windows = b"".join(first), b"".join(last)
-
-
-def _range(count: int) -> Any:
-    import numpy as np
-
-    return np.arange(count)
 
 
 def _table_columns(table: dict[int, list[Any]]) -> tuple[Any, ...]:

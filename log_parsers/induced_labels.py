@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -32,6 +32,10 @@ _SEPARATED = re.compile(rf"{_WORD}(?:\s?\|\s?|\t|:\s?|\s-\s|\s?>\s)")
 _FILE = re.compile(r"\.(?:py|cc|cpp|cu|c|h|so|go|rs|java|json|ya?ml|log|out|err|txt|sh)$")
 _BARE = re.compile(r"[A-Za-z][\w.-]{1,80} (?=\S)")
 _PIECE = re.compile(r"[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?")
+_POD_AND_WORD = re.compile(
+    r"(?P<name>[a-z0-9][a-z0-9.-]{0,100}-[a-z0-9.-]{0,40}[a-z0-9]) (?P<word>[a-z][a-z0-9-]{0,40}) "
+)
+_CALLS_ITSELF = re.compile(r"(?i)\brank[ :=]{1,2}(\d{1,6})(?: of |/)\d")
 _COUNTED = re.compile(r"(?P<word>[A-Za-z]+(?:_[A-Za-z]+)*)[-_#]?(?P<number>\d{1,6})")
 # A counted name, before its domain: `model.layers.3` is none.
 _HOSTLIKE = re.compile(r"(?=[\w-]*\d)[a-z][a-z\d-]{1,80}(?:\.[a-z\d.-]{1,80})?")
@@ -81,7 +85,22 @@ def induce(texts: Sequence[str], *, year: int) -> tuple[Label, ...]:
         found = _label(rest, parts)
         if found is not None:
             best = found
+    best = best or _pod_and_container(rest)
     return (best,) if best is not None else ()
+
+
+def _pod_and_container(texts: Sequence[str]) -> Label | None:
+    """Return the label of lines that all begin with a pod's name and one word, its container, as stern writes them."""
+    seen = [match for text in texts if (match := _POD_AND_WORD.match(text.removeprefix("\0")))]
+    names = {match["name"] for match in seen}
+    words = {match["word"] for match in seen}
+    if len(seen) < len(texts) or len(words) != 1 or not 1 < len(names) <= len(seen) // 2:
+        return None
+    if not all(looks_counted(name) for name in names):
+        return None
+    return Label(
+        "induced", "collector", rf"(?P<node>{_names_like(names)}) {re.escape(words.pop())} "
+    )
 
 
 def _behind(stamp: Stamp | None, text: str) -> int:
@@ -95,10 +114,12 @@ def _behind(stamp: Stamp | None, text: str) -> int:
 
 def _label(texts: Sequence[str], parts: int) -> Label | None:
     fronts: dict[tuple[str, ...], list[tuple[_Piece, ...]]] = defaultdict(list)
+    own: dict[tuple[str, ...], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for text in texts:
         front = _front(text, parts)
         if front is not None and front.pieces:
             fronts[front.form].append(front.pieces)
+            own[front.form][front.pieces[0].value] |= set(_CALLS_ITSELF.findall(text))
     if not fronts:
         return None
     form, seen = max(fronts.items(), key=lambda item: (len(item[1]), item[0]))
@@ -107,7 +128,7 @@ def _label(texts: Sequence[str], parts: int) -> Label | None:
     on_all = form == _BARE_NUMBER and len(seen) == len(texts) and len(set(values)) < len(values)
     if len(seen) < enough or not (_takes_turns(values) or on_all):
         return None
-    slots = _slots(seen) or _bare_ranks(form, seen)
+    slots = _slots(seen) or _bare_ranks(form, seen, own[form])
     if not slots:
         return None
     return Label("induced", "own", _pattern(form, slots, seen))
@@ -153,10 +174,13 @@ def _piece(token: str, before: str) -> _Piece | None:
     if token.isdigit():
         # Behind a word that is not known it may count anything.
         kind = "number" if not before or not before[-1:].isalpha() else "unknown"
-        return _Piece(words.get(before, kind), before, token)
+        told = words.get(before, kind)
+        return _Piece(kind if told == "host" else told, before, token)
     counted = _COUNTED.fullmatch(token)
     if counted is not None and counted["word"].lower() in words:
         kind = words[counted["word"].lower()]
+        if kind == "host":
+            return _Piece(kind, "", token)
         return _Piece(kind, counted["word"], counted["number"])
     if _HOSTLIKE.fullmatch(token) and looks_counted(token):
         return _Piece("host", "", token)
@@ -217,12 +241,20 @@ def _slots(seen: Sequence[tuple[_Piece, ...]]) -> dict[int, str]:
     return slots
 
 
-def _bare_ranks(form: tuple[str, ...], seen: Sequence[tuple[_Piece, ...]]) -> dict[int, str]:
-    """A bare number in brackets is a rank where all numbers from 0 on take turns, as Hydra's -prepend-rank prints them."""
+def _bare_ranks(
+    form: tuple[str, ...], seen: Sequence[tuple[_Piece, ...]], own: Mapping[str, set[str]]
+) -> dict[int, str]:
+    """A bare number in brackets is a rank, as Hydra's -prepend-rank prints it, where the log shows it.
+
+    All numbers from 0 on take turns, or several processes behind it call themselves by just that rank and none by
+    another.
+    """
     if form != _BARE_NUMBER or any(one[0].kind != "number" for one in seen):
         return {}
     values = {int(one[0].value) for one in seen}
-    return {0: "rank"} if values == set(range(len(values))) else {}
+    said = {value: ranks for value, ranks in own.items() if ranks}
+    agreed = len(said) > 1 and all(ranks == {value} for value, ranks in said.items())
+    return {0: "rank"} if agreed or values == set(range(len(values))) else {}
 
 
 def _is_series(column: Sequence[_Piece]) -> bool:

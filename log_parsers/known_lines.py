@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
 from operator import itemgetter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rerail.log_parsers.digit_blind import digit_blind
-from rerail.log_parsers.piece import line_ends, rows_of
+from rerail.log_parsers.compiled_cache import blind_to_digits
+from rerail.log_parsers.digit_blind import zero_image
+from rerail.log_parsers.line_tables import LineCodes, taken
+from rerail.log_parsers.piece import Piece, line_ends, rows_of
 from rerail.log_parsers.scan import searchable
-from rerail.log_parsers.text import ZERO, clean
+from rerail.log_parsers.text import MAX_LINE, ZERO, clean
 
 if TYPE_CHECKING:
     from rerail.log_parsers.scan import Scanner
@@ -46,16 +49,22 @@ class KnownLines:
         whole: Scanner,
         build: Callable[[Sequence[int], Sequence[str]], Scanner],
         once: frozenset[int] = frozenset(),
+        cache: Path | None = None,
     ) -> None:
         self._patterns, self._whole, self._build = patterns, whole, build
+        self._cache = cache
         # The scanners propose one line of a text for these, whatever else shows them.
         self._once = once
-        self.telling = _telling(tuple(patterns))
+        blind = blind_to_digits(patterns, cache)
+        self.telling = frozenset(at for at, one in enumerate(blind) if not one)
         """Signatures for which it matters which digits stand in a line."""
         self._of_telling: Scanner | None = None
-        self._zeroed: dict[bytes, int] = {}
-        self._exact: dict[bytes, tuple[int, ...]] = {}
-        self._with: dict[tuple[int, tuple[int, ...]], int] = {}
+        self._zeroed, self._exact = LineCodes(zero=True), LineCodes(zero=False)
+        # By the codes of zeroed lines their kinds, by those of lines word for word the sets they show.
+        self._kind_of, self._shown = array("i"), array("i")
+        # By the codes of zeroed lines, whether one that tells digits apart may find something in them.
+        self._tells = array("b")
+        self._with: dict[tuple[int, int], int] = {}
         self._sets: dict[tuple[int, ...], int] = {(): 0}
         self._bytes = 0
         self.texts: list[bytes] = []
@@ -64,81 +73,116 @@ class KnownLines:
         self.sets = array("i")
         """Which set each kind shows."""
 
+    def emptied(self) -> KnownLines:
+        """Return a new memory for the same signatures."""
+        return KnownLines(self._patterns, self._whole, self._build, self._once, self._cache)
+
     @property
     def full(self) -> bool:
         """Whether it is time to begin anew."""
         return len(self.texts) + len(self._exact) > _MOST or self._bytes > _MOST_BYTES
 
-    def kinds_of(self, lines: Any) -> tuple[Any, Any]:
-        """Return the kind of each line by its zeroed text, and the places of those that are new.
+    def kinds_of(
+        self, piece: Piece, rows: Any, asks: Callable[[int], Iterable[int]]
+    ) -> tuple[Any, Any, Any]:
+        """Return the kind of some lines by their zeroed text, whether their digits may tell more, and the new ones.
 
         Args:
-            lines: an Arrow array of whole lines, with their newlines.
+            piece: whole lines.
+            rows: which of them.
+            asks: returns, of a place in `rows`, the signatures that the skeleton of the line asks for.
         """
         import numpy as np
-        import pyarrow as pa
 
-        _, offsets, values = lines.buffers()
-        zeroed = pa.Array.from_buffers(
-            pa.binary(),
-            len(lines),
-            [None, offsets, pa.py_buffer(values.to_pybytes().translate(ZERO))],
-        )
-        texts, codes = _encoded(zeroed)
-        new = [at for at, text in enumerate(texts) if text not in self._zeroed]
-        if new:
-            self._learn([texts[at] for at in new])
-        known = np.fromiter(map(self._zeroed.__getitem__, texts), np.int64, len(texts))
-        return known[codes], _firsts(codes, len(texts), new)
+        codes, new = self._zeroed.of(piece, rows)
+        if len(new):
+            text, _ = taken(piece, rows[new])
+            texts = [line + b"\n" for line in text.translate(ZERO).split(b"\n")[:-1]]
+            self._learn(texts)
+            for place, line in zip(new.tolist(), texts, strict=True):
+                self._tells.append(self._may_tell(line, self.telling.intersection(asks(place))))
+        kinds = np.frombuffer(self._kind_of, np.int32)[codes].astype(np.int64)
+        return kinds, np.frombuffer(self._tells, np.bool_)[codes], new
 
-    def with_digits(self, kinds: Any, at: Any, lines: Any) -> Any:
+    def _may_tell(self, text: bytes, asked: frozenset[int]) -> bool:
+        """Tell whether a line with this zeroed text may show one of the signatures that tell digits apart."""
+        if len(text) > MAX_LINE or not text.isascii():
+            return bool(asked)  # a line is shortened before it is held against them
+        line = clean(text)
+        for index in asked:
+            image = _image(self._patterns[index])
+            if image is None or image.search(line):
+                return True
+        return False
+
+    def with_digits(self, kinds: Any, at: Any, piece: Piece, rows: Any) -> Any:
         """Change the kinds of some lines to what their digits tell; return the places of new ones.
 
         Args:
             kinds: kinds of many lines.
             at: the places of these in `kinds`.
-            lines: an Arrow array of them.
+            piece: whole lines.
+            rows: which of them these are.
         """
         import numpy as np
 
-        texts, codes = _encoded(lines)
-        new = [place for place, text in enumerate(texts) if text not in self._exact]
-        if new:
-            found = self._found(b"".join(texts[place] for place in new), all_of=True)
-            for row, place in enumerate(new):
-                self._exact[texts[place]] = found.get(row, ())
-                self._bytes += len(texts[place])
-        telling = np.fromiter((bool(self._exact[t]) for t in texts), np.bool_, len(texts))
-        for place in np.flatnonzero(telling[codes]).tolist():
-            kinds[at[place]] = self._joined(int(kinds[at[place]]), self._exact[texts[codes[place]]])
-        return _firsts(codes, len(texts), new)
+        codes, new = self._exact.of(piece, rows)
+        if len(new):
+            text, _ = taken(piece, rows[new])
+            self._bytes += len(text)
+            found = self._found(text, all_of=True)
+            self._shown.extend(self._set(found.get(row, ())) for row in range(len(new)))
+        shown = np.frombuffer(self._shown, np.int32)[codes]
+        self._join(kinds, at, shown)
+        return new
 
-    def with_scanned(self, kinds: Any, at: Any, lines: Any) -> None:
+    def with_scanned(self, kinds: Any, at: Any, piece: Piece, rows: Any) -> None:
         """Do the same for lines that never come back, without remembering them."""
-        text = lines.buffers()[2].to_pybytes()
-        for place, shown in self._found(text).items():
-            kinds[at[place]] = self._joined(int(kinds[at[place]]), shown)
+        import numpy as np
+
+        found = self._found(taken(piece, rows)[0])
+        shown = np.zeros(len(rows), np.int32)
+        for place, members in found.items():
+            shown[place] = self._set(members)
+        self._join(kinds, at, shown)
+
+    def _join(self, kinds: Any, at: Any, shown: Any) -> None:
+        """Change kinds to those that also show a set of signatures; the empty one changes nothing."""
+        import numpy as np
+
+        some = np.flatnonzero(shown)
+        if not len(some):
+            return
+        at, shown = at[some], shown[some]
+        sets = len(self.members)
+        pairs, places = np.unique(kinds[at] * sets + shown, return_inverse=True)
+        joined = [self._joined(*divmod(pair, sets)) for pair in pairs.tolist()]
+        kinds[at] = np.asarray(joined, np.int64)[places]
 
     def _learn(self, texts: list[bytes]) -> None:
         shown = self._confirmed(b"".join(texts), self._whole, without=self.telling, all_of=True)
         for place, text in enumerate(texts):
-            self._zeroed[text] = self._kind(text, shown.get(place, ()))
+            self._kind_of.append(self._kind(text, self._set(shown.get(place, ()))))
 
-    def _kind(self, text: bytes, members: tuple[int, ...]) -> int:
+    def _set(self, members: tuple[int, ...]) -> int:
         number = self._sets.get(members)
         if number is None:
             number = self._sets[members] = len(self.members)
             self.members.append(members)
+        return number
+
+    def _kind(self, text: bytes, number: int) -> int:
         self.texts.append(text)
         self.sets.append(number)
         self._bytes += len(text)
         return len(self.texts) - 1
 
-    def _joined(self, kind: int, shown: tuple[int, ...]) -> int:
+    def _joined(self, kind: int, shown: int) -> int:
         found = self._with.get((kind, shown))
         if found is None:
-            members = tuple(sorted({*self.members[self.sets[kind]], *shown}))
-            found = self._with[kind, shown] = self._kind(self.texts[kind], members)
+            members = {*self.members[self.sets[kind]], *self.members[shown]}
+            number = self._set(tuple(sorted(members)))
+            found = self._with[kind, shown] = self._kind(self.texts[kind], number)
         return found
 
     def _found(self, text: bytes, *, all_of: bool = False) -> dict[int, tuple[int, ...]]:
@@ -175,23 +219,9 @@ class KnownLines:
         return found
 
 
-def _encoded(lines: Any) -> tuple[list[bytes], Any]:
-    encoded = lines.dictionary_encode()
-    return encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
-
-
-def _firsts(codes: Any, count: int, wanted: list[int]) -> Any:
-    """Return at which place each wanted code stands first."""
-    import numpy as np
-
-    first = np.empty(count, np.int64)
-    first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
-    return first[wanted]
-
-
-@lru_cache(maxsize=8)
-def _telling(patterns: tuple[str, ...]) -> frozenset[int]:
-    return frozenset(at for at, pattern in enumerate(patterns) if not digit_blind(pattern))
+@lru_cache(maxsize=4096)
+def _image(pattern: str) -> re.Pattern[str] | None:
+    return zero_image(pattern)
 
 
 @lru_cache(maxsize=4096)

@@ -15,6 +15,7 @@ from itertools import groupby
 from operator import attrgetter
 
 from rerail.log_parsers.form_presence import Presence
+from rerail.log_parsers.line_tables import taken
 from rerail.log_parsers.piece import Piece, ends_of_frames, rows_of
 from rerail.log_parsers.step_layouts import Span, StepLayouts
 
@@ -47,7 +48,8 @@ _FOLLOWED = {
     "iter_bracket": _LOSS_AHEAD,
     "clu": _LOSS_AHEAD,
 }
-_FORMS: tuple[tuple[str, re.Pattern[bytes], re.Pattern[bytes] | None], ...] = tuple(
+_Form = tuple[str, re.Pattern[bytes], re.Pattern[bytes] | None]
+_FORMS: tuple[_Form, ...] = tuple(
     (name, re.compile(pattern), re.compile(rb"(?:" + guard + rb")\Z") if guard else None)
     for name, pattern, guard in (
         ("megatron", rb"iteration +(?P<step>\d+)/ *\d+ \|", b""),
@@ -123,6 +125,7 @@ _FORMS: tuple[tuple[str, re.Pattern[bytes], re.Pattern[bytes] | None], ...] = tu
 )
 _PRESENCE = Presence([pattern for _, pattern, _ in _FORMS])
 _FEW_FORMS, _MANY_BYTES = 6, 1 << 14
+_MOSTLY = 0.5  # share of the lines of a piece above which it is read as it is
 _LOSS_VALUE = rb"(?:\s*\([^)]{1,12}\))?['\"]?\s*(?:[:= ]|is )\s*['\"]?\(?(" + _VALUE + rb")"
 _LOSS = re.compile(
     rb"(?:lm[ _]loss|reduced_train_loss|train[_/]loss(?:_step)?|total[_ ]loss|loss[_ ]train|"
@@ -268,14 +271,30 @@ class StepReader:
     def _feed(self, piece: Piece, first_line: int) -> None:
         # Behind the first megabytes a file shows no new format; skipping the others saves most.
         early = self._bytes < 8 << 20
+        self._bytes += len(piece)
+        places = [at for at, form in enumerate(_FORMS) if early or form[0] in self._seen]
+        known = _PRESENCE.lines(piece, sum(1 << at for at in places))
+        if known is None:
+            self._find(piece, first_line, [_FORMS[at] for at in _occurring(piece, places)])
+            return
+        present, rows = known
+        if not present:
+            return
+        forms = [_FORMS[at] for at in places if present >> at & 1]
+        if len(rows) > _MOSTLY * len(piece.ends):
+            self._find(piece, first_line, forms)
+            return
+        self._find(Piece(taken(piece, rows)[0]), first_line, forms, (rows + first_line).tolist())
+
+    def _find(
+        self,
+        piece: Piece,
+        first_line: int,
+        forms: Sequence[_Form],
+        numbers: Sequence[int] | None = None,
+    ) -> None:
+        """Read the step lines of some forms in a piece; `numbers` are those of its lines, if they are only some."""
         chunk, ends = piece.text, piece.text_ends
-        self._bytes += len(chunk)
-        forms = [form for form in _FORMS if early or form[0] in self._seen]
-        asked = len(forms) > _FEW_FORMS and len(chunk) >= _MANY_BYTES
-        present = _PRESENCE.places(chunk) if asked else None
-        if present is not None:
-            wanted = {_FORMS[place][1] for place in present}
-            forms = [form for form in forms if form[1] in wanted]
         # A progress bar draws its frames into one line, each behind a carriage return.
         if b"\r" not in chunk:
             frame_ends = ends
@@ -312,7 +331,8 @@ class StepReader:
             frame, start, row = frames[place], starts[place], rows[place]
             name, match = found[frame]
             text = chunk[start : stops[frame] if frame < len(stops) else len(chunk)][:4000]
-            one = self._read(first_line + row, name, match, text, start)
+            number = first_line + row if numbers is None else numbers[row]
+            one = self._read(number, name, match, text, start)
             if one.rank is None and frame_ends is not ends:
                 if row not in ranks:
                     ranks[row] = _rank_of_line(chunk, start)
@@ -320,12 +340,20 @@ class StepReader:
             self._ranks.add(one.rank)
             self.rows.append(one)
             latest[one.rank] = row
-        self._keep_latest(piece, first_line, latest)
+        self._keep_latest(piece, first_line, latest, numbers)
 
-    def _keep_latest(self, piece: Piece, first_line: int, rows: dict[int | None, int]) -> None:
+    def _keep_latest(
+        self,
+        piece: Piece,
+        first_line: int,
+        rows: dict[int | None, int],
+        numbers: Sequence[int] | None,
+    ) -> None:
         """Keep the last step line of each rank word for word."""
         of_row = {row: rank for rank, row in rows.items()}
-        pairs = [(row, first_line + row) for row in sorted(of_row)]
+        pairs = [
+            (row, first_line + row if numbers is None else numbers[row]) for row in sorted(of_row)
+        ]
         for row, number, raw in piece.with_lines(pairs):
             rank = of_row[row]
             known = rank in self._latest
@@ -352,6 +380,16 @@ class StepReader:
         if form not in _NO_LAYOUT and row.form == form:
             self._layouts.learn(form, text, spans)
         return row
+
+
+def _occurring(piece: Piece, places: Sequence[int]) -> Sequence[int]:
+    """Return the forms that may occur in a piece of which the skeletons are not known, of those of these places."""
+    asked = len(places) > _FEW_FORMS and len(piece.text) >= _MANY_BYTES
+    present = _PRESENCE.places(piece.text) if asked else None
+    if present is None:
+        return places
+    wanted = {_FORMS[place][1] for place in present}
+    return [place for place in places if _FORMS[place][1] in wanted]
 
 
 def _kept_frames(rows: Sequence[int], *, all_frames: bool) -> list[int]:

@@ -57,6 +57,10 @@ class Piece:
             self._find_ends()
         return self._frame_ends
 
+    def ends_known(self, frame_ends: Any, ends: Any) -> None:
+        """Take the ends of frames and of lines from who found them on the way."""
+        self._frame_ends, self._ends = frame_ends, ends
+
     def _find_ends(self) -> None:
         if b"\r" not in self.raw:
             self._ends = self._frame_ends = line_ends(self.raw)
@@ -77,11 +81,16 @@ class Piece:
         return self._text_ends
 
     def tally(self, first_line: int) -> Any:
-        """Return the tally of its skeletons (`tallies.tally_arrow`), made once."""
+        """Return the tally of its skeletons (`tallies.tally_large`), made once."""
         if self._tally is None:
-            from rerail.log_parsers.tallies import tally_arrow
+            from rerail.log_parsers.tallies import tally_large
 
-            self._tally = tally_arrow(self, first_line)
+            self._tally = tally_large(self, first_line)
+        return self._tally
+
+    @property
+    def known_tally(self) -> Any:
+        """The tally of its skeletons, None where it was not asked for."""
         return self._tally
 
     @property

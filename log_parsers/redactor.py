@@ -28,6 +28,7 @@ from rerail.log_parsers.secret_sieve import SecretSieve
 from rerail.log_parsers.text import strip_escapes
 
 _MOST_BLOCKS, _MOST_LINES = 8, 400
+_ROOM, _ENTRY = 2 << 20, 100  # bytes of lines without secrets that are remembered, and of an entry
 _MASK = MASK.encode()
 _DIGITS = b"0123456789"
 _BEGIN = re.compile(
@@ -64,6 +65,9 @@ class Redactor:
     def __init__(self) -> None:
         self._open: list[_Block] = []
         self._seen = 0
+        # Lines that were looked at and hold no secret: programs print the same ones again.
+        self._without: set[bytes] = set()
+        self._room = _ROOM
 
     def feed(self, chunk: bytes) -> bytes:
         """Return the piece with its secrets masked: the same object where there is none."""
@@ -77,7 +81,7 @@ class Redactor:
         found = (
             _rows(_visible(chunk), large=self._seen > SMALL)
             if sieve is None
-            else _sieved(piece, sieve.rows(piece.tally(first_line)))
+            else _sieved(piece, sieve, sieve.rows(piece.tally(first_line)))
         )
         if not found and not self._open:
             return piece
@@ -95,7 +99,8 @@ class Redactor:
             asked = next_row is not None and row >= next_row
             if asked:
                 next_row = next(waiting, None)
-            masked = self._line(line, asked)
+            known = not self._open and line in self._without
+            masked = line if known else self._line(line, asked)
             if masked is not line:
                 lines[row], changed = masked, True
             row += 1
@@ -116,7 +121,12 @@ class Redactor:
         if asked:
             line = redact_line(line)
         # A line without a secret stays as it was printed, colours included.
-        return raw if line == seen else line
+        if line != seen:
+            return line
+        if asked and begin is None and len(raw) < _ROOM and self._room > 0:
+            self._room -= len(raw) + _ENTRY
+            self._without.add(raw)
+        return raw
 
     def _inside(self, line: bytes) -> bytes:
         """Mask what of a line belongs to an open block, and close the blocks that end."""
@@ -171,13 +181,17 @@ def _visible(chunk: bytes) -> bytes:
     return text if text.isascii() else _INVISIBLE.sub(b"", text)
 
 
-def _sieved(piece: Piece, rows: Any) -> set[int]:
+def _sieved(piece: Piece, sieve: SecretSieve, rows: Any) -> set[int]:
     """Return the rows that may hold a secret, of those whose skeletons ask for a look."""
     if rows is None:
         return set()
-    from rerail.log_parsers.sieve import lines_of, taken
+    return sieve.looked_at(piece, rows, lambda some: _looked_at(piece, some))
 
-    text, stops = taken(lines_of(piece), rows)
+
+def _looked_at(piece: Piece, rows: Any) -> set[int]:
+    from rerail.log_parsers.sieve import searchable_lines
+
+    text, stops = searchable_lines(piece, rows)
     if not text.isascii():
         return set(rows.tolist())
     ends = [max(end - 1, 0) for end, _ in _scanner().candidates(text)]

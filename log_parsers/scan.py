@@ -132,7 +132,7 @@ def sieve_of(scanner: Scanner) -> Sieve | None:
     """Return the sieve before a scanner, which finds the same in long logs in less time.
 
     Returns:
-        None where there is nothing to gain: with another engine than hyperscan, without pyarrow.
+        None where there is nothing to gain: with another engine than hyperscan, without the loops of `line_tables`.
     """
     return scanner.sieve() if isinstance(scanner, _Compiled) else None
 
@@ -432,9 +432,9 @@ def _make_sieve(
     signatures: Sequence[Signature], whole: Scanner, cache: Path | None
 ) -> Sieve | None:
     from rerail.log_parsers.sieve import Sieve
-    from rerail.log_parsers.tallies import arrow_at_hand
+    from rerail.log_parsers.tallies import vectors_at_hand
 
-    if not arrow_at_hand():
+    if not vectors_at_hand():
         return None
 
     def build(numbers: Sequence[int], patterns: Sequence[str]) -> Scanner:
@@ -443,7 +443,7 @@ def _make_sieve(
     patterns = [signature.pattern for signature in signatures]
     try:
         once = frozenset(at for at, signature in enumerate(signatures) if signature.presence)
-        return Sieve(skeleton_images(patterns, cache), patterns, whole, build, once)
+        return Sieve(skeleton_images(patterns, cache), patterns, whole, build, once, cache)
     except RuleError:
         # An image that hyperscan cannot take: every line is scanned, as without a sieve.
         return None

@@ -7,13 +7,17 @@ not come from a line with a secret, none of the lines with that skeleton holds o
 from __future__ import annotations
 
 import re
+from array import array
+from collections.abc import Callable
 from typing import Any
 
+from rerail.log_parsers.line_tables import LineCodes
+from rerail.log_parsers.piece import Piece
 from rerail.log_parsers.scan import Scanner, Signature, make_scanner
 from rerail.log_parsers.skeleton_patterns import skeleton_pattern
 from rerail.log_parsers.tallies import Tally
 
-_REMEMBERED = 150_000
+_REMEMBERED, _LINES = 150_000, 50_000  # skeletons, lines
 
 
 class SecretSieve:
@@ -28,16 +32,20 @@ class SecretSieve:
             [Signature(image) for image in images if image], cache=cache
         )
         self._clean: set[bytes] = set()
+        self._suspect: set[bytes] = set()
+        self._lines, self._proposed = LineCodes(zero=False), array("b")
 
     def rows(self, tally: Tally) -> Any:
         """Return the rows of the lines that need a look, a numpy array; None where there are none."""
-        new = set(tally.keys) - self._clean
-        if not new:
-            return None
-        suspects = self._suspects(list(new))
-        if len(self._clean) > _REMEMBERED:
+        if len(self._clean) + len(self._suspect) > _REMEMBERED:
             self._clean.clear()
-        self._clean |= new - suspects
+            self._suspect.clear()
+        new = set(tally.keys) - self._clean
+        if asked := new - self._suspect:
+            found = self._suspects(list(asked))
+            self._suspect |= found
+            self._clean |= asked - found
+        suspects = new & self._suspect
         if not suspects:
             return None
         import numpy as np
@@ -45,6 +53,18 @@ class SecretSieve:
         wanted = np.fromiter((key in suspects for key in tally.keys), np.bool_, len(tally.keys))
         frames = np.flatnonzero(wanted[tally.codes])
         return frames if tally.lines is None else np.unique(tally.lines[frames])
+
+    def looked_at(self, piece: Piece, rows: Any, look: Callable[[Any], set[int]]) -> set[int]:
+        """Return which of some rows may hold a secret; `look` is asked of those whose text was not seen before."""
+        import numpy as np
+
+        if len(self._lines) > _LINES:
+            self._lines, self._proposed = LineCodes(zero=False), array("b")
+        codes, new = self._lines.of(piece, rows)
+        if len(new):
+            found = look(rows[new])
+            self._proposed.extend(int(row) in found for row in rows[new].tolist())
+        return set(rows[np.frombuffer(self._proposed, np.bool_)[codes]].tolist())
 
     def _suspects(self, keys: list[bytes]) -> set[bytes]:
         text = b"".join(key if key.endswith(b"\n") else key + b"\n" for key in keys)

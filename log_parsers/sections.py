@@ -20,7 +20,9 @@ from rerail.log_parsers.prefixes import Origin
 from rerail.log_parsers.sources import origin_of
 
 FILE = Path(__file__).with_name("sections.yaml")
-_FIRST = re.compile(rb"\s?(?:[=#*~+><:-]{2,}|[$#>%+] |ipmitool )")
+_FIRST = re.compile(
+    rb"\s?(?:[=#*~+><:-]{2,}|[$#>%+] |ipmitool |\[?[\w.@-]{2,120}(?:\]|[: ][^\s:]{0,60}\]?) ?[$#] )"
+)
 _FILE_NAME = re.compile(r"\.(?:log|err|out|txt)$|^dmesg-|/")
 _DASHES = re.compile(rb"-{5,}")
 _MOST_HEADINGS = 20_000
@@ -36,6 +38,8 @@ class Shape:
     matches: tuple[str, ...]
     framed: bool = False
     """A line of dashes stands above and below."""
+    only_telling: bool = False
+    """It ends no section where it names no host itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +55,13 @@ class _Data:
 def _data() -> _Data:
     raw = load_cached(FILE)
     shapes = [
-        Shape(one["id"], re.compile(one["pattern"]), tuple(one["matches"]), bool(one.get("framed")))
+        Shape(
+            one["id"],
+            re.compile(one["pattern"]),
+            tuple(one["matches"]),
+            bool(one.get("framed")),
+            bool(one.get("only_telling")),
+        )
         for one in raw["shapes"]
     ]
     pods = tuple(re.compile(text) for text in raw["pods"])
@@ -117,9 +127,13 @@ def heading(text: str, framed: bool = False) -> Heading | None:
         slots = match.groupdict()
         if path := slots.get("path"):
             return Heading(_known(origin_of(path)), shape.id)
+        if shape.id == "prompt":
+            return Heading(Origin(node=slots["title"]), shape.id)
         find = _titled if shape.id == "banner" else _host
         host = find(slots["title"], data)
         origin = _of_file(slots["title"]) if shape.id == "banner" else None
+        if host is None and shape.only_telling:
+            return None
         if host is not None:
             origin = replace(origin or Origin(), node=host)
         file = shape.id == "banner" and len(_files(slots["title"])) == 1

@@ -12,9 +12,11 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from math import inf
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rerail.log_parsers.known_lines import KnownLines, Seen
+from rerail.log_parsers.line_tables import taken
 from rerail.log_parsers.piece import Piece, line_ends
 from rerail.log_parsers.scan import searchable
 from rerail.log_parsers.streams import codes_of_lines
@@ -54,6 +56,7 @@ class Sieve:
         whole: Scanner,
         build: Build,
         once: frozenset[int] = frozenset(),
+        cache: Path | None = None,
     ) -> None:
         self._patterns = patterns
         self._whole = whole
@@ -66,7 +69,7 @@ class Sieve:
         # What skeletons call for; None where their text is not known.
         self._needs: dict[bytes, frozenset[int] | None] = {}
         self._kinds: dict[frozenset[int], dict[bytes, int]] = {}
-        self._lines = KnownLines(patterns, whole, build, once)
+        self._lines = KnownLines(patterns, whole, build, once, cache)
         self._met: Counter[tuple[bytes, int]] = Counter()
         self._new: Counter[tuple[bytes, int]] = Counter()
         self._fleeting: set[tuple[bytes, int]] = set()
@@ -123,13 +126,12 @@ class Sieve:
             whole[frames > 1] = _ALL
             classes = whole
         found: set[tuple[int, int]] = set()
-        lines = lines_of(piece)
         rows = np.flatnonzero(classes == _ALL)
         if len(rows):
             if len(rows) > _MOSTLY * len(classes):
                 text, stops, rows = piece.text, piece.text_ends, np.arange(len(classes))
             else:
-                text, stops = taken(lines, rows)
+                text, stops = searchable_lines(piece, rows)
             candidates = self._whole.candidates(text, left_out)
             if candidates:
                 at = np.fromiter((end for end, _ in candidates), np.int64, len(candidates)) - 1
@@ -138,24 +140,30 @@ class Sieve:
                     (row, index) for row, (_, index) in zip(places, candidates, strict=True)
                 )
         rows = np.flatnonzero(classes > _ALL)
-        return found, self._known(lines, rows, classes[rows], tally) if len(rows) else None
+        return found, self._known(piece, rows, classes[rows], tally) if len(rows) else None
 
-    def _known(self, lines: Any, rows: Any, classes: Any, tally: Tally) -> Seen:
+    def _known(self, piece: Piece, rows: Any, classes: Any, tally: Tally) -> Seen:
         import numpy as np
-        import pyarrow as pa
 
         if self._lines.full:
-            self._lines = KnownLines(self._patterns, self._whole, self._build, self._once)
-        table, chosen = self._lines, lines.take(pa.array(rows))
-        kinds, new = table.kinds_of(chosen)
+            self._lines = self._lines.emptied()
+        table = self._lines
+        skeletons = codes_of_lines(tally)
+
+        def asks(place: int) -> Iterable[int]:
+            needs = self._needs.get(tally.keys[skeletons[rows[place]]])
+            return table.telling if needs is None else needs | self._always
+
+        kinds, told, new = table.kinds_of(piece, rows, asks)
         self._note(tally, rows[new], _ZEROED)
+        classes = np.where(told, classes, _ZEROED)
         at = np.flatnonzero(classes == _EXACT)
         if len(at):
-            new = table.with_digits(kinds, at, chosen.take(pa.array(at)))
+            new = table.with_digits(kinds, at, piece, rows[at])
             self._note(tally, rows[at[new]], _EXACT)
         at = np.flatnonzero(classes == _DIGITS)
         if len(at):
-            table.with_scanned(kinds, at, chosen.take(pa.array(at)))
+            table.with_scanned(kinds, at, piece, rows[at])
         return Seen(rows, kinds, table)
 
     def _note(self, tally: Tally, rows: Any, way: int) -> None:
@@ -201,7 +209,7 @@ class Sieve:
         if skeleton in self._needs:
             needs = self._needs[skeleton]
         else:
-            texts = _texts(skeleton)
+            texts = texts_of(skeleton)
             found = (index for text in texts for _, index in self._skeletons.candidates(text))
             needs = frozenset(found) if texts else None
         kind = self._kind(skeleton, needs, left_out)
@@ -228,7 +236,7 @@ class Sieve:
         return _DIGITS if (skeleton, _EXACT) in self._fleeting else _EXACT
 
 
-def _texts(skeleton: bytes) -> tuple[bytes, ...]:
+def texts_of(skeleton: bytes) -> tuple[bytes, ...]:
     """Return what the skeleton of a line may be without its escape sequences; none if unknown."""
     if b"\x1b" not in skeleton:
         return (skeleton,)
@@ -237,29 +245,8 @@ def _texts(skeleton: bytes) -> tuple[bytes, ...]:
     return () if b"\x1b" in bare else (bare, _COLOUR.sub(rb"\1", skeleton), skeleton)
 
 
-def lines_of(piece: Piece) -> Any:
-    """Return the lines of a piece as an Arrow array over its bytes, to take some of them out."""
-    import numpy as np
-    import pyarrow as pa
-
-    ends = np.asarray(piece.ends)
-    starts = np.empty(len(ends) + 1, np.int32)
-    starts[0] = 0
-    np.add(ends, 1, out=starts[1:], casting="unsafe")
-    return pa.Array.from_buffers(
-        pa.binary(), len(ends), [None, pa.py_buffer(starts), pa.py_buffer(piece.raw)]
-    )
-
-
-def taken(lines: Any, rows: Any) -> tuple[bytes, Any]:
+def searchable_lines(piece: Piece, rows: Any) -> tuple[bytes, Any]:
     """Return some of the lines as one searchable text, and the offsets of its newlines."""
-    import numpy as np
-    import pyarrow as pa
-
-    chosen = lines.take(pa.array(rows))
-    _, offsets, values = chosen.buffers()
-    raw = values.to_pybytes()
+    raw, stops = taken(piece, rows)
     text = searchable(raw)
-    if text is not raw:
-        return text, line_ends(text)
-    return text, np.frombuffer(offsets, np.int32)[1 : len(rows) + 1] - 1
+    return text, stops if text is raw else line_ends(text)

@@ -22,10 +22,10 @@ from rerail.log_parsers.piece import Piece
 from rerail.log_parsers.tallies import (
     DELETED,
     Tally,
-    arrow_at_hand,
-    arrow_pays,
-    tally_arrow,
+    tally_large,
     tally_plain,
+    vectors_at_hand,
+    vectors_pay,
 )
 
 CAP = 120_000
@@ -59,10 +59,10 @@ class SkeletonMiner:
     per masked text still do not. It can be pickled to cross a process boundary.
     """
 
-    def __init__(self, *, cap: int = CAP, arrow: bool | None = None) -> None:
+    def __init__(self, *, cap: int = CAP, bulk: bool | None = None) -> None:
         self._frames = 0
         self._cap = cap
-        self._arrow = arrow  # None: decide by size
+        self._bulk = bulk  # None: decide by size
         self._index: dict[bytes, int] = {}
         self._counts = array("q")
         self._firsts = array("q")
@@ -84,10 +84,10 @@ class SkeletonMiner:
         self._close()
         keys = list(self._index)  # in the order of the columns: a key comes with its row
         columns = (self._counts, self._firsts, self._lasts, self._samples)
-        return (self._frames, self._cap, self._arrow, keys, *columns)
+        return (self._frames, self._cap, self._bulk, keys, *columns)
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self._frames, self._cap, self._arrow, keys, *columns = state
+        self._frames, self._cap, self._bulk, keys, *columns = state
         self._counts, self._firsts, self._lasts, self._samples = columns
         self._index = {key: at for at, key in enumerate(keys)}
         self._sample_bytes = sum(map(len, self._samples))
@@ -103,11 +103,11 @@ class SkeletonMiner:
         self._add(tally)
         self._limit()
 
-    def feed(self, chunk: bytes, first_line: int, *, arrow: bool | None = None) -> None:
+    def feed(self, chunk: bytes, first_line: int, *, bulk: bool | None = None) -> None:
         """Count the frames of `chunk`, whose first byte stands on line `first_line` (from 1).
 
-        A chunk that ends inside a line is continued by the next one. `arrow` is the answer of
-        `arrow_pays` where the caller has asked already: it counts what the process reads.
+        A chunk that ends inside a line is continued by the next one. `bulk` is the answer of
+        `vectors_pay` where the caller has asked already: it counts what the process reads.
         """
         if self._open is not None:
             end = _first_end(chunk)
@@ -128,8 +128,8 @@ class SkeletonMiner:
                 chunk = chunk[:cut]
         if chunk:
             self._add(
-                tally_arrow(Piece(chunk), first_line)
-                if self._use_arrow(len(chunk), arrow)
+                tally_large(Piece(chunk), first_line)
+                if self._use_bulk(len(chunk), bulk)
                 else tally_plain(chunk, first_line)
             )
         self._limit()
@@ -157,10 +157,10 @@ class SkeletonMiner:
         for key, at in order:
             yield Entry(key, self._counts[at], self._firsts[at], self._lasts[at], self._samples[at])
 
-    def _use_arrow(self, size: int, pays: bool | None) -> bool:
-        if self._arrow is not None:
-            return self._arrow and arrow_at_hand()
-        return arrow_pays(size) if pays is None else pays
+    def _use_bulk(self, size: int, pays: bool | None) -> bool:
+        if self._bulk is not None:
+            return self._bulk and vectors_at_hand()
+        return vectors_pay(size) if pays is None else pays
 
     def _close(self) -> None:
         if self._open is None:

@@ -105,10 +105,6 @@ def _stamps(view: LogView, rows: list[StepRow]) -> FloatArray | None:
         return np.array([np.nan if row.time is None else row.time for row in rows])
     if len(rows) > _MOST_STAMPED:
         return None
-    times = []
-    for row in rows:
-        line = view.line(row.line)
-        known = line is not None and line.time is not None and line.clock == "wall"
-        times.append(line.time if line is not None and known else np.nan)
+    times = [np.nan if (told := view.wall_time(row.line)) is None else told for row in rows]
     stamps = np.array(times, dtype=np.float64)
     return None if np.isnan(stamps).all() else stamps

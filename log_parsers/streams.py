@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import os
 import re
-from array import array
+import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from rerail.domain.evidence import LogLine
+from rerail.log_parsers.front_table import FrontTable, Writers
+from rerail.log_parsers.line_tables import compiled
 from rerail.log_parsers.piece import Piece
 from rerail.log_parsers.prefixes import Origin, parse_line
 from rerail.log_parsers.tallies import DELETED, Tally
@@ -26,7 +28,6 @@ from rerail.log_parsers.timestamps import Stamp, find_stamp
 NOBODY = 0
 """The stream of the lines that carry no label: the file's own."""
 
-MOST_STREAMS = 1 << 20
 WINDOW = 48
 """Bytes around the time stamp of a line that are kept to read it later."""
 
@@ -35,9 +36,8 @@ _MORE_DIGITS = 12
 _WIDEST = 160
 _PARSED = 400
 _DIGITS = re.compile(r"\d+")
-_SHAPES = 100_000
+_SHAPES, _ORIGINS = 20_000, 16
 _BEFORE_STAMP = 4
-_BEHIND = 64  # bytes behind the labels of an example: what follows decides where labels end
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,22 +53,50 @@ class _Cut:
     slow: bool = False
 
 
+class _Fronts:
+    """What is known of the fronts of lines, for all files of one origin that a thread reads."""
+
+    def __init__(self, origin: Origin) -> None:
+        self.origin = origin
+        self.shapes: dict[bytes, _Cut] = {}
+        self.kinds: dict[bytes, tuple[int, int]] = {}
+        self.widths: dict[bytes, int] = {}
+        self.windows: dict[bytes, int] = {}
+        self.table = None if compiled() is None else FrontTable()
+
+    def keep(self, shape: bytes, cut: _Cut) -> _Cut:
+        """Remember how fronts of a shape are cut."""
+        if len(self.shapes) >= _SHAPES:
+            self.shapes.clear()
+            self.table = None if self.table is None else FrontTable()
+        self.shapes[shape] = cut
+        return cut
+
+
+_of_thread = threading.local()
+
+
+def _fronts_of(origin: Origin) -> _Fronts:
+    # The rank of a file is what its labels do not tell; which of their numbers name a writer is the same in all.
+    # Hosts and labels that only this file knows are learned when all of it is read.
+    own = Origin(node=origin.node, place=origin.place, hosts=origin.hosts)
+    held: dict[Origin, _Fronts] = _of_thread.__dict__.setdefault("fronts", {})
+    found = held.pop(own, None)
+    if found is None or (found.table is None) is not (compiled() is None):
+        found = _Fronts(own)
+    while len(held) >= _ORIGINS:
+        del held[next(iter(held))]
+    held[own] = found
+    return found
+
+
 class Streams:
     """The streams of one file; a stream is known by its number, in order of appearance."""
 
     def __init__(self, origin: Origin) -> None:
-        self.examples: list[bytes] = [b""]
-        """The front of the first line of each stream."""
-        self.ends = array("i", [0])
-        """Where its labels end."""
-        # Hosts and labels that only this file knows are learned when all of it is read.
-        self._origin = replace(origin, induced=())
-        self._ids: dict[bytes, int] = {b"": NOBODY}
-        self._shapes: dict[bytes, _Cut] = {}
+        self.writers = Writers()
+        self._fronts = _fronts_of(origin)
         self._masked: dict[bytes, int] = {}
-        self._kinds: dict[bytes, tuple[int, int]] = {}
-        self._widths: dict[bytes, int] = {}
-        self._windows: dict[bytes, int] = {}
 
     def of_lines(self, lines: Sequence[bytes]) -> tuple[list[int], list[int]]:
         """Return the stream of each line, and where the window around its time begins."""
@@ -89,8 +117,16 @@ class Streams:
         widths = np.fromiter((self._width(key, tally, at) for at, key in enumerate(tally.keys)),
                              np.int32, len(tally.keys))  # fmt: skip
         windows = np.fromiter(
-            (self._windows.get(key, 0) for key in tally.keys), np.int32, len(widths)
-        )[skeletons]
+            (self._fronts.windows.get(key, 0) for key in tally.keys), np.int32, len(widths)
+        )
+        table = self._fronts.table
+        if table is not None:
+
+            def ask(row: int) -> tuple[int, int]:
+                return self._of_front(_line(piece, row), int(widths[skeletons[row]]))
+
+            return table.read(piece, skeletons, widths, windows, self.writers, ask)
+        windows = windows[skeletons]
         widest = int(widths.max(initial=0))
         if not widest:
             return streams, windows
@@ -122,9 +158,8 @@ class Streams:
             found = self._masked.get(name)
             if found is None:
                 key = name.replace(b"\0", b"")
-                found = self._masked[name] = self._number(
-                    key, piece, int(rows[place]), cuts[int(codes[place])].end
-                )
+                line, end = _line(piece, int(rows[place])), cuts[int(codes[place])].end
+                found = self._masked[name] = self.writers.number(key, line, end)
             ids[at] = found
         streams[rows] = ids[codes_of_names]
         windows[rows] = np.fromiter((cut.window for cut in cuts), np.int32, len(cuts))[codes]
@@ -134,47 +169,47 @@ class Streams:
 
     def _width(self, key: bytes, tally: Tally, at: int) -> int:
         """Return how many bytes of the fronts of such lines must be looked at; 0 where none has a label."""
-        width = self._widths.get(key)
+        widths, windows = self._fronts.widths, self._fronts.windows
+        width = widths.get(key)
         if width is None:
             cut = self._learn(tally.raw(tally.places[at]))
             # Ranks further on have more digits, and what follows decides whether a label goes on.
             width = cut.end + _MORE_DIGITS if cut.end else 0
-            if len(self._widths) >= _SHAPES:
-                self._widths.clear()
-                self._windows.clear()
-            self._widths[key] = width
-            self._windows[key] = 0 if width else cut.window
+            if len(widths) >= _SHAPES:
+                widths.clear()
+                windows.clear()
+            widths[key] = width
+            windows[key] = 0 if width else cut.window
         return width
 
     def _cut(self, shape: bytes, piece: Piece, row: int) -> _Cut:
-        cut = self._shapes.get(shape)
+        cut = self._fronts.shapes.get(shape)
         if cut is None:
-            cut = self._keep(shape, self._learn(_line(piece, row)))
-        return cut
-
-    def _keep(self, shape: bytes, cut: _Cut) -> _Cut:
-        if len(self._shapes) >= _SHAPES:
-            self._shapes.clear()
-            self._masked.clear()
-        self._shapes[shape] = cut
+            cut = self._fronts.keep(shape, self._learn(_line(piece, row)))
         return cut
 
     def _of(self, line: bytes) -> tuple[int, int]:
         # Pointers and hashes in a message would make a shape of their own of every line.
         kind = line[:_KIND].translate(None, DELETED)
-        known = self._kinds.get(kind)
+        kinds = self._fronts.kinds
+        known = kinds.get(kind)
         if known is None:
             cut = self._learn(line)
             known = cut.end + _MORE_DIGITS if cut.end else 0, cut.window
-            if len(self._kinds) >= _SHAPES:
-                self._kinds.clear()
-            self._kinds[kind] = known
+            if len(kinds) >= _SHAPES:
+                kinds.clear()
+            kinds[kind] = known
         width, window = known
-        if not width:
-            return NOBODY, window
+        return self._of_front(line, width) if width else (NOBODY, window)
+
+    def _of_front(self, line: bytes, width: int) -> tuple[int, int]:
+        """Return the stream of a line, so many bytes of which tell the shape of its front, and its window."""
         shape = line[:width].translate(ZERO)
-        cut_there = self._shapes.get(shape)
-        cut = self._keep(shape, self._learn(line)) if cut_there is None else cut_there
+        fronts = self._fronts
+        cut_there = fronts.shapes.get(shape)
+        cut = fronts.keep(shape, self._learn(line)) if cut_there is None else cut_there
+        if fronts.table is not None:
+            fronts.table.learn(shape, cut.end, cut.gaps, cut.window, slow=cut.slow)
         if cut.slow:
             # One byte a character, so that what is cut by characters is cut by bytes.
             plain = clean(line[:_PARSED]).encode("ascii", "replace")
@@ -187,57 +222,53 @@ class Streams:
         key = line[: cut.end]
         for start, stop in reversed(cut.gaps):
             key = key[:start] + key[stop:]
-        found = self._ids.get(key)
-        return self._new(key, line, cut.end) if found is None else found
-
-    def _number(self, key: bytes, piece: Piece, row: int, end: int) -> int:
-        found = self._ids.get(key)
-        return self._new(key, _line(piece, row), end) if found is None else found
-
-    def _new(self, key: bytes, line: bytes, end: int) -> int:
-        if len(self.examples) >= MOST_STREAMS:
-            return NOBODY
-        self._ids[key] = len(self.examples)
-        self.examples.append(line[: end + _BEHIND])
-        self.ends.append(end)
-        return len(self.examples) - 1
+        return self.writers.number(key, line, cut.end)
 
     def _learn(self, line: bytes) -> _Cut:
         line = line[:_PARSED]
         text = clean(line)
-        parsed = parse_line("", 1, text, origin=self._origin, year=1970)
+        parsed = parse_line("", 1, text, origin=self._fronts.origin, year=1970)
         stamp = find_stamp(text, year=1970)
         window = max(0, stamp.start - _BEFORE_STAMP) if stamp else 0
-        own = self._origin
+        own = self._fronts.origin
         if (
             not parsed.label
             and parsed.place is None
             and (parsed.rank, parsed.node) == (own.rank, own.node)
         ):
             return _Cut(window=window)
-        end = len(text) - len(parsed.message)
+        # Between labels and message a program may change colours, or begin the frame of a bar.
+        end = len(text[: len(text) - len(parsed.message)].rstrip())
         if text[:end].encode() != line[:end]:
             return _Cut(end=end, slow=True)
-        return _Cut(end, tuple(sorted(_gaps(parsed, text[:end], stamp))), window)
+        if stamp and text[: stamp.end].encode() != line[: stamp.end]:
+            window = 0
+        return _Cut(end, tuple(sorted(self._gaps(parsed, text[:end], stamp))), window)
 
+    def _gaps(self, parsed: LogLine, front: str, stamp: Stamp | None) -> Iterator[tuple[int, int]]:
+        """Yield where a front tells nothing of who writes: its time, and numbers of processes and threads."""
+        told = {parsed.rank, parsed.local_rank}
+        at = front.find(parsed.node) if parsed.node else -1
+        host = range(at, at + len(parsed.node or "")) if at >= 0 else range(0)
+        time = range(stamp.start, min(stamp.end, len(front))) if stamp else range(0)
+        if time:
+            yield time.start, time.stop
+        for run in _DIGITS.finditer(front):
+            start, stop = run.span()
+            if start in time or start in host or parsed.place is not None:
+                continue
+            if int(run[0]) not in told or not self._tells(parsed, stop - 1):
+                yield start, stop
 
-def _gaps(parsed: LogLine, front: str, stamp: Stamp | None) -> Iterator[tuple[int, int]]:
-    """Yield where a front tells nothing of who writes: its time, and numbers of processes and threads."""
-    told = {parsed.rank, parsed.local_rank}
-    at = front.find(parsed.node) if parsed.node else -1
-    host = range(at, at + len(parsed.node or "")) if at >= 0 else range(0)
-    time = range(stamp.start, min(stamp.end, len(front))) if stamp else range(0)
-    if time:
-        yield time.start, time.stop
-    for run in _DIGITS.finditer(front):
-        start, stop = run.span()
-        if (
-            start not in time
-            and start not in host
-            and int(run[0]) not in told
-            and parsed.place is None
-        ):
-            yield start, stop
+    def _tells(self, parsed: LogLine, at: int) -> bool:
+        """Tell whether a line with another digit in this place would be that of another rank.
+
+        A process may have the number of its rank by chance; the next line of the same shape has not.
+        """
+        text = parsed.text
+        other = f"{text[:at]}{(int(text[at]) + 1) % 10}{text[at + 1 :]}"
+        read = parse_line("", 1, other, origin=self._fronts.origin, year=1970)
+        return (read.rank, read.local_rank) != (parsed.rank, parsed.local_rank)
 
 
 def codes_of_lines(tally: Tally) -> Any:
@@ -269,10 +300,18 @@ def windows_of(piece: Piece, rows: Any, offsets: Any) -> Any:
     """Return the bytes around the time of some lines, as an array of `WINDOW` bytes each."""
     import numpy as np
 
-    ends = np.asarray(piece.ends)
+    raw, ends = piece.raw, np.asarray(piece.ends)
     rows = np.asarray(rows)
+    loops = compiled()
+    if loops is not None:
+        return np.frombuffer(loops.windows(raw, ends, rows, offsets, WINDOW), f"S{WINDOW}")
     starts = np.where(rows > 0, ends[rows - 1] + 1, 0) + offsets[rows]
-    return _fronts(piece.raw, np.minimum(starts, len(piece.raw)), WINDOW).view(f"S{WINDOW}")
+    last = len(raw) - WINDOW
+    windows = np.ndarray((max(0, last) + 1,), f"V{WINDOW}", raw.ljust(WINDOW, b"\0"), strides=(1,))
+    found = windows[np.clip(starts, 0, max(0, last))].view(f"S{WINDOW}")
+    for at in np.flatnonzero(starts > last).tolist():
+        found[at] = raw[starts[at] :]
+    return found
 
 
 def _encoded(values: Any) -> tuple[Any, Any]:

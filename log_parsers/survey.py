@@ -40,7 +40,7 @@ from rerail.log_parsers.skeletons import SkeletonMiner
 from rerail.log_parsers.sources import Problem, Source, iter_chunks
 from rerail.log_parsers.step_mining import LEAST_ROWS, StepMiner
 from rerail.log_parsers.streams import NOBODY
-from rerail.log_parsers.tallies import arrow_pays
+from rerail.log_parsers.tallies import vectors_pay
 from rerail.log_parsers.text import MAX_LINE, clean
 
 WHOLE_FILE = 2 << 20
@@ -250,11 +250,11 @@ class FilePass:
         """Take the next piece of the file; it ends with a line, unless the line is too long for one piece."""
         result, size = self.result, len(chunk)
         first = result.lines + 1
-        arrow = arrow_pays(size)
+        bulk = vectors_pay(size)
         if first == 1 and not result.size:
             self._crlf = chunk[: chunk.find(b"\n") + 1].endswith(b"\r\n")
         # Before anything else sees a byte: what is mined, kept or cited cannot hold a secret.
-        raw = piece = self._redactor.mask(Piece(chunk), first, tally=arrow and not self._crlf)
+        raw = piece = self._redactor.mask(Piece(chunk), first, tally=bulk and not self._crlf)
         chunk = raw.raw
         result.ends_with_newline = chunk.endswith(b"\n")
         if self._crlf:
@@ -265,7 +265,7 @@ class FilePass:
         self._collect(chunk, first, newlines)
         if self._small is None and self._wanted:
             self._serve(raw, first)
-        whole = arrow and chunk.endswith(b"\n")
+        whole = bulk and chunk.endswith(b"\n")
         tally = piece.tally(first) if whole else None
         streams = self._facts.read(piece, first, tally, continued=self._continued)
         if self._small is None:
@@ -276,7 +276,7 @@ class FilePass:
         self._steps.feed(piece, first)
         if self._mined is not None:
             self._mined.feed(piece.lines(), first)
-        pairs, seen = self._candidates.of(piece, first, self._settled, arrow=arrow)
+        pairs, seen = self._candidates.of(piece, first, self._settled, bulk=bulk)
         counted: dict[tuple[int, ...], Any] = {}
         if seen is not None:
             counted, more = self._known.counted(seen, streams, self._is_presence)

@@ -10,8 +10,21 @@ from rerail.log_parsers.prefixes import Origin, parse_line
 from rerail.log_parsers.sections import Sections, sections
 from rerail.log_parsers.survey import FileSurvey
 from rerail.log_parsers.text import clean
+from rerail.log_parsers.timestamps import WALL, find_stamp
 
 _NEAR = 3_000  # lines
+_FRONT_LINES, _LEAST_LINES = 200, 6
+
+
+def _common_front(lines: list[bytes]) -> bytes:
+    """Return the words that all lines begin with, as a collector puts them there; of a few lines none."""
+    if len(lines) < _LEAST_LINES:
+        return b""
+    first, last = min(lines), max(lines)  # what these two share, all share
+    shared = next(
+        (i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first)
+    )
+    return first[: first.rfind(b" ", 0, shared) + 1]
 
 
 class LogView:
@@ -27,6 +40,7 @@ class LogView:
         self.numbers = sorted(survey.kept)
         self._texts: dict[int, str] = {}
         self._lines: dict[int, LogLine] = {}
+        self._times: dict[int, float | None] = {}
         self._sections: Sections | None = None
 
     @property
@@ -55,6 +69,15 @@ class LogView:
             self._lines[number] = found
         return found
 
+    def wall_time(self, number: int) -> float | None:
+        """Return the wall-clock time that a line tells; None where it tells none, or was not kept."""
+        if number not in self._times:
+            text = self.text(number)
+            stamp = None if text is None else find_stamp(text, year=self.year)
+            known = stamp is not None and stamp.clock == WALL
+            self._times[number] = stamp.seconds if stamp is not None and known else None
+        return self._times[number]
+
     def section(self, number: int) -> int:
         """Return the number of the heading that a line stands under; 0 above the first, or where there is none."""
         return bisect_right(self._headings().starts, number)
@@ -70,7 +93,9 @@ class LogView:
     def _headings(self) -> Sections:
         if self._sections is None:
             kept = self.survey.kept
-            self._sections = sections(((one, kept[one]) for one in self.numbers), clean)
+            front = _common_front([kept[one] for one in self.numbers[:_FRONT_LINES]])
+            lines = ((one, kept[one].removeprefix(front)) for one in self.numbers)
+            self._sections = sections(lines, clean)
         return self._sections
 
     def between(self, first: int, last: int) -> Iterator[int]:
@@ -88,7 +113,7 @@ class LogView:
             above = self.numbers[position]
             if number - above > _NEAR or (section and self.section(above) != section):
                 return None
-            line = self.line(self.numbers[position])
-            if line is not None and line.time is not None and line.clock == "wall":
-                return line.time
+            time = self.wall_time(above)
+            if time is not None:
+                return time
         return None

@@ -25,6 +25,7 @@ from rerail.domain.diagnosis import Action, Status
 from rerail.domain.plan import ActionKind, Mode
 from rerail.errors import ConfigError
 from rerail.knowledge_base.taxonomy import leaves
+from rerail.recovery.notify_services import Alertmanager, Apprise, PagerDuty, Slack, web_address
 
 
 class _Part(BaseModel):
@@ -316,10 +317,19 @@ class Webhooks(_Part):
 
 
 class Notify(_Part):
-    """Where messages go: a file of JSON lines, a command that gets the message on its input."""
+    """Where messages go: a file of JSON lines, a command that gets the message on its input, services.
+
+    `page` is the address under which people reach `rerail serve`; messages of services link to it.
+    """
 
     file: str = ""
     command: tuple[str, ...] = ()
+    page: str = ""
+    slack: Slack | None = None
+    pagerduty: PagerDuty | None = None
+    alertmanager: Alertmanager | None = None
+    apprise: Apprise | None = None
+    _known = field_validator("page")(web_address)
 
 
 class SitePolicy(_Part):

@@ -79,12 +79,23 @@ def schedule_eval(
     json_output: Annotated[
         bool, typer.Option("--json", help="One JSON object on standard output.")
     ] = False,
+    plot: Annotated[
+        Path | None, typer.Option(help="Write rules and timelines as SVG or PNG.")
+    ] = None,
+    html: Annotated[Path | None, typer.Option(help="Write tables and timelines as a page.")] = None,
 ) -> None:
     """Plan model evaluation over GPUs, loading, inference and metrics apart; --run runs it."""
     from rerail.assistant.cli.schedule_eval import schedule_eval_command
 
     raise typer.Exit(
         schedule_eval_command(
-            spec, run=run, runner=runner, folder=folder, options=option, json_output=json_output
+            spec,
+            run=run,
+            runner=runner,
+            folder=folder,
+            options=option,
+            json_output=json_output,
+            plot=plot,
+            html=html,
         )
     )

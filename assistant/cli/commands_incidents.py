@@ -171,8 +171,18 @@ def report(
     json_output: Annotated[
         bool, typer.Option("--json", help="One JSON object on standard output.")
     ] = False,
+    jobs: Annotated[
+        Path | None,
+        typer.Option(help="The site's record of jobs (sacct -P): what stands out, sizes, goodput."),
+    ] = None,
+    csv: Annotated[
+        Path | None, typer.Option(help="Write each table as a CSV file into this folder.")
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="Write it as one page without scripts to this file.")
+    ] = None,
 ) -> None:
-    """Count what failed on this site: per day and category, GPU-hours lost, nodes, repeats, times."""
+    """Count what failed on this site: per day and category, GPU-hours lost, nodes, repeats, times, goodput."""
     from rerail.assistant.cli.report import report_command
 
-    raise typer.Exit(report_command(since, json_output=json_output))
+    raise typer.Exit(report_command(since, json_output=json_output, jobs=jobs, csv=csv, html=html))

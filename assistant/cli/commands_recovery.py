@@ -24,6 +24,7 @@ def register(app: typer.Typer) -> None:
     app.command("run", context_settings=_PASS_THROUGH)(run)
     app.command("healthcheck")(healthcheck)
     app.command("doctor")(doctor)
+    app.command("notify")(notify)
     app.add_typer(audit, name="audit")
     app.add_typer(breaker, name="breaker")
     app.add_typer(policy, name="policy")
@@ -184,6 +185,20 @@ def doctor(json_output: Annotated[bool, typer.Option("--json")] = False) -> None
     from rerail.assistant.cli.doctor import doctor_command
 
     raise typer.Exit(doctor_command(json_output))
+
+
+def notify(
+    test: Annotated[
+        bool, typer.Option("--test", help="Send a test message, and end it again where one can.")
+    ] = False,
+    service: Annotated[
+        str, typer.Option(help="Only this one: slack, pagerduty, alertmanager, apprise.")
+    ] = "",
+) -> None:
+    """Say by which services people are told of incidents and what waits; --test tries them now."""
+    from rerail.assistant.cli.notify import notify_command
+
+    raise typer.Exit(notify_command(test=test, service=service))
 
 
 @audit.command("verify")

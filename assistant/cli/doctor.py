@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rerail.assistant.cli.doctor_dcgm import dcgm_findings
 from rerail.assistant.cli.doctor_rights import rights_findings
+from rerail.assistant.notify.configured import services_of
 from rerail.assistant.watch.site import Site, load_site
 from rerail.domain.plan import Mode
 from rerail.errors import RerailError
@@ -217,6 +218,10 @@ def _messages(site: Site) -> tuple[str, str]:
         if shutil.which(target.command[0]) is None:
             return "bad", f"{target.command[0]} is not installed here: nobody would be told"
         said.append(f"{target.command[0]} is there (not run)")
+    services, wrong = services_of(target, site.settings)
+    if wrong:
+        return "bad", f"{wrong[0].message}: nobody would be told this way"
+    said += [f"{one.name} is set up (rerail notify --test)" for one in services]
     return ("ok", "; ".join(said)) if said else ("off", "notify in the policy file is empty")
 
 

@@ -94,6 +94,16 @@ def kb_code(
     raise typer.Exit(code_command(kind, code))
 
 
+@kb.command("lnav")
+def kb_lnav() -> None:
+    """Print a format file for lnav: ranks and nodes from the labels of launchers."""
+    import json
+
+    from rerail.log_parsers.lnav_format import lnav_format
+
+    print(json.dumps(lnav_format(), indent=2))
+
+
 @kb.command("runbook")
 def kb_runbook(
     failure_type: Annotated[str, typer.Argument(help="A failure type: cuda_oom.")],
@@ -315,6 +325,17 @@ def serve(
     api_token_file: Annotated[
         Path | None, typer.Option(help="File with the bearer token of chat clients and Prometheus.")
     ] = None,
+    oidc: Annotated[
+        str, typer.Option(help="Issuer of the OpenID provider at which people sign in.")
+    ] = "",
+    oidc_client: Annotated[str, typer.Option(help="Our client id there.")] = "",
+    oidc_secret_file: Annotated[
+        Path | None, typer.Option(help="File with our client secret.")
+    ] = None,
+    oidc_claim: Annotated[str, typer.Option(help="The claim that names a person.")] = "email",
+    url: Annotated[
+        str, typer.Option(help="Address under which people reach this server; needed for --oidc.")
+    ] = "",
 ) -> None:
     """Serve the page for the team: incidents, evidence, ranks, logs, chat, plans, post-mortems."""
     from rerail.assistant.cli.serve import serve_command
@@ -328,6 +349,11 @@ def serve(
             user_header=user_header,
             proxies=proxy or [],
             api_token_file=api_token_file,
+            oidc=oidc,
+            oidc_client=oidc_client,
+            oidc_secret_file=oidc_secret_file,
+            oidc_claim=oidc_claim,
+            url=url,
         )
     )
 

@@ -1,4 +1,4 @@
-"""Where `--plot` writes to: an SVG, or a PNG that is drawn from it."""
+"""Where `--plot` and `--html` write to: an SVG, a PNG that is drawn from it, or a page."""
 
 from __future__ import annotations
 
@@ -33,17 +33,44 @@ def check_plot_name(plot: Path | None) -> None:
         )
 
 
+def check_folder(*paths: Path | None) -> None:
+    """Refuse files whose folder is not there, before minutes of work are spent on them.
+
+    Raises:
+        UsageError: a folder is missing.
+    """
+    for path in paths:
+        if path is not None and not path.absolute().parent.is_dir():
+            raise UsageError(
+                f"{path} cannot be written: {path.parent} is no folder", subject=str(path),
+                hint=f"mkdir -p {path.parent}",
+            )  # fmt: skip
+
+
 def write_plot(plot: Path, svg: str) -> None:
     """Write the drawing `svg` to a file whose name `check_plot_name` let pass.
 
     Raises:
         EvidenceError: the file cannot be written.
     """
+    _write(plot, _png(svg) if plot.suffix.lower() == ".png" else svg.encode())
+
+
+def write_page(path: Path, page: str) -> None:
+    """Write an HTML page.
+
+    Raises:
+        EvidenceError: the file cannot be written.
+    """
+    _write(path, page.encode())
+
+
+def _write(path: Path, content: bytes) -> None:
     try:
-        write_file(plot, _png(svg) if plot.suffix.lower() == ".png" else svg.encode())
+        write_file(path, content)
     except OSError as error:
         raise EvidenceError(
-            f"{plot} cannot be written: {error.strerror}", subject=str(plot)
+            f"{path} cannot be written: {error.strerror}", subject=str(path)
         ) from error
 
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rerail.assistant.cli.plot_file import check_folder, check_plot_name, write_page, write_plot
 from rerail.errors import UsageError
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from rerail.recovery.evaluation.coordinator import Outcome
     from rerail.recovery.evaluation.runner import Runner
     from rerail.tools.evaluation.plan import Plan
+    from rerail.tools.evaluation.rows import Report
     from rerail.tools.evaluation.spec import EvaluationSpec
 
 RUNNERS = ("local", "slurm", "ray")
@@ -30,13 +32,15 @@ def schedule_eval_command(
     folder: Path | None = None,
     options: list[str] | None = None,
     json_output: bool = False,
+    plot: Path | None = None,
+    html: Path | None = None,
 ) -> int:
     """Print the plan beside two other rules; with `run`, run it and print the metrics.
 
     0: planned, or run with all metrics; 1: sets were given up.
 
     Raises:
-        UsageError: an unknown runner, or a run without a harness or folder.
+        UsageError: an unknown runner, a run without a harness or folder, or a plot that cannot be written.
         ConfigError: a key of the spec is wrong.
         ClusterError: the scheduler refuses or no node can be used.
     """
@@ -48,6 +52,8 @@ def schedule_eval_command(
         raise UsageError(
             f"--runner {runner!r}", subject=runner, hint=f"one of {', '.join(RUNNERS)}"
         )
+    check_plot_name(plot)
+    check_folder(plot, html)
     spec = read_evaluation(spec_file)
     plan = plan_evaluation(spec)
     others = {
@@ -57,10 +63,15 @@ def schedule_eval_command(
     outcome = None
     if run:
         outcome = _run(spec, runner, folder, options or [], quiet=json_output)
+    if plot is not None or html is not None:
+        _write(_report(spec_file.stem, spec, plan, others, outcome), outcome, plot, html)
     if json_output:
         sys.stdout.write(json.dumps(_json(plan, others, outcome), allow_nan=False) + "\n")
     else:
         _print(spec, plan, others, outcome)
+        for what, path in (("plot", plot), ("page", html)):
+            if path is not None:
+                print(f"{what} written to {path}")
     return 1 if outcome is not None and outcome.failed else 0
 
 
@@ -82,6 +93,29 @@ def _run(
         )  # fmt: skip
     say = (lambda text: None) if quiet else (lambda text: print(text, flush=True))
     return Coordinator(spec, _runner(spec, runner, options), folder, say).run()
+
+
+def _report(
+    name: str, spec: EvaluationSpec, plan: Plan, others: dict[str, float], outcome: Outcome | None
+) -> Report:
+    from rerail.tools.evaluation.rows import Report, planned, ran
+
+    rules = {"this plan": plan.makespan_s, **others, "no plan can be faster than": plan.bound_s}
+    timelines = [planned(spec, plan)]
+    if outcome is not None:
+        rules = {"this plan, as it ran": outcome.makespan_s, **rules}
+        timelines.append(ran([(t.kind, t.name, t.begin_s, t.end_s) for t in outcome.ran]))
+    return Report(name, spec, plan, rules, tuple(timelines))
+
+
+def _write(report: Report, outcome: Outcome | None, plot: Path | None, html: Path | None) -> None:
+    from rerail.tools.evaluation.page import render as page
+    from rerail.tools.evaluation.svg_plot import render as svg
+
+    if plot is not None:
+        write_plot(plot, svg(report))
+    if html is not None:
+        write_page(html, page(report, None if outcome is None else outcome.to_json()))
 
 
 def _runner(spec: EvaluationSpec, name: str, options: list[str]) -> Runner:

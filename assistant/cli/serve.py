@@ -5,11 +5,20 @@ from __future__ import annotations
 import socket
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from rerail.assistant.identity import login
 from rerail.assistant.readable import readable_folders
+from rerail.assistant.watch.log import say
+from rerail.assistant.watch.receiver import Receiver, open_receiver
 from rerail.errors import ConfigError, RecoveryError, UsageError
+from rerail.knowledge_base.store.engine import data_folder
 from rerail.recovery.safe_files import open_regular, read_whole
+from rerail.settings import load_settings
+
+if TYPE_CHECKING:
+    from rerail.assistant.web.sign_in import Provider
 
 _SHORTEST_TOKEN = 24
 
@@ -23,6 +32,11 @@ def serve_command(
     user_header: str,
     proxies: list[str],
     api_token_file: Path | None = None,
+    oidc: str = "",
+    oidc_client: str = "",
+    oidc_secret_file: Path | None = None,
+    oidc_claim: str = "email",
+    url: str = "",
 ) -> int:
     """Serve until Ctrl-C; exit code 0.
 
@@ -35,6 +49,7 @@ def serve_command(
 
         from rerail.assistant.web.application import create_application
         from rerail.assistant.web.guard import Access
+        from rerail.assistant.web.sign_in import SignIn
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"the page is not installed ({error.name} is missing)",
@@ -45,12 +60,15 @@ def serve_command(
     access = Access(
         host,
         port,
-        tuple(name.lower() for name in names),
+        tuple(name.lower() for name in (*names, *([urlsplit(url).hostname or ""] if url else []))),
         user_header.lower(),
         tuple(proxies),
         _token(api_token_file),
     )
-    application = create_application(access, login(), folders)
+    provider = _provider(oidc, oidc_client, oidc_secret_file, oidc_claim, url)
+    application = create_application(
+        access, login(), folders, _receiver(), None if provider is None else SignIn(provider)
+    )
     listening = _listen(host, port)
     shown = f"[{host}]" if ":" in host else host
     print(f"http://{shown}:{listening.getsockname()[1]}/   Ctrl-C ends it", flush=True)
@@ -67,6 +85,47 @@ def serve_command(
     except KeyboardInterrupt:
         print("rerail: stopped", file=sys.stderr)
     return 0
+
+
+def _provider(
+    issuer: str, client: str, secret_file: Path | None, claim: str, url: str
+) -> Provider | None:
+    """Return the provider at which people sign in, where one is named.
+
+    Raises:
+        ConfigError: Something of it is missing, not installed, or goes without TLS.
+    """
+    if not issuer:
+        return None
+    from importlib.util import find_spec
+
+    from rerail.assistant.web.sign_in import Provider
+
+    if not client or secret_file is None or not url:
+        raise ConfigError(
+            "--oidc needs --oidc-client, --oidc-secret-file and --url",
+            subject="--oidc",
+            hint="docs/page.md shows a whole command",
+        )
+    if find_spec("authlib") is None:
+        raise ConfigError(
+            "Authlib is not installed", subject="--oidc", hint="pip install 'rerail[oidc]'"
+        )
+    try:
+        secret = read_whole(open_regular(secret_file.expanduser()), 4096).decode().strip()
+    except (OSError, UnicodeDecodeError, RecoveryError) as error:
+        raise UsageError(f"--oidc-secret-file {secret_file}: {error}", subject=str(secret_file)) from None  # fmt: skip
+    provider = Provider(issuer, client, secret, url, claim)
+    provider.check()
+    return provider
+
+
+def _receiver() -> Receiver | None:
+    """Return what takes webhooks, where a secret for them is set."""
+    settings = load_settings()
+    if settings.webhook_secret_file is None:
+        return None
+    return open_receiver(settings.webhook_secret_file, data_folder(settings), settings.cluster, say)
 
 
 def _token(path: Path | None) -> str:

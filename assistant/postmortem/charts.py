@@ -23,6 +23,8 @@ _TITLES = {
     "step_time_s": "step time, s",
     "relative_step_time": "relative step time",
     "grad_norm": "gradient norm",
+    "throughput": "throughput",
+    "steps_per_s": "throughput, steps per second",
 }
 
 

@@ -11,10 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 
+from rerail.assistant.presentation.fleet_site import Recoveries, SiteView, recoveries
 from rerail.assistant.presentation.words import type_words
 from rerail.knowledge_base.store.clock import from_iso
 from rerail.knowledge_base.store.span import SpanIncident
 from rerail.knowledge_base.taxonomy import category_titles, leaves
+from rerail.recovery.store.plans import Restart
 
 MOST_DAYS = 62
 """A longer span is counted by week."""
@@ -95,7 +97,8 @@ class FleetView:
 
     `undated` incidents have no time in their logs and count at that of their first diagnosis. `healthy`
     diagnoses found no failure. `later` failures carry times behind `until` and are in no other count.
-    `nodes` and `repeats` are the first rows; `node_count` and `repeat_count` all.
+    `nodes` and `repeats` are the first rows; `node_count` and `repeat_count` all. `site` is what the record of
+    all jobs adds, None where there is no such record.
     """
 
     schema_version: int
@@ -115,6 +118,8 @@ class FleetView:
     node_count: int
     repeats: tuple[RepeatRow, ...]
     repeat_count: int
+    recoveries: dict[str, Recoveries]
+    site: SiteView | None
 
 
 def fleet_view(
@@ -125,6 +130,8 @@ def fleet_view(
     until: str,
     healthy: int = 0,
     later: int = 0,
+    restarts: Sequence[Restart] = (),
+    site: SiteView | None = None,
 ) -> FleetView:
     """Return the view of the failures between two times.
 
@@ -135,6 +142,8 @@ def fleet_view(
         until: ISO 8601 in UTC.
         healthy: diagnoses of the span that found no failure.
         later: failures with a time behind `until`.
+        restarts: what recovery began.
+        site: what the record of all jobs adds.
     """
     nodes, repeats = _nodes(found), _repeats(found)
     period, periods = _periods(found, since, until)
@@ -158,6 +167,8 @@ def fleet_view(
         node_count=len(nodes),
         repeats=tuple(repeats[:MOST_ROWS]),
         repeat_count=len(repeats),
+        recoveries=recoveries(restarts, found, from_iso(until).timestamp()),
+        site=site,
     )
 
 

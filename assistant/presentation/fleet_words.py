@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from rerail.assistant.postmortem.impact import in_words
 from rerail.assistant.presentation.fleet import Durations, FleetView, GpuHours, NodeRow
+from rerail.assistant.presentation.fleet_site import SiteView
 
 _TYPES = 3
 
 COUNT_IS_NO_PROOF = (
-    "A count is no proof: a node in many jobs is in many failures. rerail healthcheck tests a node."
+    "A count is no proof: a node in many jobs is in many failures. Name the site's record of jobs (--jobs) to tell"
+    " chance from a bad node; rerail healthcheck tests one."
 )
 
 
@@ -44,7 +46,52 @@ def fleet_sentences(view: FleetView) -> tuple[str, ...]:
         f"Time to recovery: {_mean(view.time_to_recovery)}"
         " (from there until a restart by rerail was seen to make progress)."
     )
+    told += _recoveries(view)
+    if view.site is not None:
+        told += _site(view.site)
     return tuple(told)
+
+
+def _recoveries(view: FleetView) -> list[str]:
+    told = []
+    for who, words in (("automatic", "by itself"), ("approved", "after an approval")):
+        one = view.recoveries[who]
+        if one.begun:
+            told.append(
+                f"Restarts by rerail {words}: {one.begun}; {one.held} held for a day,"
+                f" {one.failed_again} failed again, {one.did_not_work} did not work, {one.too_new} not a day old."
+            )
+    return told
+
+
+def _site(site: SiteView) -> list[str]:
+    sums = site.efficiency
+    told = [
+        f"All jobs: {site.attempts:,} attempts, {sums.allocated_gpu_hours:,.0f} GPU-hours;"
+        f" {site.undiagnosed:,} failed without a diagnosis."
+    ]
+    if sums.ettr is not None and sums.goodput is not None:
+        bound = (
+            ""
+            if sums.known == sums.failures
+            else f"; upper bounds: what was lost is known for {sums.known} of {sums.failures} failures"
+        )
+        told.append(
+            f"Goodput: {sums.goodput:.2%} of the allocated GPU-hours moved training forward; ETTR"
+            f" {sums.ettr:.2%} of the time from first start to last end{bound}."
+        )
+    bad = [one.name for part in (site.nodes, site.switches, site.users) for one in part if one.stands_out]  # fmt: skip
+    compared = site.compared
+    told.append(
+        f"Not explained by chance among {_named(compared[0], 'node', 'nodes')},"
+        f" {_named(compared[1], 'switch', 'switches')} and {_named(compared[2], 'user', 'users')}:"
+        f" {', '.join(bad) if bad else 'none'}."
+    )
+    return told
+
+
+def _named(count: int, one: str, many: str) -> str:
+    return f"{count:,} {one if count == 1 else many}"
 
 
 def gpu_hours_words(hours: GpuHours) -> str:

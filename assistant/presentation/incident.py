@@ -27,6 +27,7 @@ class TimelineRow:
     text: str
     actor: str
     cites: tuple[str, ...]
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ def incident_view(file: IncidentFile) -> IncidentView:
         verdict=verdict_view(file.diagnosis),
         timeline=tuple(
             TimelineRow(
-                e.time, e.time[11:19], str(e.source), source_word(str(e.source)), e.text, e.actor, e.evidence
+                e.time, e.time[11:19], str(e.source), source_word(str(e.source)), e.text, e.actor, e.evidence, e.kind
             )
             for e in file.timeline
         ),

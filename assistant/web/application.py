@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,10 @@ from starlette.responses import HTMLResponse
 from starlette.staticfiles import StaticFiles
 
 from rerail import __version__
+from rerail.assistant.watch.receiver import PATHS, Receiver
 from rerail.assistant.web import browser_files
 from rerail.assistant.web.guard import Access, Guard
+from rerail.assistant.web.sign_in import SignIn
 from rerail.errors import RerailError
 
 _HERE = Path(__file__).parent
@@ -35,23 +37,33 @@ class Pages:
             nonce=request.state.nonce,
             token=request.state.token,
             person=request.state.person,
+            signed_in=request.state.signed_in,
             version=__version__,
             **values,
         )
         return HTMLResponse(text, status_code=status)
 
 
-def create_application(access: Access, user: str, folders: tuple[Path, ...]) -> Guard:
+def create_application(
+    access: Access,
+    user: str,
+    folders: tuple[Path, ...],
+    receiver: Receiver | None = None,
+    sign_in: SignIn | None = None,
+) -> Guard:
     """Return the guarded application.
 
     Args:
         access: where it listens and whom it believes.
         user: the account that runs it.
         folders: what the start page may diagnose.
+        receiver: takes webhooks at this address, too; they are answered nowhere else.
+        sign_in: lets people sign in at the site's provider.
 
     Raises:
         ConfigError: Anybody could ask, or the browser files are missing.
     """
+    access = replace(access, signs_in=sign_in is not None)
     access.check()
     browser_files.check()
     app = FastAPI(
@@ -81,8 +93,12 @@ def create_application(access: Access, user: str, folders: tuple[Path, ...]) -> 
         openai_face,
         plan_page,
         postmortem_page,
+        webhooks,
     )
 
+    if receiver is not None:
+        app.include_router(webhooks.routes(receiver))
+        access = replace(access, signed_paths=PATHS)
     for routes in (
         incidents_page.routes(pages),
         fleet_page.routes(pages),
@@ -102,7 +118,7 @@ def create_application(access: Access, user: str, folders: tuple[Path, ...]) -> 
     app.add_exception_handler(RerailError, _told(pages))
     app.add_exception_handler(HTTPException, _refused(pages))
     app.add_exception_handler(RequestValidationError, _misread(pages))
-    return Guard(app, access, user)
+    return Guard(app, access, user, sign_in)
 
 
 class _Forever(StaticFiles):

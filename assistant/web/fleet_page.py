@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 
 from rerail.assistant.fleet import fleet_since
-from rerail.assistant.presentation import fleet_words
+from rerail.assistant.presentation.fleet_page import fleet_values
 from rerail.assistant.web.application import Pages
 
 _SPANS = ("24h", "7d", "30d", "365d")
@@ -25,12 +25,10 @@ def routes(pages: Pages) -> APIRouter:
         return pages.page(
             request,
             "fleet.html",
-            view=view,
             since=since,
             spans=_SPANS,
-            told=fleet_words.fleet_sentences(view),
-            words=fleet_words,
-            several=len({row.cluster for row in view.nodes}) > 1,
+            linked=True,
+            **fleet_values(view),
         )
 
     return router

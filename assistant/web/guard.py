@@ -17,12 +17,15 @@ from hashlib import sha256
 from http.cookies import SimpleCookie
 from ipaddress import ip_address
 from pathlib import Path
+from urllib.parse import quote
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from rerail.assistant.web import sign_in as sign_in_paths
+from rerail.assistant.web.sign_in import SignIn
 from rerail.errors import ConfigError
 
 COOKIE = "rerail_session"
@@ -30,6 +33,10 @@ MOST_BODY = 1 << 20
 MOST_UPLOAD = 256 << 20
 WRITES_PER_MINUTE = 60
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+_NOBODY = (
+    403,
+    "this account is not the one that runs the server, the proxy names nobody, or nobody is signed in",
+)
 _POLICY = (
     "default-src 'self'; script-src 'self' 'nonce-{nonce}'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
@@ -41,7 +48,8 @@ class Access:
     """Where the server listens and whom it believes.
 
     `user_header` is set by a proxy that has checked who asks, and is believed from `proxies` only.
-    `api_token` is what programs show as bearer token; without one, no program is answered.
+    `api_token` is what programs show as bearer token; without one, no program is answered. Messages to
+    `signed_paths` carry a signature, which their route checks. With `signs_in` people sign in at a provider.
     """
 
     host: str = "127.0.0.1"
@@ -50,6 +58,8 @@ class Access:
     user_header: str = ""
     proxies: tuple[str, ...] = ()
     api_token: str = ""
+    signed_paths: tuple[str, ...] = ()
+    signs_in: bool = False
 
     def check(self) -> None:
         """Refuse to listen where anybody could ask.
@@ -57,11 +67,17 @@ class Access:
         Raises:
             ConfigError: The address is not loopback and nothing tells who asks.
         """
-        if not self.is_loopback and not self.user_header:
+        if self.signs_in and self.user_header:
+            raise ConfigError(
+                "who asks is told by a proxy or by a provider, not by both",
+                subject="--oidc",
+                hint="leave --user-header or --oidc out",
+            )
+        if not self.is_loopback and not self.user_header and not self.signs_in:
             raise ConfigError(
                 f"{self.host} can be reached by others, and nothing tells who asks",
                 subject="--host",
-                hint="--user-header NAME --proxy ADDRESS behind a proxy that checks people, or leave --host out",
+                hint="--oidc ISSUER; --user-header NAME --proxy ADDRESS behind a proxy that checks people; or no --host",
             )
         if self.user_header and not self.proxies:
             raise ConfigError(
@@ -86,12 +102,13 @@ class Guard:
     """The ASGI layer in front of the application.
 
     `user` is the account that runs the server; on loopback it is who acts, and connections of other
-    accounts of the machine are refused.
+    accounts of the machine are refused. With `sign_in` it is who signed in at the provider.
     """
 
     app: ASGIApp
     access: Access
     user: str
+    sign_in: SignIn | None = None
     secret: bytes = field(default_factory=lambda: secrets.token_bytes(32))
     _writes: dict[str, deque[float]] = field(default_factory=dict)
 
@@ -102,15 +119,22 @@ class Guard:
             return
         nonce = secrets.token_urlsafe(16)
         session, is_new = self._session(Headers(scope=scope))
-        headed = _with_headers(send, nonce, session if is_new else "")
+        headed = _with_headers(send, nonce, self._cookie(session) if is_new else "")
         refusal = self._refusal(scope, session)
+        if self.sign_in is not None and refusal in (None, _NOBODY):
+            answer = await self._signing(self.sign_in, scope, receive, session, refusal)
+            if answer is not None:
+                response, cookie = answer
+                await response(scope, receive, _with_headers(send, nonce, cookie) if cookie else headed)  # fmt: skip
+                return
         if refusal is not None:
             code, why = refusal
             await PlainTextResponse(f"rerail: {why}\n", status_code=code)(scope, receive, headed)
             return
         state = scope.setdefault("state", {})
         state["nonce"], state["token"] = nonce, self._token(session)
-        state["person"] = self._person(scope)
+        state["person"] = self._person(scope, session)
+        state["signed_in"] = self.sign_in is not None
         await self.app(scope, _bounded(receive, _most_of(scope)), headed)
 
     def _refusal(self, scope: Scope, session: str) -> tuple[int, str] | None:
@@ -119,22 +143,52 @@ class Guard:
         own = (*LOOPBACK, self.access.host.lower(), *self.access.names)
         if host not in own:
             return 400, f"the host name {host[:80]!r} is not one of this server's: --name"
+        if scope["path"] in self.access.signed_paths and scope["method"] == "POST":
+            return None  # the receiver checks length and signature of the raw body
         if self._is_program(scope, headers):
             return self._refused_program(headers)
-        if not self._person(scope):
-            return (
-                403,
-                "this account is not the one that runs the server, or the proxy names nobody",
-            )
+        person = self._person(scope, session)
+        if not person:
+            return _NOBODY
         if scope["method"] in ("GET", "HEAD", "OPTIONS"):
             return None
         if too_long := _too_long(headers, _most_of(scope)):
             return too_long
         if not self._from_our_page(headers, session):
             return 403, "the request did not come from a page of this server; load the page again"
-        if not self._in_time(self._person(scope)):
+        if not self._in_time(person):
             return 429, f"more than {WRITES_PER_MINUTE} changes a minute; wait a moment"
         return None
+
+    async def _signing(
+        self,
+        sign_in: SignIn,
+        scope: Scope,
+        receive: Receive,
+        session: str,
+        refusal: tuple[int, str] | None,
+    ) -> tuple[Response, str] | None:
+        """Answer the addresses of signing in and out; send whoever asks for a page to sign in.
+
+        Returns the answer and the cookie that it sets, if any; None where the request goes its way.
+        """
+        path, asks = scope["path"], scope["method"] in ("GET", "HEAD")
+        request = Request(scope, receive)
+        if path == sign_in_paths.BEGIN and asks:
+            return await sign_in.begin(request, session), self._cookie(session)
+        if path == sign_in_paths.BACK and asks:
+            # Another session than before: one that somebody planted is worth nothing.
+            fresh = self._new_session()
+            return await sign_in.finish(request, session, fresh), self._cookie(fresh)
+        if path == sign_in_paths.END and refusal is None and scope["method"] == "POST":
+            given = str((await request.form()).get("token", ""))
+            if hmac.compare_digest(given.encode(), self._token(session).encode()):
+                sign_in.forget(session)
+            return RedirectResponse("/", 303), ""
+        if refusal is None or not asks or path.startswith("/api/"):
+            return None
+        wanted = path + (f"?{scope['query_string'].decode()}" if scope["query_string"] else "")
+        return RedirectResponse(f"{sign_in_paths.BEGIN}?next={quote(wanted)}", 303), ""
 
     def _is_program(self, scope: Scope, headers: Headers) -> bool:
         """Chat clients always are; whoever scrapes may also be the account that runs the server."""
@@ -166,7 +220,9 @@ class Guard:
             )
         )
 
-    def _person(self, scope: Scope) -> str:
+    def _person(self, scope: Scope, session: str) -> str:
+        if self.sign_in is not None:
+            return self.sign_in.person(session)
         client = scope.get("client") or ("", 0)
         if self.access.user_header:
             if client[0] not in self.access.proxies:
@@ -194,8 +250,22 @@ class Guard:
             name, _, signed = held.value.partition(".")
             if hmac.compare_digest(signed, self._signature(name)):
                 return held.value, False
+        return self._new_session(), True
+
+    def _new_session(self) -> str:
         name = secrets.token_hex(16)
-        return f"{name}.{self._signature(name)}", True
+        return f"{name}.{self._signature(name)}"
+
+    def _cookie(self, session: str) -> str:
+        """Return the cookie of a session.
+
+        A provider sends people back from another site, where a strict cookie would not come along; changes of
+        state have their token in any case.
+        """
+        kept = f"{COOKIE}={session}; HttpOnly; Path=/; "
+        if self.sign_in is None:
+            return kept + "SameSite=Strict"
+        return kept + "SameSite=Lax" + ("; Secure" if self.sign_in.provider.is_secure else "")
 
     def _signature(self, name: str) -> str:
         return hmac.new(self.secret, b"session:" + name.encode(), sha256).hexdigest()
@@ -256,7 +326,7 @@ def _bounded(receive: Receive, most: int) -> Receive:
     return limited
 
 
-def _with_headers(send: Send, nonce: str, session: str) -> Send:
+def _with_headers(send: Send, nonce: str, cookie: str) -> Send:
     async def headed(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
@@ -266,10 +336,8 @@ def _with_headers(send: Send, nonce: str, session: str) -> Send:
             headers["cross-origin-opener-policy"] = "same-origin"
             headers["cross-origin-resource-policy"] = "same-origin"
             headers.setdefault("cache-control", "no-store")
-            if session:
-                headers.append(
-                    "set-cookie", f"{COOKIE}={session}; HttpOnly; SameSite=Strict; Path=/"
-                )
+            if cookie:
+                headers.append("set-cookie", cookie)
         await send(message)
 
     return headed

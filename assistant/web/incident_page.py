@@ -8,10 +8,13 @@ from urllib.parse import quote
 from fastapi import APIRouter, Depends, Form, Request
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse
 
+from rerail.assistant.chat.messages import load_messages
 from rerail.assistant.feedback import give_feedback
 from rerail.assistant.postmortem.charts import charts
+from rerail.assistant.presentation.curves import with_rate
 from rerail.assistant.presentation.incident import incident_view
 from rerail.assistant.presentation.markdown import to_markdown
+from rerail.assistant.presentation.timeline_axis import timeline_axis
 from rerail.assistant.stored import load_incident
 from rerail.assistant.web.application import Pages
 from rerail.assistant.web.forms import written_here
@@ -34,13 +37,18 @@ def routes(pages: Pages) -> APIRouter:
         file = load_incident(name)
         with opened_store() as engine, reading(engine) as connection:
             like = alike(connection, file.row, limit=5)
+            messages = load_messages(connection, file.row.id)
+        view = incident_view(file)
         return pages.page(
             request,
             "incident.html",
-            view=incident_view(file),
+            view=view,
+            axis=timeline_axis(view.timeline),
+            id=view.id,
+            messages=messages,
             plan=plan_of(name),
             alike=like,
-            drawn=[(n, svg) for n, svg in charts(file.incident) if n not in ("ranks",)],
+            drawn=[(n, svg) for n, svg in charts(with_rate(file.incident)) if n not in ("ranks",)],
             types=sorted(leaves()),
             said=said[:400],
         )
@@ -57,8 +65,14 @@ def routes(pages: Pages) -> APIRouter:
             {
                 "failed_at": last if isinstance(last, int) else None,
                 "series": [
-                    {"name": s.name, "rank": s.rank, "step": s.step, "value": s.value}
-                    for s in file.incident.snapshot.series
+                    {
+                        "name": s.name,
+                        "rank": s.rank,
+                        "step": s.step,
+                        "value": s.value,
+                        "time": s.time,
+                    }
+                    for s in with_rate(file.incident).snapshot.series
                 ],
             }
         )

@@ -32,7 +32,7 @@ def lines_hit(
     with open_source(Source(path, path.name)) as stream:
         for chunk in iter_chunks(stream, chunk_size):
             piece = Piece(chunk)
-            pairs, _ = candidates.of(piece, number, arrow=False)
+            pairs, _ = candidates.of(piece, number, bulk=False)
             for row, index, line in piece.with_lines(pairs):
                 pattern = compiled.get(index)
                 if pattern is None:

@@ -1,8 +1,8 @@
 """A harness that takes its times and computes nothing: real processes, files and loads, idle CPUs.
 
-Times come from the file RERAIL_SLEEPER. One load at a time and node comes from shared storage, with
-what else loads there it takes longer; trials of the plan load there once per node and then from the
-node's memory. `main` is a job of the other rules: load, infer, and hold the GPU during the metric.
+Times come from the file RERAIL_SLEEPER. A trial of the plan loads from shared storage once per node
+and then from the node's memory; a job of the other rules loads from shared storage each time, longer
+where others of its node load as well.
 """
 
 from __future__ import annotations
@@ -10,24 +10,19 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 
-def _times() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(Path(os.environ["RERAIL_SLEEPER"]).read_text())
-    return found
-
-
 class Sleeper:
     """The harness; see `rerail.recovery.evaluation.harness`."""
 
     def __init__(self) -> None:
-        self.times = _times()
-        self.folder = Path(os.environ["RERAIL_SLEEPER"]).parent
+        path = Path(os.environ["RERAIL_SLEEPER"])
+        self.times: dict[str, Any] = json.loads(path.read_text())
+        self.folder = path.parent
 
     def load(self, model: Path | None) -> None:
         """Load: the first trial of a node from shared storage, the others wait for its copy."""
@@ -40,6 +35,14 @@ class Sleeper:
                 time.sleep(self.times["load_s"])
                 lock.write("there")
         time.sleep(self.times["local_load_s"])
+
+    def load_shared(self, node: int) -> None:
+        """Load from shared storage, beside whatever else of this node loads there now."""
+        mine = self.folder / f"loading-{node}-{os.getpid()}"
+        mine.touch()
+        together = len(list(self.folder.glob(f"loading-{node}-*")))
+        time.sleep(self.times["load_s"] * (1.0 + self.times["contention"] * (together - 1)))
+        mine.unlink()
 
     def infer(self, dataset: str, first: int, last: int) -> list[Any]:
         """Take the time of these items."""
@@ -56,21 +59,3 @@ class Sleeper:
 def make() -> Sleeper:
     """Return the harness."""
     return Sleeper()
-
-
-def main(node: str, pieces: str, held: str) -> None:
-    """Run one job of another rule: pieces as [[set, items], ...]; metric seconds on the held GPU."""
-    times, folder = _times(), Path(os.environ["RERAIL_SLEEPER"]).parent
-    mine = folder / f"loading-{node}-{os.getpid()}"
-    mine.touch()
-    together = len(list(folder.glob(f"loading-{node}-*")))
-    time.sleep(times["load_s"] * (1.0 + times["contention"] * (together - 1)))
-    mine.unlink()
-    for name, items in json.loads(pieces):
-        one = times["sets"][name]
-        time.sleep(one["prepare_s"] + items * one["inference_s"] / one["items"])
-    time.sleep(float(held))
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:4])

@@ -19,11 +19,15 @@ from rerail.tools.forecast.spec import Spec, parse_spec
 from rerail.tools.forecast.step import StepModel
 
 DRAWN = 20_000
+FORECASTS = 3
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """Forecast against brute force: KS distance, relative errors of mean and p95, draws of both."""
+    """Forecast against brute force: KS distance, relative errors of mean and p95, draws of both.
+
+    Distance and errors are the worst of three forecasts of other seeds, so that no lucky draw passes.
+    """
 
     case: str
     ks: float
@@ -158,6 +162,10 @@ def cases(quick: bool) -> list[tuple[str, Spec, int, float]]:
         ("512 replicas", _case(parallel={"dp": 512}), 2000 // few, 0.08),
         ("512 replicas, forward passes of cv 30 %",
          _case(parallel={"dp": 512}, pools=heavy), 2000 // few, 0.08),
+        ("512 replicas, transfers of cv 100 %",
+         _case(parallel={"dp": 512}, pools={"s": {"mean_s": 0.05, "cv": 1.0,
+                                                  "distribution": "lognormal"}}),
+         2000 // few, 0.08),
         ("64 replicas, three with slow nodes",
          _case(parallel={"dp": 64}, nodes={"slow": [
              {"node": 9, "ratio": 1.06}, {"node": 10, "ratio": 1.04}, {"node": 99, "ratio": 1.05}]}),
@@ -178,14 +186,15 @@ def agreement(name: str, spec: Spec, samples: int, bar: float, seed: int = 1) ->
     for i in range(0, samples, per):
         blocks.append(brute_steps(spec, min(per, samples - i), seed + i))
     brute = np.concatenate(blocks)
-    found = StepModel(spec).forecast(DRAWN, seed, errors=False)
-    p95 = float(np.percentile(brute, 95))
+    drawn = [StepModel(spec).forecast(DRAWN, seed + i, errors=False) for i in range(FORECASTS)]
+    found = drawn[0]
+    mean, p95 = float(brute.mean()), float(np.percentile(brute, 95))
     ops = 2 * spec.parallel.pp * spec.schedule.micro_batches
     return Agreement(
         name,
-        ks_distance(found.step.table, brute),
-        found.step.mean / float(brute.mean()) - 1.0,
-        found.percentile(95) / p95 - 1.0,
+        max(ks_distance(one.step.table, brute) for one in drawn),
+        max((one.step.mean / mean - 1.0 for one in drawn), key=abs),
+        max((one.percentile(95) / p95 - 1.0 for one in drawn), key=abs),
         samples,
         float(ops * samples * spec.parallel.tp * spec.parallel.dp * spec.layers[0]),
         float(ops * found.samples * len(found.parts[0].classes)),

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from rerail.recovery.mitigation.micro_batches import split_by_table
-from rerail.recovery.mitigation.pipeline_time import replica_time_s, table_s
 from rerail.recovery.mitigation.placement import gather_by_stage, gather_slow
+from rerail.tools.forecast.replica_time import replica_time_s, table_s
 
 GRIDS = ((2, 4, 16), (4, 4, 8), (4, 4, 16), (8, 8, 16), (16, 8, 32), (32, 8, 32))
 Grid = tuple[tuple[float, ...], ...]

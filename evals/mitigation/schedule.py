@@ -16,7 +16,7 @@ from enum import StrEnum
 
 from rerail.recovery.mitigation.escalation import Cause, Escalation, Option, Remedy
 from rerail.recovery.mitigation.micro_batches import split_by_table
-from rerail.recovery.mitigation.pipeline_time import replica_time_s, table_s
+from rerail.tools.forecast.replica_time import replica_time_s, table_s
 
 GROUPS, STAGES, BATCHES = 16, 4, 16
 HEALTHY_PER_MIN, SLOW_PER_MIN, PAPER_PER_MIN = 17.1, 14.8, 16.2

@@ -25,6 +25,7 @@ from rerail.knowledge_base.placement.allocation import foreign
 from rerail.knowledge_base.placement.identities import Identities, build
 from rerail.knowledge_base.placement.one_node import node_around, one_node
 from rerail.knowledge_base.placement.place import Place, Reason, named, place
+from rerail.knowledge_base.placement.witnesses import ended_before_order
 from rerail.knowledge_base.rules import Rule
 from rerail.knowledge_base.statements import read
 from rerail.knowledge_base.taxonomy import NO_FAILURE, Kind, has, leaves
@@ -343,7 +344,8 @@ def _timeouts(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
     found = verdict.waiting
     if found is None:
         return False
-    odd = exits.first_odd([f for f in verdict.exits if f.how not in ("aborted", "plain")])
+    before = ended_before_order(case, verdict.exits)
+    odd = exits.first_odd([f for f in before if f.how not in ("aborted", "plain")])
     if odd is not None and odd.how in _BY_A_SIGNAL and not found.by(How.ANOTHER_CALL):
         # A process that died of a signal is why the others waited.
         conclusion = symptoms.from_exit(case, odd)

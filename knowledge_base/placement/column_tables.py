@@ -20,7 +20,7 @@ from rerail.log_parsers.view import LogView
 FILE = Path(__file__).with_name("column_tables.yaml")
 _NUMBERS = frozenset({"rank", "task", "local", "pid"})
 _RUNS = frozenset({"rank", "task", "pod", "address"})
-_WIDE = re.compile(r"\s{2,}|\t|\s*[|│┃]\s*")
+_WIDE = re.compile(r"\s*[|│┃]\s*|\s{2,}|\t")
 _RULE = re.compile(r"[\s|│┃+=:─━┼╋├┤┡┩┏┓└┘╇-]*")
 _HOST = re.compile(r"[A-Za-z0-9](?:[\w.-]{0,120}[A-Za-z0-9])?")
 _LONGEST, _MOST_ROWS, _MOST_TABLES = 400, 20_000, 64
@@ -64,12 +64,14 @@ def rows(view: LogView) -> Iterator[Row]:
     kept, until, tables = view.survey.kept, -1, 0
     for number in view.numbers:
         raw = kept[number]
+        if raw[:1] == b"\x1b":
+            raw = (view.text(number) or "").encode()
         if number <= until or len(raw) > _LONGEST or tables >= _MOST_TABLES:
             continue
         if len(set(data.sieve.findall(raw))) < 2 or _TITLE_FIRST.match(raw) is None:
             continue
         line = view.line(number)
-        kinds = _kinds(_cells(_words(line, line))) if line is not None else []
+        kinds = _titles(_words(line, line)) if line is not None else []
         if line is None or not _tells(kinds):
             continue
         tables += 1
@@ -112,7 +114,7 @@ def _below(view: LogView, head: LogLine, kinds: Sequence[str | None]) -> Iterato
 
 
 def _cells(text: str) -> list[str]:
-    wide = [cell.strip() for cell in _WIDE.split(text.strip().strip("|│┃"))]
+    wide = [cell.strip() for cell in _WIDE.split(text.strip(" \t|│┃"))]
     if len(wide) > 1:
         return wide
     return text.split()
@@ -129,6 +131,12 @@ def _row(text: str, count: int, starts: Sequence[int]) -> list[str] | None:
         return None
     ends = [*starts[1:], len(text)]
     return [text[a:b].strip() for a, b in zip(starts, ends, strict=True)]
+
+
+def _titles(text: str) -> list[str | None]:
+    """Return what the columns hold; titles of one word each may stand close together."""
+    wide, close = _kinds(_cells(text)), _kinds(text.split())
+    return close if sum(map(bool, close)) > sum(map(bool, wide)) else wide
 
 
 def _kinds(titles: Sequence[str]) -> list[str | None]:

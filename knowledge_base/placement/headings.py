@@ -60,6 +60,8 @@ class Table:
     id: str
     row: re.Pattern[str]
     within: int
+    gap: int = 1
+    """Lines after which the next row may stand."""
     matches: tuple[str, ...] = ()
 
 
@@ -90,7 +92,13 @@ def headings() -> tuple[Heading, ...]:
 def tables() -> tuple[Table, ...]:
     """Return the tables of this installation."""
     return tuple(
-        Table(raw["id"], re.compile(raw["row"]), raw["within"], tuple(raw["matches"]))
+        Table(
+            raw["id"],
+            re.compile(raw["row"]),
+            raw["within"],
+            raw.get("gap", 1),
+            tuple(raw["matches"]),
+        )
         for raw in load_cached(FILE)["tables"]
     )
 
@@ -173,14 +181,14 @@ def odd_one_out(case: Case, line: LogLine) -> int | None:
     for table in tables():
         values: dict[str, list[int]] = {}
         last = line.number + table.within
-        for number in view.between(line.number + 1, view.numbers[-1] if view.numbers else 0):
+        for number in view.between(line.number, view.numbers[-1] if view.numbers else 0):
             if number > last:
                 break
             told = view.line(number)
             match = table.row.match(told.message) if told is not None else None
             if match:
                 values.setdefault(match["value"], []).append(int(match["rank"]))
-                last = number + 1
+                last = max(last, number + table.gap) if table.gap > 1 else number + 1
         if len(values) == 2:
             few, many = sorted(values.values(), key=len)
             return few[0] if len(few) == 1 and len(many) > 1 else None

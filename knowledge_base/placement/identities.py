@@ -17,6 +17,7 @@ from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.placement.column_tables import Row, rows
 from rerail.knowledge_base.placement.names import pci_key, same_host, short
 from rerail.knowledge_base.placement.own_words import node_in
+from rerail.knowledge_base.placement.pod_ranks import node_numbers
 from rerail.knowledge_base.placement.processes import Identity, Processes
 from rerail.knowledge_base.placement.rank_tables import (
     Held,
@@ -61,6 +62,10 @@ class Identities:
     """The host of a container, pod or replica that stands in front of lines."""
     ranks_at: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """The ranks of a host or replica in the order of their local ranks."""
+    rank_of_seat: dict[tuple[str, int], int] = field(default_factory=dict)
+    """The rank at a local rank of a host, where a line names all three."""
+    rank_of_gpu: dict[tuple[str, int], int] = field(default_factory=dict)
+    """The rank on a GPU of a host by the machine's number of it, where a line names all three."""
     gpus_in_order: set[str] = field(default_factory=set)
     """Places whose ranks are in the order of their GPUs as well."""
     lost_nodes: dict[str, LogLine] = field(default_factory=dict)
@@ -130,6 +135,8 @@ def build(case: Case, statements: list[Statement]) -> Identities:
             _job(statement, found)
         if "identity" in kinds:
             _learn(statement, found, reading)
+        if "block" in kinds:
+            _block(statement, found)
     for view in case.views:
         for line, who in described(view):
             _introduce(line, who, found)
@@ -144,6 +151,16 @@ def build(case: Case, statements: list[Statement]) -> Identities:
         found.nodes_seen.add(node)
         found.nodes_at_work.add(node)
     return found
+
+
+def _block(statement: Statement, found: Identities) -> None:
+    """The ranks from the first of a host on, where its launcher counts them one after the other."""
+    rank, local = statement.number("rank"), statement.number("local")
+    node = statement.slots.get("node")
+    if rank is None or local is None or not node or is_local(node) or not 0 < local <= rank:
+        return
+    for other in range(rank - local, rank):
+        _keep(found.node_of_rank, "rank", other, node, statement.line, found)
 
 
 def _introduced(found: Identities, reading: _Reading) -> None:
@@ -246,6 +263,10 @@ def _process(
         if who.node:
             found.nodes_seen.add(who.node)
             found.nodes_at_work.add(who.node)
+            if who.gpu is not None:
+                found.rank_of_gpu.setdefault((short(who.node), who.gpu), who.rank)
+            if who.local_rank is not None:
+                found.rank_of_seat.setdefault((short(who.node), who.local_rank), who.rank)
     if who.pid is not None:
         found.by_pid.learn(
             who.pid, rank=who.rank, local_rank=who.local_rank, node=who.node, gpu=who.gpu
@@ -294,6 +315,7 @@ def _tables(case: Case, found: Identities) -> None:
     for view in case.views:
         for row in rows(view):
             _row(row, found)
+    _pods(found, per_node)
     known = found.node_of_task | found.node_of_rank
     told = [held(lines)]
     told += [placed(one, per_node, found.world_size, known) for one in orders(lines)]
@@ -326,6 +348,21 @@ def _row(row: Row, found: Identities) -> None:
     if rank is not None:
         who = Identity(rank=rank, local_rank=row.number("local"), node=node, pid=pid)
         _process(who, None, line, found, _Reading())
+
+
+def _pods(found: Identities, per_node: int | None) -> None:
+    """The ranks of pods that an operator numbers, where each holds as many as the others."""
+    numbered = node_numbers(found.node_of_place)
+    world, count = found.world_size, len(numbered)
+    each = world // count if world and count and world % count == 0 else per_node
+    if count < 2 or not each or (per_node is not None and each != per_node):
+        return
+    for pod, number in numbered.items():
+        ranks = tuple(range(number * each, (number + 1) * each))
+        found.ranks_at.setdefault(pod, ranks)
+        for rank in ranks:
+            line = found.told_by["place", pod]
+            _keep(found.node_of_rank, "rank", rank, found.node_of_place[pod], line, found)
 
 
 def _by_node_rank(per_node: int | None, found: Identities) -> list[Held]:
@@ -456,6 +493,10 @@ def _conclude(found: Identities, reading: _Reading) -> None:
     if len({_DIGITS.sub("0", line.message) for line in reading.printed.values()}) == 1:
         for rank, line in reading.printed.items() if len(reading.printed) > 1 else ():
             _keep(found.node_of_rank, "rank", rank, line.message, line, found)
+    if found.tasks_are_ranks and not found.rank_of_task:
+        for task, where in found.node_of_task.items():
+            if task in found.ranks_seen:
+                _keep(found.node_of_rank, "rank", task, where, found.told_by["task", task], found)
     _fill_blocks(found)
     for node, pci, pid in reading.on_gpu:
         identity = found.by_pid.learn(pid, node=node)

@@ -17,15 +17,17 @@ def node_not_joined(case: Case, identities: Identities, winner: Observation) -> 
     """Return the only node of the allocation that wrote nothing, where the store waited for one agent more, or None."""
     told = (
         phrase("clients-joined").search(winner.line.text)
+        or phrase("workers-joined").search(winner.line.text)
         if winner.leaf == "rendezvous_timeout"
         else None
     )
-    if told is None or int(told["all"]) - int(told["joined"]) != 1:
+    if told is None:
         return None
     nodes = listed(case)
     silent = nodes - {short(node) for node in identities.nodes_at_work}
-    # One client a node: the store counts agents, and not their processes.
-    if len(nodes) != int(told["all"]) or len(silent) != 1:
+    # The store counts the agents, one a node, or all processes: what is missing is one node's share.
+    world, missing = int(told["all"]), int(told["all"]) - int(told["joined"])
+    if missing < 1 or missing * len(nodes) != world or len(silent) != 1:
         return None
     writer = identities.node_of(winner.line)
     if (

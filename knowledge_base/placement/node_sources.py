@@ -9,6 +9,7 @@ from rerail.knowledge_base.placement import witnesses
 from rerail.knowledge_base.placement.headings import named_above
 from rerail.knowledge_base.placement.launch_checks import node_found_faulty, node_not_joined
 from rerail.knowledge_base.placement.names import same_host
+from rerail.knowledge_base.placement.odd_version import host_of_odd_version
 from rerail.knowledge_base.placement.one_node import one_node
 from rerail.knowledge_base.placement.own_words import node_in, number_in, words_of_pods
 from rerail.knowledge_base.placement.place import Answer, Asked, Source
@@ -31,7 +32,7 @@ def _not_joined(asked: Asked) -> Answer[str] | None:
     return Answer(node, because) if node else None
 
 
-ACCUSED: tuple[Source[str], ...] = (_accused, _not_joined)
+ACCUSED: tuple[Source[str], ...] = (_not_joined, _accused)
 
 
 def _slot(asked: Asked) -> Answer[str] | None:
@@ -58,8 +59,19 @@ def _own_words(asked: Asked) -> Answer[str] | None:
     return Answer(node, "the line speaks of this host alone", asked.line) if node else None
 
 
+def _odd_version(asked: Asked) -> Answer[str] | None:
+    """Of hosts that load different versions, the one that differs from all others."""
+    if asked.event.blames is not Blames.SUBJECT or asked.place.rank is not None:
+        return None
+    line = host_of_odd_version(asked.case, asked.identities)
+    node = asked.identities.node_of(line) if line is not None else None
+    return Answer(node, "it alone loads another version", line) if node else None
+
+
 def _process(asked: Asked) -> Answer[str] | None:
     who = asked.process
+    if asked.event.blames is Blames.SUBJECT and asked.place.rank is None:
+        return None  # who prints it only noticed
     if who is None or not who.node:
         return None
     by = f"process {who.pid}" if who.pid is not None else "this GPU"
@@ -162,8 +174,8 @@ def _only_one(asked: Asked) -> Answer[str] | None:
 
 
 SOURCES: tuple[Source[str], ...] = (
-    _slot, _label, _own_words, _process, _others_words, _heading, _found_faulty, _place, _pod_in_words, _of_rank,
-    _of_task, _lost, _of_exits, _only_one,
+    _slot, _label, _odd_version, _own_words, _process, _others_words, _heading, _found_faulty, _place, _pod_in_words,
+    _of_rank, _of_task, _lost, _of_exits, _only_one,
 )  # fmt: skip
 
 

@@ -17,6 +17,16 @@ def of_odd_version(
     case: Case, identities: Identities, ranks: set[int]
 ) -> tuple[int, LogLine] | None:
     """Return the one of two ranks whose host alone prints a version of its own, and that line, or None."""
+    odd = host_of_odd_version(case, identities)
+    if odd is None:
+        return None
+    host = short(identities.node_of(odd) or "")
+    there = [r for r in ranks if short(identities.node_of_rank.get(r, "")) == host]
+    return (there[0], odd) if len(there) == 1 else None
+
+
+def host_of_odd_version(case: Case, identities: Identities) -> LogLine | None:
+    """Return the line of the only host that prints another version than all others, of three or more, or None."""
     seen: dict[str, tuple[str, LogLine]] = {}
     sieve, version = phrase_in_bytes("loaded-version"), phrase("loaded-version")
     for view in case.views:
@@ -32,7 +42,4 @@ def of_odd_version(
                 seen.setdefault(short(node), (told["version"], line))
     counted = Counter(value for value, _ in seen.values())
     odd = [host for host, (value, _) in seen.items() if counted[value] == 1]
-    if len(counted) != 2 or len(seen) < 3 or len(odd) != 1:
-        return None
-    there = [r for r in ranks if short(identities.node_of_rank.get(r, "")) == odd[0]]
-    return (there[0], seen[odd[0]][1]) if len(there) == 1 else None
+    return None if len(counted) != 2 or len(seen) < 3 or len(odd) != 1 else seen[odd[0]][1]

@@ -14,7 +14,9 @@ from rerail.domain.evidence import LogLine, Observation
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.exits import ExitFact
 from rerail.knowledge_base.causality.select import Selection
+from rerail.knowledge_base.placement.allocation import listed
 from rerail.knowledge_base.placement.identities import Identities
+from rerail.knowledge_base.placement.names import short
 from rerail.knowledge_base.placement.processes import Identity
 from rerail.log_parsers.host_names import is_local
 
@@ -118,6 +120,7 @@ def place(
     if is_local(found.node):
         found.node = None
     _host_of_pod(asked)
+    _as_the_scheduler_calls_it(asked)
     _within_the_host(asked)
     gpu_sources.index(asked)
     rank_sources.on_the_node(asked)
@@ -140,6 +143,16 @@ def _host_of_pod(asked: Asked) -> None:
         )
         found.reasons.append(Reason(f"node {host}", f"{found.node} runs there", line))
         found.node = host
+
+
+def _as_the_scheduler_calls_it(asked: Asked) -> None:
+    """A host is drained by the name that the scheduler has for it, which may lack the domain."""
+    found, known = asked.place, asked.identities
+    if found.node is None or short(found.node) == found.node:
+        return
+    called = {*known.node_of_task.values(), *known.lost_nodes, *listed(asked.case)}
+    if short(found.node) in called and found.node not in called:
+        found.node = short(found.node)
 
 
 def _within_the_host(asked: Asked) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rerail.domain.evidence import LogLine
 from rerail.knowledge_base.phrases import phrase
 from rerail.knowledge_base.placement.identities import Identities
+from rerail.knowledge_base.placement.names import short
 
 
 def rank_at(identities: Identities, line: LogLine) -> int | None:
@@ -14,7 +15,11 @@ def rank_at(identities: Identities, line: LogLine) -> int | None:
     local = line.local_rank
     if local is None and place in identities.gpus_in_order:
         local = _gpu_of_its_own(line.text)
-    return ranks[local] if local is not None and local < len(ranks) else None
+    if local is None and len(ranks) == 1 and not line.label:
+        return ranks[0]
+    if local is not None and local < len(ranks):
+        return ranks[local]
+    return None if local is None else identities.rank_of_seat.get((short(place or ""), local))
 
 
 def _gpu_of_its_own(text: str) -> int | None:

@@ -260,6 +260,12 @@ def _by_device(asked: Asked) -> Answer[int] | None:
     there = _on_several(asked, gpu)
     if there is not None:
         return there
+    node = asked.event.fields.get("node") or asked.line.node
+    if gpu is not None and node and _counted_by_the_machine(asked):
+        rank = asked.identities.rank_of_gpu.get((short(node), gpu))
+        if rank is not None:
+            line = asked.identities.told_by.get(("rank", rank))
+            return Answer(rank, f"GPU {gpu} of {node} is this rank's", line)
     if (
         gpu is None
         or not has(asked.event.leaf, "of_a_gpu")

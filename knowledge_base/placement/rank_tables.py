@@ -113,13 +113,19 @@ def lines_with_tables(view: LogView) -> Iterator[LogLine]:
     numbers = view.numbers
     chosen = numbers if len(numbers) <= _HEAD + _TAIL else [*numbers[:_HEAD], *numbers[-_TAIL:]]
     seen: Counter[bytes] = Counter()
+    without: set[bytes] = (
+        set()
+    )  # texts, all digits zeroed: none of these patterns tells digits apart
     for number in chosen:
         raw = view.survey.kept[number]
         if not (data.sieve.search(raw) or _ADDRESS_FIRST.match(raw)):
             continue
         same = raw[:_FRONT].translate(ZERO)
         seen[same] += 1
-        if seen[same] > _ROWS or not _may_hold(view.text(number) or "", data):
+        if seen[same] > _ROWS or (zeroed := raw.translate(ZERO)) in without:
+            continue
+        if not _may_hold(view.text(number) or "", data):
+            without.add(zeroed)
             continue
         line = view.line(number)
         if line is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,7 @@ class SpanIncident:
     tell. `nodes` are those of the latest verdict, none where a person said that no machine was at
     fault. `reported_at` is when the job ended or stood still, as the scheduler or the watcher told it, None
     where a person brought the logs; `diagnosed_at` that of the first verdict. Times are ISO 8601 in UTC.
+    `lost_steps` have to be trained again; the last attempt in the logs made `made_steps`; None where not told.
     """
 
     row: IncidentRow
@@ -28,6 +30,8 @@ class SpanIncident:
     nodes: tuple[str, ...]
     reported_at: str | None
     diagnosed_at: str
+    lost_steps: int | None = None
+    made_steps: int | None = None
 
 
 def failures_between(connection: Connection, since: str, until: str) -> list[SpanIncident]:
@@ -49,6 +53,8 @@ def failures_between(connection: Connection, since: str, until: str) -> list[Spa
             *LISTED,
             said.c.diagnosed_at,
             DIAGNOSES.c.diagnosis[("cost", "idle_gpu_hours")].as_float().label("idle"),
+            DIAGNOSES.c.diagnosis[("cost", "lost_steps")].as_integer().label("lost_steps"),
+            DIAGNOSES.c.diagnosis["attempts"].label("attempts"),
             DIAGNOSES.c.diagnosis[("suspects", "nodes")].label("nodes"),
         )
         .join(said, said.c.incident == INCIDENTS.c.id)
@@ -66,9 +72,19 @@ def failures_between(connection: Connection, since: str, until: str) -> list[Spa
                 nodes=() if cleared else tuple(one.nodes or ()),
                 reported_at=heard.get(row.id),
                 diagnosed_at=one.diagnosed_at,
+                lost_steps=one.lost_steps,
+                made_steps=_made(one.attempts or ()),
             )
         )
     return found
+
+
+def _made(attempts: Sequence[Mapping[str, Any]]) -> int | None:
+    """Return how many steps the last attempt made, from the first to the last that it printed."""
+    if not attempts:
+        return None
+    first, last = attempts[-1].get("first_step"), attempts[-1].get("last_step")
+    return last - first if first is not None and last is not None and last > first else None
 
 
 def count_after(connection: Connection, until: str) -> int:

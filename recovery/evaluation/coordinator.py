@@ -1,7 +1,8 @@
 """The trial coordinator: stages the model, runs trials, starts metrics early, plans anew when needed.
 
-It plans anew when a task fails or a set takes much longer or shorter than its prior. What has output
-is never inferred twice; a set that keeps failing is given up and named.
+It plans anew when a task fails or a set takes much longer or shorter than its prior: what running
+trials have not begun is taken back where that evens them out, also when a GPU is left without work.
+What has output is never inferred twice; a set that keeps failing is given up and named.
 """
 
 from __future__ import annotations
@@ -11,23 +12,36 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rerail.errors import ClusterError
-from rerail.recovery.evaluation.files import RunFolder
+from rerail.recovery.evaluation.files import RunFolder, safe_name
 from rerail.recovery.evaluation.runner import Kind, Runner, Task
+from rerail.recovery.evaluation.running_trial import RunningTrial
 from rerail.recovery.safe_files import write_file
 from rerail.tools.evaluation.plan import Plan, Trial, plan_evaluation
 from rerail.tools.evaluation.spec import EvaluationSpec
 
 _LEAST_DRIFT_S = 0.5
+_LEAST_GAIN_S = 1.0
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One task that ended: its kind, the data sets of it, and when, in seconds from the start."""
+
+    kind: Kind
+    name: str
+    begin_s: float
+    end_s: float
+    ok: bool
 
 
 @dataclass
 class Outcome:
-    """How a run ended: metrics by set, sets given up with the reason, and seconds."""
+    """How a run ended: metrics by set, sets given up with the reason, seconds, and every task."""
 
     metrics: dict[str, dict[str, float]] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
@@ -36,10 +50,11 @@ class Outcome:
     replanned: list[str] = field(default_factory=list)
     tasks: int = 0
     retried: int = 0
+    ran: list[Ran] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
-        return dict(vars(self))
+        return asdict(self)
 
 
 class Coordinator:
@@ -58,9 +73,13 @@ class Coordinator:
         self.say = say
         self.outcome = Outcome()
         self.running: dict[str, Task] = {}
-        self.pieces: dict[str, Trial] = {}
+        self.began: dict[str, float] = {}
+        self.begin = time.monotonic()
+        self.trials: dict[str, RunningTrial] = {}
+        self.scoring: dict[str, str] = {}
         self.queue: list[Trial] = []
         self.attempts: Counter[str] = Counter()
+        self.load_s = 0.0  # the longest start of a trial so far, imports and model
         self.factor: dict[str, float] = {}
         self.planned_factor: dict[str, float] = {}
 
@@ -70,7 +89,7 @@ class Coordinator:
         Raises:
             ClusterError: no node can be used, or the scheduler refuses.
         """
-        begin = time.monotonic()
+        self.begin = time.monotonic()
         self.run_folder.prepare()
         try:
             self._stage()
@@ -86,7 +105,7 @@ class Coordinator:
             found = self.run_folder.metric(name)
             if found is not None:
                 self.outcome.metrics[name] = found
-        self.outcome.makespan_s = time.monotonic() - begin
+        self.outcome.makespan_s = time.monotonic() - self.begin
         return self.outcome
 
     def _stage(self) -> None:
@@ -102,7 +121,7 @@ class Coordinator:
             self._start("stage", f"stage-{number}", {}, node)
         while self.running:
             for name in self._ended():
-                self.running.pop(name)
+                self._end(name, "the model")
         self.say(f"the model lies on {len(nodes)} nodes")
 
     def _left(self) -> dict[str, list[tuple[int, int]]]:
@@ -113,7 +132,7 @@ class Coordinator:
             gaps = self.run_folder.missing(name, one.items)
             busy = [
                 (piece.first, piece.last)
-                for trial in self.pieces.values()
+                for trial in self.trials.values()
                 for piece in trial.pieces
                 if piece.dataset == name
             ]
@@ -155,19 +174,30 @@ class Coordinator:
         task = Task(folder.name, kind, folder, command, node)
         handle = self.runner.start(task)
         self.running[handle] = task
+        self.began[handle] = time.monotonic() - self.begin
         return handle
 
+    def _end(self, handle: str, name: str) -> tuple[Task, dict[str, Any]]:
+        """Take a task off the running ones; return it and what it says of its end."""
+        task = self.running.pop(handle)
+        result = _result(task.folder)
+        now = time.monotonic() - self.begin
+        ok = bool(result.get("ok"))
+        self.outcome.ran.append(Ran(task.kind, name, self.began.pop(handle), now, ok))
+        return task, result
+
     def _start_trials(self) -> None:
-        while self.queue and len(self.pieces) < self.spec.gpus:
+        while self.queue and len(self.trials) < self.spec.gpus:
             trial = self.queue.pop(0)
             pieces = [
                 {"dataset": p.dataset, "first": p.first, "last": p.last, "expected_s": p.seconds}
                 for p in trial.pieces
             ]
-            self.pieces[self._start("trial", "trial", {"pieces": pieces})] = trial
+            handle = self._start("trial", "trial", {"pieces": pieces})
+            self.trials[handle] = RunningTrial(self.running[handle].folder, trial)
 
     def _start_metrics(self) -> None:
-        busy = {task.folder.name.split("-metric-", 1)[1] for task in self._metrics()}
+        busy = set(self.scoring.values())
         ready = [
             name
             for name, one in self.spec.datasets.items()
@@ -176,12 +206,10 @@ class Coordinator:
             and not self.run_folder.missing(name, one.items)
         ]
         ready.sort(key=lambda name: -self.spec.datasets[name].metric_s)
-        room = self.spec.cluster.nodes * self.spec.cluster.cpus_per_node - len(self._metrics())
+        room = self.spec.cpus - len(busy)
         for name in ready[: max(room, 0)]:
-            self._start("metric", f"metric-{name}", {"dataset": name})
-
-    def _metrics(self) -> list[Task]:
-        return [task for task in self.running.values() if task.kind == "metric"]
+            handle = self._start("metric", f"metric-{safe_name(name)}", {"dataset": name})
+            self.scoring[handle] = name
 
     def _ended(self) -> set[str]:
         found = self.runner.ended(list(self.running))
@@ -191,25 +219,43 @@ class Coordinator:
 
     def _wait(self) -> None:
         for handle in self._ended():
-            task = self.running.pop(handle)
-            result = _result(task.folder)
-            why = ""
-            if task.kind == "trial":
-                trial = self.pieces.pop(handle)
-                self._learn(task.folder)
-                if not result.get("ok"):
-                    why = self._trial_failed(task, trial, result)
-            elif task.kind == "metric" and not result.get("ok"):
-                self._count_failure(task.folder.name.split("-metric-", 1)[1], result, task)
-            drifted = [name for name in self.factor if self._drifted(name)]
-            if not why and drifted and self.queue:
-                name = drifted[0]
-                why = f"{name} takes {self.factor[name]:.2f} times what was expected"
-            if why:
-                self._plan(why)
+            trial = self.trials.pop(handle, None)
+            name = self.scoring.pop(handle, "") if trial is None else _named(trial)
+            task, result = self._end(handle, name)
+            if trial is not None:
+                self._learn(trial)
+                why = "" if result.get("ok") else self._trial_failed(task, trial, result)
+                if why:
+                    self._plan(why)
+            elif not result.get("ok"):
+                self._count_failure(name, result, task)
+        for trial in self.trials.values():
+            self._learn(trial)
+        drifted = [name for name in self.factor if self._drifted(name)]
+        idle = not self.queue and len(self.trials) < self.spec.gpus
+        if not (drifted or idle):
+            return
+        uneven = self._uneven()
+        if uneven:
+            for trial in self.trials.values():
+                trial.take_back()
+        if drifted and (uneven or self.queue):
+            slow = drifted[0]
+            self._plan(f"{slow} takes {self.factor[slow]:.2f} times what was expected")
+        elif uneven:
+            self._plan("a GPU was left without work while others had more to begin")
 
-    def _learn(self, folder: Path) -> None:
-        for piece in _result(folder, "progress.json").get("pieces", []):
+    def _uneven(self) -> bool:
+        """Return whether taking back what was not begun saves more than starting new trials costs."""
+        left = [one.coming_s(self.factor, self.planned_factor) for one in self.trials.values()]
+        gain = max(left, default=0.0) - sum(left) / self.spec.gpus
+        return gain > max(self.load_s, self.spec.model.local_load_s) + _LEAST_GAIN_S
+
+    def _learn(self, trial: RunningTrial) -> None:
+        """Compare the pieces that a trial has done with their priors."""
+        seen = _result(trial.folder, "progress.json")
+        self.load_s = max(self.load_s, float(seen.get("load_s", 0.0)))
+        for piece in seen.get("pieces", []):
             prior = self.spec.datasets[piece["dataset"]]
             usual = prior.prepare_s + (
                 (piece["last"] - piece["first"]) * prior.inference_s / prior.items
@@ -221,7 +267,7 @@ class Coordinator:
         ratio = self.factor[name] / self.planned_factor.get(name, 1.0)
         return max(ratio, 1.0 / ratio) > self.spec.drift
 
-    def _trial_failed(self, task: Task, trial: Trial, result: dict[str, Any]) -> str:
+    def _trial_failed(self, task: Task, trial: RunningTrial, result: dict[str, Any]) -> str:
         done = {
             (p["dataset"], p["first"])
             for p in _result(task.folder, "progress.json").get("pieces", [])
@@ -241,6 +287,10 @@ class Coordinator:
             self.say(f"given up: {dataset}: {reason}")
         else:
             self.outcome.retried += 1
+
+
+def _named(trial: RunningTrial) -> str:
+    return ", ".join(f"{p.dataset}[{p.first}:{p.last}]" for p in trial.pieces)
 
 
 def _without(gap: tuple[int, int], busy: list[tuple[int, int]]) -> list[tuple[int, int]]:

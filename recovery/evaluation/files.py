@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from pathlib import Path
@@ -10,7 +11,27 @@ from typing import Any
 from rerail.recovery.safe_files import write_file
 
 _PIECE = re.compile(r"(\d+)-(\d+)\.json")
-_SAFE = re.compile(r"[^A-Za-z0-9_.-]")
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.-]|^\.")
+
+
+def safe_name(dataset: str) -> str:
+    """Return a data set's name as a file name: as it is, or made plain with a digest behind it."""
+    plain = _UNSAFE.sub("_", dataset)
+    if plain == dataset:
+        return plain
+    return f"{plain[:80]}-{hashlib.sha256(dataset.encode()).hexdigest()[:8]}"
+
+
+def claim(folder: Path, piece: int) -> bool:
+    """Take a piece of a task, by its number: true for the first who asks, task or coordinator.
+
+    The task begins what it could claim; what the coordinator could claim was never begun.
+    """
+    try:
+        (folder / f"claim-{piece}").open("x").close()
+    except FileExistsError:
+        return False
+    return True
 
 
 class RunFolder:
@@ -29,7 +50,7 @@ class RunFolder:
         return self.root / "tasks" / name
 
     def _dataset(self, dataset: str) -> Path:
-        return self.root / "outputs" / _SAFE.sub("_", dataset)
+        return self.root / "outputs" / safe_name(dataset)
 
     def write_output(self, dataset: str, first: int, last: int, outputs: list[Any]) -> None:
         """Keep the outputs of items `first` to `last`."""
@@ -56,12 +77,12 @@ class RunFolder:
 
     def write_metric(self, dataset: str, values: dict[str, float]) -> None:
         """Keep the metrics of a set."""
-        path = self.root / "metrics" / f"{_SAFE.sub('_', dataset)}.json"
+        path = self.root / "metrics" / f"{safe_name(dataset)}.json"
         write_file(path, json.dumps(values).encode())
 
     def metric(self, dataset: str) -> dict[str, float] | None:
         """Return the metrics of a set, or None while there are none."""
-        path = self.root / "metrics" / f"{_SAFE.sub('_', dataset)}.json"
+        path = self.root / "metrics" / f"{safe_name(dataset)}.json"
         return json.loads(path.read_text()) if path.is_file() else None
 
     def missing(self, dataset: str, items: int) -> list[tuple[int, int]]:

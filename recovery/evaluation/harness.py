@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rerail.errors import ConfigError, EvidenceError
+from rerail.recovery.evaluation.files import safe_name
 from rerail.tools.evaluation.spec import Harness
 
 
@@ -30,7 +31,7 @@ def make_harness(spec: Harness) -> EvaluationHarness:
     """Return the harness of a spec.
 
     Raises:
-        ConfigError: it lacks what its kind needs.
+        ConfigError: it is not installed, or its file or function is not there.
     """
     if spec.kind == "lm_eval":
         from rerail.recovery.evaluation.lm_eval_harness import LmEvalHarness
@@ -39,11 +40,6 @@ def make_harness(spec: Harness) -> EvaluationHarness:
     if spec.kind == "python":
         made: EvaluationHarness = function_of(spec.model)()
         return made
-    if not spec.infer or not spec.metric:
-        raise ConfigError(
-            "harness.infer: a command harness needs infer and metric commands",
-            subject="harness.infer", hint="see docs/evaluation.md",
-        )  # fmt: skip
     return CommandHarness(spec)
 
 
@@ -83,7 +79,7 @@ class CommandHarness:
 
     def infer(self, dataset: str, first: int, last: int) -> list[Any]:
         """Run the infer command and return what it wrote to {output}: one entry per item."""
-        output = Path(f"{dataset}-{first}-{last}.raw.json").absolute()
+        output = Path(f"{safe_name(dataset)}-{first}-{last}.raw.json").absolute()
         self._run(self.spec.infer, dataset=dataset, first=first, last=last, output=output)
         found = json.loads(output.read_text())
         output.unlink()
@@ -96,8 +92,8 @@ class CommandHarness:
 
     def score(self, dataset: str, outputs: Sequence[Any]) -> dict[str, float]:
         """Run the metric command on a file of outputs and return the numbers that it wrote."""
-        given = Path(f"{dataset}.outputs.json").absolute()
-        output = Path(f"{dataset}.metric.json").absolute()
+        given = Path(f"{safe_name(dataset)}.outputs.json").absolute()
+        output = Path(f"{safe_name(dataset)}.metric.json").absolute()
         given.write_text(json.dumps(list(outputs)))
         self._run(self.spec.metric, dataset=dataset, outputs=given, output=output)
         found = json.loads(output.read_text())

@@ -15,7 +15,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from rerail.recovery.evaluation.files import RunFolder
+from rerail.recovery.evaluation.files import RunFolder, claim
 from rerail.recovery.evaluation.harness import make_harness
 from rerail.recovery.safe_files import write_file
 from rerail.tools.evaluation.spec import EvaluationSpec, parse_evaluation
@@ -77,7 +77,9 @@ def _infer(
     harness = make_harness(spec.harness)
     harness.load(stage_model(spec.model.path, spec.model.memory))
     result["load_s"] = time.monotonic() - begin
-    for piece in pieces:
+    for number, piece in enumerate(pieces):
+        if not claim(folder, number):
+            continue  # the coordinator has given it to another trial
         at = time.monotonic()
         outputs = harness.infer(piece["dataset"], piece["first"], piece["last"])
         run.write_output(piece["dataset"], piece["first"], piece["last"], outputs)

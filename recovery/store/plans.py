@@ -291,3 +291,39 @@ def verified_since(
         .group_by(PLANS.c.incident)
     )
     return {str(incident): float(at) for incident, at in rows}
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """A restart that rerail began: of which attempt, where it stands, who let it, when it changed last."""
+
+    cluster: str
+    job: str
+    attempt: int
+    state: ActionState
+    automatic: bool
+    changed_at: float
+
+
+def restarts_since(
+    connection: Connection, since: float, kinds: Sequence[ActionKind]
+) -> list[Restart]:
+    """Return the restarts of these kinds that were begun since a time, the oldest first."""
+    rows = connection.execute(
+        select(PLANS.c.body, ACTIONS.c.step, ACTIONS.c.state, ACTIONS.c.changed_at)
+        .join(ACTIONS, ACTIONS.c.plan == PLANS.c.id)
+        .where(ACTIONS.c.kind.in_([str(kind) for kind in kinds]))
+        .where(ACTIONS.c.carried_out_at >= since)
+        .order_by(ACTIONS.c.carried_out_at)
+    )
+    found = []
+    for body, step, state, changed_at in rows:
+        job = body["job"]
+        asks = next((one["needs_approval"] for one in body["actions"] if one["step"] == step), True)
+        found.append(
+            Restart(
+                *(job["cluster"], job["job"], job["attempt"]),
+                *(ActionState(state), not asks, float(changed_at)),
+            )
+        )
+    return found

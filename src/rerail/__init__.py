@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 __version__ = "0.1.0"
-_FOR_NOTEBOOKS = ("diagnose", "incident", "incidents")
+_FOR_NOTEBOOKS = ("diagnose", "incident", "incidents", "report")
 
 
 def __getattr__(name: str) -> Any:
-    """Load `rerail.diagnose`, `rerail.incident` and `rerail.incidents` when a notebook asks for them."""
+    """Load `rerail.diagnose`, `.incident`, `.incidents` and `.report` when a notebook asks for them."""
     if name in _FOR_NOTEBOOKS:
         # By name: the vocabulary imports no wing.
         from importlib import import_module

@@ -75,6 +75,14 @@ class Settings(BaseModel):
     """Which scheduler runs the jobs here; empty means none that recovery may speak to."""
     webhook_secret_file: Path | None = None
     """A file with the secret of webhooks, `whsec_...`; readable by the daemon's account only."""
+    jobs_file: Path | None = None
+    """The site's record of jobs (`sacct -P`), with which `rerail report` and the fleet page tell chance from a bad node."""
+    slack_token: SecretStr = SecretStr("")
+    """The token of a Slack app's bot (xoxb-...), where `notify.slack` in the policy names no file with it."""
+    pagerduty_key: SecretStr = SecretStr("")
+    """The key of a PagerDuty integration, where `notify.pagerduty` names no file with it."""
+    apprise_urls: SecretStr = SecretStr("")
+    """Apprise's URLs, one or several words, where `notify.apprise` names no file with them."""
     policy_file: Path | None = None
     """The recovery policy (YAML); without one every rule observes and nothing is executed."""
 

@@ -18,7 +18,8 @@ from rerail.assistant.watch import presence
 from rerail.assistant.watch.daemon import Daemon
 from rerail.assistant.watch.hook import as_json, from_slurm, from_strigger, hook_command
 from rerail.assistant.watch.intake import CURSOR
-from rerail.assistant.watch.listener import Listener, events_of
+from rerail.assistant.watch.listener import Listener
+from rerail.assistant.watch.receiver import events_of
 from rerail.assistant.watch.site import Site
 from rerail.domain.job import JobEvent, JobRef
 from rerail.errors import ClusterError, RecoveryError

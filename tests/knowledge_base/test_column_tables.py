@@ -2,10 +2,9 @@
 
 import pytest
 
+from rerail.assistant.pipeline import diagnose_texts
 from rerail.cached_yaml import load_cached
-from rerail.knowledge_base.diagnose import diagnose_files
 from rerail.knowledge_base.placement.column_tables import FILE, rows
-from tests.knowledge_base.test_rank_tables import view_of
 
 EXAMPLES = load_cached(FILE)["matches"]
 
@@ -13,7 +12,8 @@ EXAMPLES = load_cached(FILE)["matches"]
 def told(text: str) -> dict[str, str]:
     """What the rows of a text tell: kind and name, and the host or rank beside it."""
     found = {}
-    for row in rows(view_of(text)):
+    case = diagnose_texts({"job.log": text}).case
+    for row in (row for view in case.views for row in rows(view)):
         beside = row.cells.get("node") or row.cells.get("rank")
         for kind in ("rank", "pod", "address", "pid"):
             if kind in row.cells and beside and (kind != "rank" or "node" in row.cells):
@@ -40,12 +40,10 @@ def test_what_is_no_table_of_places_tells_nothing(text):
     assert told(text) == {}
 
 
-def test_the_table_places_the_fault(tmp_path):
-    log = tmp_path / "job.log"
-    log.write_text(
-        "RANK  HOST\n0     gn-11\n1     gn-12\n\n"
-        "[rank0]: step 10 loss 2.1\n"
+def test_the_table_places_the_fault():
+    text = (
+        "RANK  HOST\n0     gn-11\n1     gn-12\n\n[rank0]: step 10 loss 2.1\n"
         "[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB.\n"
     )
-    fault = diagnose_files([log]).first_fault
+    fault = diagnose_texts({"job.log": text}).diagnosis.first_fault
     assert fault is not None and (fault.rank, fault.node) == (1, "gn-12")

@@ -17,10 +17,12 @@ ROOT = Path(module.__file__).parent
 STRUCTURE = {
     "causality/diagnosis_record.py": 1,
     "causality/end_of_log.py": 1,
+    "placement/column_tables.py": 6,
     "placement/headings.py": 2,
     "placement/identities.py": 3,
     "placement/names.py": 2,
-    "placement/own_words.py": 1,
+    "placement/own_words.py": 2,
+    "placement/pod_ranks.py": 1,
     "placement/rank_sources.py": 1,
     "placement/rank_tables.py": 14,
     "placement/self_descriptions.py": 1,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from rerail.assistant.pipeline import diagnose_texts
 from rerail.errors import RuleError
+from rerail.knowledge_base import statements
 from rerail.knowledge_base.placement.headings import Heading, Table, headings, named_above, tables
 from rerail.knowledge_base.statements import Form, Statement, all_forms, parse, read
 from rerail.log_parsers.host_names import looks_like_host
@@ -49,6 +52,24 @@ def test_a_block_of_one_label_is_not_mixed_with_that_of_another() -> None:
     )
     found = [(s.slots["rank"], s.slots["pid"]) for s in said(text)]
     assert found == [("3", "11"), ("7", "22")]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_remembered_of_texts_changes_no_statement(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = random.Random(seed)
+    texts = [text for form in all_forms() for text in (*form.matches, *form.must_not_match)]
+    lines = []
+    for _ in range(3):
+        for text in draw.sample(texts, len(texts)):
+            some = "".join(draw.choice("0123456789") if c in "0123456789" else c for c in text)
+            lines += [draw.choice((text, some))]
+    views = diagnose_texts({"a.log": "\n".join(lines) + "\n"}).case.views
+    monkeypatch.setattr(statements, "_FEW", 10**9)
+    plain = read(views)
+    monkeypatch.setattr(statements, "_FEW", 0)
+    assert read(views) == plain and len(plain) > len(texts)
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from rerail.evals.bench.timeouts import LABELS, timeout_log
+from rerail.log_parsers import line_tables
 from rerail.log_parsers import survey as surveying
-from rerail.log_parsers import tallies
 from rerail.log_parsers.facts import ANY, Facts, time_in
 from rerail.log_parsers.prefixes import NOWHERE, parse_line
 from rerail.log_parsers.scan import Scanner, Signature, make_scanner
@@ -93,7 +93,7 @@ def mixed_log(seed: int) -> bytes:
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("way", ["plain", "vector"])
+@pytest.mark.parametrize("way", ["plain", "arrow", "compiled"])
 @pytest.mark.parametrize("size", [4_096, 70_001, 1 << 20])
 def test_facts_are_those_of_every_line(
     seed: int,
@@ -103,10 +103,14 @@ def test_facts_are_those_of_every_line(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(surveying, "arrow_pays", lambda _: way == "vector")
+    if way == "compiled" and line_tables.compiled() is None:
+        pytest.skip("the compiled loops were not built: no compiler was there")
+    if way == "arrow":
+        pytest.importorskip("pyarrow")
+        monkeypatch.setattr(line_tables, "compiled_loops", None)
+    monkeypatch.setattr(surveying, "vectors_pay", lambda _: way != "plain")
     path = tmp_path / "train.log"
     path.write_bytes(mixed_log(seed))
-    assert tallies.arrow_at_hand()
     assert told(read(path, scanner, size).facts) == line_by_line(path.read_bytes())
 
 

@@ -120,3 +120,36 @@ def test_no_label_is_made_of_words_of_the_messages(line: Callable[[int], str]) -
 
 def test_a_single_writer_has_no_label() -> None:
     assert induce([f"resnet50 | step {i}" for i in range(40)], year=2026) == ()
+
+
+def test_a_pod_and_its_container_in_front_of_all_lines_are_a_label():
+    text = [
+        "sft-master-0 pytorch   time      : 2023-03-20_07:11:09",
+        "sft-worker-1 pytorch   host      : sft-worker-1",
+        "sft-worker-1 pytorch   rank      : 9 (local_rank: 1)",
+        "sft-master-0 pytorch   exitcode  : 1 (pid: 311)",
+    ]
+    (label,) = induce(text * 3, year=2026)
+    match = label.match("sft-worker-1 pytorch   rank", 0, None)
+    assert match is not None and match["node"] == "sft-worker-1"
+
+
+@pytest.mark.parametrize("front", ["step-{} loss ", "img-00{} stored ", "node3 loss "])
+def test_a_counter_and_a_word_in_front_of_all_lines_are_none(front: str):
+    assert induce([front.format(i) + f"0.{i}" for i in range(40)], year=2026) == ()
+
+
+def test_a_bare_number_is_a_rank_where_processes_call_themselves_so():
+    text = [f"[{i}] rank {i} of 8 pid 4{i} host gpu2" for i in (0, 4, 5)]
+    text += [f"[{i}] step {n} loss 4.0" for n in range(4) for i in (0, 4, 5)]
+    (label,) = induce(text, year=2026)
+    match = label.match("[5] boom", 0, None)
+    assert match is not None and match["rank"] == "5"
+    assert induce([line.replace("rank ", "item ") for line in text], year=2026) == ()
+
+
+def test_hosts_called_node1_and_node2_take_turns_in_front():
+    text = [f"node{1 + i % 3}: {word} {i}" for i, word in enumerate(["step", "saved", "loss"] * 4)]
+    (label,) = induce(text, year=2026)
+    match = label.match("node3: boom", 0, None)
+    assert match is not None and match["node"] == "node3"

@@ -14,7 +14,7 @@ import rerail.knowledge_base
 from rerail.knowledge_base.matcher import rule_set
 from rerail.knowledge_base.rules import usable_rules
 from rerail.log_parsers import tallies
-from rerail.log_parsers.digit_blind import digit_blind
+from rerail.log_parsers.digit_blind import digit_blind, zero_image
 from rerail.log_parsers.piece import Piece
 from rerail.log_parsers.scan import Signature, make_scanner, sieve_of
 from rerail.log_parsers.skeleton_patterns import skeleton_pattern
@@ -22,7 +22,8 @@ from rerail.log_parsers.sources import Source
 from rerail.log_parsers.survey import FileSurvey, survey
 from rerail.log_parsers.text import clean
 
-pytest.importorskip("pyarrow")
+if not tallies.vectors_at_hand():
+    pytest.skip("neither the compiled loops nor pyarrow are there", allow_module_level=True)
 pytest.importorskip("hyperscan")
 
 PATTERNS = (
@@ -35,6 +36,7 @@ WORDS = (
     "Xid (PCI:9b): 790", "loss: nan", "loss 3.2", "exited with code 7", "exit with code 0", "dead", "deadbeef", "Killed",
     "val\u00e9", "BAD disk sector", "Caf\u00e9 zy", "step 12/500", "", " ", "worker 7 of 8", "12345678",
 )  # fmt: skip
+ZEROED = re.compile("[0-9]")
 JOINTS = (b"", b" ", b"\x1b[31m", b"\x00", b"\r", b"\xff", b"\t")
 
 
@@ -162,15 +164,16 @@ def test_the_sieve_finds_what_a_scan_of_every_line_finds(
     monkeypatch.setattr("rerail.log_parsers.sieve._NEW_LINES", patience)
     monkeypatch.setattr("rerail.log_parsers.sieve._TRIED", 0)
 
-    def read(arrow: bool) -> FileSurvey:
-        monkeypatch.setattr(tallies, "_ARROW_AFTER", 0 if arrow else 1 << 60)
-        monkeypatch.setattr(tallies, "_ARROW_CHUNK", 1)
+    def read(bulk: bool) -> FileSurvey:
+        for name in ("_ARROW_AFTER", "_COMPILED_AFTER"):
+            monkeypatch.setattr(tallies, name, 0 if bulk else 1 << 60)
+        monkeypatch.setattr(tallies, "_LEAST", 1)
         scanner = make_scanner(signatures, cache=None, engine="hyperscan")
         result = survey(Source(path, "job.log"), signatures, scanner, mine=True, chunk_size=1 << 15)
         sieve = sieve_of(scanner)
         assert sieve is not None
-        assert bool(sieve._needs) == arrow
-        if arrow:
+        assert bool(sieve._needs) == bulk
+        if bulk:
             assert sieve._lines._zeroed
             assert bool(sieve._fleeting) == (patience < 100 and kept > 6)
         return result
@@ -194,8 +197,9 @@ def test_a_log_of_ever_new_lines_is_scanned_as_it_is(
     text = "\n".join("".join(draw.choices(letters, k=40)) for _ in range(20_000))
     path = tmp_path / "job.log"
     path.write_text(text + "\nCUDA out of memory\n")
-    monkeypatch.setattr(tallies, "_ARROW_AFTER", 0)
-    monkeypatch.setattr(tallies, "_ARROW_CHUNK", 1)
+    for name in ("_ARROW_AFTER", "_COMPILED_AFTER"):
+        monkeypatch.setattr(tallies, name, 0)
+    monkeypatch.setattr(tallies, "_LEAST", 1)
     monkeypatch.setattr("rerail.log_parsers.sieve._TRIED", 0)
     signatures = [Signature(pattern) for pattern in PATTERNS]
     scanner = make_scanner(signatures, cache=None, engine="hyperscan")
@@ -248,7 +252,7 @@ def test_lines_that_only_call_for_an_answered_signature_are_not_looked_at(
     sieve = sieve_of(scanner)
     assert sieve is not None
     piece = Piece(b"".join(b"rank%d NCCL INFO opCount %x\n" % (n % 8, n) for n in range(5_000)))
-    tally = tallies.tally_arrow(piece, 1)
+    tally = tallies.tally_large(piece, 1)
     found, seen = sieve.look(piece, tally, frozenset())
     assert not found and seen is not None and len(seen.rows) == 5_000
     assert {seen.table.members[seen.table.sets[kind]] for kind in seen.kinds.tolist()} == {(0,)}
@@ -265,6 +269,26 @@ DIGITS = (
     r"[\d.]+ s",
     r"(?i)xid [a-f0-9]",
 )
+
+
+def test_what_a_pattern_finds_its_image_finds_with_all_digits_zeroed() -> None:
+    draw, found = random.Random(5), 0
+    images = {p: zero_image(p) for p in (*DIGITS, r"(?>a7?)7", r"(?!1 )\d+ s", r"a[^0-4x]++")}
+    lines = [
+        "".join(draw.choices((*WORDS, "5", "77", "a7", "1 ", "a9", " s"), k=draw.randint(1, 5)))
+        for _ in range(1_500)
+    ]
+    for pattern, image in images.items():
+        for line in lines:
+            if re.search(pattern, line):
+                found += line != ZEROED.sub("0", line)
+                assert image is not None and image.search(ZEROED.sub("0", line)), (pattern, line)
+    for pattern, example in rules():
+        if re.search(pattern, example) and not digit_blind(pattern):
+            image = zero_image(pattern)
+            assert image is not None and image.search(ZEROED.sub("0", example)), (pattern, example)
+            found += 1
+    assert found > 1_000
 
 
 def test_a_pattern_that_tells_no_digits_apart_finds_the_same_with_any() -> None:

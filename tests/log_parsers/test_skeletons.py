@@ -29,8 +29,8 @@ logs = st.lists(
 ).map(lambda pairs: b"".join(a + b for a, b in pairs))
 
 
-def mine(data: bytes, size: int | None = None, arrow: bool = False) -> SkeletonMiner:
-    miner = SkeletonMiner(arrow=arrow)
+def mine(data: bytes, size: int | None = None, bulk: bool = False) -> SkeletonMiner:
+    miner = SkeletonMiner(bulk=bulk)
     line = 1
     for at in range(0, len(data), size or max(1, len(data))):
         chunk = data[at : at + (size or len(data))]
@@ -45,10 +45,8 @@ def counted(miner: SkeletonMiner) -> tuple[int, list[Entry]]:
 
 @given(logs, st.integers(1, 900), st.booleans())
 @settings(max_examples=150, deadline=None)
-def test_result_is_independent_of_chunk_size_and_engine(
-    data: bytes, size: int, arrow: bool
-) -> None:
-    assert counted(mine(data, size, arrow)) == counted(mine(data))
+def test_result_is_independent_of_chunk_size_and_engine(data: bytes, size: int, bulk: bool) -> None:
+    assert counted(mine(data, size, bulk)) == counted(mine(data))
 
 
 @given(logs, logs, st.booleans())
@@ -91,11 +89,11 @@ def test_lines_that_differ_in_digits_and_hex_are_one_and_nan_stands_out() -> Non
     assert [e.count for e in miner.entries()] == [2, 1]
 
 
-@pytest.mark.parametrize("arrow", [False, True])
-def test_a_line_of_ten_megabytes_stays_bounded(arrow: bool) -> None:
+@pytest.mark.parametrize("bulk", [False, True])
+def test_a_line_of_ten_megabytes_stays_bounded(bulk: bool) -> None:
     long = b"head " + b"0123456789 z" * 900_000 + b" tail"
-    whole = mine(b"a\n" + long + b"\nb\n", None, arrow)
-    pieces = mine(b"a\n" + long + b"\nb\n", 1 << 20, arrow)
+    whole = mine(b"a\n" + long + b"\nb\n", None, bulk)
+    pieces = mine(b"a\n" + long + b"\nb\n", 1 << 20, bulk)
     assert counted(whole) == counted(pieces)
     entry = next(e for e in whole.entries() if e.first_line == 2)
     assert entry.sample.startswith(b"head ")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 
 from rerail.tools.evaluation.plan import Piece, Trial
@@ -64,7 +65,7 @@ def size_partitioned(
             trials.append(Trial(tuple(current)))
             current, size = [], 0.0
     inferred = _run_jobs(spec, trials, [0.0] * len(trials))
-    cpus = [0.0] * (spec.cluster.nodes * spec.cluster.cpus_per_node)
+    cpus = [0.0] * min(spec.cpus, len(order))
     for name in order:
         heapq.heappush(cpus, heapq.heappop(cpus) + spec.datasets[name].metric_s)
     return inferred + max(cpus), trials
@@ -78,9 +79,8 @@ def _cost(spec: EvaluationSpec, name: str, coefficient: int) -> float:
 def _run_jobs(spec: EvaluationSpec, trials: Sequence[Trial], held: Sequence[float]) -> float:
     """Return the makespan of jobs that load over shared storage; free GPUs take the next one."""
     per = spec.cluster.gpus_per_node
-    free = [(0.0, gpu) for gpu in range(spec.gpus)]
-    heapq.heapify(free)
-    loading: list[list[float]] = [[] for _ in range(spec.cluster.nodes)]
+    free = [(0.0, gpu) for gpu in range(min(spec.gpus, len(trials)))]
+    loading: dict[int, list[float]] = defaultdict(list)
     last = 0.0
     for trial, after in zip(trials, held, strict=True):
         at, gpu = heapq.heappop(free)

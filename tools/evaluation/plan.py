@@ -128,9 +128,10 @@ def _pack(spec: EvaluationSpec, pieces: Iterable[Piece], batch_s: float) -> list
     A GPU's list is one trial where `batch_s` is infinite (one load); shorter trials let a GPU that is
     free early take over.
     """
-    loads = [(0.0, gpu) for gpu in range(spec.gpus)]
-    heapq.heapify(loads)
-    queue: list[list[Piece]] = [[] for _ in range(spec.gpus)]
+    pieces = list(pieces)
+    gpus = min(spec.gpus, len(pieces))
+    loads = [(0.0, gpu) for gpu in range(gpus)]
+    queue: list[list[Piece]] = [[] for _ in range(gpus)]
 
     def weight(piece: Piece) -> tuple[float, float]:
         metric = spec.datasets[piece.dataset].metric_s
@@ -170,8 +171,7 @@ def expected(
     The metric of a set starts when its last piece is done.
     """
     begin = 0.0 if loaded or (not spec.model.path and not spec.model.load_s) else spec.model.load_s
-    gpus = [(begin, gpu) for gpu in range(spec.gpus)]
-    heapq.heapify(gpus)
+    gpus = [(begin, gpu) for gpu in range(min(spec.gpus, len(trials)))]
     slots: list[Slot] = []
     done: dict[str, float] = {}
     for trial in trials:
@@ -187,8 +187,7 @@ def expected(
     for name in spec.datasets:
         done.setdefault(name, 0.0)
     ready = [(at, name) for name, at in done.items() if name not in scored]
-    cpus = [(0.0, cpu) for cpu in range(spec.cluster.nodes * spec.cluster.cpus_per_node)]
-    heapq.heapify(cpus)
+    cpus = [(0.0, cpu) for cpu in range(min(spec.cpus, len(ready)))]
     for at, name in sorted(ready, key=lambda one: (one[0], -spec.datasets[one[1]].metric_s)):
         free, cpu = heapq.heappop(cpus)
         start = max(free, at)

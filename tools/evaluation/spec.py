@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from rerail.errors import ConfigError
 from rerail.tools.spec_file import read_spec_file
 
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Count = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=1, le=100_000_000)]
+Machines = Annotated[int, Field(ge=1, le=65_536)]
 
 
 class _Part(BaseModel):
@@ -41,7 +42,7 @@ class Model(_Part):
 
     load_s: Seconds = 0.0
     local_load_s: Seconds = 0.0
-    contention: Annotated[float, Field(ge=0)] = 0.05
+    contention: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.05
     path: str = ""
     memory: str = ""
 
@@ -49,9 +50,9 @@ class Model(_Part):
 class Cluster(_Part):
     """Nodes, GPUs (slots for trials) and CPUs (slots for metrics) of each."""
 
-    nodes: Count = 1
-    gpus_per_node: Count = 8
-    cpus_per_node: Count = 8
+    nodes: Machines = 1
+    gpus_per_node: Machines = 8
+    cpus_per_node: Machines = 8
 
 
 class Harness(_Part):
@@ -70,6 +71,16 @@ class Harness(_Part):
     infer: tuple[str, ...] = ()
     metric: tuple[str, ...] = ()
 
+    @model_validator(mode="after")
+    def _complete(self) -> Harness:
+        if self.kind == "command" and not (self.infer and self.metric):
+            raise ValueError("a command harness needs infer and metric commands")
+        if self.kind == "python" and ".py:" not in self.model:
+            raise ValueError("a python harness needs model: FILE.py:FUNCTION")
+        if self.kind == "lm_eval" and not self.model:
+            raise ValueError("lm_eval needs model: a harness model, or FILE.py:FUNCTION")
+        return self
+
 
 class EvaluationSpec(_Part):
     """The whole spec."""
@@ -86,6 +97,11 @@ class EvaluationSpec(_Part):
         """Return the number of slots for trials."""
         return self.cluster.nodes * self.cluster.gpus_per_node
 
+    @property
+    def cpus(self) -> int:
+        """Return the number of slots for metrics."""
+        return self.cluster.nodes * self.cluster.cpus_per_node
+
 
 def parse_evaluation(content: Any, source: str = "spec") -> EvaluationSpec:
     """Check a spec that was read from YAML.
@@ -99,7 +115,7 @@ def parse_evaluation(content: Any, source: str = "spec") -> EvaluationSpec:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"]) or "spec"
         raise ConfigError(
-            f"{source}: {key}: {first['msg']}", subject=key,
+            f"{source}: {key}: {str(first['msg']).removeprefix('Value error, ')}", subject=key,
             hint="see docs/evaluation.md for the keys of a spec",
         ) from None  # fmt: skip
 

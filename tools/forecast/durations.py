@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from rerail.domain.series import FloatArray
 
 SIZE = 1 << 16  # sixteen random bits choose an entry
+_CELLS = 1 << 13
 _PROBABILITY = (np.arange(SIZE) + 0.5) / SIZE
 
 
@@ -199,7 +200,7 @@ def longer_of(one: Duration, other: Duration, seed: int = 0) -> Duration:
 
 
 def max_moments(
-    one: Duration, factors: FloatArray, points: int = 300
+    one: Duration, factors: FloatArray, points: int = 128
 ) -> tuple[FloatArray, FloatArray]:
     """Return mean and sd of max_i f_i X_i for independent copies X_i, by numerical integration.
 
@@ -215,9 +216,14 @@ def max_moments(
     low = table[0] * factors.max(axis=1)
     high = float(one.quantile(np.array([1 - 1e-7]))[0]) * factors.max(axis=1)
     grid = low[:, None] + (high - low)[:, None] * np.linspace(0.0, 1.0, points)
+    # F on a fine even grid: its value at any time is one indexed read instead of a search.
+    bottom = float(table[0])
+    step = (float(one.quantile(np.array([1 - 1e-7]))[0]) - bottom) / (_CELLS - 1)
+    even = one.cdf(np.asarray(bottom + step * np.arange(_CELLS), dtype=np.float64))
     product = np.ones((groups, points))
     for rank in range(factors.shape[1]):
-        product *= one.cdf(grid / factors[:, rank, None])
+        cell = (grid / (factors[:, rank, None] * step) + (0.5 - bottom / step)).astype(np.intp)
+        product *= even.take(cell, mode="clip")
     beyond = 1.0 - product
     mean = low + trapezoid(beyond, grid, axis=1)
     square = low**2 + 2 * trapezoid(grid * beyond, grid, axis=1)

@@ -11,6 +11,8 @@ from rerail.tools.forecast.engine import ends_of_all
 from rerail.tools.forecast.spec import Pool, Spec
 from rerail.tools.forecast.step import StepModel
 
+_GROUPS = 512  # the same groups before and after a change
+
 CHANGES: dict[str, dict[str, float]] = {
     "no variation": {"spread": 0.0},
     "twice the variation": {"spread": 2.0},
@@ -45,7 +47,7 @@ def kernel_class(name: str, pool: Pool) -> str:
 
 def effects_by_kernel(spec: Spec, samples: int = 4000, seed: int = 0) -> list[Effect]:
     """Change one class of kernels after the other and compare, with the same random numbers."""
-    base = StepModel(spec).forecast(samples, seed, errors=False)
+    base = StepModel(spec, _GROUPS).forecast(samples, seed, errors=False)
     classes: dict[str, list[str]] = defaultdict(list)
     for name, pool in spec.pools.items():
         classes[kernel_class(name, pool)].append(name)
@@ -61,9 +63,8 @@ def effects_by_kernel(spec: Spec, samples: int = 4000, seed: int = 0) -> list[Ef
                 before = pools[name]
                 now = {key: getattr(before, key) * value for key, value in fields.items()}
                 pools[name] = before.model_copy(update=now)
-            other = StepModel(spec.model_copy(update={"pools": pools})).forecast(
-                samples, seed, errors=False
-            )
+            changed = StepModel(spec.model_copy(update={"pools": pools}), _GROUPS)
+            other = changed.forecast(samples, seed, errors=False)
             out.append(
                 Effect(
                     kernel,

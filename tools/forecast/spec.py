@@ -16,6 +16,7 @@ from rerail.tools.spec_file import read_spec_file
 Positive = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
+MOST_PASSES = 100_000  # 20,000 replicas of so many are a minute of drawing
 Group = Literal["tp", "cp", "ep", "fsdp", "dp"]
 
 
@@ -137,7 +138,7 @@ class GraphOp(_Part):
     """One op of an explicit graph: its pool, the rank it runs on, the ops it waits for."""
 
     pool: str
-    rank: int = -1
+    rank: Annotated[int, Field(ge=-1, lt=1 << 20)] = -1
     after: tuple[str, ...] = ()
 
 
@@ -168,7 +169,7 @@ class Spec(_Part):
     passes: Passes | None = None
     transfer: str | None = None
     step: tuple[str, ...] = ()
-    graph: dict[str, GraphOp] | None = None
+    graph: Annotated[dict[str, GraphOp], Field(min_length=1)] | None = None
     nodes: Nodes = Nodes()
     effects: Effects = Effects()
     job: Job | None = None
@@ -231,6 +232,10 @@ def _shape_problems(spec: Spec) -> list[tuple[str, str]]:
 def _schedule_problems(spec: Spec) -> list[tuple[str, str]]:
     schedule, stages = spec.schedule, spec.parallel.pp
     found = []
+    passes = 2 * stages * schedule.micro_batches * schedule.chunks
+    if passes > MOST_PASSES:
+        text = f"a replica would run {passes:,} passes, more than {MOST_PASSES:,} are not drawn"
+        found.append(("schedule.micro_batches", text))
     if schedule.chunks > 1 and schedule.kind != "interleaved":
         found.append(("schedule.chunks", f"{schedule.kind} has one chunk per stage"))
     if schedule.kind == "interleaved":

@@ -157,16 +157,27 @@ def standard_shape(one: Duration) -> Duration:
 
 
 def lognormal_factors(
-    rng: np.random.Generator, shape: tuple[int, ...], rank_cv: float, node_cv: float, per_node: int
+    rng: np.random.Generator, shape: tuple[int, int], rank_cv: float, node_cv: float, per_node: int
 ) -> FloatArray:
-    """Return persistent factors of mean 1, last axis ranks; ranks of a node share its part."""
+    """Return persistent factors [draws, ranks] of mean 1; ranks of a node share its part.
+
+    Each rank's and each node's draws are stratified (a Latin hypercube).
+    """
     out = np.ones(shape)
     if rank_cv:
         sigma = math.sqrt(math.log1p(rank_cv**2))
-        out *= np.exp(rng.normal(-(sigma**2) / 2, sigma, shape))
+        out *= np.exp(sigma * _stratified(rng, shape) - sigma**2 / 2)
     if node_cv:
         sigma = math.sqrt(math.log1p(node_cv**2))
-        nodes = -(-shape[-1] // per_node)
-        drawn = np.exp(rng.normal(-(sigma**2) / 2, sigma, (*shape[:-1], nodes)))
-        out *= np.repeat(drawn, per_node, axis=-1)[..., : shape[-1]]
+        nodes = -(-shape[1] // per_node)
+        drawn = np.exp(sigma * _stratified(rng, (shape[0], nodes)) - sigma**2 / 2)
+        out *= np.repeat(drawn, per_node, axis=1)[:, : shape[1]]
     return out
+
+
+def _stratified(rng: np.random.Generator, shape: tuple[int, int]) -> FloatArray:
+    """Return standard Normal draws whose every column has one value in each of equal strata."""
+    from scipy.special import ndtri
+
+    strata = (np.arange(shape[0])[:, None] + rng.random(shape)) / shape[0]
+    return np.asarray(rng.permuted(ndtri(strata), axis=0))

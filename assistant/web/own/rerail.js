@@ -85,8 +85,61 @@ if (grid) {
   });
 }
 
-// ---------------------------------------------------------------- curves
-const titles = { loss: "loss", step_time_s: "step time, s", relative_step_time: "relative step time", grad_norm: "gradient norm", throughput: "throughput" };
+// ---------------------------------------------------------------- one moment: curves, axis, lists, log
+// A moment is seconds since the epoch. Whoever is pointed at tells the others; each shows what is nearest.
+const axis = one("#axis"), stops = axis ? JSON.parse(axis.dataset.stops) : [], plots = [];
+const listed = all("[data-at]").map((item) => ({ item, at: Date.parse(item.dataset.at) / 1000 }));
+const nearest = (times, at) => {
+  let best = -1;
+  times.forEach((time, i) => { if (time !== null && (best < 0 || Math.abs(time - at) < Math.abs(times[best] - at))) best = i; });
+  return best;
+};
+// Between two stops the axis is linear, from time to place (0, 1) and back (1, 0).
+const along = (value, from, to) => {
+  let i = 1;
+  while (i < stops.length - 1 && stops[i][from] < value) i++;
+  const [low, high] = [stops[i - 1], stops[i]], share = (value - low[from]) / (high[from] - low[from] || 1);
+  return low[to] + Math.min(1, Math.max(0, share)) * (high[to] - low[to]);
+};
+
+function pointAt(at, source) {
+  if (stops.length) for (const name of ["x1", "x2"]) one("#axis-cursor").setAttribute(name, along(at, 0, 1));
+  for (const plot of source === "curve" ? [] : plots) {
+    const i = nearest(plot.times, at);
+    // Far from every step there is nothing to show on a curve.
+    const near = i >= 0 && Math.abs(plot.times[i] - at) <= 600;
+    plot.setCursor({ left: near ? plot.valToPos(plot.data[0][i], "x") : -10, top: near ? 20 : -10 }, false);
+  }
+  all(".now").forEach((old) => old.classList.remove("now"));
+  for (const list of [".timeline", ".evidence"]) {
+    const mine = listed.filter((entry) => entry.item.closest(list)), i = nearest(mine.map((entry) => entry.at), at);
+    if (i >= 0 && Math.abs(mine[i].at - at) < 60) mine[i].item.classList.add("now");
+  }
+  const told = one("#moment");
+  if (!told) return;
+  const clock = new Date(at * 1000).toISOString().slice(11, 19);
+  told.textContent = `${clock} `;
+  if (one("#curves")) {
+    const link = document.createElement("a");
+    link.href = one("#curves").dataset.log + clock;
+    link.textContent = "the log at this moment";
+    told.append(link);
+  }
+}
+if (axis) {
+  const timeOf = (event) => {
+    const box = axis.getBoundingClientRect();
+    return along(((event.clientX - box.left) / box.width) * 1000, 1, 0);
+  };
+  axis.addEventListener("pointermove", (event) => pointAt(timeOf(event), "axis"));
+  axis.addEventListener("click", (event) => {
+    const mark = event.target.closest(".mark");
+    if (mark) location.hash = `T${mark.dataset.row}`;
+  });
+}
+for (const { item, at } of listed) item.addEventListener("pointerenter", () => pointAt(at, "list"));
+
+const titles = { loss: "loss", step_time_s: "step time, s", relative_step_time: "relative step time", grad_norm: "gradient norm", throughput: "throughput", steps_per_s: "throughput, steps per second" };
 const curves = one("#curves");
 if (curves && window.uPlot) {
   fetch(curves.dataset.from).then((answer) => answer.json()).then(({ failed_at, series }) => {
@@ -95,20 +148,27 @@ if (curves && window.uPlot) {
       if (!shown || !titles[one_.name]) continue;
       const place = document.createElement("div");
       place.className = "live-chart";
-      shown.before(place);
       shown.hidden = true;
-      new uPlot({
-        width: Math.min(curves.clientWidth, 960), height: 200, title: titles[one_.name],
+      shown.before(place);
+      const plot = new uPlot({
+        width: Math.max(240, place.clientWidth), height: 200, title: titles[one_.name],
         cursor: { sync: { key: "incident" } }, scales: { x: { time: false } },
         axes: [{ stroke: css("--dim"), grid: { stroke: css("--line") }, label: "step" }, { stroke: css("--dim"), grid: { stroke: css("--line") } }],
         series: [{ label: "step" }, { label: titles[one_.name], stroke: css("--link"), width: 1.5 }],
-        hooks: { draw: [(plot) => {
+        hooks: { setCursor: [(plot) => {
+          // The others follow by uPlot's own synchronisation; only the one under the pointer tells the rest.
+          const at = plot.times && plot.over.matches(":hover") && plot.times[plot.cursor.idx];
+          if (at) pointAt(at, "curve");
+        }], draw: [(plot) => {
           if (failed_at === null) return;
           const x = plot.valToPos(failed_at, "x", true);
           plot.ctx.strokeStyle = css("--bad"); plot.ctx.setLineDash([5, 4]); plot.ctx.beginPath();
           plot.ctx.moveTo(x, plot.bbox.top); plot.ctx.lineTo(x, plot.bbox.top + plot.bbox.height); plot.ctx.stroke(); plot.ctx.setLineDash([]);
         }] },
       }, [one_.step, one_.value], place);
+      if (!one_.time.length) continue;
+      plot.times = one_.time;
+      plots.push(plot);
     }
   });
 }
@@ -178,6 +238,10 @@ if (drop) {
   });
 }
 const ask = one("#ask");
+// A link to the drawer opens it, and its question is what is typed next.
+const openDrawer = () => { const drawer = one("#drawer"); if (drawer && location.hash === "#drawer") { drawer.open = true; one("#question").focus(); } };
+addEventListener("hashchange", openDrawer);
+openDrawer();
 if (ask) ask.addEventListener("submit", () => setTimeout(() => { one("#question").value = ""; one("#question").focus(); }));
 
 // ---------------------------------------------------------------- keys

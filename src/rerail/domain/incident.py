@@ -81,13 +81,15 @@ class SourceFile(_Record):
 class SeriesSnapshot(_Record):
     """A bounded copy of one series over training steps. NaN and infinity are stored as None.
 
-    `name` is one of `step_time_s`, `relative_step_time`, `loss`, `grad_norm`.
+    `name` is one of `step_time_s`, `relative_step_time`, `loss`, `grad_norm`, `throughput` (any work per second,
+    as the job prints it). `time` is when each step was logged, in seconds since the epoch; empty where no line tells.
     """
 
     name: str
     step: tuple[int, ...]
     value: tuple[float | None, ...]
     rank: int | None = None
+    time: tuple[float | None, ...] = ()
 
 
 class RankFact(_Record):

@@ -26,6 +26,7 @@ HOSTILE = "\n".join([
     "2026-03-01 02:00:04 [rank0] RuntimeError: Connection closed by peer [10.0.0.2]:1234",
 ]) + "\n"  # fmt: skip
 TOKEN = "0123456789abcdef" * 3
+SECRET = "whsec_" + "QUFB" * 8
 POLICY = "default_mode: propose\napprovals: {expires_s: 3600}\njobs: {group_wait_s: 0}\n"
 
 
@@ -73,9 +74,10 @@ def served(tmp_path_factory: pytest.TempPathFactory):
     (logs / "killed.log").write_text("srun: error: gpu-7: task 1: Killed\n")
     (folder / "policy.yaml").write_text(POLICY)
     (folder / "token").write_text(TOKEN + "\n")
+    (folder / "secret").write_text(SECRET)
     environment = {
         **os.environ, "RERAIL_DATA_DIR": str(folder / "data"), "RERAIL_POLICY_FILE": str(folder / "policy.yaml"),
-        "RERAIL_MODEL": "", "RERAIL_MODEL_URL": "",
+        "RERAIL_MODEL": "", "RERAIL_MODEL_URL": "", "RERAIL_WEBHOOK_SECRET_FILE": str(folder / "secret"),
     }  # fmt: skip
     found = Served("", 0, "", "", "", "", "", logs, environment)
     for name, path in (("hang", "hang"), ("hostile", "hostile"), ("many", "many.log")):

@@ -68,6 +68,51 @@ def test_curves_share_one_cursor_and_ranks_have_a_table(shown, served):
     assert tab.locator("#ranks tbody tr").first.inner_text().startswith("2\t")
 
 
+def test_one_cursor_goes_over_curves_axis_timeline_and_log(shown, served):
+    tab = shown(f"/incidents/{served.hang}")
+    tab.wait_for_selector(".live-chart .u-over")
+    titles = tab.locator(".live-chart .u-title").all_inner_texts()
+    assert {"step time, s", "loss", "throughput, steps per second"} <= set(titles)
+    curve = tab.locator(".live-chart .u-over").first
+    curve.hover(position={"x": curve.bounding_box()["width"] - 3, "y": 60})
+    tab.wait_for_function("+document.querySelector('#axis-cursor').getAttribute('x1') > 0")
+    # The last step was logged at 01:51:59: the entry and the cited line of that second are marked.
+    assert tab.locator("#moment").inner_text().startswith("01:51:59")
+    assert "step 20" in tab.locator(".timeline .now").inner_text()
+    assert "step 20" in tab.locator(".evidence .now").inner_text()
+    tab.locator("#axis").scroll_into_view_if_needed()
+    tab.locator("#axis .mark").first.hover()
+    tab.wait_for_function(
+        "[...document.querySelectorAll('.live-chart .u-cursor-x')].every(x => !x.style.transform.includes('-10px'))"
+    )
+    tab.locator("#moment a").click()
+    tab.wait_for_url("**/log?**at=01:51:59")
+    assert "01:51:59" in tab.locator(".log tr").first.inner_text()
+
+
+def test_the_timeline_is_one_axis_with_a_lane_for_each_source_and_leads_to_its_entry(shown, served):
+    tab = shown(f"/incidents/{served.planned}")
+    lanes = tab.locator("#axis > text:not(.wait)").all_text_contents()
+    assert {"scheduler", "rules", "recovery"} <= set(lanes)
+    counted = [int(n) for n in tab.locator("#axis .n").all_text_contents()]
+    single = tab.locator("#axis .mark").count() - len(counted)
+    assert sum(counted) + single == tab.locator(".timeline li").count()
+    tab.locator("#axis .mark").last.click()
+    assert tab.evaluate("document.querySelector('li:target') !== null")
+
+
+def test_the_chat_streams_in_a_drawer_of_the_incident(shown, served):
+    tab = shown(f"/incidents/{served.many}")
+    tab.wait_for_function("window.htmx !== undefined")
+    tab.get_by_role("link", name="Ask", exact=True).click()
+    assert tab.evaluate("document.activeElement.id") == "question"
+    tab.keyboard.type("which ranks?")
+    tab.keyboard.press("Enter")
+    tab.locator("#talk .say.assistant").first.wait_for()
+    assert tab.url.endswith(f"/incidents/{served.many}#drawer")
+    assert tab.get_by_role("log").count() == 1
+
+
 def test_hostile_lines_load_run_and_forge_nothing(shown, served):
     requests = []
     tab = shown(f"/incidents/{served.hostile}")

@@ -67,13 +67,26 @@ def test_a_run_scores_every_item_once_whatever_fails_on_the_way(tmp_path):
     assert found.retried == 3 and found.replanned
 
 
-def test_a_set_that_takes_far_longer_than_expected_makes_a_new_plan(tmp_path):
-    (tmp_path / "a").write_text("slow 2.5")
-    sets = {"a": {"inference_s": 0.4}, **{n: {"inference_s": 0.1} for n in "bcdef"}}
-    one = spec(tmp_path, sets, gpus=1, model={"load_s": 0.0})
+def test_names_of_sets_may_hold_slashes_and_never_share_a_file(tmp_path):
+    names = ("org/set", "org_set", "../../org", ".hidden")
+    one = spec(tmp_path, {name: {"inference_s": 1, "items": 3 + i} for i, name in enumerate(names)})
     found = run(one, tmp_path)
-    assert len(found.metrics) == 6
-    assert not found.failed
+    assert {n: m["n"] for n, m in found.metrics.items()} == {n: 3 + i for i, n in enumerate(names)}
+    assert {p.name for p in tmp_path.iterdir()} == {"infer.py", "calls", "run"}
+
+
+def test_pieces_that_a_slow_set_holds_up_move_to_another_process(tmp_path):
+    (tmp_path / "a").write_text("slow 2.5")
+    sets = {
+        "a": {"inference_s": 3, "items": 1},
+        **{n: {"inference_s": 3, "items": 1} for n in "bcdef"},
+    }
+    one = spec(tmp_path, sets)
+    found = run(one, tmp_path)
+    assert len(found.metrics) == 6 and not found.failed
+    assert found.replanned
+    calls = (tmp_path / "calls").read_text().split("\n")[:-1]
+    assert len(calls) == len(set(calls)) == 6  # every piece once
 
 
 def test_a_run_goes_on_from_what_is_there(tmp_path):

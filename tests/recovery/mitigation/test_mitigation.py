@@ -12,8 +12,8 @@ from rerail.errors import RecoveryError
 from rerail.recovery.mitigation.escalation import Cause, Escalation, Option, Remedy, usable
 from rerail.recovery.mitigation.loop import MicroBatchPlan
 from rerail.recovery.mitigation.micro_batches import makespan_s, split, split_by_table
-from rerail.recovery.mitigation.pipeline_time import replica_time_s, table_s
 from rerail.recovery.mitigation.placement import gather_slow, serve_pipeline
+from rerail.tools.forecast.replica_time import replica_time_s, table_s
 
 
 def best_by_trying_all(times, total, overhead=0.0):

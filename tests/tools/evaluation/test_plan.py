@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from rerail.errors import ConfigError
 from rerail.evals.evaluation.toy import toy_speedups
 from rerail.tools.evaluation.baselines import one_job_per_set, size_partitioned
+from rerail.tools.evaluation.page import render as page
 from rerail.tools.evaluation.plan import plan_evaluation
+from rerail.tools.evaluation.rows import Report, plan_frames, planned, ran
 from rerail.tools.evaluation.spec import parse_evaluation
 
 
@@ -107,6 +109,9 @@ def test_the_toy_of_the_paper_s_size_gains_at_least_what_the_paper_reports():
         ("datasets.a.inference_s", {"datasets": {"a": {"inference_s": -1}}}),
         ("datasets.a.items", {"datasets": {"a": {"inference_s": 1, "items": 0}}}),
         ("cluster.nodes", {"datasets": {"a": {"inference_s": 1}}, "cluster": {"nodes": 0}}),
+        ("cluster.nodes", {"datasets": {"a": {"inference_s": 1}}, "cluster": {"nodes": 10**9}}),
+        ("datasets.a.items", {"datasets": {"a": {"inference_s": 1, "items": 10**12}}}),
+        ("harness", {"datasets": {"a": {"inference_s": 1}}, "harness": {"kind": "command"}}),
         ("harness.kind", {"datasets": {"a": {"inference_s": 1}}, "harness": {"kind": "x"}}),
     ],
 )
@@ -114,3 +119,36 @@ def test_the_wrong_key_is_named(key, content):
     with pytest.raises(ConfigError) as raised:
         parse_evaluation(content)
     assert raised.value.subject == key
+
+
+def test_a_plan_is_drawn_and_its_names_are_escaped(tmp_path):
+    sets = {"<b>&": {"inference_s": 30.0, "items": 10}, "b": {"inference_s": 10.0, "metric_s": 5.0}}
+    one = parse_evaluation({"datasets": sets, "cluster": {"gpus_per_node": 2}})
+    plan = plan_evaluation(one)
+    tasks = [("stage", "the model", 0.0, 1.0), ("trial", "b[0:1]", 1.0, 9.0), ("metric", "b", 9.0, 12.0)]  # fmt: skip
+    report = Report(
+        "x", one, plan, {"this plan": plan.makespan_s}, (planned(one, plan), ran(tasks))
+    )
+    run = {"metrics": {"b": {"acc": 0.5}}, "failed": {"<b>&": "<i>"}, "replanned": []}
+    text = page(report, run | {"makespan_s": 12.0, "expected_s": 40.0, "tasks": 3, "retried": 0})
+    assert "<b>&" not in text and "&lt;b&gt;&amp;" in text and "&lt;i&gt;" in text
+    assert "acc 0.5" in text and "<svg" in text
+    assert [bar.kind for bar in report.timelines[1].bars] == ["load", "inference", "metric"]
+    assert [bar.row for bar in report.timelines[1].bars] == [0, 0, 1]
+
+
+def test_two_tasks_at_a_time_are_two_rows():
+    rows = ran([("trial", "a", 0.0, 5.0), ("trial", "b", 1.0, 3.0), ("trial", "c", 3.0, 4.0)])
+    assert rows.rows == ("GPU 0", "GPU 1")
+    assert [bar.row for bar in rows.bars] == [0, 1, 1]
+
+
+def test_a_plan_as_frames():
+    one = spec([(100, 100, 3), (10, 10, 0)])
+    plan = plan_evaluation(one)
+    frames = plan_frames(plan)
+    covered = (
+        frames["pieces"].assign(n=lambda t: t["last"] - t["first"]).groupby("dataset")["n"].sum()
+    )
+    assert covered.to_dict() == {"d0": 100, "d1": 10}
+    assert frames["slots"]["end_s"].max() == pytest.approx(plan.makespan_s)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from rerail.evals.forecast.brute import agreement, cases
 from rerail.evals.forecast.reference import invariants, reference_checks
@@ -58,6 +59,28 @@ def test_replicas_that_differ_multiply_their_distributions():
     )
     found = slowest([(fast, 63), (slow, 1)])
     assert ks_distance(found.table, drawn) < 0.03
+
+
+@pytest.mark.parametrize(
+    ("law", "ks", "p95"),
+    [
+        (stats.norm(10, 0.4), 0.06, 0.006),
+        (stats.gamma(20), 0.06, 0.02),
+        (stats.lognorm(0.8), 0.06, 0.08),  # too heavy for a parabola in the normal score
+        (stats.pareto(4), 0.08, 0.12),
+        (stats.uniform(), 0.25, 0.001),  # its maximum is nearly a constant
+    ],
+)
+def test_the_slowest_of_512_is_known_from_20_000_samples_of_any_tail(law, ks, p95):
+    u = (np.arange(999) + 0.5) / 999
+    true = law.ppf(0.95 ** (1 / 512))
+    apart, error = [], []
+    for seed in range(6):
+        found = slowest([(law.rvs(20_000, random_state=seed), 512)]).quantile(u)
+        apart.append(np.abs(law.cdf(found) ** 512 - u).max())
+        error.append(found[949] / true - 1)
+    assert np.mean(apart) <= ks
+    assert np.sqrt(np.mean(np.square(error))) <= p95
 
 
 def test_the_standard_error_is_the_spread_of_repeated_forecasts():

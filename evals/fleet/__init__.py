@@ -1,0 +1,1 @@
+"""The fleet statistics on simulated years whose truth is known."""

@@ -1,0 +1,46 @@
+"""The number of a node by the name of its pod, where an operator numbers the pods of a job."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+
+from rerail.cached_yaml import load_cached
+
+FILE = Path(__file__).with_name("pod_ranks.yaml")
+
+
+@lru_cache(maxsize=1)
+def _operators() -> tuple[tuple[str, tuple[tuple[re.Pattern[str], int], ...]], ...]:
+    return tuple(
+        (
+            raw["needs"],
+            tuple((re.compile(f"(?P<job>.+){p['pattern']}"), p["add"]) for p in raw["pods"]),
+        )
+        for raw in load_cached(FILE)["operators"]
+    )
+
+
+def node_numbers(pods: Iterable[str]) -> dict[str, int]:
+    """Return the numbers of the pods of one job; none where they are of several, or where one is missing.
+
+    Args:
+        pods: the names of all pods that the logs know.
+    """
+    for needs, forms in _operators():
+        jobs: dict[str, dict[str, int]] = defaultdict(dict)
+        for pod in pods:
+            for pattern, add in forms:
+                if match := pattern.fullmatch(pod):
+                    jobs[match["job"]][pod] = int(match["n"]) + add
+        whole = [
+            numbers
+            for job, numbers in jobs.items()
+            if f"{job}{needs}" in numbers and sorted(numbers.values()) == list(range(len(numbers)))
+        ]
+        if len(whole) == 1 and len(jobs) == 1:
+            return whole[0]
+    return {}

@@ -1,0 +1,33 @@
+from typing import Any
+
+class Table:
+    def __init__(self, keys: bytes) -> None: ...
+    def __len__(self) -> int: ...
+    def put(self, text: bytes, most: int = ..., /) -> int: ...
+    def tally(
+        self, data: bytes, returns: bool, most: int, most_bytes: int, /
+    ) -> tuple[bytes, bytes, bytes, bytes, bytes, list[bytes]]: ...
+    def lines(self, data: bytes, ends: Any, rows: Any, zero: bool, /) -> tuple[bytes, bytes]: ...
+    def streams(
+        self,
+        data: bytes,
+        ends: Any,
+        codes: Any,
+        widths: Any,
+        windows: Any,
+        cuts: Any,
+        parts: Any,
+        names: Table,
+        examples: list[bytes],
+        streams: Any,
+        windows_out: Any,
+        first: int,
+        most: int,
+        streams_at_most: int,
+        example: int,
+        /,
+    ) -> tuple[bytes, int, bytes]: ...
+
+def grouped(streams: Any, rows: Any, /) -> tuple[bytes, bytes, bytes, bytes]: ...
+def taken(data: bytes, ends: Any, rows: Any, /) -> bytes: ...
+def windows(data: bytes, ends: Any, rows: Any, offsets: Any, size: int, /) -> bytes: ...
