@@ -6,7 +6,9 @@ import time
 
 from sqlalchemy import Engine
 
-from rerail.assistant.cli.step_card import StepCards, exact_commands, load_plan
+from rerail.assistant.cli.step_card import decision_lines
+from rerail.assistant.presentation.plan import PlanView, StepView, plan_view
+from rerail.assistant.presentation.step_facts import load_plan
 from rerail.assistant.watch.site import Site
 from rerail.domain.incident import EntrySource, TimelineEntry
 from rerail.domain.plan import ActionState
@@ -42,17 +44,19 @@ def dry_run_command(site: Site, name: str, *, step: int | None, by: str) -> int:
             )
         if not asked:
             print(f"{plan.id}: no step is open")
-        cards = StepCards(site, engine)
-        would = [_try_one(site, engine, row, cards, by) for row in asked]
+        view = plan_view(site, engine, plan, asked)
+        would = [
+            _try_one(site, engine, row, view, step, by)
+            for row, step in zip(asked, view.steps, strict=True)
+        ]
     return 0 if all(would) else 1
 
 
-def _try_one(site: Site, engine: Engine, row: ActionRow, cards: StepCards, by: str) -> bool:
+def _try_one(
+    site: Site, engine: Engine, row: ActionRow, view: PlanView, step: StepView, by: str
+) -> bool:
     action, plan = row.action, row.plan
-    print(f"STEP {action.step}  {action.kind} {action.target}   plan hash {plan.digest[:12]}")
-    cards.show(row)
-    if action.verify:
-        print(f"  verified  when {action.verify}")
+    print("\n".join(decision_lines(view, step)))
     found = rehearse(site.executor(engine), row, time.time())
     said = _result(found)
     print(f"  dry run   {said}; nothing was done")
@@ -73,8 +77,8 @@ def _try_one(site: Site, engine: Engine, row: ActionRow, cards: StepCards, by: s
                     "step": action.step,
                     "digest": plan.digest,
                     "would_be_done": not found.hindrance,
-                    "commands": exact_commands(site, row),
-                    "touches": cards.touches(row),
+                    "commands": list(step.commands),
+                    "touches": step.touches,
                 },
             ),
         )

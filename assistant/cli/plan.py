@@ -9,18 +9,14 @@ import time
 from sqlalchemy import Engine
 
 from rerail.assistant.cli.dry_run import dry_run_command
-from rerail.assistant.cli.step_card import (
-    StepCards,
-    checked_now,
-    clock_time,
-    commands_of,
-    load_plan,
-)
+from rerail.assistant.cli.step_card import decision_lines, plan_lines
 from rerail.assistant.identity import acting_person, login
+from rerail.assistant.presentation.plan import PlanView, StepView, plan_view
+from rerail.assistant.presentation.step_facts import checked_now, load_plan
 from rerail.assistant.watch.on_request import plan_incident
-from rerail.assistant.watch.presence import check_same_policy, what_runs
+from rerail.assistant.watch.presence import check_same_policy
 from rerail.assistant.watch.site import Site, load_site
-from rerail.domain.plan import ActionState, Mode, RecoveryPlan, Risk
+from rerail.domain.plan import ActionState, RecoveryPlan
 from rerail.errors import RecoveryError
 from rerail.knowledge_base.store.engine import reading, writing
 from rerail.knowledge_base.store.opened import opened_store
@@ -32,7 +28,6 @@ from rerail.recovery.store import plans, queue
 from rerail.recovery.store.plans import ActionRow
 
 UNFINISHED = (ActionState.APPROVED, ActionState.EXECUTING, ActionState.UNKNOWN)
-OPEN_TO_DECIDE = (ActionState.PROPOSED, ActionState.APPROVED)
 UNDER_WAY = (*UNFINISHED, ActionState.VERIFYING)
 NOT_DONE = (ActionState.EXPIRED, ActionState.REJECTED, ActionState.FAILED)
 
@@ -52,12 +47,11 @@ def plan_command(name: str, *, again: bool, json_output: bool) -> int:
         elif name.upper().startswith("INC-"):
             _make_if_none(engine, site, name)
         plan, rows = load_plan(engine, name)
-        commands = {row.action.step: commands_of(site, engine, row) for row in rows}
+        view = plan_view(site, engine, plan, rows)
         if json_output:
-            cards = StepCards(site, engine)
-            print(json.dumps(_as_dict(plan, rows, commands, cards), indent=1))
+            print(json.dumps(_as_dict(plan, view), indent=1))
             return 0
-        _print_plan(site, engine, plan, rows, commands)
+        print("\n".join(plan_lines(view)))
     return 0
 
 
@@ -101,91 +95,24 @@ def _make_anew(engine: Engine, site: Site, name: str) -> str:
     return made.id
 
 
-def _as_dict(
-    plan: RecoveryPlan,
-    rows: list[ActionRow],
-    commands: dict[int, list[str]],
-    cards: StepCards,
-) -> dict[str, object]:
-    def facts(row: ActionRow) -> dict[str, str]:
-        if row.action.kind in TELLING or row.state not in OPEN_TO_DECIDE:
-            return {}
-        return {"touches": cards.touches(row), "budget": cards.budget(row)}
+def _as_dict(plan: RecoveryPlan, view: PlanView) -> dict[str, object]:
+    def facts(step: StepView) -> dict[str, str]:
+        return {"touches": step.touches, "budget": step.budget} if step.touches else {}
 
     return {
         **plan.model_dump(mode="json"),
         "digest": plan.digest,
         "states": [
             {
-                "step": row.action.step,
-                "state": str(row.state),
-                "note": row.note,
-                "commands": commands[row.action.step],
-                **facts(row),
+                "step": step.number,
+                "state": step.state,
+                "note": step.note,
+                "commands": list(step.commands),
+                **facts(step),
             }
-            for row in rows
+            for step in view.steps
         ],
     }
-
-
-def _print_plan(
-    site: Site,
-    engine: Engine,
-    plan: RecoveryPlan,
-    rows: list[ActionRow],
-    commands: dict[int, list[str]],
-) -> None:
-    print(
-        f"PLAN {plan.id}  for {plan.incident}  job {plan.job.job} attempt {plan.job.attempt}\n"
-        f"  rule {plan.rule}, mode {plan.mode}; made {clock_time(plan.made_at)}, "
-        f"expires {clock_time(plan.expires_at)}; hash {plan.digest[:12]}"
-    )
-    with reading(engine) as connection:
-        why = site.brake().why(connection)
-        untrusted = plans.why_untrusted(connection, plan, signing_key(site.data))
-    if untrusted:
-        print(f"  NOT EXECUTED: {untrusted}; next: rerail plan {plan.incident} --again")
-    if why:
-        print(f"  STOPPED: {why}")
-    for line in what_runs(engine, site):
-        print(f"  {line}")
-    card = StepCards(site, engine)
-    for row in rows:
-        _print_step(row, commands[row.action.step], card)
-    for refusal in plan.refusals:
-        print(f"\n  REFUSED  {refusal}")
-    waiting = [
-        r.action.step for r in rows if r.state is ActionState.PROPOSED and r.action.needs_approval
-    ]
-    if waiting and plan.mode is Mode.OBSERVE:
-        print(f"\nrule {plan.rule} only observes: nothing of this can be approved")
-    elif waiting:
-        print(f"\nnext: rerail approve {plan.id} --step {waiting[0]}")
-
-
-def _print_step(row: ActionRow, commands: list[str], card: StepCards) -> None:
-    action = row.action
-    approval = "needs approval" if action.needs_approval else "automatic"
-    print(f"\n  {action.step}  {action.kind} {action.target}".rstrip())
-    print(f"     state     {row.state}" + (f" ({row.note})" if row.note else ""))
-    if action.risk is not Risk.NONE:
-        undo = f"; undo: {action.undo}" if action.undo else ""
-        print(f"     risk      {action.risk}{undo}; {approval}")
-    print(f"     because   {action.because}")
-    done = row.state not in OPEN_TO_DECIDE
-    for command in commands:
-        print(f"     {'was run' if done else 'exactly'}   {command}")
-    if row.action.kind not in TELLING and row.state in OPEN_TO_DECIDE:
-        print(f"     touches   {card.touches(row)}")
-        print(f"     budget    {card.budget(row)}")
-    if action.parameters.get("checkpoint"):
-        print(f"     from      {action.parameters['checkpoint']}")
-    if skip := action.parameters.get("skip_batches"):
-        print(f"     skips     batches {skip[0]} to {skip[1]}")
-    if action.preconditions:
-        print(f"     checked   {'; '.join(action.preconditions)}")
-    if action.verify:
-        print(f"     verified  when {action.verify}")
 
 
 def approve_command(
@@ -239,8 +166,8 @@ def _approve_one(
             print(f"next: rerail plan {plan.incident} --again")
         return row.state not in NOT_DONE
     wanted = action.target or plan.id
-    print(f"STEP {action.step}  {action.kind} {action.target}   plan hash {plan.digest[:12]}")
-    StepCards(site, engine).show(row)
+    view = plan_view(site, engine, plan, [row])
+    print("\n".join(decision_lines(view, view.steps[0])))
     print(f"  checked   {checked_now(site, engine, row)}")
     typed = target
     if typed is None:

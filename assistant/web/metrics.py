@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterable
 
@@ -11,13 +12,19 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
-from sqlalchemy import func, select
+from sqlalchemy import Connection, func, select
 
+from rerail.assistant.notify import told
+from rerail.domain.plan import ActionKind
+from rerail.errors import ConfigError
 from rerail.knowledge_base.store.engine import reading
 from rerail.knowledge_base.store.opened import opened_store
 from rerail.knowledge_base.store.tables import DIAGNOSES, INCIDENTS
+from rerail.recovery.site_policy import load_policy
 from rerail.recovery.store import control, queue
+from rerail.recovery.store.plans import carried_out_since
 from rerail.recovery.store.tables import ACTIONS
+from rerail.settings import load_settings
 
 _SECONDS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 _LATEST = 1000
@@ -46,6 +53,8 @@ class StoreCollector(Collector):
                 )
             ).all()
             stopped = control.breaker_reason(connection)
+            left = _budgets_left(connection)
+            untold = Counter(row.service for row in told.waiting(connection))
         incidents = GaugeMetricFamily(
             "rerail_incidents", "Diagnoses on record", labels=["outcome", "failure_type"]
         )
@@ -64,6 +73,35 @@ class StoreCollector(Collector):
         yield GaugeMetricFamily(
             "rerail_breaker_open", "1 while all writing is stopped", value=1.0 if stopped else 0.0
         )
+        budget = GaugeMetricFamily(
+            "rerail_budget_left", "What may still happen without a person", labels=["budget"]
+        )
+        for name, count in left.items():
+            budget.add_metric([name], count)
+        yield budget
+        notices = GaugeMetricFamily(
+            "rerail_notices_untold", "Incidents a service did not take", labels=["service"]
+        )
+        for service, count in untold.items():
+            notices.add_metric([service], count)
+        yield notices
+
+
+def _budgets_left(connection: Connection) -> dict[str, int]:
+    """Return what the policy still allows now; the share of a cluster's nodes is not looked at."""
+    try:
+        policy = load_policy(load_settings().policy_file)
+    except ConfigError:  # nothing is allowed by a policy that cannot be read
+        return {"nodes_per_hour": 0, "actions_in_window": 0}
+    now, window = time.time(), policy.breaker
+    drained = carried_out_since(connection, now - 3600.0, kind=ActionKind.DRAIN)
+    recent = carried_out_since(connection, now - window.window_s)
+    return {
+        "nodes_per_hour": max(
+            0, policy.budgets.nodes_per_hour - len({node for _, node in drained})
+        ),
+        "actions_in_window": max(0, window.actions_in_window - len(recent)),
+    }
 
 
 def _histogram(seconds: list[float]) -> HistogramMetricFamily:

@@ -13,8 +13,8 @@ from urllib.parse import quote
 from fastapi import APIRouter, Depends, Form
 from fastapi.responses import RedirectResponse
 
-from rerail.assistant.cli.step_card import load_plan
 from rerail.assistant.presentation.plan import PlanView, plan_view
+from rerail.assistant.presentation.step_facts import load_plan
 from rerail.assistant.watch.presence import check_same_policy
 from rerail.assistant.watch.site import load_site
 from rerail.assistant.web.application import Pages

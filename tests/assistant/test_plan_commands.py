@@ -59,6 +59,19 @@ def test_the_card_says_how_long_it_holds_and_what_is_true_now(site):
         assert word in shown
 
 
+def test_plan_decision_and_dry_run_say_the_same_of_a_step(site):
+    plan = site(600)
+    shown = run("plan", plan["id"]).stdout
+    lines = {" ".join(line.split()) for line in shown.split("\n\n")[1].splitlines()[2:]}
+    assert {line.split()[0] for line in lines} == {
+        "exactly", "touches", "because", "risk", "budget", "checked", "verified",
+    }  # fmt: skip
+    for asked in (("approve", plan["id"], "--step", "1"), ("approve", plan["id"], "--dry-run")):
+        told = {" ".join(line.split()) for line in run(*asked).stdout.splitlines()}
+        # The preconditions are replaced by what they say now.
+        assert {line for line in lines if not line.startswith("checked")} <= told
+
+
 def test_a_new_plan_closes_the_old_one_and_waits_for_what_is_under_way(site):
     old = site(600)
     run("plan", old["id"], "--again")

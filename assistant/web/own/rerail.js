@@ -107,7 +107,7 @@ function pointAt(at, source) {
   for (const plot of source === "curve" ? [] : plots) {
     const i = nearest(plot.times, at);
     // Far from every step there is nothing to show on a curve.
-    const near = i >= 0 && at >= plot.times[0] - 60 && at <= plot.times.at(-1) + 60;
+    const near = i >= 0 && Math.abs(plot.times[i] - at) <= 600;
     plot.setCursor({ left: near ? plot.valToPos(plot.data[0][i], "x") : -10, top: near ? 20 : -10 }, false);
   }
   all(".now").forEach((old) => old.classList.remove("now"));

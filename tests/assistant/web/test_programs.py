@@ -56,7 +56,13 @@ def test_prometheus_reads_what_is_on_record(served):
     found = {family.name: family for family in text_string_to_metric_families(text)}
     assert set(found) == {
         "rerail_incidents", "rerail_diagnosis_seconds", "rerail_queue", "rerail_plan_steps", "rerail_breaker_open",
+        "rerail_budget_left", "rerail_notices_untold",
     }  # fmt: skip
+    left = {s.labels["budget"]: s.value for s in found["rerail_budget_left"].samples}
+    assert left == {
+        "nodes_per_hour": 3,
+        "actions_in_window": 20,
+    }  # the policy's, and nothing was done
     kinds = {s.labels["failure_type"]: s.value for s in found["rerail_incidents"].samples}
     assert kinds["nccl_timeout_unexplained"] >= 1
     count = next(s for s in found["rerail_diagnosis_seconds"].samples if s.name.endswith("_count"))
