@@ -133,6 +133,7 @@ def _numbered(found: list[Run]) -> tuple[Run, ...]:
     seen: dict[str, int] = defaultdict(int)
     numbered = []
     for run in sorted(found, key=lambda one: (one.start, one.job)):
-        numbered.append(replace(run, attempt=seen[run.job]))
-        seen[run.job] += 1
+        number = seen[run.job]
+        seen[run.job] = number + 1
+        numbered.append(replace(run, attempt=number) if number else run)
     return tuple(numbered)
