@@ -33,7 +33,8 @@ def to_sarif(diagnosis: Diagnosis) -> dict[str, Any]:
 def _result(diagnosis: Diagnosis) -> dict[str, Any]:
     view = verdict_view(diagnosis)
     first = next((e for e in diagnosis.evidence if e.role == "initiating"), None)
-    text = f"{view.headline}. {view.status}. Do: {view.do}."
+    profiles = f" Profiles: {view.profiles}." if view.profiles else ""
+    text = f"{view.headline}. {view.status}.{profiles} Do: {view.do}."
     return {
         "ruleId": diagnosis.failure_type or "inconclusive",
         "level": _LEVEL.get(diagnosis.status, "warning"),
@@ -44,8 +45,17 @@ def _result(diagnosis: Diagnosis) -> dict[str, Any]:
             for i, e in enumerate(diagnosis.evidence, 1)
             if e is not first
         ],
-        "properties": {"incident": diagnosis.incident, "action": str(diagnosis.recovery.action)},
+        "properties": {
+            "incident": diagnosis.incident,
+            "action": str(diagnosis.recovery.action),
+            **_profiles(diagnosis),
+        },
     }
+
+
+def _profiles(diagnosis: Diagnosis) -> dict[str, Any]:
+    found = diagnosis.profiles
+    return {} if found is None else {"profiles": found.model_dump(mode="json")}
 
 
 def _location(item: Evidence) -> dict[str, Any]:

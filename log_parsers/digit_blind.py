@@ -72,6 +72,10 @@ def _digits(members: Any) -> frozenset[int] | None:
 _ZERO = 48
 
 
+class _NotKnownError(Exception):
+    """What a part of a pattern takes with other digits is not known."""
+
+
 def zero_image(pattern: str) -> re.Pattern[str] | None:
     """Return a pattern that finds something in a line with all digits zeroed wherever `pattern` does in the line.
 
@@ -81,7 +85,7 @@ def zero_image(pattern: str) -> re.Pattern[str] | None:
         tree = parser.parse(pattern)
         _zero(tree)
         image: re.Pattern[str] = compiler.compile(tree)
-    except (re.error, RecursionError, NotImplementedError):
+    except (re.error, RecursionError, _NotKnownError):
         return None
     return image
 
@@ -112,7 +116,7 @@ def _zeroed(operator: Any, value: Any) -> tuple[Any, Any]:
             return _group(value)
         return sre.MAX_REPEAT if operator is sre.POSSESSIVE_REPEAT else operator, value
     if operator not in (sre.ANY, sre.AT, sre.GROUPREF, sre.ASSERT_NOT):
-        raise NotImplementedError(operator)
+        raise _NotKnownError(operator)
     return operator, value
 
 
@@ -129,7 +133,7 @@ def _group(items: Any) -> tuple[Any, Any]:
 def _zeroed_class(members: Any) -> tuple[Any, Any]:
     digits = _digits(members)
     if digits is None:
-        raise NotImplementedError("a class of which it is not known whether it takes digits")
+        raise _NotKnownError("a class of which it is not known whether it takes digits")
     if digits in (frozenset(), _DIGITS):
         return sre.IN, members
     if members[0][0] is sre.NEGATE:

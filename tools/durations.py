@@ -15,3 +15,8 @@ def seconds(value: float) -> str:
     if size < 300:
         return f"{value:.4g} s"
     return f"{value / 60:.1f} min" if size < 7200 else f"{value / 3600:.1f} h"
+
+
+def long(value: float) -> str:
+    """Return the duration of a job, in seconds, for people: in days from two days on."""
+    return f"{value / 86_400:.2f} d" if 2 * 86_400 <= value < math.inf else seconds(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -50,6 +51,14 @@ def localize(
     ] = None,
 ) -> None:
     """Name the slow rank, node, link, stage or function, and price it."""
+    given = {
+        "--json": json_output, "--plot": plot, "--html": html, "--expected": expected,
+        "--before": before, "--perfetto": perfetto,
+    }  # fmt: skip
+    if learn is not None:
+        _refuse("--learn", given, ())
+    elif before is not None:
+        _refuse("--before", given, ("--json", "--html", "--expected") if html else ("--json",))
     if before is not None:
         from rerail.assistant.cli.profiles import change_command
 
@@ -61,6 +70,18 @@ def localize(
     from rerail.assistant.cli.localize import localize_command
 
     raise typer.Exit(localize_command(paths, json_output, plot, expected, perfetto, html))
+
+
+def _refuse(mode: str, given: Mapping[str, object], fits: tuple[str, ...]) -> None:
+    from rerail.errors import UsageError
+
+    for name, value in given.items():
+        if value and name not in (mode, *fits):
+            more = " without --html" if name == "--expected" and mode == "--before" else ""
+            raise UsageError(
+                f"{name} and {mode} do not go together{more}", subject=name,
+                hint=f"rerail localize PATHS {mode} ..., and {name} in a call of its own",
+            )  # fmt: skip
 
 
 def scan(

@@ -204,7 +204,7 @@ def _steps(console: Console, found: Forecast, other: Forecast | None, changes: l
 def _job(console: Console, found: Forecast, other: Forecast | None) -> None:
     from rich.table import Table
 
-    from rerail.tools.durations import seconds
+    from rerail.tools.durations import long, seconds
 
     jobs = [one.job for one in (found, other) if one is not None and one.job is not None]
     if not jobs:
@@ -212,9 +212,9 @@ def _job(console: Console, found: Forecast, other: Forecast | None) -> None:
     table = Table("job", *("as given", "what if")[: len(jobs)])
     rows: list[tuple[str, Callable[[JobForecast], str]]] = [
         ("steps, nodes", lambda job: f"{job.steps:,}, {job.reliability.nodes:,}"),
-        ("until the last step: p5", lambda job: _days(job.percentile(5))),
-        ("p50", lambda job: _days(job.percentile(50))),
-        ("p95", lambda job: _days(job.percentile(95))),
+        ("until the last step: p5", lambda job: long(job.percentile(5))),
+        ("p50", lambda job: long(job.percentile(50))),
+        ("p95", lambda job: long(job.percentile(95))),
         ("goodput", lambda job: f"{job.goodput:.1%}"),
         ("failures", lambda job: f"{job.failures:.1f}"),
         ("fails every", lambda job: seconds(job.reliability.mean_between_s)),
@@ -235,12 +235,6 @@ def _missed(job: JobForecast) -> str:
     return f"{job.misses_deadline:.1%} +- {job.misses_deadline_error:.1%}"
 
 
-def _days(value: float) -> str:
-    from rerail.tools.durations import seconds
-
-    return f"{value / 86_400:.2f} d" if value >= 2 * 86_400 else seconds(value)
-
-
 def _placement(console: Console, found: Forecast) -> None:
     place = found.placement
     if place is None:
@@ -251,13 +245,8 @@ def _placement(console: Console, found: Forecast) -> None:
         f"without slow nodes {place.healthy_s:.5g} s (one replica, without noise)",
         markup=False,
     )
-    parallel = found.spec.parallel
-    slow = {one.node for one in found.spec.nodes.slow}
-    for replica in range(parallel.replicas):
-        for stage in range(parallel.pp):
-            node = int(place.node[replica, stage])
-            if node in slow:
-                console.print(f"  node {node} -> replica {replica}, stage {stage}", markup=False)
+    for node, replica, stage in found.moved_nodes():
+        console.print(f"  node {node} -> replica {replica}, stage {stage}", markup=False)
 
 
 def _sensitivity(console: Console, found: Forecast) -> None:

@@ -29,13 +29,18 @@ def scan_command(
     (`jobs` processes) or on Ray, and merged.
 
     Raises:
-        UsageError: the shard is none, or Ray is not to be had.
+        UsageError: the shard is none, or does not go with Ray, or Ray is not to be had.
         EvidenceError: there is nothing to scan, or the result cannot be written.
     """
     from rerail.tools.shards.runners import run_processes, run_ray
     from rerail.tools.shards.work import merge_shards, merged_bytes, scan_shard
 
-    number, count = _shard(shard)
+    if ray is not None and shard is not None:
+        raise UsageError(
+            "--shard and --ray do not go together", subject="--ray",
+            hint="rerail scan PATHS --out DIR --ray auto",
+        )  # fmt: skip
+    number, count = _shard(shard) if ray is None else (0, 0)
     todo = _logs(paths) if logs else _profiles(paths)
     work, files = todo.work, todo.files
     if count:

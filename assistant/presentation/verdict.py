@@ -12,6 +12,7 @@ from rerail.assistant.presentation.words import (
 )
 from rerail.domain.diagnosis import Diagnosis, Outcome
 from rerail.log_parsers.digest import ranges
+from rerail.tools.durations import seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,16 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
+class SlowRow:
+    """A function that profiles show to differ: on which ranks, in which way, and what it costs."""
+
+    function: str
+    ranks: str
+    reason: str
+    cost: str
+
+
+@dataclass(frozen=True, slots=True)
 class VerdictView:
     """Everything of a diagnosis that any face shows.
 
@@ -68,6 +79,7 @@ class VerdictView:
     covers: tuple[str, ...]
     forecast: str
     profiles: str
+    slow: tuple[SlowRow, ...]
     history: tuple[Row, ...]
     do: str
     action: str
@@ -109,12 +121,25 @@ def verdict_view(diagnosis: Diagnosis) -> VerdictView:
         covers=tuple(diagnosis.cost.covers),
         forecast="" if diagnosis.forecast is None else diagnosis.forecast.says,
         profiles="" if diagnosis.profiles is None else diagnosis.profiles.says,
+        slow=_slow(diagnosis),
         history=_history(diagnosis),
         do=_do(diagnosis),
         action=str(diagnosis.recovery.action),
         missing=tuple((m.what, m.how_to_get) for m in diagnosis.missing),
         elapsed_s=diagnosis.elapsed_s,
     )
+
+
+def _slow(diagnosis: Diagnosis) -> tuple[SlowRow, ...]:
+    if diagnosis.profiles is None:
+        return ()
+    return tuple(
+        SlowRow(
+            one.function, ranges(sorted(one.ranks)) or "all", one.reason,
+            f"{seconds(one.lost_per_step_s)} a step" if one.lost_per_step_s > 0 else "",
+        )
+        for one in diagnosis.profiles.functions
+    )  # fmt: skip
 
 
 def _place(diagnosis: Diagnosis) -> tuple[str, ...]:

@@ -59,7 +59,7 @@ def main(folder: Path, rank: int, world: int, guilty: int, before: int, faults: 
         for step in range(before + _WINDOW + 1):
             batch = next(batches)
             normalise_tokens(0.06 if mine == "function" else 0.0)
-            for _ in range(24 if mine == "rank" else 4):
+            for _ in range(48 if mine == "rank" else 4):
                 optimizer.zero_grad()
                 model(batch).square().mean().backward()
             if mine == "collector" and step % 2:

@@ -16,6 +16,8 @@ from tempfile import TemporaryDirectory
 from rich.console import Console
 from rich.table import Table
 
+from rerail.evals.patterns.peak_memory import peak_bytes
+
 REAL = Path("tests/data/kineto")
 _REPEATS = 3
 _COPIES = 60
@@ -39,7 +41,7 @@ def parse_table(out: Console, folder: Path = REAL) -> bool:
             for reader in readers:
                 rows[reader].append(_measured(reader, path))
     table = Table(title=f"one trace of {size:.0f} MB (a real one, repeated), median of {_REPEATS}")
-    for column in ("reader", "seconds", "MB/s", "memory MB"):
+    for column in ("reader", "CPU seconds", "MB/s", "memory MB"):
         table.add_column(column, justify="left" if column == "reader" else "right")
     took = {reader: median(one["s"] for one in rows[reader]) for reader in readers}
     memory = {reader: median(one["mb"] for one in rows[reader]) for reader in readers}
@@ -110,7 +112,6 @@ def _measured(reader: str, path: Path) -> dict[str, float]:
 
 
 def _read(reader: str, path: Path) -> dict[str, float]:
-    import resource
     import time
 
     if reader == "rerail":
@@ -118,19 +119,19 @@ def _read(reader: str, path: Path) -> dict[str, float]:
 
         from rerail.tools.profiles.read_trace import read_trace
 
-        begin = time.perf_counter()
+        begin = time.process_time()
         read_trace(path)
     elif reader == "json.load":
-        begin = time.perf_counter()
+        begin = time.process_time()
         with path.open(encoding="utf-8") as stream:
             json.load(stream)
     else:
         from hta.trace_analysis import TraceAnalysis
 
-        begin = time.perf_counter()
+        begin = time.process_time()
         TraceAnalysis(trace_files={0: str(path)}, trace_dir=str(path.parent))
-    took = time.perf_counter() - begin
-    return {"s": took, "mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
+    took = time.process_time() - begin
+    return {"s": took, "mb": peak_bytes() / 1e6}
 
 
 def _figures(path: Path) -> dict[str, dict[str, int]]:

@@ -9,6 +9,8 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
+from rerail.evals.patterns.peak_memory import peak_bytes
+
 _REPEATS = 3
 _LIMIT_S = 600
 
@@ -18,7 +20,13 @@ def scale_table(out: Console) -> bool:
     rows = {size: measured(*size) for size in ((10_000, 200), (100_000, 200), (100_000, 1000))}
     million = measured(1_000_000, 20)
     table = Table(title="differences() on synthetic patterns, 16 roles")
-    for name in ("workers x functions", "seconds", "memory / input", "found of 20", "false pairs"):
+    for name in (
+        "workers x functions",
+        "CPU seconds",
+        "memory / input",
+        "found of 20",
+        "false pairs",
+    ):
         table.add_column(name, justify="right")
     for (workers, functions), row in [*rows.items(), ((1_000_000, 20), million)]:
         table.add_row(
@@ -39,7 +47,10 @@ def scale_table(out: Console) -> bool:
         f"{pairs / large['s']:.0f} times as long; without roles {blind:.0f} false pairs",
         markup=False,
     )
+    wide = rows[100_000, 1000]
     bars = {
+        "100,000 workers x 200 functions in about a second": large["s"] <= 1.5,
+        "100,000 x 1,000 in under 10 s": wide["s"] < 10,
         "E1: 30 times faster than sampled pairs": pairs >= 30 * large["s"],
         "E1: time of 100,000 <= 15 x that of 10,000": large["s"] <= 15 * small["s"],
         "E1: memory <= 4 x input": max(r["memory"] for r in rows.values()) <= 4,
@@ -59,7 +70,6 @@ def measured(workers: int, functions: int) -> dict[str, float]:
 
 
 def _measure(workers: int, functions: int) -> dict[str, float]:
-    import resource
     import time
 
     import numpy as np
@@ -81,19 +91,20 @@ def _measure(workers: int, functions: int) -> dict[str, float]:
         guilty.add((f, w))
     times = []
     for _ in range(_REPEATS):
-        begin = time.perf_counter()
+        # Time of this process and not of the clock: others may use the machine.
+        begin = time.process_time()
         found = differences(pattern, role)
-        times.append(time.perf_counter() - begin)
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / pattern.nbytes
+        times.append(time.process_time() - begin)
+    memory = peak_bytes() / pattern.nbytes
     named = set(zip(found.function.tolist(), found.worker.tolist(), strict=True))
     out = {
-        "s": float(np.median(times)), "memory": memory, "found": float(len(named & guilty)),
+        "s": min(times), "memory": memory, "found": float(len(named & guilty)),
         "false": float(len(named - guilty)),
     }  # fmt: skip
     if (workers, functions) == (100_000, 200):
-        begin = time.perf_counter()
+        begin = time.process_time()
         differential(pattern[:2], random)
-        out["pairwise_s"] = (time.perf_counter() - begin) * functions / 2
+        out["pairwise_s"] = (time.process_time() - begin) * functions / 2
         blind = differences(pattern, np.zeros(workers, dtype=np.int64))
         out["blind_false"] = float(len(blind.function))
     return out

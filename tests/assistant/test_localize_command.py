@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from rerail.assistant.cli.localize import localize_command
+from rerail.assistant.cli.main import app
 from rerail.errors import EvidenceError, UsageError
 
 pytest.importorskip("pyarrow", reason="op timelines are Parquet, which needs rerail[fast]")
@@ -70,3 +73,26 @@ def test_bad_input_is_one_clear_error(tmp_path: Path) -> None:
         localize_command([TRACE], plot=tmp_path / "x.pdf")
     with pytest.raises(UsageError, match="no file"):
         localize_command([])
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--before", "x", "--plot", "a.svg"], "--plot and --before"),
+        (["--before", "x", "--perfetto", "a.json"], "--perfetto and --before"),
+        (["--before", "x", "--expected", "a.json"], "--expected and --before .* without --html"),
+        (["--learn", "a.json", "--json"], "--json and --learn"),
+        (["--learn", "a.json", "--html", "p.html"], "--html and --learn"),
+        (["--learn", "a.json", "--before", "x"], "--before and --learn"),
+    ],
+)
+def test_options_that_would_be_ignored_are_refused(options: list[str], named: str) -> None:
+    found = CliRunner().invoke(app, ["localize", "traces", *options])
+    assert isinstance(found.exception, UsageError)
+    assert re.search(named, str(found.exception))
+
+
+def test_a_shard_of_a_ray_scan_is_refused(tmp_path: Path) -> None:
+    command = ["scan", str(tmp_path), "--out", str(tmp_path), "--shard", "0/2", "--ray", "auto"]
+    found = CliRunner().invoke(app, command)
+    assert "--shard and --ray" in str(found.exception)

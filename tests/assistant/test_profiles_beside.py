@@ -21,6 +21,7 @@ from rerail.assistant.postmortem.merge import render
 from rerail.assistant.postmortem.rule_words import rule_words
 from rerail.assistant.presentation.verdict import verdict_view
 from rerail.assistant.record import make_incident
+from rerail.assistant.sarif import to_sarif
 from rerail.domain.diagnosis import Diagnosis
 from rerail.errors import EvidenceError
 from rerail.knowledge_base.store.engine import open_store, reading, writing
@@ -75,7 +76,14 @@ def test_a_slow_job_is_explained_from_the_profiles_beside_its_logs(job):
     assert [one.ranks for one in seen.functions] == [[4]]
     assert seen.functions[0].lost_per_step_s == pytest.approx(0.8e-3, rel=0.02)
     assert "rank 4: all compute kernels" in seen.says
-    assert "a step" in verdict_view(outcome.diagnosis).profiles
+    view = verdict_view(outcome.diagnosis)
+    assert "a step" in view.profiles
+    assert [(row.function, row.ranks, row.cost) for row in view.slow] == [
+        (seen.functions[0].function, "4", "0.799 ms a step")
+    ]
+    (result,) = to_sarif(outcome.diagnosis)["runs"][0]["results"]
+    assert f"Profiles: {seen.says}." in result["message"]["text"]
+    assert result["properties"]["profiles"]["functions"][0]["ranks"] == [4]
 
     incident = make_incident(outcome, [folder])
     assert seen.says in Toolbox(facts_of(incident), Shown(nonce="n")).overview()

@@ -94,7 +94,7 @@ def test_both_ways_of_reading_give_the_same_value(
         monkeypatch.setattr(tallies, "_seen_bytes", seen)
         found = survey(source, plan.signatures, scanner_for(plan, None), chunk_size=1 << 18)
         rows.append(json.dumps(survey_row(found), sort_keys=True))
-    assert tallies.arrow_at_hand()
+    assert tallies.vectors_at_hand()
     # Compared without pytest's own: a difference of megabytes would be drawn for a minute.
     same = rows[0] == rows[1]
     assert same

@@ -50,6 +50,7 @@ class Comparison:
     steps: int
     observed_p50_s: float
     observed_p95_s: float
+    expected_p5_s: float
     expected_p50_s: float
     expected_p95_s: float
     ratio: float
@@ -65,6 +66,8 @@ class Comparison:
             f"a step takes {self.observed_p50_s:.4g} s, {self.ratio:.2f} times the "
             f"{self.expected_p50_s:.4g} s that the forecast {self.name!r} expects"
         )
+        if self.observed_p50_s < min(self.expected_p5_s, self.expected_p50_s / SLOWER):
+            return f"{text}: faster than its p5 of {self.expected_p5_s:.4g} s, so it is not a forecast of this run"
         if not self.slower:
             return f"{text} (within its range up to {self.expected_p95_s:.4g} s)"
         since = ", from the first step on" if self.slower_from_start else ""
@@ -92,6 +95,7 @@ def compare(step_time_s: FloatArray, expected: Expected) -> Comparison | None:
         count,
         median,
         float(np.percentile(times, 95)),
+        expected.percentile(5),
         p50,
         expected.percentile(95),
         median / p50,

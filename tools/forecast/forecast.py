@@ -73,6 +73,18 @@ class Forecast:
             frames["observed"] = pd.DataFrame([asdict(self.observed)])
         return frames
 
+    def moved_nodes(self) -> list[tuple[int, int, int]]:
+        """Return (node, replica, stage) of each slow node in the best placement found."""
+        if self.placement is None:
+            return []
+        slow = {one.node for one in self.spec.nodes.slow}
+        return [
+            (node, replica, stage)
+            for replica, row in enumerate(self.placement.node.tolist())
+            for stage, node in enumerate(row)
+            if node in slow
+        ]
+
     def to_json(self) -> dict[str, Any]:
         """Return the object of contracts, `rerail forecast --json`; no NaN in it."""
         row = step_row(self.step)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rerail.errors import UsageError
-from rerail.tools.durations import seconds
+from rerail.tools.durations import long, seconds
 from rerail.tools.forecast.forecast import Forecast
 from rerail.tools.forecast.svg_plot import render as svg
 
@@ -27,5 +27,6 @@ def render(found: Forecast) -> str:
     drawn = svg(found)
     environment = Environment(autoescape=True)
     environment.filters["seconds"] = seconds
+    environment.filters["long"] = long
     template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
     return template.render(found=found, row=found.to_json(), plot=drawn[drawn.index("<svg") :])

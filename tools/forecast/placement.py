@@ -10,7 +10,7 @@ evaluated, many candidates as one array. Falcon (arXiv 2410.12588) sweeps; PRISM
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import permutations
 
 import numpy as np
@@ -29,7 +29,7 @@ Evaluate = Callable[[FloatArray], FloatArray]
 
 @dataclass(frozen=True, eq=False)
 class PlacementFound:
-    """Node of each place [replicas, stages], and step times in seconds.
+    """Number of the node at each place [replicas, stages], and step times in seconds.
 
     `given_s` is the placement in order of the nodes' numbers, `worst_s` the worst that was seen,
     `healthy_s` that without any slow node.
@@ -245,11 +245,15 @@ def place_slow_nodes(model: StepModel) -> PlacementFound | None:
         return None
     if parallel.tp * parallel.cp != spec.nodes.gpus_per_node:
         return None
-    slowdown = np.ones(parallel.dp * parallel.pp)
+    places = parallel.dp * parallel.pp
+    slowdown, number = np.ones(places), np.zeros(places, dtype=int)
+    for node in range(places):
+        dp, stage = _place_of(model, node)
+        number[dp * parallel.pp + stage] = node
     for one in spec.nodes.slow:
-        dp, stage = _place_of(model, one.node)
-        slowdown[dp * parallel.pp + stage] = one.ratio
-    return place_nodes(slowdown.tolist(), parallel.dp, parallel.pp, model.replica_means)
+        slowdown[number == one.node] = one.ratio
+    found = place_nodes(slowdown.tolist(), parallel.dp, parallel.pp, model.replica_means)
+    return replace(found, node=number[found.node])
 
 
 def _place_of(model: StepModel, node: int) -> tuple[int, int]:

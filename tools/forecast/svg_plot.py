@@ -62,14 +62,14 @@ def _step(axes: Axes, found: Forecast) -> None:
     edges = np.linspace(low, high, 61)
     share = np.diff(step.step.cdf(edges))
     axes.bar(edges[:-1], share, width=np.diff(edges), align="edge", color=_BLUE, alpha=0.75)
-    for percent in (5, 50, 95, 99):
+    for line, percent in enumerate((5, 50, 95, 99)):
         at = step.percentile(percent)
         axes.axvline(at, color=_GREY, linestyle=":", linewidth=1)
         axes.annotate(
-            f"p{percent} {at:.4g} s", (at, float(share.max()) * (1.02 + 0.09 * (percent in (95,)))),
-            fontsize=8, color=_GREY, ha="left" if percent > 50 else "center",
+            f" p{percent} {at:.4g} s", (at, float(share.max()) * (1.38 - 0.11 * line)),
+            fontsize=8, color=_GREY, ha="left",
         )  # fmt: skip
-    axes.set_ylim(0, float(share.max()) * 1.22)
+    axes.set_ylim(0, float(share.max()) * 1.5)
     seen = found.observed
     if seen is not None:
         axes.axvline(seen.observed_p50_s, color=_RED, linewidth=1.5)

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from tests.assistant.test_profiles_beside import slow_log, traces
 from tests.assistant.web.conftest import many_ranks
 
 
@@ -37,6 +38,21 @@ def test_the_list_leads_to_the_sentence_the_evidence_and_the_line(shown, served)
     assert "Timed out waiting" in marked.inner_text() and marked.is_visible()
     tab.keyboard.press("?")
     assert tab.locator("#keys").is_visible()
+
+
+def test_what_profiles_say_is_a_table_beside_the_verdict(shown, served):
+    folder = served.logs / "slow"
+    (folder / "prof").mkdir(parents=True)
+    (folder / "train.log").write_text(slow_log())
+    for name, text in traces(4, name="<b>gemm</b>").items():
+        (folder / name).write_text(text)
+    incident = json.loads(served.rerail("diagnose", "--json", "slow"))["incident"]
+    tab = shown(f"/incidents/{incident}")
+    assert "rank 4: all compute kernels" in tab.locator("#profiles + p").inner_text()
+    row = tab.locator("[aria-label='Functions that differ'] tbody tr")
+    assert row.count() == 1
+    assert row.locator("td").nth(1).inner_text() == "4"
+    assert "a step" in row.locator("td").nth(3).inner_text()
 
 
 def test_curves_share_one_cursor_and_ranks_have_a_table(shown, served):

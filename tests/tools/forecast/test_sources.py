@@ -67,6 +67,9 @@ def test_a_healthy_run_stays_healthy_beside_its_forecast(expected):
         good = series(np.random.default_rng(seed).normal(1.0, 0.02, 200))
         assert with_expected(good, detect(good), expected).outcome is SeriesOutcome.HEALTHY
     assert compare(np.ones(5), expected) is None
+    other = compare(np.full(40, expected.percentile(50) / 5), expected)
+    assert other is not None and not other.slower
+    assert "not a forecast of this run" in other.sentence()
 
 
 def test_a_forecast_that_is_no_forecast_is_refused(tmp_path):

@@ -8,6 +8,7 @@ import pytest
 from rerail.errors import ConfigError, EvidenceError
 from rerail.tools.forecast.forecast import forecast
 from rerail.tools.forecast.job import forecast_job
+from rerail.tools.forecast.placement import place_slow_nodes
 from rerail.tools.forecast.spec import parse_spec, read_spec
 from rerail.tools.forecast.step import StepModel
 
@@ -195,3 +196,14 @@ def test_an_empty_pool_is_refused_by_the_library_too():
         fit_pool(np.array([]), "pools.x")
     with pytest.raises(EvidenceError, match="not a duration"):
         fit_pool(np.array([1.0, -1.0]), "pools.x")
+
+
+@pytest.mark.parametrize("order", ["tp-cp-pp-dp", "tp-cp-dp-pp"])
+def test_the_placement_names_the_slow_node_itself_and_its_new_place(order):
+    slow = [{"node": 6, "ratio": 1.4}]
+    content = spec(parallel__rank_order=order, nodes__slow=slow, stage_load=[0.7, 1.0, 1.0, 1.1])
+    found = place_slow_nodes(StepModel(parse_spec(content)))
+    assert found is not None and found.best_s < found.given_s
+    _, stage = np.argwhere(found.node == 6)[0]
+    assert stage == 0  # 0.7 x 1.4 is below the last stage's 1.1
+    assert sorted(found.node.ravel()) == list(range(16))
