@@ -5,11 +5,13 @@ import os
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
+from rerail.assistant.cli.doctor import _messages
 from rerail.assistant.cli.notify import notify_command
 from rerail.assistant.notify import told
 from rerail.assistant.notify.alertmanager import AlertmanagerService
@@ -28,7 +30,7 @@ from rerail.knowledge_base.store.engine import open_store, reading, writing
 from rerail.knowledge_base.store.incidents import list_incidents, record
 from rerail.knowledge_base.store.judgement import confirm, sign_off
 from rerail.recovery import spool
-from rerail.recovery.notify_services import Apprise, PagerDuty, Slack
+from rerail.recovery.notify_services import Alertmanager, Apprise, PagerDuty, Slack
 from rerail.recovery.site_policy import JobLayout, Notify, SitePolicy, load_policy
 from rerail.settings import Settings
 
@@ -408,3 +410,15 @@ def test_either_store_remembers_what_is_due_what_was_told_and_what_failed(empty_
             )  # its holder died
     finally:
         engine.dispose()
+
+
+def test_the_doctor_says_whether_each_service_has_its_secret(daemon):
+    def finding(**more):
+        policy = SitePolicy(notify=Notify(**more))
+        return _messages(replace(daemon.site, policy=policy))
+
+    assert finding() == ("off", "notify in the policy file is empty")
+    state, said = finding(alertmanager=Alertmanager(url="http://127.0.0.1:9093/"))
+    assert state == "ok" and "alertmanager is set up" in said
+    state, said = finding(pagerduty=PagerDuty())
+    assert state == "bad" and "notify.pagerduty has no secret" in said
