@@ -19,6 +19,7 @@ from rerail.domain.evidence import Blames, Role, Stream, Tier
 from rerail.errors import RuleError
 from rerail.knowledge_base import catalogues
 from rerail.knowledge_base.taxonomy import has, leaves
+from rerail.lazy_patterns import lazy
 from rerail.log_parsers.scan import compile_complaints
 from rerail.settings import load_settings
 
@@ -258,7 +259,7 @@ _REGEX_KEYS = (
     "in_log",
     "not_in_log",
 )
-_FORBIDDEN = re.compile(r"\(\?[=!<](?!P)|\(\?<[=!]|\\[1-9]|\(\?P=|\(\?>|[*+?}]\+")
+_FORBIDDEN = lazy(r"\(\?[=!<](?!P)|\(\?<[=!]|\\[1-9]|\(\?P=|\(\?>|[*+?}]\+")
 
 
 def scanned_patterns(rules: Sequence[Rule]) -> list[str]:

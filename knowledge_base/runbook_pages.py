@@ -12,10 +12,11 @@ from pathlib import Path
 
 from rerail.knowledge_base.retrieval.documents import RUNBOOK, Document
 from rerail.knowledge_base.taxonomy import leaves
+from rerail.lazy_patterns import lazy
 from rerail.settings import load_settings
 
 FOLDER = Path(__file__).with_name("runbooks")
-_HEADING = re.compile(r"^## +`?(?P<leaf>[a-z0-9_]+)`?.*$", re.MULTILINE)
+_HEADING = lazy(r"^## +`?(?P<leaf>[a-z0-9_]+)`?.*$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)

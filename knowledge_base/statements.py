@@ -17,6 +17,7 @@ from typing import Any
 from rerail.cached_yaml import load_cached
 from rerail.domain.evidence import LogLine
 from rerail.errors import RuleError
+from rerail.lazy_patterns import lazy
 from rerail.log_parsers.digit_blind import digit_blind
 from rerail.log_parsers.text import ZERO, clean
 from rerail.log_parsers.view import LogView
@@ -51,8 +52,8 @@ _FEW, _REMEMBERED, _LONG = (
     20_000,
     2_000,
 )  # lines before it pays to remember; texts; bytes of one
-_LAST_WORD = re.compile(r"([A-Za-z]+)[ _-]{1,2}$")
-_NAMED = re.compile(r"\(\?P<(\w+)>")
+_LAST_WORD = lazy(r"([A-Za-z]+)[ _-]{1,2}$")
+_NAMED = lazy(r"\(\?P<(\w+)>")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
+from rerail.lazy_patterns import lazy
 
-_HOLE = re.compile(rb"\x00{64,}")
+_HOLE = lazy(rb"\x00{64,}")
 
 
 def looks_binary(chunk: bytes) -> bool:

@@ -9,7 +9,6 @@ and size.
 from __future__ import annotations
 
 import json
-import re
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -19,10 +18,11 @@ import numpy as np
 
 from rerail.domain.process_group import group_kind
 from rerail.domain.series import FloatArray, IntArray
+from rerail.lazy_patterns import lazy
 from rerail.log_parsers.flight_recorder.model import Dump
 from rerail.log_parsers.timestamps import find_stamp, year_in
 
-_CALL = re.compile(
+_CALL = lazy(
     rb"(?P<process>[\w.-]+:\d+):\d+ \[\d+\] NCCL INFO "
     rb"(?P<op>AllReduce|AllGather|ReduceScatter|Broadcast|Reduce|Send|Recv|AlltoAll|SendRecv): "
     rb"opCount \S+ .*?count (?P<count>\d+) datatype (?P<type>\d+).*?comm (?P<comm>0x[0-9a-f]+)"

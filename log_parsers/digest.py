@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rerail.domain.evidence import LogLine
+from rerail.lazy_patterns import lazy
 from rerail.log_parsers.job_templates import Family, JobTemplate, JobTemplates, natural
 from rerail.log_parsers.masks import is_protected, mask
 from rerail.log_parsers.skeletons import SkeletonMiner
@@ -31,7 +32,7 @@ RARE = 8
 _MIN_LIMIT = 2_000
 _NEAR = 25  # lines before and after a hit that count as around it
 _SAME_CONTEXT = 3  # lines of one wording shown around hits
-_PLAIN_NAME = re.compile(r"[\w./@%+=:,~<>{} -]{1,400}", re.ASCII)
+_PLAIN_NAME = lazy(r"[\w./@%+=:,~<>{} -]{1,400}", re.ASCII)
 
 LineId = tuple[str, int]
 

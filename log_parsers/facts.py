@@ -8,7 +8,6 @@ once each. Numbers stand in flat arrays, so a hundred thousand streams take some
 
 from __future__ import annotations
 
-import re
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,6 +15,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+from rerail.lazy_patterns import lazy
 from rerail.log_parsers.line_tables import grouped
 from rerail.log_parsers.piece import Piece
 from rerail.log_parsers.prefixes import Origin, parse_line
@@ -33,7 +33,7 @@ SHIFT = 24  # bits of a key that hold the stream
 _MASK = (1 << SHIFT) - 1
 _PENDING = 100_000
 _LEARNED = 8
-_DIGITS = re.compile(rb"\d+")
+_DIGITS = lazy(rb"\d+")
 _FIRST_LINES = 4_096
 
 

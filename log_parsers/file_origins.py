@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from rerail.domain.evidence import Stream
+from rerail.lazy_patterns import lazy
 from rerail.log_parsers.host_names import is_no_host
 from rerail.log_parsers.induced_labels import induce, may_count
 from rerail.log_parsers.prefixes import Origin
@@ -17,24 +18,24 @@ from rerail.log_parsers.text import clean
 _SAMPLE = 400
 _FEW_LINES, _HEAD = 80, 160
 _MOST_INDUCED = 64  # files; of more than these each has one writer
-_RANK_LABEL = re.compile(rb"^.{0,60}?\[(?:rank|default)(?P<rank>\d{1,6})\]:", re.MULTILINE)
-_NCCL_HOST = re.compile(rb"(?:^|[\s\]:])(?P<host>[A-Za-z][\w.-]{1,80}):\d+:\d+ \[\d+\] ")
+_RANK_LABEL = lazy(rb"^.{0,60}?\[(?:rank|default)(?P<rank>\d{1,6})\]:", re.MULTILINE)
+_NCCL_HOST = lazy(rb"(?:^|[\s\]:])(?P<host>[A-Za-z][\w.-]{1,80}):\d+:\d+ \[\d+\] ")
 # torchrun's table of failures names the host of its agent.
-_TABLE_HOST = re.compile(rb"\s{2}host {2,8}: (?P<host>[A-Za-z][\w.-]{1,80})\s*$")
-_DESCRIBED = re.compile(rb"^Node: {2,}(?P<node>[A-Za-z0-9][\w.-]*)(?:/[\da-fA-F.:]+)?\s*$")
+_TABLE_HOST = lazy(rb"\s{2}host {2,8}: (?P<host>[A-Za-z][\w.-]{1,80})\s*$")
+_DESCRIBED = lazy(rb"^Node: {2,}(?P<node>[A-Za-z0-9][\w.-]*)(?:/[\da-fA-F.:]+)?\s*$")
 # DeepSpeed's launcher lists the hosts of the job; pdsh, which it starts, puts the host in front of each line.
-_MAPPED = re.compile(rb"'(?P<host>[A-Za-z][\w.-]{0,80})': \[\d{1,6}(?:, \d{1,6})*\]")
+_MAPPED = lazy(rb"'(?P<host>[A-Za-z][\w.-]{0,80})': \[\d{1,6}(?:, \d{1,6})*\]")
 _MAPS = (b"global_rank_mapping=", b"WORLD INFO DICT: ")
 # No logger labels the frames of a traceback: what stands in front of them is put there for each line.
-_FRAMED = re.compile(rb'^(?P<host>(?=[\w.-]*[\d-])[A-Za-z][\w.-]{1,80}): {3}File "')
+_FRAMED = lazy(rb'^(?P<host>(?=[\w.-]*[\d-])[A-Za-z][\w.-]{1,80}): {3}File "')
 # Nor does one call a host what a program or a launcher further on calls its host.
-_FRONT = re.compile(rb"^(?P<host>(?=[\w.-]*\d)[A-Za-z][\w.-]{1,80}): ")
-_SAID_HOST = re.compile(
+_FRONT = lazy(rb"^(?P<host>(?=[\w.-]*\d)[A-Za-z][\w.-]{1,80}): ")
+_SAID_HOST = lazy(
     rb"(?:\bon (?:host |node )?|\bhost(?:name)? {0,8}[:=] {0,2})(?P<host>(?=[\w.-]*\d)[A-Za-z][\w.-]{0,79}\w)\b"
 )
 _LEAST_FRONTS = 2
-_DIGITS = re.compile(r"\d+")
-_PART = re.compile(r"[/_]|\.(?!\d)")
+_DIGITS = lazy(r"\d+")
+_PART = lazy(r"[/_]|\.(?!\d)")
 
 
 def content_origins(surveys: Sequence[FileSurvey], *, year: int) -> dict[str, Origin]:

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from rerail.cached_yaml import load_cached
+from rerail.lazy_patterns import lazy
 
 PATH = Path(__file__).with_name("host_names.yaml")
-_IPV4 = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}")
+_IPV4 = lazy(r"\d{1,3}(?:\.\d{1,3}){3}")
 # A host of a cluster carries a number; `v1.2`, `2026-03-01`, `train.py` and `0x7f` do as well.
-_WITH_NUMBER = re.compile(r"(?=[\w.-]*\d)(?=[\w.-]*[A-Za-z])[A-Za-z0-9][\w.-]{1,80}")
+_WITH_NUMBER = lazy(r"(?=[\w.-]*\d)(?=[\w.-]*[A-Za-z])[A-Za-z0-9][\w.-]{1,80}")
 
 
 def is_address(name: str) -> bool:

@@ -17,6 +17,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 from rerail.cached_yaml import load_cached
+from rerail.lazy_patterns import lazy
 from rerail.log_parsers.host_names import is_no_host
 from rerail.log_parsers.labels import PATH, Label, peel
 from rerail.log_parsers.timestamps import Stamp, find_stamp
@@ -26,21 +27,21 @@ _BARE_NUMBER = ("[", "", "\0number", "] ")
 _LEAST_SHARE = 0.4
 _MOST_PARTS = 3
 _LEAST_SIGNS = 2
-_BRACKETS = re.compile(r"(?:\[[^\]\[]{1,60}\]|\([^()]{1,60}\)|<[^<>]{1,60}>):?\s?")
+_BRACKETS = lazy(r"(?:\[[^\]\[]{1,60}\]|\([^()]{1,60}\)|<[^<>]{1,60}>):?\s?")
 _WORD = r"[A-Za-z0-9](?:[\w./@#-]{0,40}[\w])?(?: \d{1,6})?"
-_SEPARATED = re.compile(rf"{_WORD}(?:\s?\|\s?|\t|:\s?|\s-\s|\s?>\s)")
-_FILE = re.compile(r"\.(?:py|cc|cpp|cu|c|h|so|go|rs|java|json|ya?ml|log|out|err|txt|sh)$")
-_BARE = re.compile(r"[A-Za-z][\w.-]{1,80} (?=\S)")
-_PIECE = re.compile(r"[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?")
-_POD_AND_WORD = re.compile(
+_SEPARATED = lazy(rf"{_WORD}(?:\s?\|\s?|\t|:\s?|\s-\s|\s?>\s)")
+_FILE = lazy(r"\.(?:py|cc|cpp|cu|c|h|so|go|rs|java|json|ya?ml|log|out|err|txt|sh)$")
+_BARE = lazy(r"[A-Za-z][\w.-]{1,80} (?=\S)")
+_PIECE = lazy(r"[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?")
+_POD_AND_WORD = lazy(
     r"(?P<name>[a-z0-9][a-z0-9.-]{0,100}-[a-z0-9.-]{0,40}[a-z0-9]) (?P<word>[a-z][a-z0-9-]{0,40}) "
 )
-_CALLS_ITSELF = re.compile(r"(?i)\brank[ :=]{1,2}(\d{1,6})(?: of |/)\d")
-_COUNTED = re.compile(r"(?P<word>[A-Za-z]+(?:_[A-Za-z]+)*)[-_#]?(?P<number>\d{1,6})")
+_CALLS_ITSELF = lazy(r"(?i)\brank[ :=]{1,2}(\d{1,6})(?: of |/)\d")
+_COUNTED = lazy(r"(?P<word>[A-Za-z]+(?:_[A-Za-z]+)*)[-_#]?(?P<number>\d{1,6})")
 # A counted name, before its domain: `model.layers.3` is none.
-_HOSTLIKE = re.compile(r"(?=[\w-]*\d)[a-z][a-z\d-]{1,80}(?:\.[a-z\d.-]{1,80})?")
-_FIRST_WORD = re.compile(r"[a-z]+")
-_DIGITS = re.compile(r"\d+")
+_HOSTLIKE = lazy(r"(?=[\w-]*\d)[a-z][a-z\d-]{1,80}(?:\.[a-z\d.-]{1,80})?")
+_FIRST_WORD = lazy(r"[a-z]+")
+_DIGITS = lazy(r"\d+")
 
 
 @dataclass(frozen=True, slots=True)

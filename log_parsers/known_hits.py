@@ -63,11 +63,13 @@ class KnownHits:
             found[members] = np.concatenate((found.get(members, rows[:0]), rows[at[there]]))
             left.append(_at(at[~there], len(rows)))
         others = np.flatnonzero(np.logical_or.reduce(left))
-        pairs = [
-            (row, index)
-            for row, number in zip(rows[others].tolist(), sets[others].tolist(), strict=True)
-            for index in table.members[number]
-        ]
+        rows, sets = rows[others], sets[others]
+        pairs: list[tuple[int, int]] = []
+        for number in np.unique(sets).tolist():
+            at = rows[sets == number].tolist()
+            for index in table.members[number]:
+                # One line is enough to say that there are such lines.
+                pairs += [(row, index) for row in (at[:1] if presence(index) else at)]
         return found, pairs
 
     def _in_streams(self, members: tuple[int, ...], streams: Any) -> Any:

@@ -16,12 +16,13 @@ from typing import Any
 
 from rerail.cached_yaml import load_cached
 from rerail.errors import RuleError
+from rerail.lazy_patterns import lazy
 from rerail.log_parsers.host_names import counted_host, is_counter, is_device
 from rerail.log_parsers.timestamps import Stamp
 
 PATH = Path(__file__).with_name("labels.yaml")
 HOST = r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,80}[A-Za-z0-9])?"
-_SYSLOG_TIME = re.compile(r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,9})?Z? ")
+_SYSLOG_TIME = lazy(r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,9})?Z? ")
 _KINDS = frozenset({"own", "collector", "task", "device", "kernel"})
 _KEYS = frozenset({
     "id", "kind", "pattern", "source", "matches", "must_not_match", "begins", "ahead", "without", "not_counter", "but",
@@ -29,7 +30,7 @@ _KEYS = frozenset({
 })  # fmt: skip
 _SLOTS = frozenset({"rank", "local", "node", "pid", "actor", "place", "job", "tid", "dev"})
 _AHEAD = 200
-_NAMED = re.compile(r"\(\?P<(\w+)>")
+_NAMED = lazy(r"\(\?P<(\w+)>")
 
 
 @dataclass(frozen=True)

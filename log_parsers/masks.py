@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 
+from rerail.lazy_patterns import lazy
 from rerail.log_parsers.text import clean
 
 SLOT = "<*>"
 
 # Order matters: a longer form stands before the shorter one that it contains.
-_VARIABLE = re.compile(
+_VARIABLE = lazy(
     r"""
       [A-Za-z][A-Za-z0-9+.-]{1,15}://[^\s'"<>,;)\]}]+                        # URL
     | [\u2500-\u259f\u28c0-\u28ff]+                                          # progress bar glyphs
@@ -30,12 +31,12 @@ _VARIABLE = re.compile(
     re.VERBOSE,
 )
 # What stands between two slots that always vary together: "<*>, <*>", "<*> (<*>)", "<*>/<*>".
-_RUN = re.compile(r"<\*>(?:[\s,./:|x_+-]{0,3}<\*>|\s?[(\[]<\*>[)\]])+")
-_SPACE = re.compile(r"\s+")
+_RUN = lazy(r"<\*>(?:[\s,./:|x_+-]{0,3}<\*>|\s?[(\[]<\*>[)\]])+")
+_SPACE = lazy(r"\s+")
 
 # Words that tell how bad a line is, or which error it reports, are never a slot: two lines that
 # differ in one of them are two events.
-_PROTECTED = re.compile(
+_PROTECTED = lazy(
     r"""(?ix)
       \b(?:error|err|fatal|fail(?:ed|ure|ing|s)?|exception|critical|panic|abort(?:ed|ing)?|kill(?:ed|ing)?
       |oom|oom-kill|nan|inf|infinity|time[d-]?-?out|timeout|traceback|warn(?:ing)?|corrupt(?:ed|ion)?

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 
+from rerail.lazy_patterns import lazy
 from rerail.log_parsers.form_presence import Presence
 from rerail.log_parsers.line_tables import taken
 from rerail.log_parsers.piece import Piece, ends_of_frames, rows_of
@@ -50,7 +51,7 @@ _FOLLOWED = {
 }
 _Form = tuple[str, re.Pattern[bytes], re.Pattern[bytes] | None]
 _FORMS: tuple[_Form, ...] = tuple(
-    (name, re.compile(pattern), re.compile(rb"(?:" + guard + rb")\Z") if guard else None)
+    (name, lazy(pattern), lazy(rb"(?:" + guard + rb")\Z") if guard else None)
     for name, pattern, guard in (
         ("megatron", rb"iteration +(?P<step>\d+)/ *\d+ \|", b""),
         ("nemo", rb"global_step: (?P<step>\d+)", b""),
@@ -124,22 +125,22 @@ _FORMS: tuple[_Form, ...] = tuple(
     )
 )
 _PRESENCE = Presence([pattern for _, pattern, _ in _FORMS])
-_FEW_FORMS, _MANY_BYTES = 6, 1 << 14
+_FEW_FORMS = 6
 _MOSTLY = 0.5  # share of the lines of a piece above which it is read as it is
 _LOSS_VALUE = rb"(?:\s*\([^)]{1,12}\))?['\"]?\s*(?:[:= ]|is )\s*['\"]?\(?(" + _VALUE + rb")"
-_LOSS = re.compile(
+_LOSS = lazy(
     rb"(?:lm[ _]loss|reduced_train_loss|train[_/]loss(?:_step)?|total[_ ]loss|loss[_ ]train|"
     rb"(?<![\w/-])[Ll]oss(?:_?avg)?|(?<=, )ce)" + _LOSS_VALUE,
     re.IGNORECASE,
 )
 # Where no loss of the whole is printed, the first that is printed stands for it.
 # Losses of a part or of held-out data go their own ways: they do not.
-_SOME_LOSS = re.compile(
+_SOME_LOSS = lazy(
     rb"(?<!pg_)(?<!vf_)(?<!kl_)(?<!aux_)(?<!val_)(?<!eval_)(?<!test_)(?<!policy_)(?<!value_)(?<!entropy_)"
     rb"(?<!balancing_)(?<!critic/)loss(?:_?avg)?" + _LOSS_VALUE,
     re.IGNORECASE,
 )
-_TIME = re.compile(
+_TIME = lazy(
     rb"(?:elapsed time per iteration|iteration_time|train_step_timing|step[_ ]time|"
     rb"iter(?:ation)?[ _]time|time[ _]per[ _](?:step|iteration)|timing_s/step|batch[_ ]time|avg_batch_cost|Batch \(t\))"
     rb"['\"]?\s*(?:in |\()?(?P<unit>ms|s)?\)?\s*[:=]?\s*(?P<value>"
@@ -147,35 +148,33 @@ _TIME = re.compile(
     + rb")\s*(?P<after>ms|s)?",
     re.IGNORECASE,
 )
-_SEC_STEP = re.compile(rb"(?P<value>[\d.]+) ?(?:sec/step|s/step|s/it\b)")
-_SEC_FIELD = re.compile(
+_SEC_STEP = lazy(rb"(?P<value>[\d.]+) ?(?:sec/step|s/step|s/it\b)")
+_SEC_FIELD = lazy(
     rb"(?:\(sec: |, time = |(?<![\w(-])(?<!apsed )(?<!all )(?<!otal )(?<!ining )"
     rb"[Tt]ime(?::| ) *|\bseconds: )(?P<value>\d[\d.]*\d) ?(?P<ms>ms)?"
     rb"|[|(] ?(?P<mid>\d[\d.]*\d) ms \||\((?P<end>\d[\d.]*\d) sec\)"
 )
-_DATA = re.compile(
+_DATA = lazy(
     rb"(?<![\w-])[Dd]ata(?:[_ ][Tt]ime)?(?: \(t\))?(?:[:=]|[ \t])[ \t]*(?P<value>\d+\.\d+)"
 )
-_GRAD = re.compile(
+_GRAD = lazy(
     rb"(?:grad(?:ient)?[ _]norm|gnorm|\| norm)['\"]?\s*[:= ]\s*['\"]?(" + _VALUE + rb")",
     re.IGNORECASE,
 )
-_LR = re.compile(
+_LR = lazy(
     rb"(?<![\w.])(?:learning[ _-]rate|lr(?:_0|-0)?)['\"]?\s*[:= ]\s*['\"\[(]*("
     + _NUMBER
     + rb")(?![\w/:])",
     re.IGNORECASE,
 )
-_SCALE = re.compile(rb"loss[ _]scale['\"]?\s*[:= ]\s*(" + _NUMBER + rb")", re.IGNORECASE)
-_TPS = re.compile(
+_SCALE = lazy(rb"loss[ _]scale['\"]?\s*[:= ]\s*(" + _NUMBER + rb")", re.IGNORECASE)
+_TPS = lazy(
     rb"(?:\btps|\bwps|\bips|\btgs(?: \(tokens/gpu/second\))?|(?:tokens|samples)_per_sec(?:ond)?(?:_per_gpu)?|"
     rb"tokens/s(?:ec)?|samples/s(?:ec(?:ond)?)?|imgs/s|train_speed\(iter/s\)|"
     rb"throughput(?: per GPU \(TFLOP/s/GPU\))?)['\"]?\s*[:= ]\s*(" + _NUMBER + rb")",
     re.IGNORECASE,
 )
-_SAMPLES = re.compile(
-    rb'"(?:step_num|samples_count|iteration|step|iter)": ?(\d+)(?:\.0+)?(?![\d.])'
-)
+_SAMPLES = lazy(rb'"(?:step_num|samples_count|iteration|step|iter)": ?(\d+)(?:\.0+)?(?![\d.])')
 # Where a form begins with another number than the step, which stands somewhere behind it; ms-swift
 # prints the Trainer's line with the step beside the last one.
 _STEP_BEHIND = {
@@ -184,8 +183,8 @@ _STEP_BEHIND = {
     "hf": re.compile(rb"'global_step/max_steps': '(\d+)/"),
     "fairseq": re.compile(rb"\bnum_updates=(\d+)"),
 }
-_EPOCH = re.compile(rb"(?:'epoch': |epoch[ :=\[]{1,3})([\d.]+)", re.IGNORECASE)
-_RANK = re.compile(rb"^\s*(?:\[(?:rank|default) ?(\d+)\]|(\d+): |\[\d+,(\d+)\]<)", re.IGNORECASE)
+_EPOCH = lazy(rb"(?:'epoch': |epoch[ :=\[]{1,3})([\d.]+)", re.IGNORECASE)
+_RANK = lazy(rb"^\s*(?:\[(?:rank|default) ?(\d+)\]|(\d+): |\[\d+,(\d+)\]<)", re.IGNORECASE)
 
 
 @dataclass(slots=True)
@@ -384,7 +383,7 @@ class StepReader:
 
 def _occurring(piece: Piece, places: Sequence[int]) -> Sequence[int]:
     """Return the forms that may occur in a piece of which the skeletons are not known, of those of these places."""
-    asked = len(places) > _FEW_FORMS and len(piece.text) >= _MANY_BYTES
+    asked = len(places) > _FEW_FORMS
     present = _PRESENCE.places(piece.text) if asked else None
     if present is None:
         return places

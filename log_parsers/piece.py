@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from rerail.lazy_patterns import lazy
 from rerail.log_parsers.scan import searchable
 
 # Below this, importing numpy would cost more than it saves.
 _LARGE = 65_536
 
 _LF, _CR = 10, 13
-_FRAME_END = re.compile(rb"[\r\n]")
+_FRAME_END = lazy(rb"[\r\n]")
 
 
 class Piece:

@@ -11,12 +11,13 @@ import re
 from dataclasses import dataclass, field
 
 from rerail.domain.evidence import LogLine, Stream
+from rerail.lazy_patterns import lazy
 from rerail.log_parsers.labels import Label, peel
 from rerail.log_parsers.timestamps import Stamp, find_stamp
 
-_WORD_IN_FRONT = re.compile(r"(?P<node>[A-Za-z][\w.-]{1,80}): ")
-_INNER_NUMBER = re.compile(r"(?:Worker|rank|Rank|TP|DP)[_-]?(?:TP|DP|R)?(\d+)$")
-_KERNEL = re.compile(
+_WORD_IN_FRONT = lazy(r"(?P<node>[A-Za-z][\w.-]{1,80}): ")
+_INNER_NUMBER = lazy(r"(?:Worker|rank|Rank|TP|DP)[_-]?(?:TP|DP|R)?(\d+)$")
+_KERNEL = lazy(
     r"(?:^|[\s\]])(?:kernel: |NVRM: |nvidia-nvswitch\d|mlx5_core |pcieport |NVRM |"
     r"Out of memory: |Memory cgroup out of memory|"
     r"oom-kill:|[\w./:-]+ invoked oom-killer|watchdog: BUG|rcu: INFO|INFO: task |INFO: rcu_|"
@@ -24,20 +25,20 @@ _KERNEL = re.compile(
     r"Lustre: |nfs: server|EXT4-fs|XFS \(|Buffer I/O error|nvme nvme|blk_update_request|EDAC |"
     r"\{\d+\}\[Hardware Error\]|GHES|nvidia-peermem)"
 )
-_SCHEDULER = re.compile(
+_SCHEDULER = lazy(
     r"(?:^|[\s\]:])(?:slurmstepd(?:-[\w.-]+)?: |srun: |sbatch: |salloc: |"
     r"slurmctld(?:-[\w.-]+)?: |slurmd(?:-[\w.-]+)?: |scontrol: |scancel: |"
     r"mpirun |mpiexec |PRTE |=>> PBS)"
 )
-_AGENT = re.compile(
+_AGENT = lazy(
     r"torch[./]distributed[./](?:elastic|launcher|run|agent)|ChildFailedError|\[launch\.py:\d+|Killing subprocess|"
     r"torchrun|elastic_launch|deepspeed/launcher|Root Cause \(first observed"
 )
-_CONTAINER = re.compile(
+_CONTAINER = lazy(
     r"kubelet|kubectl|default-scheduler|BackOff|ImagePull|OOMKilled|nvidia-container-cli|enroot|pyxis|docker: |"
     r"Evicted|NodeNotReady|TaintManager|pytorchjob|PyTorchJob|BackoffLimitExceeded|apptainer|singularity|FailedScheduling"
 )
-_FABRIC = re.compile(r"NVSwitch|[Ff]abric ?[Mm]anager|nv-fabricmanager")
+_FABRIC = lazy(r"NVSwitch|[Ff]abric ?[Mm]anager|nv-fabricmanager")
 
 
 @dataclass(frozen=True, slots=True)

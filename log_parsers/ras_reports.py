@@ -8,25 +8,25 @@ Ranks in a report are those of its communicator; they are the job's where it spa
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 
 from rerail.domain.evidence import LogLine
+from rerail.lazy_patterns import lazy
 from rerail.log_parsers.view import LogView
 
 _ABOVE, _BELOW = 1_000, 20_000  # lines of a report around what the rules find of it
 
-_BEGINS = re.compile(r"^\s*(?:NCCL version \d|Job summary\s*$)")
-_TOTALS = re.compile(r"^\s*[\d-]+ +(?P<per_node>[\d-]+) +[\d-]+ +\d+ +(?P<gpus>\d+)\s*$")
-_GROUP = re.compile(r"^\s*(?P<group>\d+) +\d+ +[\d-]+ +[\d-]+ +(?P<ranks>\d+) +\d+ +[A-Z]")
-_COMM = re.compile(r"#(?P<group>\d+)-\d+ \((?P<hash>[0-9a-f]{8,16})\) (?P<kind>[A-Z]+)")
-_HEAD = re.compile(r"^\s*(?P<kind>DEAD|INCOMPLETE|TIMEOUT)\s*$")
-_PROCESS = re.compile(r"Process \d+ on node (?P<node>[\w.:-]+) managing GPUs? (?P<gpu>[\d,-]+)")
-_MISSING = re.compile(r"The missing ranks?: (?P<ranks>\d+(?:,\d+)*)")
-_COUNT = re.compile(
+_BEGINS = lazy(r"^\s*(?:NCCL version \d|Job summary\s*$)")
+_TOTALS = lazy(r"^\s*[\d-]+ +(?P<per_node>[\d-]+) +[\d-]+ +\d+ +(?P<gpus>\d+)\s*$")
+_GROUP = lazy(r"^\s*(?P<group>\d+) +\d+ +[\d-]+ +[\d-]+ +(?P<ranks>\d+) +\d+ +[A-Z]")
+_COMM = lazy(r"#(?P<group>\d+)-\d+ \((?P<hash>[0-9a-f]{8,16})\) (?P<kind>[A-Z]+)")
+_HEAD = lazy(r"^\s*(?P<kind>DEAD|INCOMPLETE|TIMEOUT)\s*$")
+_PROCESS = lazy(r"Process \d+ on node (?P<node>[\w.:-]+) managing GPUs? (?P<gpu>[\d,-]+)")
+_MISSING = lazy(r"The missing ranks?: (?P<ranks>\d+(?:,\d+)*)")
+_COUNT = lazy(
     r"(?P<many>\d+) ranks (?:have )?(?:(?:launched )?up to operation (?P<up_to>\d+)|not launched any operations)"
 )
-_RANK = re.compile(
+_RANK = lazy(
     r"Rank (?P<rank>\d+)(?P<count> has (?:launched up to operation (?P<up_to>\d+)|not launched any operations))?"
     r" -- GPU \S+ managed by process \d+ on node (?P<node>[\w.:-]+)"
 )

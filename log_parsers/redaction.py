@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from rerail.cached_yaml import load_cached
+from rerail.lazy_patterns import lazy
 
 MASK = "[redacted]"
 KINDS_FILE = Path(__file__).with_name("secret_kinds.yaml")
@@ -25,23 +26,23 @@ CUT = "\N{BROKEN BAR}"
 
 _MASK = MASK.encode()
 # What stands for a value and is none.
-_NOTHING = re.compile(
+_NOTHING = lazy(
     rb"(?i)(?:none|null|nil|true|false|yes|no|undefined|unset|empty|\*+|x{3,}|\.{2,}|<[^>]*>|\$\{?\w+\}?|\$\(.*"
     rb"|%\(?\w*\)?[sd]?|\{\w*\}|\[redacted\].*|\[?redacted\]?|\[hidden\]|\(.*)"
 )
 # A number with or without a unit, a list of them, a plain word: settings, not secrets.
-_PLAIN = re.compile(
+_PLAIN = lazy(
     rb"(?i)[-+]?[\d.,:/x]+(?:e[-+]?\d+)?(?:[mun]?s|%|[kmgt]i?b?)?|[A-Za-z]{1,11}|<[^>]*>|</?\w+>"
 )
-_WORDS = re.compile(rb"[A-Za-z_-]+[.,;:!]?")
-_PATH = re.compile(
+_WORDS = lazy(rb"[A-Za-z_-]+[.,;:!]?")
+_PATH = lazy(
     rb"(?:~|\.{1,2})?/(?:[\w.@-]+/)*[\w@-]+\.\w{1,6}|~/\S*|\.{1,2}/\S*"
     rb"|/(?:home|etc|root|opt|var|usr|run|mnt|data|tmp|scratch|secrets?)(?:/[\w.@-]+)*/?"
 )
-_PASSWORD = re.compile(rb"(?i:passw|pwd|passphrase|secret)|[A-Z0-9]_PASS\W")
+_PASSWORD = lazy(rb"(?i:passw|pwd|passphrase|secret)|[A-Z0-9]_PASS\W")
 # `opt_adamw_beta_1`: words with a number each at most.
-_NAMED = re.compile(rb"[A-Za-z]+\d{0,3}(?:[_.-](?:[A-Za-z]+\d{0,3}|\d{1,4}))+")
-_FOLDER = re.compile(rb"(?:^|[^A-Za-z])(?:OLD)?PWD\W")
+_NAMED = lazy(rb"[A-Za-z]+\d{0,3}(?:[_.-](?:[A-Za-z]+\d{0,3}|\d{1,4}))+")
+_FOLDER = lazy(rb"(?:^|[^A-Za-z])(?:OLD)?PWD\W")
 _LEAST_ENTROPY = 3.0  # bits a character; gitleaks asks 3 for most of its kinds
 _LEAST_RANDOM = 16
 
@@ -80,7 +81,7 @@ def without_cuts(value: Any) -> Any:
 
 
 # In a text that is at hand as a whole, the last letters of a key are told by the line that ends it.
-_LAST_OF_KEY = re.compile(
+_LAST_OF_KEY = lazy(
     rb"[A-Za-z0-9+/]{1,64}={0,2}"
     rb"(?=[ \t\r]*\n[^\n]{0,200}---- ?-?END[ A-Z0-9_-]{0,100}PRIVATE KEY)"
 )

@@ -7,13 +7,13 @@ so memory stays bounded. A compiled set of all kinds proposes lines; `redact_lin
 
 from __future__ import annotations
 
-import re
 import threading
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from rerail.cached_yaml import cache_folder
+from rerail.lazy_patterns import lazy
 from rerail.log_parsers.piece import Piece, line_ends, rows_of
 from rerail.log_parsers.redaction import MASK, compiled, looks_random, redact_line, secret_kinds
 from rerail.log_parsers.scan import (
@@ -31,20 +31,20 @@ _MOST_BLOCKS, _MOST_LINES = 8, 400
 _ROOM, _ENTRY = 2 << 20, 100  # bytes of lines without secrets that are remembered, and of an entry
 _MASK = MASK.encode()
 _DIGITS = b"0123456789"
-_BEGIN = re.compile(
+_BEGIN = lazy(
     rb"-----BEGIN[ A-Z0-9_-]{0,100}PRIVATE KEY(?: BLOCK)?-----|PuTTY-User-Key-File-\d"
     rb"|---- BEGIN SSH2 ENCRYPTED PRIVATE KEY ----"
 )
-_END = re.compile(rb"---- ?END[ A-Z0-9_-]{0,100}PRIVATE KEY(?: BLOCK)?|Private-MAC:")
+_END = lazy(rb"---- ?END[ A-Z0-9_-]{0,100}PRIVATE KEY(?: BLOCK)?|Private-MAC:")
 # Base64 that is all there is behind the label of a line, or in front of a quoted line end.
-_BODY = re.compile(rb"[ \t]*(?P<v>[A-Za-z0-9+/]{16,}={0,3})(?=[ \t\r]*$|\\[nr]|[\"'])")
-_LAST = re.compile(rb"[ \t]*(?P<v>=?[A-Za-z0-9+/]{1,15}={0,3})(?=[ \t\r]*$|\\[nr]|[\"'])")
-_WORD = re.compile(rb"[A-Za-z]{1,11}")
+_BODY = lazy(rb"[ \t]*(?P<v>[A-Za-z0-9+/]{16,}={0,3})(?=[ \t\r]*$|\\[nr]|[\"'])")
+_LAST = lazy(rb"[ \t]*(?P<v>=?[A-Za-z0-9+/]{1,15}={0,3})(?=[ \t\r]*$|\\[nr]|[\"'])")
+_WORD = lazy(rb"[A-Za-z]{1,11}")
 # Base64 anywhere: the label of this line differs from that of the first.
-_LONG = re.compile(
+_LONG = lazy(
     rb"(?<![A-Za-z0-9+/=._-])(?P<v>[A-Za-z0-9+][A-Za-z0-9+/]{39,}={0,2})(?![A-Za-z0-9+/=._-])"
 )
-_INVISIBLE = re.compile(
+_INVISIBLE = lazy(
     rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\xc2[\x80-\x9f]|\xe2\x80[\x8b-\x8f\xa8-\xae]|\xe2\x81[\xa0-\xaf]|\xef\xbb\xbf|\xd8\x9c"
     rb"|\xf3\xa0[\x80-\x81][\x80-\xbf]|\xef\xbf[\xb9-\xbb]"
 )  # fmt: skip

@@ -303,9 +303,10 @@ def _database_path(
     digest.update(repr((version, os.uname().machine, sorted(_cpu_flags()), FORM)).encode())
     if numbers != list(range(len(signatures))):
         digest.update(repr(numbers).encode())
+    parts: list[str] = []
     for one in signatures:
-        digest.update(one.pattern.encode() + (b"\1" if one.presence else b"\0"))
-        digest.update(b"\2" if one.loose else b"")
+        parts += (one.pattern, "\1" if one.presence else "\0", "\2" if one.loose else "")
+    digest.update("".join(parts).encode())
     return cache / f"signatures-{digest.hexdigest()[:24]}.hsdb"
 
 
@@ -365,7 +366,7 @@ def _compile(
         numbers = [at for at, s in enumerate(signatures) if added is None or s.added is added]
         places = [place for place, number in enumerate(numbers) if number in wanted]
         for block in _blocks(places, [wanted[numbers[place]] for place in places]):
-            part = [replace(signatures[numbers[p]], pattern=wanted[numbers[p]]) for p in block]
+            part = [_with(signatures[numbers[p]], wanted[numbers[p]]) for p in block]
             sets.append(_Set([numbers[place] for place in block], part, block, bool(added)))
     if not sets:
         return _PlainRe(())
@@ -380,6 +381,10 @@ def _compile(
     if len(scanners) == 1 and sets[0].numbers == sets[0].places:
         return scanners[0]
     return _Layers(signatures, cache, list(zip(sets, scanners, strict=True)))
+
+
+def _with(signature: Signature, pattern: str) -> Signature:
+    return signature if signature.pattern == pattern else replace(signature, pattern=pattern)
 
 
 def _compile_all(sets: Sequence[_Set], cache: Path | None, missing: int) -> list[Scanner]:

@@ -8,13 +8,13 @@ come back, and those of several frames, are scanned with all signatures each tim
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rerail.lazy_patterns import lazy
 from rerail.log_parsers.known_lines import KnownLines, Seen
 from rerail.log_parsers.line_tables import taken
 from rerail.log_parsers.piece import Piece, line_ends
@@ -35,7 +35,7 @@ _NEW = 4  # a piece in which every fourth skeleton is new gains nothing
 _PATIENCE = 4  # such pieces in a row
 _REST = 64  # pieces that are then scanned line by line
 _ROUND, _TRIED, _LEARNING, _TIMED = 512, 4, 128, 16  # pieces
-_COLOUR = re.compile(rb"\x1b\[[:;<=>?]*(m)")
+_COLOUR = lazy(rb"\x1b\[[:;<=>?]*(m)")
 # Lines of one skeleton of which so many were new, and so large a share, are not remembered.
 _NEW_LINES, _NEW_SHARE = 3_000, 4
 _MOSTLY = 0.6

@@ -17,6 +17,7 @@ from typing import Protocol
 
 from rerail.domain.evidence import Stream
 from rerail.errors import EvidenceError
+from rerail.lazy_patterns import lazy
 from rerail.log_parsers.prefixes import NOWHERE, Origin
 from rerail.log_parsers.redaction import redact
 from rerail.log_parsers.redactor import cut_of
@@ -39,12 +40,12 @@ PROFILE_SUFFIXES = (
 SCANNED_SUFFIX = ".logs.jsonl.gz"
 
 # logrotate's `train.log.3`, also packed; `rank.0` and `stdout.12` without a suffix before are no rotation.
-_ROTATED = re.compile(
+_ROTATED = lazy(
     r"(?P<stem>.*\.(?:log|out|err|txt|output|messages))\.(?P<count>\d{1,3})(?:\.(?:gz|zst|xz|bz2))?$|"
     r"(?P<stem2>(?:.*/)?(?:messages|syslog|kern|dmesg))\.(?P<count2>\d{1,3})(?:\.(?:gz|zst|xz|bz2))?$"
 )
-_PACKED = re.compile(r"(?P<stem>.*)\.(?:gz|zst|xz|bz2)$")
-_NUMBERS = re.compile(r"(\d+)")
+_PACKED = lazy(r"(?P<stem>.*)\.(?:gz|zst|xz|bz2)$")
+_NUMBERS = lazy(r"(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,39 +235,37 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 
 # <run id>/attempt_<k>/<local rank>/stdout.log of torchrun --log-dir
-_TORCHRUN = re.compile(r"(?:^|/)attempt_(?P<attempt>\d+)/(?P<local>\d+)/(?:stdout|stderr|error)")
-_RANK_FILE = re.compile(r"(?:^|[/._-])(?:global_?)?rank[-_.]?(?P<rank>\d{1,6})(?=[/._-]|$)", re.I)
+_TORCHRUN = lazy(r"(?:^|/)attempt_(?P<attempt>\d+)/(?P<local>\d+)/(?:stdout|stderr|error)")
+_RANK_FILE = lazy(r"(?:^|[/._-])(?:global_?)?rank[-_.]?(?P<rank>\d{1,6})(?=[/._-]|$)", re.I)
 # PaddlePaddle's launcher numbers the workers of a node, Azure ML the processes of a job.
-_PADDLE_FILE = re.compile(r"(?:^|/)workerlog\.(?P<local>\d{1,4})$")
-_AZURE_FILE = re.compile(r"(?:^|/)std_log_process_(?P<rank>\d{1,6})\.txt$")
-_DDP_FILE = re.compile(
+_PADDLE_FILE = lazy(r"(?:^|/)workerlog\.(?P<local>\d{1,4})$")
+_AZURE_FILE = lazy(r"(?:^|/)std_log_process_(?P<rank>\d{1,6})\.txt$")
+_DDP_FILE = lazy(
     r"(?:^|/)(?:worker|task|trainer|process|proc)[-_.](?P<rank>\d{1,6})(?=[/._-]|$)", re.I
 )
-_NCCL_FILE = re.compile(
-    r"(?:^|/)nccl[\w-]*?[._](?P<node>[A-Za-z][\w-]*?)[._](?P<pid>\d+)(?:\.|$)", re.I
-)
-_KERNEL_FILE = re.compile(
+_NCCL_FILE = lazy(r"(?:^|/)nccl[\w-]*?[._](?P<node>[A-Za-z][\w-]*?)[._](?P<pid>\d+)(?:\.|$)", re.I)
+_KERNEL_FILE = lazy(
     r"(?:^|/)(?:(?:dmesg|kern|kernel|syslog|journal(?:ctl)?|messages|(?:net|serial[-_]?)?console)(?:[-_.](?P<after>[A-Za-z][A-Za-z0-9-]*?\d[A-Za-z0-9-]*))?"
     r"|(?P<before>[A-Za-z][A-Za-z0-9-]*?\d[A-Za-z0-9-]*)[-_.](?:dmesg|kern|kernel|syslog|journal|console)|[^/]*[-_.]dmesg)(?:\.|$)"
     # A folder of kernel logs, one file a node: dmesg/gpu-a019.log
     r"|(?:^|/)(?:dmesg|kern|kernel|syslog|journal|console)s?/(?P<inside>[A-Za-z][A-Za-z0-9-]*?\d[A-Za-z0-9-]*)(?:\.[^/]*)?$",
     re.I,
 )
-_SCHEDULER_FILE = re.compile(r"(?:^|/)(?:slurmctld|slurmd|slurm_logs|sacct|scontrol)", re.I)
-_NODE_DIR = re.compile(r"(?<![^/])(?P<node>[A-Za-z][A-Za-z0-9-]*?\d{1,5})/")
-_HOST_LIKE = re.compile(
+_SCHEDULER_FILE = lazy(r"(?:^|/)(?:slurmctld|slurmd|slurm_logs|sacct|scontrol)", re.I)
+_NODE_DIR = lazy(r"(?<![^/])(?P<node>[A-Za-z][A-Za-z0-9-]*?\d{1,5})/")
+_HOST_LIKE = lazy(
     r"(?i)(?:[a-z0-9]+-)*(?:node|host|compute|gpu|[dh]gx|cn|nid|ip|server|machine|vm|rack|blade)-?\d"
 )
-_NODE_FILE = re.compile(
+_NODE_FILE = lazy(
     r"(?i)(?:^|[/._-])(?P<node>(?!(?:accelerate|torchrun|deepspeed|train(?:ing|er)?|launch(?:er)?|log|out|err|stdout|stderr|output|job)-)"
     r"(?:[a-z0-9]+-)*?(?:node|host|compute|[dh]gx|nid)-?\d{1,6})(?:[._][^/]*)?$"
 )
 # Files of several hosts side by side: cn0411.log, cn0412.log; hgx-r3-04.out, hgx-r3-09.out
-_HOST_FILE = re.compile(r"(?:^|/)(?P<node>[A-Za-z][A-Za-z0-9-]*?\d{1,6})\.(?:log|out|err|txt)$")
-_MACHINE = re.compile(
+_HOST_FILE = lazy(r"(?:^|/)(?P<node>[A-Za-z][A-Za-z0-9-]*?\d{1,6})\.(?:log|out|err|txt)$")
+_MACHINE = lazy(
     r"(?i)(?:[a-z0-9]+-)*(?:node|host|compute|[dh]gx|cn|nid|ip|server|machine|vm|rack|blade)(?:-?[a-z]{0,2}\d{1,6})+$"
 )
-_NO_HOST = re.compile(
+_NO_HOST = lazy(
     r"(?i)(?:attempt|retry|restart|try|rank|worker|task|run|job|step|epoch|iter|log|part|shard|exp|trial|test|inc|ticket"
     r"|case|v|ver|version|seed|config|cfg|model|ckpt|checkpoint|phase|stage|day|week|user|team|proj|tmp|out|dir)[a-z]*-?\d"
 )

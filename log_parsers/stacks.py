@@ -10,20 +10,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rerail.domain.evidence import LogLine
+from rerail.lazy_patterns import lazy
 from rerail.log_parsers.variables import AT_MOST, FRAMES
 from rerail.log_parsers.view import LogView
 
-_PROCESS = re.compile(r"^Process (?P<pid>\d+): ")
-_PYSPY = re.compile(
+_PROCESS = lazy(r"^Process (?P<pid>\d+): ")
+_PYSPY = lazy(
     r'^Thread (?P<tid>0x[0-9A-Fa-f]+|\d+) \((?:active|idle)[^)]*\)(?:: "(?P<name>[^"]*)")?$'
 )
-_PYSPY_FRAME = re.compile(r"^(?P<function>\S.*?) \((?P<file>[^()]+?)(?::(?P<line>\d+))?\)$")
-_FAULT = re.compile(
+_PYSPY_FRAME = lazy(r"^(?P<function>\S.*?) \((?P<file>[^()]+?)(?::(?P<line>\d+))?\)$")
+_FAULT = lazy(
     r"^(?:Current thread|Thread) 0x[0-9a-fA-F]+(?: \[.{0,40}\])? \(most recent call first\):$"
 )
-_FAULT_FRAME = re.compile(r'^File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>\S+)$')
-_CRASH = re.compile(r"^Fatal Python error: ")
-_TIMEOUT = re.compile(r"^Timeout \(\d+:\d\d:\d\d(?:\.\d+)?\)!$")
+_FAULT_FRAME = lazy(r'^File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>\S+)$')
+_CRASH = lazy(r"^Fatal Python error: ")
+_TIMEOUT = lazy(r"^Timeout \(\d+:\d\d:\d\d(?:\.\d+)?\)!$")
 _MAIN = "MainThread"
 _BETWEEN = 3  # lines between two threads of one dump
 

@@ -9,12 +9,15 @@ an exponent for example, is read field by field again.
 from __future__ import annotations
 
 import re
+import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-_TOKEN = re.compile(rb"[-+]?\d+(?:,\d{3})*\.?\d*(?:[eE][-+]?\d+)?")
+from rerail.lazy_patterns import lazy
+
+_TOKEN = lazy(rb"[-+]?\d+(?:,\d{3})*\.?\d*(?:[eE][-+]?\d+)?")
 # Possessive: what a number has taken it never gives back, and is not tried again.
 _ANY = rb"[-+]?+\d++(?:,\d{3})*+\.?+\d*+(?:[eE][-+]?\d++)?+"
 _LEARN_AFTER = 64  # compiling a pattern pays only where many lines follow
@@ -37,6 +40,9 @@ FIELDS = (
 """The numbers of a step line, in the order in which `StepRow` holds them."""
 
 
+_of_thread = threading.local()
+
+
 @dataclass(frozen=True, slots=True)
 class Span:
     """Where a number stands in a line; `milli` if it is in thousandths of its unit."""
@@ -47,10 +53,12 @@ class Span:
 
 
 class StepLayouts:
-    """The layouts of one file's step lines, by form."""
+    """The layouts of one file's step lines, by form; it begins with those of the files before it."""
 
     def __init__(self) -> None:
-        self._layouts: dict[str, list[_Layout]] = {}
+        self._recent: dict[str, list[_Layout]] = _of_thread.__dict__.setdefault("recent", {})
+        self._layouts: dict[str, list[_Layout]] = {f: list(one) for f, one in self._recent.items()}
+        self._own: Counter[str] = Counter()
         self._seen: Counter[str] = Counter()
 
     def read(self, form: str, text: bytes) -> list[Any] | None:
@@ -73,11 +81,16 @@ class StepLayouts:
         # Lines that need a new layout every time have none; do not try for ever.
         if not _LEARN_AFTER <= self._seen[form] < _LEARN_AFTER + _TRIES:
             return
-        if len(layouts) >= _MOST or len(text) > _LONGEST:
+        if self._own[form] >= _MOST or len(text) > _LONGEST:
             return
         layout = _layout(text, spans)
         if layout is not None:
+            self._own[form] += 1
             layouts.insert(0, layout)
+            # A layout gives the same values or none, whatever file it was learned from.
+            recent = self._recent.setdefault(form, [])
+            recent.insert(0, layout)
+            del recent[_MOST:]
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from rerail.cached_yaml import load_cached
+from rerail.lazy_patterns import lazy
 from rerail.log_parsers.metrics import MAX_ROWS, StepRow
 from rerail.log_parsers.text import strip_escapes
 
@@ -30,22 +31,22 @@ _LEARNED, _NEAR = 4_000, 400  # lines that are looked at to learn; those whose s
 _MOST_KEPT = 64
 _REACH = 40  # lines below a counter on which its numbers may stand
 _MOST_FALLS = 0.2  # share of counts that may begin anew, with an epoch or after a restart
-_HINT = re.compile(rb"(?i)loss|nll|xent|entropy|elbo|\bcost\b|l_pix|objective|rmse")
-_MASKED = re.compile(
+_HINT = lazy(rb"(?i)loss|nll|xent|entropy|elbo|\bcost\b|l_pix|objective|rmse")
+_MASKED = lazy(
     r"\d{4}[-/]\d\d[-/]\d\d|\d\d/\d\d/\d\d(?:\d\d)?"  # dates
     r"|(?<![\w.])\d{1,3}:\d\d(?::\d\d)?(?:[.,]\d+)?(?:[AP]M)?"  # times of day, and left
     r"|\b\d{1,3}(?:\.\d{1,3}){3}\b|\b0x[0-9a-fA-F]+"  # addresses
     r"|\d+(?:\.\d+)? ?%|\d+(?:\.\d+)? ?[KMGT]i?B?\b(?!/)"  # percentages, memory
     r"|\d+:\d\d\.\d+(?:[AP]M)"
 )
-_NUMBER = re.compile(
+_NUMBER = lazy(
     r"(?<![\w.])(?P<v>[-+]?(?:\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+|(?i:nan|inf(?:inity)?)(?![\w])))"
     r"(?P<after>(?:ms|s|batch|it)?(?:/\w+)?(?![\w.]))"
 )
-_LEFT = re.compile(r"([A-Za-z_][\w./'-]*(?: [A-Za-z_][\w./'-]*){0,2})[\s:=(\[|>*]*$")
-_GLUED = re.compile(r"[A-Za-z]+(?:/[A-Za-z]+)?")
-_RIGHT = re.compile(r"^\s*([A-Za-z]+/[A-Za-z]+|[A-Za-z]+(?: [A-Za-z]+)?(?=\s*(?:[,;|)\]]|$)))")
-_RANK = re.compile(r"^\s*(?:\[(?:rank|default) ?(\d+)\]:?|(\d{1,5}): (?=\S))\s*")
+_LEFT = lazy(r"([A-Za-z_][\w./'-]*(?: [A-Za-z_][\w./'-]*){0,2})[\s:=(\[|>*]*$")
+_GLUED = lazy(r"[A-Za-z]+(?:/[A-Za-z]+)?")
+_RIGHT = lazy(r"^\s*([A-Za-z]+/[A-Za-z]+|[A-Za-z]+(?: [A-Za-z]+)?(?=\s*(?:[,;|)\]]|$)))")
+_RANK = lazy(r"^\s*(?:\[(?:rank|default) ?(\d+)\]:?|(\d{1,5}): (?=\S))\s*")
 _VALUES = ("loss", "grad_norm", "learning_rate", "step_time", "throughput")
 
 

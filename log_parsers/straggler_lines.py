@@ -11,12 +11,14 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-_SCORE = re.compile(r"Rank=(\d+)\s+Node=(\S+)\s+Score=([0-9.]+)")
-_WARNING = re.compile(
+from rerail.lazy_patterns import lazy
+
+_SCORE = lazy(r"Rank=(\d+)\s+Node=(\S+)\s+Score=([0-9.]+)")
+_WARNING = lazy(
     r"STRAGGLER DETECTION WARNING: Some (GPUs|sections) have worse (relative|individual) "
     r"performance\. Affected ranks: (.*)"
 )
-_EXTREME = re.compile(r"(Mn|Mx)(\w+)/Rnk: ([0-9.]+)([A-Za-z/]*)/(\d+)")
+_EXTREME = lazy(r"(Mn|Mx)(\w+)/Rnk: ([0-9.]+)([A-Za-z/]*)/(\d+)")
 BELOW = 0.75
 
 

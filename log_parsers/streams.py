@@ -9,7 +9,6 @@ lead to the same streams: line by line, and with numpy and pyarrow for a whole p
 from __future__ import annotations
 
 import os
-import re
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from functools import lru_cache
 from typing import Any
 
 from rerail.domain.evidence import LogLine
+from rerail.lazy_patterns import lazy
 from rerail.log_parsers.front_table import FrontTable, Writers
 from rerail.log_parsers.line_tables import compiled
 from rerail.log_parsers.piece import Piece
@@ -35,7 +35,7 @@ _KIND = 96  # bytes of a line whose skeleton tells whether it has a label
 _MORE_DIGITS = 12
 _WIDEST = 160
 _PARSED = 400
-_DIGITS = re.compile(r"\d+")
+_DIGITS = lazy(r"\d+")
 _SHAPES, _ORIGINS = 20_000, 16
 _BEFORE_STAMP = 4
 

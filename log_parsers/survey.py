@@ -8,14 +8,14 @@ A file up to `WHOLE_FILE` bytes is kept whole.
 from __future__ import annotations
 
 import io
-import re
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
 from operator import itemgetter
 from typing import IO, Any
 
+from rerail.lazy_patterns import lazy
 from rerail.log_parsers.binary_content import looks_binary
 from rerail.log_parsers.candidate_line import CandidateLine, bounded, stem
 from rerail.log_parsers.candidates import Candidates
@@ -60,7 +60,7 @@ _FAR_BEFORE, _FAR_AFTER = 3000, 1500
 _LONG_PIECE = 3 << 19  # bytes of a piece that holds a line longer than a piece is meant to be
 _LONG_FRONT, _LONG_BEFORE, _LONG_LEAD, _LONG_BEHIND, _LONG_TRIES = 64, 2_000, 32, 1_000, 16
 
-_LABEL = re.compile(
+_LABEL = lazy(
     rb"^\s*(?:\[?(?:rank|default|Rank )?\d{1,6}\]?:|\[\d+,\d+\]<|\([A-Za-z_]\w*[^)]{0,60}pid=\d+|[a-z][\w.-]*\d[\w.-]*:)"
     # torchrun's label of the local rank says on which of many nodes only with what follows.
     rb"(?:\[rank\d{1,6}\]:)?"
@@ -278,12 +278,14 @@ class FilePass:
             self._mined.feed(piece.lines(), first)
         pairs, seen = self._candidates.of(piece, first, self._settled, bulk=bulk)
         counted: dict[tuple[int, ...], Any] = {}
+        sure: set[tuple[int, int]] = set()
         if seen is not None:
             counted, more = self._known.counted(seen, streams, self._is_presence)
             if more:
+                sure.update(more)
                 pairs = sorted({*pairs, *more})
         if pairs or counted:
-            self._confirm(raw, first, pairs, streams, counted)
+            self._confirm(raw, first, pairs, streams, counted, sure)
         if self._small is None:
             self._above.add(first, chunk)
         result.size += size
@@ -341,10 +343,11 @@ class FilePass:
         pairs: list[tuple[int, int]],
         streams: Sequence[int],
         counted: dict[tuple[int, ...], Any],
+        sure: Container[tuple[int, int]],
     ) -> None:
         """Look at the candidates, count those that match, and keep what is worth keeping.
 
-        Of the `counted` rows it is known what they show.
+        Of the `counted` rows it is known what they show, and of the `sure` candidates that they match.
         """
         shown: defaultdict[int, list[int]] = defaultdict(list)
         together: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
@@ -353,7 +356,7 @@ class FilePass:
             line: CandidateLine | None = None
             for _, index, raw in group:
                 line = line or CandidateLine(raw, stem(raw), int(streams[row]), first + row)
-                if self._shows(index, line):
+                if self._shows(index, line, known=(row, index) in sure):
                     here.append(index)
                     shown[index].append(row)
                     if line.fresh:
@@ -376,8 +379,8 @@ class FilePass:
             last = [(row, first + row) for row in sorted(set(latest[index]))[-LAST_HITS:]]
             self._last[index].extend((line, raw) for _, line, raw in piece.with_lines(last))
 
-    def _shows(self, index: int, line: CandidateLine) -> bool:
-        """Tell whether a line shows a signature; `fresh` says then that the hit is to be kept."""
+    def _shows(self, index: int, line: CandidateLine, *, known: bool) -> bool:
+        """Tell whether a line shows a signature, where that is not `known`; `fresh`: the hit is to be kept."""
         wording = index, line.stem
         line.fresh = False
         sure = self._sure.get(wording)
@@ -389,9 +392,9 @@ class FilePass:
         if len(line.raw) > MAX_LINE and self._matches_in_long(index, line):
             line.fresh = True
             return True
-        if line.text is None:
+        if line.text is None and not known:
             line.text = clean(line.raw)
-        matches = self._matches(index, line.text)
+        matches = known or self._matches(index, line.text or "")
         if sure is not matches and len(self._sure) < WORDINGS:
             self._sure[wording] = matches and sure is None
         if matches:

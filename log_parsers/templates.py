@@ -13,11 +13,11 @@ What it does not know: whether a word that varies in fewer than five ways is a p
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from rerail.lazy_patterns import lazy
 from rerail.log_parsers.masks import SLOT, is_protected, mask_raw
 from rerail.log_parsers.skeletons import Entry, SkeletonMiner
 
@@ -26,10 +26,10 @@ _CONSTANTS = 2  # constant words that must remain
 _PASSES = 3
 _ABSORB = 5  # how much larger a template must be to take in a near neighbour
 _WORDS = 64  # words looked at; what follows in a longer line does not tell templates apart
-_TOKEN = re.compile(r"[^\s,;:=()\[\]{}\"'|<>]+|<\*>|[\s,;:=()\[\]{}\"'|<>]")
-_HAS_LETTER = re.compile(r"[^\W\d_]")
-_HEX_WORD = re.compile(r"[a-f]{1,16}")
-_RUN = re.compile(r"<\*>(?:[\s,./:|x_+-]{0,3}<\*>|\s?[(\[]<\*>[)\]])+")
+_TOKEN = lazy(r"[^\s,;:=()\[\]{}\"'|<>]+|<\*>|[\s,;:=()\[\]{}\"'|<>]")
+_HAS_LETTER = lazy(r"[^\W\d_]")
+_HEX_WORD = lazy(r"[a-f]{1,16}")
+_RUN = lazy(r"<\*>(?:[\s,./:|x_+-]{0,3}<\*>|\s?[(\[]<\*>[)\]])+")
 
 
 @dataclass(frozen=True, slots=True)

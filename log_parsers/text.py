@@ -7,27 +7,28 @@ reader behind it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from itertools import groupby
+
+from rerail.lazy_patterns import lazy
 
 MAX_LINE = 16_384
 """Longest line kept, in bytes; of a longer one the head and the tail stay."""
 
 # CSI, OSC (ended by BEL or ST), and two-byte escapes, in that order (ECMA-48, 5.4 and 5.6).
-_ESCAPES = re.compile(
+_ESCAPES = lazy(
     rb"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b\n]{0,4096}(?:\x07|\x1b\\)|\x1b[@-Z\\^_P-X]|\x1b[ -/]+."
 )
 # C0 without tab, DEL, C1, bidirectional marks and isolates, zero-width characters, line and
 # paragraph separators, byte-order mark, interlinear annotations, tag characters.
-_UNSAFE = re.compile(
+_UNSAFE = lazy(
     "[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\U000e0000-\U000e007f]"
 )
 
 # What changes from one frame of a progress bar to the next: numbers, the bar, the unit of its rate.
 _FRAMES = 3
-_SWAPPED = re.compile(rb"s/it")
+_SWAPPED = lazy(rb"s/it")
 _DRAWN = bytes(i for i in range(256) if not (65 <= i <= 90 or 97 <= i <= 122))
 
 ZERO = bytes(48 if 48 <= i <= 57 else i for i in range(256))

@@ -11,6 +11,8 @@ import re
 from calendar import timegm
 from dataclasses import dataclass
 
+from rerail.lazy_patterns import lazy
+
 WALL = "wall"
 BOOT = "boot"
 
@@ -52,8 +54,8 @@ _FORMS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("epoch", re.compile(r"(?:^|[\s\[=])(?P<epoch>1\.\d{6,}e\+09|1\d{9}\.\d{1,9})(?=[\s\],:]|$)")),
 )
 _WITHOUT_CLOCK = _FORMS[-3:]
-_CLOCK = re.compile(r"\d:[0-5]\d:[0-6]\d")
-_QUICK = re.compile(r"\d[:.]\d\d|time_ms|e\+09|\[\s*\d+\.\d{3,6}\]")
+_CLOCK = lazy(r"\d:[0-5]\d:[0-6]\d")
+_QUICK = lazy(r"\d[:.]\d\d|time_ms|e\+09|\[\s*\d+\.\d{3,6}\]")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,31 +6,29 @@ followed upwards through lines of the same label; chained exceptions are kept ap
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from rerail.domain.evidence import LogLine
+from rerail.lazy_patterns import lazy
 
 HEADER = "Traceback (most recent call last):"
 # Inside an export of JSON lines the quotes carry a backslash.
-_FRAME = re.compile(
-    r'^\s*File \\?"(?P<file>[^"\\]+)\\?", line (?P<line>\d+), in (?P<function>[^\s\\]+)'
-)
-_EXCEPTION = re.compile(
+_FRAME = lazy(r'^\s*File \\?"(?P<file>[^"\\]+)\\?", line (?P<line>\d+), in (?P<function>[^\s\\]+)')
+_EXCEPTION = lazy(
     r"^\s*(?:[A-Za-z_][\w.]*\.)?[A-Z_][A-Za-z0-9_]*(?:Error|Exception|Interrupt|Exit|Warning|"
     r"Failure|Timeout|Empty|Full|Fault|Abort|Killed|StopIteration|Died|Resources|Failed|"
     r"OOM)\w*(?:: |:$|$)"
     # Names that are nothing but such a word: plain `Exception`, and any behind its module.
     r"|^\s*(?:Exception|[a-z_][\w.]*\.(?:Error|Exception|Timeout(?:Expired)?|Empty|Full))(?:: |:$|$)"
 )
-_CHAIN = re.compile(
+_CHAIN = lazy(
     r"During handling of the above exception|The above exception was the direct cause|Original Traceback|"
     r"The above exception was the direct cause of the following"
 )
-_MARKERS = re.compile(r"^[\s~^]*[~^][\s~^]*$")
+_MARKERS = lazy(r"^[\s~^]*[~^][\s~^]*$")
 # What threading and multiprocessing print in front of the traceback of a thread or child of theirs.
-_THREAD = re.compile(
+_THREAD = lazy(
     r"Exception in thread (?P<thread>[\w-]+)"
     r"|^\s*Process (?P<child>(?:Spawn|Fork|ForkServer)?Process-\d{1,6}(?::\d{1,6})*):\s*$"
 )

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
-
 from rerail.domain.evidence import LogLine
+from rerail.lazy_patterns import lazy
 from rerail.log_parsers.view import LogView
 
 FRAMES = 200  # lines of one process below the head of a thread
 AT_MOST = 2_000  # lines, those of other processes in between included
-_VARIABLE = re.compile(r"(?:^|[\]:|>]) {8,}\w+: ")
-_VARIABLES = re.compile(r"(?:^|[\]:|>]) {4,}(?:Arguments|Locals):$")
+_VARIABLE = lazy(r"(?:^|[\]:|>]) {8,}\w+: ")
+_VARIABLES = lazy(r"(?:^|[\]:|>]) {4,}(?:Arguments|Locals):$")
 
 
 def is_variable(view: LogView, line: LogLine) -> bool:

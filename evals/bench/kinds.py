@@ -2,6 +2,7 @@
 
 The merged log of 512 ranks under torchrun's labels, the log of the other benchmarks, a real log repeated
 (`real.log` in the data folder), NCCL_DEBUG=INFO of 1,024 ranks, and warnings and tracebacks on half the lines.
+Then a job of many small files: rank logs of 9 MB in all, each line of which says "rank" and "time", diagnosed.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ from rerail.assistant.pipeline import scan_plan
 from rerail.evals.bench.bars import Bar
 from rerail.evals.bench.baselines import grep_count
 from rerail.evals.bench.generate import Dataset
+from rerail.evals.bench.startup import diagnose
 from rerail.evals.bench.timing import best_interleaved, cost_of_call
 from rerail.log_parsers.scan import make_scanner
 from rerail.log_parsers.sources import Source
 from rerail.log_parsers.survey import survey
 
 _FILES = 512
+_RANKS, _RANK_SIZE = 64, 145_000
 _REAL = "real.log"
 
 
@@ -111,6 +114,21 @@ def noisy(rng: random.Random) -> Iterator[str]:
             yield f"{front}WARNING clock: step took {rng.random():.3f} s longer than planned"
 
 
+def stepping(rank: int, rng: random.Random) -> Iterator[str]:
+    """Lines of one rank that hold many of the words which statements and step lines are looked for by."""
+    step = 0
+    while True:
+        step += 1
+        yield (
+            f"[rank{rank}]: step {step} loss: {2 + rng.random():.4f} time: {rng.random():.3f} rank {rank} tokens"
+            f" {rng.randrange(10**6)}"
+        )
+        if step % 3 == 0:
+            yield (
+                f"[rank{rank}]: INFO loader: rank {rank} shard {rng.randrange(10**6)} opened, time {rng.random():.3f} s"
+            )
+
+
 def _write(path: Path, lines: Callable[[random.Random], Iterator[str]], size: int) -> Path:
     """Repeat some 16 MB of lines up to a size: what matters repeats in a log as well."""
     block: list[str] = []
@@ -171,12 +189,24 @@ def measure(data: Dataset, *, runs: int, size: int) -> list[Bar]:
     folder = data.folder / "kind-many"
     try:
         bars.append(_many(folder, paths["merged"], over, runs))
+        bars.append(_stepping(folder, data.folder / "home", runs))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         for name, path in paths.items():
             if name != "project":
                 path.unlink(missing_ok=True)
     return bars
+
+
+def _stepping(folder: Path, home: Path, runs: int) -> Bar:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    for rank in range(_RANKS):
+        _write(folder / f"rank_{rank}.log", partial(stepping, rank), _RANK_SIZE)
+    diagnose(folder, home)  # fills the cache
+    (cost,) = best_interleaved(min(runs, 2), lambda: diagnose(folder, home))
+    what = f"{_RANKS} rank files of {_RANK_SIZE / 1e6:.2f} MB with steps, diagnosed"
+    return Bar("kinds", what, 5.0, cost.cpu_s, "process time, user and system", True, " s")
 
 
 def _many(folder: Path, path: Path, over: Callable[[Path], None], runs: int) -> Bar:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from datetime import UTC, datetime
 
@@ -32,12 +31,13 @@ from rerail.knowledge_base.causality.verdict import Verdict
 from rerail.knowledge_base.headline.sentence import Where, headline
 from rerail.knowledge_base.placement.names import short
 from rerail.knowledge_base.taxonomy import NO_FAILURE, has, leaves
+from rerail.lazy_patterns import lazy
 from rerail.log_parsers.host_names import is_local
 from rerail.log_parsers.tracebacks import is_marker
 
 MAX_TEXT = 600
 _LONGEST_FIELD = 80
-_BLANK = re.compile(r"\{(\w+)\}")
+_BLANK = lazy(r"\{(\w+)\}")
 
 
 def to_diagnosis(case: Case, verdict: Verdict, *, elapsed_s: float = 0.0) -> Diagnosis:

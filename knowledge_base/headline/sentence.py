@@ -6,7 +6,6 @@ part of the sentence out.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from rerail.domain.diagnosis import FirstFault, Status, Suspects
@@ -17,6 +16,7 @@ from rerail.knowledge_base.causality.verdict import Verdict
 from rerail.knowledge_base.headline.templates import Effect, effects, fill, is_complete, templates
 from rerail.knowledge_base.placement.place import named
 from rerail.knowledge_base.taxonomy import has
+from rerail.lazy_patterns import lazy
 from rerail.log_parsers.tracebacks import frame_in, looks_like_exception
 
 _LONGEST_TEXT = 110
@@ -30,7 +30,7 @@ _OTHERWISE = {
     "exception": "an exception",
 }
 _OUR_WORDS = frozenset({"a", "the", "one", "rank", "ranks"})
-_QUOTED_PATH = re.compile(r"""['"]((?:[^'"\s]*/)[^'"\s]+)['"]|: ['"]([^'"\s]+)['"]\.?$""")
+_QUOTED_PATH = lazy(r"""['"]((?:[^'"\s]*/)[^'"\s]+)['"]|: ['"]([^'"\s]+)['"]\.?$""")
 # Folders of an installation: what lies in them is not the user's own code (site, PEP 370, PEP 517).
 _INSTALLED = ("/site-packages/", "/dist-packages/", "/lib/python", "<frozen ", "<string>")
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from rerail.cached_yaml import load_cached
+from rerail.lazy_patterns import lazy
 
 PATH = Path(__file__).with_name("headlines.yaml")
-_SLOT = re.compile(r"\{(\w+)\}")
-_OPTIONAL = re.compile(r"\[([^\[\]]*)\]")
+_SLOT = lazy(r"\{(\w+)\}")
+_OPTIONAL = lazy(r"\[([^\[\]]*)\]")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,16 +7,17 @@ from collections.abc import Sequence
 from difflib import SequenceMatcher
 
 from rerail.errors import RuleError
+from rerail.lazy_patterns import lazy
 from rerail.log_parsers.masks import SLOT, mask
 from rerail.log_parsers.prefixes import NOWHERE, parse_line
 
 GAP = 120
 LEAST_WORDS, LEAST_LETTERS = 2, 12
 _MOST = 240
-_WORD = re.compile(r"[A-Za-z]{2,}")
+_WORD = lazy(r"[A-Za-z]{2,}")
 # A name with a number in it (ice-041, rank7) is a name of this job as a whole.
-_NAMED = re.compile(rf"(?<![\w=])[A-Za-z][\w.]*[-_.]?{re.escape(SLOT)}[\w.-]*")
-_SLOTS = re.compile(rf"(?:\s*{re.escape(SLOT)}\s*)+")
+_NAMED = lazy(rf"(?<![\w=])[A-Za-z][\w.]*[-_.]?{re.escape(SLOT)}[\w.-]*")
+_SLOTS = lazy(rf"(?:\s*{re.escape(SLOT)}\s*)+")
 
 
 def message_of(text: str) -> str:

@@ -7,7 +7,6 @@ the GPU that failed. Each fact keeps the line that tells it, and what contradict
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -29,6 +28,7 @@ from rerail.knowledge_base.placement.rank_tables import (
 )
 from rerail.knowledge_base.placement.self_descriptions import described
 from rerail.knowledge_base.statements import Statement
+from rerail.lazy_patterns import lazy
 from rerail.log_parsers.host_names import is_address, is_local, looks_like_host
 from rerail.log_parsers.text import ZERO
 from rerail.log_parsers.view import LogView
@@ -37,10 +37,10 @@ MOST_RANKS = 200_000
 _ALL_LABELS = 4_000  # lines of a file of which every label is read; of longer ones those of hits
 _MOST_TASKS = 65_536
 _LONG, _FEW = 400, 64
-_NAMES_HOST = re.compile(rb"(?i)\b(?:host|node|agent|machine|instance)")
-_DIGITS = re.compile(r"\d+")
+_NAMES_HOST = lazy(rb"(?i)\b(?:host|node|agent|machine|instance)")
+_DIGITS = lazy(r"\d+")
 # What stands in front of a line and differs in nothing but the time says the same.
-_CLOCK = re.compile(
+_CLOCK = lazy(
     rb"\d{1,4}[-/]\d\d?[-/]\d\d?[T ]?|\d\d:\d\d:\d\d(?:[.,]\d+)?|(?<![\w.])\d+\.\d{3,}(?![\w.])"
 )
 

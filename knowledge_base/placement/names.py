@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
+from rerail.lazy_patterns import lazy
 from rerail.log_parsers.host_names import is_address
 
-_HEX_BUS = re.compile(r"[0-9a-f]{3,12}")
+_HEX_BUS = lazy(r"[0-9a-f]{3,12}")
 
 
 def short(name: str) -> str:

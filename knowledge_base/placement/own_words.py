@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from functools import lru_cache
 
 from rerail.knowledge_base.statements import Form, all_forms
+from rerail.lazy_patterns import lazy
 from rerail.log_parsers.host_names import is_local, looks_like_host
 
-_POD = re.compile(r"(?<![\w.-])[a-z0-9](?:[a-z0-9.-]{0,120}[a-z0-9])?(?![\w-])")
-_TRAILING = re.compile(r"[.,;:\-]+$")
+_POD = lazy(r"(?<![\w.-])[a-z0-9](?:[a-z0-9.-]{0,120}[a-z0-9])?(?![\w-])")
+_TRAILING = lazy(r"[.,;:\-]+$")
 
 
 @lru_cache(maxsize=1)

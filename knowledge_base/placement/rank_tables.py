@@ -20,6 +20,7 @@ from rerail.cached_yaml import load_cached
 from rerail.domain.evidence import LogLine
 from rerail.errors import RerailError
 from rerail.knowledge_base.placement.names import short
+from rerail.lazy_patterns import lazy
 from rerail.log_parsers.host_names import is_address, looks_like_host
 from rerail.log_parsers.text import ZERO
 from rerail.log_parsers.view import LogView
@@ -29,18 +30,18 @@ _HEAD = 2_000  # lines of a file that are read: tables stand where a job starts,
 _TAIL = 200
 _MOST_RANKS = 1 << 20
 _MOST_ON_A_HOST = 4_096
-_ITEM = re.compile(
+_ITEM = lazy(
     r"(?P<range>(?<![\w./-])(?<![^\w-]\d\d:)(?<![^\w-]\d:)(?:\[1,)?(?:[Rr]ank_?|r)?(?P<a>\d{1,7})\s?(?:-|\.\.)\s?(?:r)?(?P<b>\d{1,7})(?![\w:/.]|-\d))"
     r"|(?P<word>(?<![\w.-])(?:\d{1,3}(?:\.\d{1,3}){3}|[A-Za-z][\w.-]{0,100}))"
 )
-_RANGE = re.compile(r"(?<![\w./-])(?:[Rr]ank_?|r)?\d{1,7}\s?(?:-|\.\.)\s?r?\d{1,7}(?![\w:/.]|-\d)")
+_RANGE = lazy(r"(?<![\w./-])(?:[Rr]ank_?|r)?\d{1,7}\s?(?:-|\.\.)\s?r?\d{1,7}(?![\w:/.]|-\d)")
 _FRONT, _ROWS = 200, 256
-_SHAPE = re.compile(r"\d+|(?<=[-_.])[A-Za-z](?=$|[-_.])")
-_ADDRESS_FIRST = re.compile(rb"#? ?[\w -]{0,40}(?:: )?\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}\s")
-_ALIAS = re.compile(r"(?P<address>\d{1,3}(?:\.\d{1,3}){3})[ \t=]+(?P<host>[A-Za-z][\w.-]{0,100})")
+_SHAPE = lazy(r"\d+|(?<=[-_.])[A-Za-z](?=$|[-_.])")
+_ADDRESS_FIRST = lazy(rb"#? ?[\w -]{0,40}(?:: )?\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}\s")
+_ALIAS = lazy(r"(?P<address>\d{1,3}(?:\.\d{1,3}){3})[ \t=]+(?P<host>[A-Za-z][\w.-]{0,100})")
 _ONE = r"\d{1,3}(?:\.\d{1,3}){3}[ \t=]+[A-Za-z][\w.-]{0,100}"
-_ALIASES = re.compile(rf"(?:#? ?[\w -]{{0,40}}: )?{_ONE}(?:(?: ?[,;|] ?|\s+){_ONE})*")
-_BRACKETS = re.compile(r"[\w.-]*\[[\d,-]+\][\w.,\[\]-]*")
+_ALIASES = lazy(rf"(?:#? ?[\w -]{{0,40}}: )?{_ONE}(?:(?: ?[,;|] ?|\s+){_ONE})*")
+_BRACKETS = lazy(r"[\w.-]*\[[\d,-]+\][\w.,\[\]-]*")
 
 
 @dataclass(frozen=True, slots=True)

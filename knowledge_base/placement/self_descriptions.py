@@ -5,16 +5,16 @@ All three must stand side by side on one line: a sentence with two of them is of
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from rerail.domain.evidence import LogLine
 from rerail.knowledge_base.phrases import phrase, phrase_in_bytes
 from rerail.knowledge_base.placement.processes import Identity
+from rerail.lazy_patterns import lazy
 from rerail.log_parsers.view import LogView
 
 _PAIR = r"['\"]?[\w.-]{1,40}['\"]?\s?[:=]\s?['\"]?[^\s,|;'\"]{1,100}['\"]?"
-_PAIRS = re.compile(rf"(?:{_PAIR}[\s,|;]{{1,4}}){{2,12}}{_PAIR}")
+_PAIRS = lazy(rf"(?:{_PAIR}[\s,|;]{{1,4}}){{2,12}}{_PAIR}")
 
 
 def described(view: LogView) -> Iterator[tuple[LogLine, Identity]]:

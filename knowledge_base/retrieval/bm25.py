@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from rerail.lazy_patterns import lazy
+
 _K1, _B = 1.2, 0.75
-_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]+|\d{2,5}")
-_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|_")
+_WORD = lazy(r"[A-Za-z_][A-Za-z0-9_]+|\d{2,5}")
+_CAMEL = lazy(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|_")
 _STOP = frozenset(
     "the a an of to in on for and or is was are be by at it its this that with from as not no has have "
     "rank line file most recent call last traceback".split()

@@ -14,6 +14,7 @@ from rerail.domain.incident import Incident
 from rerail.knowledge_base.fingerprint import fingerprint
 from rerail.knowledge_base.store.incidents import IncidentFile
 from rerail.knowledge_base.taxonomy import leaves
+from rerail.lazy_patterns import lazy
 from rerail.log_parsers.masks import is_protected, mask
 
 INCIDENT, RUNBOOK = "incident", "runbook"
@@ -102,8 +103,8 @@ def cause(incident: Incident) -> str:
 
 
 _FRAMES = 80  # lines of a traceback
-_FRAME = re.compile(r'File "(?P<path>[^"]+)", line \d+, in (?P<where>\S+)')
-_LIBRARY = re.compile(r"site-packages/|dist-packages/|/lib/python|^<")
+_FRAME = lazy(r'File "(?P<path>[^"]+)", line \d+, in (?P<where>\S+)')
+_LIBRARY = lazy(r"site-packages/|dist-packages/|/lib/python|^<")
 _PARTS: dict[str, Callable[[Incident], str]] = {"frames": frames, "chain": chain, "cause": cause}
 PARTS: tuple[str, ...] = ("frames", "chain", "cause")
 """What stands in a question and in an incident besides its wordings; measured by `eval retrieval`."""
@@ -123,7 +124,7 @@ def _code_word(match: re.Match[str]) -> str:
 
 _LETTERS = str.maketrans("-0123456789", "nabcdefghij")
 # Codes that name a cause are words, not numbers: Xid 79, errno 28, signal 9, status 12.
-_KEEP = re.compile(
+_KEEP = lazy(
     r"(?i)\b(xid|sxid|errno|signal|exitcode|status|error)\b[^\w\n]{0,4}(?:\([^)]{0,40}\)\W{0,3})?(-?\d{1,5})\b"
 )
 

@@ -16,10 +16,11 @@ from rerail.cached_yaml import load_cached
 from rerail.domain.evidence import LogLine, Observation, Role
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.progress import survived
+from rerail.lazy_patterns import lazy
 from rerail.log_parsers.tracebacks import looks_like_exception, traceback_above
 
 FILE = Path(__file__).with_name("wordings.yaml")
-_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in')
+_FRAME = lazy(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in')
 _LONGEST = 4000  # characters of a line that lists ranks
 _NAMED_MISSING = "{are} named by the other ranks as missing from the collective"
 

@@ -7,12 +7,13 @@ This module judges nothing: it does not know which rank is at fault.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-_P2P = re.compile(r"^(send|recv) (\d{1,9})(->|<-)(\d{1,9})$")
+from rerail.lazy_patterns import lazy
+
+_P2P = lazy(r"^(send|recv) (\d{1,9})(->|<-)(\d{1,9})$")
 # PyTorch prints the entry point that was called; ranks may reach one collective through several.
 _SAME_OP = {
     "allgather": "all_gather",

@@ -9,14 +9,16 @@ import re
 import zlib
 from pathlib import Path
 
+from rerail.lazy_patterns import lazy
+
 _HEAD = 4096
-_NAME = re.compile(
+_NAME = lazy(
     r"(?:^|[^a-z])(?:rank|dump)[_\-.]?(?P<rank>\d{1,7})"
     r"(?:\.(?:json|pkl|pickle|pt|bin|dump|trace))*(?:\.gz)?$",
     re.IGNORECASE,
 )
-_LAST_NUMBER = re.compile(r"(\d{1,7})(?:\.[a-z]{1,6})*$", re.IGNORECASE)
-_KNOWN_NAME = re.compile(
+_LAST_NUMBER = lazy(r"(\d{1,7})(?:\.[a-z]{1,6})*$", re.IGNORECASE)
+_KNOWN_NAME = lazy(
     r"(?:nccl_trace_rank_|comm_lib_trace_rank_|(?:^|_)dump_)\d{1,7}(?:\.json|\.pkl|\.pickle)?(?:\.gz)?$"
 )
 _MARKS = (b"pg_config", b"collective_seq_id", b"p2p_seq_id", b"pg_status")

@@ -6,13 +6,13 @@ A row stands on a line of its file; of an event file, which has none, on the num
 from __future__ import annotations
 
 import math
-import re
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from rerail.lazy_patterns import lazy
 from rerail.log_parsers.metrics import StepRow
 from rerail.log_parsers.opening import open_source
 from rerail.log_parsers.redaction import redact_line
@@ -26,11 +26,9 @@ from rerail.log_parsers.survey import FileSurvey
 
 _MOST_BYTES = 128 << 20  # of a JSON or CSV file; a million steps take some 60 MB
 _LINE = 400
-_CHECKPOINT = re.compile(r"(?:^|/)checkpoint-\d+$")
+_CHECKPOINT = lazy(r"(?:^|/)checkpoint-\d+$")
 # Numbers and one name, as loggers write them: nothing in it can be a secret.
-_PLAIN = re.compile(
-    rb"[\s\d.,;eE+\-naifNAIF\"]*|\s*\"[\w/ .()-]{1,80}\": [-\d.eE+naifNAIFty]{1,40},?\s*"
-)
+_PLAIN = lazy(rb"[\s\d.,;eE+\-naifNAIF\"]*|\s*\"[\w/ .()-]{1,80}\": [-\d.eE+naifNAIFty]{1,40},?\s*")
 
 
 @dataclass(slots=True)

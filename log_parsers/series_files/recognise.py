@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from rerail.lazy_patterns import lazy
 from rerail.log_parsers.opening import open_source
 from rerail.log_parsers.series_files.forms import EVENT_FILE, METRICS_CSV, TRAINER_STATE
 from rerail.log_parsers.sources import Source
 
 _HEAD = 1 << 16
-_EVENTS = re.compile(r"(?:^|/)[^/]*\btfevents\b[^/]*$")
-_TEXT = re.compile(r"\.(?:json|csv|tsv)(?:\.(?:gz|zst|xz|bz2))?$", re.IGNORECASE)
+_EVENTS = lazy(r"(?:^|/)[^/]*\btfevents\b[^/]*$")
+_TEXT = lazy(r"\.(?:json|csv|tsv)(?:\.(?:gz|zst|xz|bz2))?$", re.IGNORECASE)
 
 
 def kind_of(source: Source) -> str | None:

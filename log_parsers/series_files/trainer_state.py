@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Any
 
+from rerail.lazy_patterns import lazy
 from rerail.log_parsers.piece import line_ends
 from rerail.log_parsers.series_files.names import meaning_of
 
 if TYPE_CHECKING:
     from rerail.log_parsers.series_files.points import Points
 
-_HISTORY = re.compile(rb'"log_history"\s*:\s*\[')
-_BETWEEN = re.compile(r"[\s,]*")
+_HISTORY = lazy(rb'"log_history"\s*:\s*\[')
+_BETWEEN = lazy(r"[\s,]*")
 
 
 def has_history(head: bytes) -> bool:

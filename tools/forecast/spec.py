@@ -191,10 +191,21 @@ class Spec(_Part):
         return (given,) * self.parallel.pp if isinstance(given, int) else given
 
     @property
+    def world_size(self) -> int:
+        """Return the number of ranks: of the parallel groups, or those that occur in a graph."""
+        return self.parallel.world_size if self.graph is None else max(1, len(self._graph_ranks))
+
+    @property
+    def _graph_ranks(self) -> set[int]:
+        return {op.rank for op in (self.graph or {}).values() if op.rank >= 0}
+
+    @property
     def node_count(self) -> int:
         """Return how many nodes the job occupies."""
         if self.job is not None and self.job.nodes is not None:
             return self.job.nodes
+        if self.graph is not None:
+            return max(1, len({rank // self.nodes.gpus_per_node for rank in self._graph_ranks}))
         return -(-self.parallel.world_size // self.nodes.gpus_per_node)
 
 

@@ -12,7 +12,7 @@ from rerail.domain.job import Allocation, JobRef
 
 
 class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class EntrySource(StrEnum):

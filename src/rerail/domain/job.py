@@ -10,7 +10,7 @@ DEFAULT_CLUSTER = "local"
 
 
 class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class JobRef(_Record):
