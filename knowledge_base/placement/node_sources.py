@@ -201,9 +201,7 @@ def _before_the_loss(asked: Asked, exits: list[ExitFact]) -> list[ExitFact]:
     return first or exits
 
 
-def _node_from_exits(
-    exits: list[ExitFact], rank: int | None, *, labelled: bool
-) -> str | None:
+def _node_from_exits(exits: list[ExitFact], rank: int | None, *, labelled: bool) -> str | None:
     """The node whose task ended first and alone; later tasks were torn down."""
     named = [f for f in exits if f.node and f.how != "ordered"]
     if rank is not None:
