@@ -39,16 +39,20 @@ def fleet_since(text: str, jobs: Path | None = None) -> FleetView:
     began = from_iso(since).timestamp()
     with opened_store() as engine, reading(engine) as connection:
         found = failures_between(connection, since, until)
-        return fleet_view(
-            found,
-            running_again=verified_since(connection, began, RESTARTS),
-            since=since,
-            until=until,
-            healthy=count_healthy(connection, since=since, until=until),
-            later=count_after(connection, until),
-            restarts=restarts_since(connection, began, RESTARTS),
-            site=_site(found, jobs, began, from_iso(until).timestamp()),
-        )
+        again = verified_since(connection, began, RESTARTS)
+        restarts = restarts_since(connection, began, RESTARTS)
+        healthy = count_healthy(connection, since=since, until=until)
+        later = count_after(connection, until)
+    return fleet_view(
+        found,
+        running_again=again,
+        since=since,
+        until=until,
+        healthy=healthy,
+        later=later,
+        restarts=restarts,
+        site=_site(found, jobs, began, from_iso(until).timestamp()),
+    )
 
 
 def _site(

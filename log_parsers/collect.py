@@ -32,7 +32,7 @@ from rerail.log_parsers.view import LogView
 PARALLEL_FROM = 48 << 20
 """Below this many bytes a second process costs more than it saves."""
 _ALL_STEP_ROWS, _LEAST_STEP_ROWS = 1_000_000, 2_000
-_ALL_KEPT, _LEAST_KEPT = 4 << 30, 128 << 10
+_ALL_KEPT, _LEAST_KEPT = 1 << 30, 32 << 10
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from rerail.cached_yaml import load_cached
 from rerail.lazy_patterns import lazy
-from rerail.log_parsers.host_names import is_local, looks_like_host
+from rerail.log_parsers.host_names import is_counter, is_local, looks_like_host
 from rerail.log_parsers.prefixes import Origin
 from rerail.log_parsers.sources import origin_of
 
@@ -26,6 +26,9 @@ _FIRST = lazy(
 )
 _FILE_NAME = lazy(r"\.(?:log|err|out|txt)$|^dmesg-|/")
 _DASHES = lazy(rb"-{5,}")
+_ONE_WORD = lazy(r"(?=[\w.-]*\d)[A-Za-z][\w.-]{0,80}")
+_DIGITS = lazy(r"\d+")
+_LEAST_ALIKE = 2
 _MOST_HEADINGS = 20_000
 _WORD = lazy(r"(?<![\w.@/:=-])[A-Za-z0-9][\w.-]{1,100}(?![\w=])")
 
@@ -85,6 +88,8 @@ class Heading:
     rule: str = ""
     file: bool = False
     """It names the file whose lines stand below it."""
+    title: str = ""
+    """All that it says, where that is one word with a number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +143,8 @@ def heading(text: str, framed: bool = False) -> Heading | None:
         if host is not None:
             origin = replace(origin or Origin(), node=host)
         file = shape.id == "banner" and len(_files(slots["title"])) == 1
-        return Heading(origin, shape.id, slots.get("rule") or "", file)
+        title = slots["title"] if _ONE_WORD.fullmatch(slots["title"]) else ""
+        return Heading(origin, shape.id, slots.get("rule") or "", file, title)
     return None
 
 
@@ -184,6 +190,20 @@ def _host(title: str, data: _Data) -> str | None:
     return hosts.pop() if len(hosts) == 1 else None
 
 
+def _named_alike(found: list[tuple[int, Heading]]) -> list[tuple[int, Heading]]:
+    """Titles of one word each that differ in their numbers alone are names of hosts: what a loop over them prints."""
+    alone = [one for _, one in found if one.origin is None and one.title]
+    forms = {_DIGITS.sub("0", one.title) for one in alone}
+    if len(forms) != 1 or len({one.title for one in alone}) < _LEAST_ALIKE:
+        return found
+    if any(is_counter(one.title) or is_local(one.title) for one in alone):
+        return found
+    return [
+        (n, replace(one, origin=Origin(node=one.title)) if one in alone else one)
+        for n, one in found
+    ]
+
+
 def sections(lines: Iterable[tuple[int, bytes]], clean: Callable[[bytes], str]) -> Sections:
     """Return the sections of one file.
 
@@ -207,6 +227,7 @@ def sections(lines: Iterable[tuple[int, bytes]], clean: Callable[[bytes], str]) 
         elif _FIRST.match(raw[:64]) and (told := heading(clean(raw))) is not None:
             found.append((number, told))
         last = (number, raw)
+    found = _named_alike(found)
     telling = {(one.shape, one.rule) for _, one in found if one.origin is not None or one.file}
     if not telling:
         return Sections()

@@ -136,3 +136,8 @@ def empty_store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         connection.execute(text(f"CREATE SCHEMA {schema}"))
     engine.dispose()
     return f"{base}&options=-csearch_path%3D{schema}"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the tests that wait longest, on a real Slurm: at the end one worker would run them alone."""
+    items.sort(key=lambda item: item.get_closest_marker("slurm") is None)

@@ -165,7 +165,7 @@ def _print(
     console = Console(highlight=False, soft_wrap=False)
     spec = found.spec
     console.print(
-        f"{spec.name}: {spec.parallel.world_size:,} ranks, {found.step.replicas:,} replicas, "
+        f"{spec.name}: {spec.world_size:,} ranks, {found.step.replicas:,} replicas, "
         f"{found.step.samples:,} drawn pipelines",
         markup=False,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rerail.assistant.cli.plot_file import check_plot_name, write_plot
 from rerail.errors import UsageError
@@ -133,10 +133,26 @@ def _one(console: Console, found: Localization) -> None:
         )
     console.print(line)
     _findings(console, found)
+    if not found.findings and details.get("profile", {}).get("own_compute_s"):
+        _described(console, details["profile"])
     if details.get("by_stage"):
         _slowdowns(console, details)
     for note in found.missing:
         console.print(f"  missing: {note}", markup=False)
+
+
+def _described(console: Console, profile: dict[str, Any]) -> None:
+    """Print what differs between the ranks where nobody is named."""
+    from rerail.tools.durations import seconds
+
+    least, most = profile["own_compute_s"]["least"], profile["own_compute_s"]["most"]
+    long = profile["longest_step"]
+    console.print(
+        f"  own compute a step: {seconds(least['s'])} on rank {least['rank']} to {seconds(most['s'])} on rank "
+        f"{most['rank']}; the longest step, {seconds(long['s'])}, on rank {long['rank']}; "
+        f"step {seconds(profile['step_time_s'])}",
+        markup=False,
+    )
 
 
 def _findings(console: Console, found: Localization) -> None:

@@ -110,7 +110,9 @@ def site_view(
     Attempts count with the part of them that lies between the two times, in seconds since the epoch.
     """
     inside = [
-        replace(one, start=max(one.start, since), end=min(one.end, until))
+        one
+        if since <= one.start and one.end <= until
+        else replace(one, start=max(one.start, since), end=min(one.end, until))
         for one in runs
         if one.end > since and one.start < until
     ]
@@ -168,8 +170,9 @@ def _nodes(found: Sequence[SpanIncident], runs: Sequence[Run]) -> list[Counted]:
     """Judge nodes by their hours of work; a job that fails on one again and again counts once."""
     hours: dict[str, float] = defaultdict(float)
     for run in runs:
+        ran = run.hours
         for node in run.nodes:
-            hours[node] += run.hours
+            hours[node] += ran
     seen = {
         (node, one.row.job or one.row.id)
         for one in found

@@ -57,11 +57,22 @@ def run_real_job() -> RealJob:
         mended["counts"],
         (times[1] - times[2]) / (times[1] - times[0]),
         (plain - best) / (plain - well),
-        max(abs(a - b) for a, b in zip(healthy["loss"], mended["loss"], strict=True)),
+        _difference(healthy["loss"], mended["loss"]),
     )
 
 
-def _run(*, slow: bool, mitigate: bool) -> dict[str, Any]:
+def run_split(steps: int) -> tuple[list[int], float]:
+    """Run a few steps of the healthy and of the mitigated job: micro-batches by rank, largest difference of the loss."""
+    healthy = _run(slow=False, mitigate=False, steps=steps)
+    mended = _run(slow=True, mitigate=True, steps=steps)
+    return mended["counts"], _difference(healthy["loss"], mended["loss"])
+
+
+def _difference(one: list[float], other: list[float]) -> float:
+    return max(abs(a - b) for a, b in zip(one, other, strict=True))
+
+
+def _run(*, slow: bool, mitigate: bool, steps: int = STEPS) -> dict[str, Any]:
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="rerail-split-") as folder:
         out = Path(folder) / "result.json"
@@ -73,6 +84,7 @@ def _run(*, slow: bool, mitigate: bool) -> dict[str, Any]:
                     **{"RANK": str(rank), "WORLD_SIZE": str(RANKS), "OMP_NUM_THREADS": "1"},
                     **{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)},
                     **{"JOB_SLOW": str(int(slow)), "JOB_SPLIT": str(int(mitigate))},
+                    **{"JOB_STEPS": str(steps)},
                 },
             )
             for rank in range(RANKS)
@@ -106,7 +118,7 @@ def main(out: Path) -> None:
 
     plan = MicroBatchPlan(rank, RANKS, TOTAL, gather, every=4)
     losses, step_s = [], []
-    for step in range(STEPS):
+    for step in range(int(os.environ["JOB_STEPS"])):
         began = time.perf_counter()
         unit_s = WORK_S + (SLOWER_S if slow and rank == 2 else 0.0)
         loss = train_step(plan, model, optimizer, step * TOTAL, TOTAL, unit_s)

@@ -97,9 +97,18 @@ def _found_faulty(asked: Asked) -> Answer[str] | None:
 
 def _place(asked: Asked) -> Answer[str] | None:
     place = asked.line.place
-    node = asked.identities.node_of_place.get(place or "")
+    node = asked.identities.node_of_place.get(place or "") or _of_replica(asked)
     line = asked.identities.told_by.get(("place", place))
     return Answer(node, f"{place} runs there", line) if node else None
+
+
+def _of_replica(asked: Asked) -> str | None:
+    """Slurm starts the replicas of a role as the tasks of their numbers, one on each node."""
+    _, slash, number = (asked.line.place or "").rpartition("/")
+    tasks = asked.identities.node_of_task
+    if not slash or not number.isdigit() or len(set(tasks.values())) < len(tasks):
+        return None
+    return tasks.get(int(number))
 
 
 def _pod_in_words(asked: Asked) -> Answer[str] | None:
@@ -150,7 +159,9 @@ def _of_exits(asked: Asked) -> Answer[str] | None:
     if has(asked.event.leaf, "whole_host"):
         # Ranks of other hosts end with plain codes when a host is lost.
         exits = [f for f in exits if f.how != "plain" or f.rank in {asked.place.rank} - {None}]
-    node = _node_from_exits(_before_the_loss(asked, exits), asked.place.rank)
+    node = _node_from_exits(
+        _before_the_loss(asked, exits), asked.place.rank, labelled=asked.line.rank is not None
+    )
     return Answer(node, "the process that ended first and by itself was there") if node else None
 
 
@@ -190,9 +201,11 @@ def _before_the_loss(asked: Asked, exits: list[ExitFact]) -> list[ExitFact]:
     return first or exits
 
 
-def _node_from_exits(exits: list[ExitFact], rank: int | None) -> str | None:
+def _node_from_exits(exits: list[ExitFact], rank: int | None, *, labelled: bool) -> str | None:
     """The node whose task ended first and alone; later tasks were torn down."""
     named = [f for f in exits if f.node and f.how != "ordered"]
     if rank is not None:
-        named = [f for f in named if f.rank == rank] or named
+        # A launcher's own ranks are the job's; a scheduler's tasks may hold several of them.
+        others = [f for f in named if not labelled or f.local_rank is None or f.rank is None]
+        named = [f for f in named if f.rank == rank] or others
     return named[0].node if len({f.node for f in named}) == 1 else None

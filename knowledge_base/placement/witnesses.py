@@ -37,6 +37,8 @@ def rank_told_again(case: Case, winner: Observation) -> int | None:
         if other.leaf != winner.leaf:
             continue
         same = len(sentence) >= _LEAST_SENTENCE and sentence in text
+        # One host's lines of one kind, a warning and the exception behind it, are of one process there.
+        same = same or (winner.line.node is not None and other.line.node == winner.line.node)
         if not (same or has(winner.leaf, "sticks_to_gpu")):
             continue
         rank = other.line.rank
@@ -114,7 +116,7 @@ def rank_that_ended(
 def rank_lost_by_jax(case: Case) -> int | None:
     """Return the only task that JAX's coordination service stopped hearing from, or None."""
     tasks = {
-        match["task"]
+        match["task"] or match["task2"]
         for o in case.observations
         if "task_lost" in o.marks and (match := phrase("lost-task").search(o.line.text))
     }

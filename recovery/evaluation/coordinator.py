@@ -26,6 +26,7 @@ from rerail.tools.evaluation.spec import EvaluationSpec
 
 _LEAST_DRIFT_S = 0.5
 _LEAST_GAIN_S = 1.0
+_SHORT_METRICS_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class Coordinator:
         self.began: dict[str, float] = {}
         self.begin = time.monotonic()
         self.trials: dict[str, RunningTrial] = {}
-        self.scoring: dict[str, str] = {}
+        self.scoring: dict[str, tuple[str, ...]] = {}
         self.queue: list[Trial] = []
         self.attempts: Counter[str] = Counter()
         self.load_s = 0.0  # the longest start of a trial so far, imports and model
@@ -197,7 +198,7 @@ class Coordinator:
             self.trials[handle] = RunningTrial(self.running[handle].folder, trial)
 
     def _start_metrics(self) -> None:
-        busy = set(self.scoring.values())
+        busy = {name for names in self.scoring.values() for name in names}
         ready = [
             name
             for name, one in self.spec.datasets.items()
@@ -205,11 +206,10 @@ class Coordinator:
             and name not in busy
             and not self.run_folder.missing(name, one.items)
         ]
-        ready.sort(key=lambda name: -self.spec.datasets[name].metric_s)
-        room = self.spec.cpus - len(busy)
-        for name in ready[: max(room, 0)]:
-            handle = self._start("metric", f"metric-{safe_name(name)}", {"dataset": name})
-            self.scoring[handle] = name
+        for names in _packed(self.spec, ready, self.spec.cpus - len(self.scoring)):
+            label = f"metric-{safe_name(names[0])}"
+            handle = self._start("metric", label, {"datasets": list(names)})
+            self.scoring[handle] = names
 
     def _ended(self) -> set[str]:
         found = self.runner.ended(list(self.running))
@@ -220,7 +220,8 @@ class Coordinator:
     def _wait(self) -> None:
         for handle in self._ended():
             trial = self.trials.pop(handle, None)
-            name = self.scoring.pop(handle, "") if trial is None else _named(trial)
+            scored = self.scoring.pop(handle, ())
+            name = ", ".join(scored) if trial is None else _named(trial)
             task, result = self._end(handle, name)
             if trial is not None:
                 self._learn(trial)
@@ -228,7 +229,7 @@ class Coordinator:
                 if why:
                     self._plan(why)
             elif not result.get("ok"):
-                self._count_failure(name, result, task)
+                self._metrics_failed(task, scored, result)
         for trial in self.trials.values():
             self._learn(trial)
         drifted = [name for name in self.factor if self._drifted(name)]
@@ -279,6 +280,13 @@ class Coordinator:
         self._count_failure(first.dataset, result, task)
         return f"{task.name} ended without {first.dataset} [{first.first}:{first.last}]"
 
+    def _metrics_failed(self, task: Task, names: tuple[str, ...], result: dict[str, Any]) -> None:
+        errors = result.get("errors", {})
+        without = [name for name in names if self.run_folder.metric(name) is None]
+        # A task that died was at the first set without a metric; those behind it were never begun.
+        for name in [name for name in without if name in errors] or without[:1]:
+            self._count_failure(name, {"error": errors.get(name, result.get("error"))}, task)
+
     def _count_failure(self, dataset: str, result: dict[str, Any], task: Task) -> None:
         self.attempts[dataset] += 1
         reason = str(result.get("error") or f"it died; see {task.folder}/output.log")
@@ -287,6 +295,19 @@ class Coordinator:
             self.say(f"given up: {dataset}: {reason}")
         else:
             self.outcome.retried += 1
+
+
+def _packed(spec: EvaluationSpec, ready: list[str], room: int) -> list[tuple[str, ...]]:
+    """Return the sets that each new task scores, longest metric first: short ones share a start."""
+    ordered = sorted(ready, key=lambda name: -spec.datasets[name].metric_s)
+    tasks = [[name] for name in ordered[: max(room, 0)]]
+    if not tasks:
+        return []
+    for name in ordered[len(tasks) :]:
+        least = min(tasks, key=lambda names: sum(spec.datasets[n].metric_s for n in names))
+        if sum(spec.datasets[n].metric_s for n in (*least, name)) <= _SHORT_METRICS_S:
+            least.append(name)
+    return [tuple(names) for names in tasks]
 
 
 def _named(trial: RunningTrial) -> str:

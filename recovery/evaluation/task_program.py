@@ -62,11 +62,12 @@ def run_task(folder: Path) -> None:
     if task["kind"] == "stage":
         stage_model(spec.model.path, spec.model.memory)
     elif task["kind"] == "metric":
-        _metric(spec, run, task["dataset"])
+        result["errors"] = _score(spec, run, task["datasets"])
     else:
         _infer(spec, run, task["pieces"], result, folder, begin)
     result["seconds"] = time.monotonic() - begin
-    write_file(folder / "result.json", json.dumps({"ok": True, **result}).encode())
+    ok = not result.get("errors")
+    write_file(folder / "result.json", json.dumps({"ok": ok, **result}).encode())
 
 
 def _infer(
@@ -87,10 +88,19 @@ def _infer(
         write_file(folder / "progress.json", json.dumps(result).encode())
 
 
-def _metric(spec: EvaluationSpec, run: RunFolder, dataset: str) -> None:
+def _score(spec: EvaluationSpec, run: RunFolder, datasets: list[str]) -> dict[str, str]:
+    """Write the metrics of each set; return why a set has none."""
     assert spec.harness is not None
-    outputs = run.outputs(dataset, spec.datasets[dataset].items)
-    run.write_metric(dataset, make_harness(spec.harness).score(dataset, outputs))
+    harness = make_harness(spec.harness)
+    errors = {}
+    for name in datasets:
+        try:
+            outputs = run.outputs(name, spec.datasets[name].items)
+            run.write_metric(name, harness.score(name, outputs))
+        except Exception as error:  # the other sets are scored all the same
+            traceback.print_exc()
+            errors[name] = f"{type(error).__name__}: {error}"
+    return errors
 
 
 def main() -> int:

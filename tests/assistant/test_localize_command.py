@@ -96,3 +96,10 @@ def test_a_shard_of_a_ray_scan_is_refused(tmp_path: Path) -> None:
     command = ["scan", str(tmp_path), "--out", str(tmp_path), "--shard", "0/2", "--ray", "auto"]
     found = CliRunner().invoke(app, command)
     assert "--shard and --ray" in str(found.exception)
+
+
+def test_an_imbalance_without_a_reference_is_described(capsys: pytest.CaptureFixture[str]) -> None:
+    assert localize_command([TRACE.parents[1] / "kineto/dlrm"]) == 10
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "own compute a step:" in shown
+    assert "on rank 1; step" in shown

@@ -5,11 +5,13 @@ import os
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
+from rerail.assistant.cli.doctor import _messages
 from rerail.assistant.cli.notify import notify_command
 from rerail.assistant.notify import told
 from rerail.assistant.notify.alertmanager import AlertmanagerService
@@ -23,11 +25,12 @@ from rerail.assistant.watch.site import Site
 from rerail.domain.incident import Confirmation, SignOff
 from rerail.domain.job import Allocation, JobEvent, JobRef, NodeShare
 from rerail.errors import ConfigError, UsageError
+from rerail.evals.fleet.year import Truth, incidents_of, simulate
 from rerail.knowledge_base.store.engine import open_store, reading, writing
-from rerail.knowledge_base.store.incidents import list_incidents
+from rerail.knowledge_base.store.incidents import list_incidents, record
 from rerail.knowledge_base.store.judgement import confirm, sign_off
 from rerail.recovery import spool
-from rerail.recovery.notify_services import Apprise, PagerDuty, Slack
+from rerail.recovery.notify_services import Alertmanager, Apprise, PagerDuty, Slack
 from rerail.recovery.site_policy import JobLayout, Notify, SitePolicy, load_policy
 from rerail.settings import Settings
 
@@ -377,3 +380,45 @@ def test_a_run_over_the_waiting_events_tells_before_it_ends(fake, tmp_path):
     assert done.returncode == 0, done.stderr
     [[alert]] = fake.bodies()
     assert alert["labels"]["job"] == "7" and "gpu-7" in alert["annotations"]["summary"]
+
+
+def test_either_store_remembers_what_is_due_what_was_told_and_what_failed(empty_store_url, tmp_path):  # fmt: skip
+    engine = open_store(Settings(data_dir=tmp_path / "told", store_url=empty_store_url))
+    year = simulate(Truth(nodes=4, jobs=8, users=1, per_gpu_hour=1e-3), 3)
+    first, second, *_ = incidents_of(year)
+    try:
+        with writing(engine) as connection:
+            told.start(connection, "slack")
+            assert told.look(connection, "slack", 10.0) == 0
+            record(connection, first)
+            assert told.look(connection, "slack", 10.0) == 1
+            due = told.claim(connection, "slack", 10.0, 60.0)
+            assert due.incident == first.id and told.claim(connection, "slack", 10.0, 60.0) is None
+            assert told.failed(connection, "slack", due, "away", now=10.0, soon=True) == 2.0
+            assert [row.note for row in told.waiting(connection)] == ["away"]
+            record(connection, second)
+            assert told.look(connection, "slack", 11.0) == 2
+            assert told.claim(connection, "slack", 11.0, 60.0).incident == second.id
+            again = told.claim(connection, "slack", 12.1, 60.0)
+            assert (again.incident, again.tries) == (first.id, 1)
+            told.said(connection, "slack", again, digest="d", handle={"key": "k"}, is_open=True)
+            assert told.waiting(connection) == []
+            assert not told.is_alone(connection, "slack", "other", "k")
+            assert told.is_alone(connection, "slack", first.id, "k")
+            assert (
+                told.claim(connection, "slack", 71.5, 60.0).incident == second.id
+            )  # its holder died
+    finally:
+        engine.dispose()
+
+
+def test_the_doctor_says_whether_each_service_has_its_secret(daemon):
+    def finding(**more):
+        policy = SitePolicy(notify=Notify(**more))
+        return _messages(replace(daemon.site, policy=policy))
+
+    assert finding() == ("off", "notify in the policy file is empty")
+    state, said = finding(alertmanager=Alertmanager(url="http://127.0.0.1:9093/"))
+    assert state == "ok" and "alertmanager is set up" in said
+    state, said = finding(pagerduty=PagerDuty())
+    assert state == "bad" and "notify.pagerduty has no secret" in said

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -64,12 +64,16 @@ def read_runs(path: Path) -> Runs:
     try:
         if path.stat().st_size > MOST_BYTES:
             raise EvidenceError(f"{path} is larger than 2 GiB", subject=str(path), hint=COMMAND)
-        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+        with path.open(encoding="utf-8", errors="replace") as lines:
+            return _rows(path, lines)
     except OSError as error:
         raise EvidenceError(
             f"{path}: {error.strerror}", subject=str(path), hint=f"{COMMAND} > {path}"
         ) from None
-    heads = lines[0].split("|")
+
+
+def _rows(path: Path, lines: Iterator[str]) -> Runs:
+    heads = next(lines, "").rstrip("\n").split("|")
     lacking = [one for one in COLUMNS if one not in heads]
     if lacking:
         raise EvidenceError(
@@ -77,10 +81,11 @@ def read_runs(path: Path) -> Runs:
         )
     found, passed_over = [], 0
     nodes_of: dict[str, tuple[str, ...]] = {}
-    for line in lines[1:]:
-        if not line:
+    for line in lines:
+        values = line.rstrip("\n").split("|")
+        if values == [""]:
             continue
-        run = _run(dict(zip(heads, line.split("|"), strict=False)), nodes_of)
+        run = _run(dict(zip(heads, values, strict=False)), nodes_of)
         if run is None:
             passed_over += 1
         else:
@@ -128,6 +133,7 @@ def _numbered(found: list[Run]) -> tuple[Run, ...]:
     seen: dict[str, int] = defaultdict(int)
     numbered = []
     for run in sorted(found, key=lambda one: (one.start, one.job)):
-        numbered.append(replace(run, attempt=seen[run.job]))
-        seen[run.job] += 1
+        number = seen[run.job]
+        seen[run.job] = number + 1
+        numbered.append(replace(run, attempt=number) if number else run)
     return tuple(numbered)

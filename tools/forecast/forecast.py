@@ -94,7 +94,7 @@ class Forecast:
             "step_time_s": {key: row[key] for key in row if key not in ("samples", "replicas")},
             "samples": self.step.samples,
             "replicas": self.step.replicas,
-            "world_size": self.spec.parallel.world_size,
+            "world_size": self.spec.world_size,
             "quantiles_s": [float(v) for v in self.expected.quantiles_s],
             "regimes": [
                 {"share": part.share, "mean_s": part.step.mean} for part in self.step.parts

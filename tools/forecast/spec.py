@@ -16,6 +16,7 @@ from rerail.tools.spec_file import read_spec_file
 Positive = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
+MOST_GRAPH_RANKS = 2048  # with persistent effects: a number for every rank and drawn step
 MOST_PASSES = 100_000  # 20,000 replicas of so many are a minute of drawing
 Group = Literal["tp", "cp", "ep", "fsdp", "dp"]
 
@@ -191,10 +192,21 @@ class Spec(_Part):
         return (given,) * self.parallel.pp if isinstance(given, int) else given
 
     @property
+    def world_size(self) -> int:
+        """Return the number of ranks: of the parallel groups, or those that occur in a graph."""
+        return self.parallel.world_size if self.graph is None else max(1, len(self._graph_ranks))
+
+    @property
+    def _graph_ranks(self) -> set[int]:
+        return {op.rank for op in (self.graph or {}).values() if op.rank >= 0}
+
+    @property
     def node_count(self) -> int:
         """Return how many nodes the job occupies."""
         if self.job is not None and self.job.nodes is not None:
             return self.job.nodes
+        if self.graph is not None:
+            return max(1, len({rank // self.nodes.gpus_per_node for rank in self._graph_ranks}))
         return -(-self.parallel.world_size // self.nodes.gpus_per_node)
 
 
@@ -223,6 +235,10 @@ def _shape_problems(spec: Spec) -> list[tuple[str, str]]:
     for key, values in (("layers_per_stage", spec.layers), ("stage_load", spec.stage_load)):
         if values is not None and len(values) != parallel.pp:
             found.append((key, f"{len(values)} values for pp = {parallel.pp} stages"))
+    ranks = 1 + max((op.rank for op in (spec.graph or {}).values()), default=0)
+    if ranks > MOST_GRAPH_RANKS and (spec.effects.rank_cv or spec.effects.node_cv):
+        text = f"ranks up to {ranks - 1:,} of a graph; they are drawn for {MOST_GRAPH_RANKS:,}"
+        found.append(("effects", text))
     for i, slow in enumerate(spec.nodes.slow):
         if spec.graph is None and slow.node * spec.nodes.gpus_per_node >= parallel.world_size:
             found.append((f"nodes.slow.{i}.node", f"the job has {spec.node_count} nodes, from 0"))

@@ -12,7 +12,9 @@ def trainer_callback(folder: str | Path, **options: Any) -> Any:
     """Return a callback for `transformers.Trainer(callbacks=[...])`; options as `WindowProfiler`."""
     from transformers import TrainerCallback
 
-    class RerailCallback(TrainerCallback):  # type: ignore[misc]
+    base: Any = TrainerCallback
+
+    class RerailCallback(base):  # type: ignore[misc]
         def on_train_begin(self, *_: Any, **__: Any) -> None:
             self.profiler = WindowProfiler(folder, **options)
 
@@ -29,7 +31,9 @@ def lightning_callback(folder: str | Path, **options: Any) -> Any:
     """Return a callback for `lightning.Trainer(callbacks=[...])`; options as `WindowProfiler`."""
     from lightning.pytorch.callbacks import Callback
 
-    class RerailCallback(Callback):  # type: ignore[misc]
+    base: Any = Callback
+
+    class RerailCallback(base):  # type: ignore[misc]
         def on_train_start(self, *_: Any) -> None:
             self.profiler = WindowProfiler(folder, **options)
 

@@ -123,3 +123,28 @@ def test_without_a_record_of_jobs_nothing_is_said_of_chance(site, tmp_path):
     text = site()
     assert "Name the site's record of jobs" in " ".join(text.split()) and "ETTR" not in text
     assert "sacct" in site("--jobs", tmp_path / "nothing.txt", code=11)
+
+
+def test_either_store_gives_back_what_the_statistics_need(empty_store_url, tmp_path):
+    from rerail.knowledge_base.store.engine import reading
+    from rerail.knowledge_base.store.span import failures_between
+    from rerail.recovery.executor import RESTARTS
+    from rerail.recovery.store.plans import restarts_since
+
+    year = simulate(Truth(nodes=8, jobs=40, users=2, per_gpu_hour=1e-3), 3)
+    engine = open_store(Settings(data_dir=tmp_path, store_url=empty_store_url))
+    try:
+        with writing(engine) as connection:
+            for one in incidents_of(year):
+                record(connection, one)
+        with reading(engine) as connection:
+            found = failures_between(connection, "2025-12-31", "2030-01-01")
+            assert restarts_since(connection, 0.0, RESTARTS) == []
+    finally:
+        engine.dispose()
+    told = sorted((one.row.job, one.row.attempt, one.nodes, one.lost_steps, one.made_steps) for one in found)  # fmt: skip
+    assert told == sorted(
+        (one.row.job, one.row.attempt, one.nodes, one.lost_steps, one.made_steps if one.made_steps else None)
+        for one in year.found
+    )  # fmt: skip
+    assert len(told) > 20

@@ -37,7 +37,7 @@ if os.path.exists(fault):
         os.kill(os.getppid(), 9)
 json.dump(list(range(first, last)), open(output, "w"))
 """
-METRIC = "import json,sys; x=json.load(open(sys.argv[1])); json.dump({'sum': sum(x), 'n': len(x)}, open(sys.argv[2],'w'))"
+METRIC = "import json,sys,os; x=json.load(open(sys.argv[1])); json.dump({'sum': sum(x), 'n': len(x)}, open(sys.argv[2],'w'))"
 
 
 def spec(folder, sets, gpus=2, **more):
@@ -65,6 +65,24 @@ def test_a_run_scores_every_item_once_whatever_fails_on_the_way(tmp_path):
     assert {n: m["sum"] for n, m in found.metrics.items()} == dict.fromkeys("abc", 45.0)
     assert list(found.failed) == ["d"] and "the set is broken" in found.failed["d"]
     assert found.retried == 3 and found.replanned
+
+
+def test_short_metrics_share_a_process_and_one_that_fails_leaves_the_others(tmp_path):
+    sets = {name: {"inference_s": 1, "items": 1} for name in "abcd"}
+    one = spec(tmp_path, sets, retries=1)
+    broken = "import json,sys; x=json.load(open(sys.argv[1])); json.dump({'n': 1 / (x[0] != 7)}, open(sys.argv[2],'w'))"
+    harness = one.harness.model_copy(
+        update={"metric": (sys.executable, "-S", "-c", broken, "{outputs}", "{output}")}
+    )
+    cluster = one.cluster.model_copy(update={"cpus_per_node": 1})
+    one = one.model_copy(update={"harness": harness, "cluster": cluster})
+    files = RunFolder(tmp_path / "run")
+    files.prepare()
+    for name in "abcd":
+        files.write_output(name, 0, 1, [7 if name == "b" else 0])
+    found = run(one, tmp_path)
+    assert sorted(found.metrics) == ["a", "c", "d"]
+    assert "ZeroDivisionError" in found.failed["b"] and found.tasks == 2
 
 
 def test_names_of_sets_may_hold_slashes_and_never_share_a_file(tmp_path):
@@ -198,4 +216,4 @@ def test_a_run_on_a_real_slurm(tmp_path):
     tasks = [
         json.loads(p.read_text())["kind"] for p in (tmp_path / "run" / "tasks").glob("*/task.json")
     ]
-    assert tasks.count("metric") == 4
+    assert 1 <= tasks.count("metric") <= 4

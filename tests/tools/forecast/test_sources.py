@@ -33,6 +33,7 @@ def expected():
 def test_a_real_trace_is_forecast_from_half_of_its_steps():
     _, measured = spec_from_timeline(TRACE)
     spec, _ = spec_from_timeline(TRACE, range(0, len(measured), 2))
+    assert (spec.world_size, spec.node_count) == (16, 4)  # one rank of each tensor-parallel group
     found = StepModel(spec).forecast(1000, errors=False)
     for percent in (50, 95):
         assert found.percentile(percent) == pytest.approx(

@@ -59,6 +59,14 @@ def spec(**changes):
         ("schedule.micro_batches", {"schedule__micro_batches": 10_000_000}),
         ("schedule.chunks", {"schedule__chunks": 2}),
         ("graph", {"passes": None, "graph": {}}),
+        (
+            "effects",
+            {
+                "passes": None,
+                "graph": {"x": {"pool": "f", "rank": 9999}},
+                "effects": {"rank_cv": 0.1},
+            },
+        ),
         ("graph.x.rank", {"passes": None, "graph": {"x": {"pool": "f", "rank": -5}}}),
         ("passes.weights", {"schedule__kind": "zero_bubble"}),
         ("passes.forward.0", {"passes__forward": ["nothing"]}),

@@ -110,7 +110,7 @@ def test_what_is_no_shard_is_refused(tmp_path: Path, shard: str) -> None:
         scan_command([Path(TRACES[0])], tmp_path, shard, 1, None)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly  # Ray alone takes 5 to 40 s to start, and does not where the machine is busy
 def test_ray_tasks_give_the_same_bytes(tmp_path: Path) -> None:
     ray = pytest.importorskip("ray")
     plain = tmp_path / "rank0.json"

@@ -1,0 +1,73 @@
+"""`rerail forecast` and `rerail schedule-eval` as their users call them."""
+
+import json
+
+import pytest
+import yaml
+
+from rerail.assistant.cli.forecast import forecast_command
+from rerail.assistant.cli.schedule_eval import schedule_eval_command
+from rerail.errors import ClusterError, UsageError
+
+SETS = {
+    "long": {"inference_s": 300, "items": 100, "metric_s": 20},
+    "short": {"inference_s": 30, "items": 10},
+}
+STEP = {
+    "name": "small",
+    "parallel": {"tp": 2, "pp": 2, "dp": 2},
+    "schedule": {"micro_batches": 4},
+    "pools": {"f": {"mean_s": 1.0, "cv": 0.05}},
+    "passes": {"forward": ["f"], "backward": ["f"]},
+    "nodes": {"gpus_per_node": 2, "slow": [{"node": 3, "ratio": 1.2}]},
+    "job": {"steps": 500_000, "failures_per_node_day": 0.01, "checkpoint_s": 5, "restart_s": 60},
+}  # fmt: skip
+
+
+@pytest.fixture
+def spec(tmp_path):
+    path = tmp_path / "eval.yaml"
+    path.write_text(yaml.safe_dump({"datasets": SETS, "cluster": {"gpus_per_node": 2}}))
+    return path
+
+
+def test_the_plan_stands_beside_two_rules_and_is_drawn(spec, tmp_path, capsys):
+    plot, page = tmp_path / "plan.svg", tmp_path / "plan.html"
+    assert schedule_eval_command(spec, plot=plot, html=page) == 0
+    shown = capsys.readouterr().out
+    assert "OpenCompass SizePartitioner" in shown and "one job per data set" in shown
+    assert "nothing was started" in shown and f"page written to {page}" in shown
+    assert plot.read_text().startswith("<?xml") and "long" in page.read_text()
+
+
+def test_the_plan_as_json_covers_every_item(spec, capsys):
+    assert schedule_eval_command(spec, json_output=True) == 0
+    row = json.loads(capsys.readouterr().out)
+    pieces = [piece for trial in row["trials"] for piece in trial if piece["dataset"] == "long"]
+    assert sum(piece["last"] - piece["first"] for piece in pieces) == 100
+    assert row["run"] is None and row["others_s"].keys() == {"one job per data set", "OpenCompass SizePartitioner"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("said", "asked"),
+    [
+        ("--runner", {"runner": "pbs"}),
+        ("is no folder", {"html": "missing/plan.html"}),
+        ("neither an SVG nor a PNG", {"plot": "plan.pdf"}),
+        ("nothing says how to evaluate", {"run": True, "folder": "out"}),
+    ],
+)
+def test_what_cannot_be_done_is_told_before_anything_is_started(spec, tmp_path, said, asked):
+    paths = {k: tmp_path / v if k in ("html", "plot", "folder") else v for k, v in asked.items()}
+    with pytest.raises((UsageError, ClusterError), match=said):
+        schedule_eval_command(spec, **paths)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_forecast_names_places_days_and_writes_its_page(tmp_path, capsys):
+    path, page = tmp_path / "spec.yaml", tmp_path / "f.html"
+    path.write_text(yaml.safe_dump(STEP))
+    assert forecast_command([path], samples=400, html=page) == 0
+    shown = capsys.readouterr().out
+    assert "node 3 -> replica" in shown and " d " in shown
+    assert "node 3 &rarr;" in page.read_text()
