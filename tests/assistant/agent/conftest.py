@@ -46,7 +46,7 @@ def settings_for():
                 "model": "fake",
                 "model_key": SecretStr("k"),
                 "model_samples": 1,
-                "model_max_seconds": 10.0,
+                "model_max_seconds": 60.0,
                 **changes,
             }
         )

@@ -106,7 +106,7 @@ def test_escaping(text):
 
 def drafts(file, behaviour):
     with FakeModelServer(behaviour) as server:
-        settings = Settings(model_url=server.url, model="fake", model_max_seconds=10)
+        settings = Settings(model_url=server.url, model="fake", model_max_seconds=60)
         return model_words(facts_of(file.incident), settings, rule_words(file))
 
 
