@@ -44,7 +44,7 @@ def chat(job, tmp_path):
         with reading(engine) as connection:
             file = load(connection, incident.id)
         settings = Settings(
-            model_url=url, model="fake" if url else "", model_max_seconds=5, **changes
+            model_url=url, model="fake" if url else "", model_max_seconds=60, **changes
         )
         return ChatSession(file, facts_of(file.incident), settings, engine, user="ann")
 
