@@ -65,7 +65,8 @@ def test_a_scheduler_that_hangs_is_left_at_the_budget_with_exit_11(tmp_path):
     began = time.monotonic()
     done = run("4711", "--locate-budget", "1", cwd=tmp_path, path=str(tmp_path))
     assert done.returncode in (11, 75), done.stderr
-    assert "no answer within" in done.stderr
+    # On a busy machine the second may be over before the question is put.
+    assert "no answer within" in done.stderr or "for the search are over" in done.stderr
     assert time.monotonic() - began < 100  # and not the ten minutes that sacct takes
 
 
