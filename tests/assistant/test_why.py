@@ -32,7 +32,7 @@ def test_the_chain_of_the_place_quotes_the_line_that_tells_it(found: Diagnosis) 
     assert (found.first_fault.rank, found.first_fault.node) == (4175, "nvl-T14")
     text = "\n".join(why(found))
     assert "rank 4175: the label in front of the line" in text
-    assert "node nvl-T14: task 4175 ran there" in text
+    assert "node nvl-T14: rank 4175 runs there" in text
     assert "srun: error: nvl-T14: tasks 4172-4175" in text
     cited = {item.id for item in found.evidence}
     assert {reason.evidence for reason in found.place} <= cited
