@@ -18,6 +18,7 @@ from typing import Any
 from rerail.errors import ClusterError
 from rerail.recovery.evaluation.failures import Failures
 from rerail.recovery.evaluation.files import RunFolder, safe_name
+from rerail.recovery.evaluation.identity import hold_to
 from rerail.recovery.evaluation.runner import Kind, Runner, Task
 from rerail.recovery.evaluation.running_trial import RunningTrial
 from rerail.recovery.safe_files import write_file
@@ -80,6 +81,7 @@ class Coordinator:
         self.scoring: dict[str, tuple[str, ...]] = {}
         self.queue: list[Trial] = []
         self.failures = Failures()
+        self.earlier = 0  # number of the last task of an earlier run in this folder
         self.load_s = 0.0  # the longest start of a trial so far, imports and model
         self.factor: dict[str, float] = {}
         self.planned_factor: dict[str, float] = {}
@@ -89,9 +91,12 @@ class Coordinator:
 
         Raises:
             ClusterError: no node can be used, or the scheduler refuses.
+            ConfigError: the folder has results of another model, harness or number of items.
         """
         self.begin = time.monotonic()
         self.run_folder.prepare()
+        hold_to(self.run_folder.root, self.spec)
+        self.earlier = self.run_folder.last_task()
         try:
             self._stage()
             self._plan("")
@@ -163,7 +168,8 @@ class Coordinator:
 
     def _start(self, kind: Kind, name: str, more: dict[str, Any], node: str | None = None) -> str:
         self.outcome.tasks += 1
-        folder = self.run_folder.task(f"{self.outcome.tasks:04d}-{name}")
+        number = self.earlier + self.outcome.tasks
+        folder = self.run_folder.task(f"{number:04d}-{name}")
         folder.mkdir(parents=True, exist_ok=True)
         content = {
             "kind": kind, "run": str(self.run_folder.root),
