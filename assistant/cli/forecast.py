@@ -270,7 +270,7 @@ def _sensitivity(console: Console, found: Forecast) -> None:
         console.print(table)
     if found.critical:
         parts = [
-            f"{one.op}{f' of stage {one.stage}' if one.stage >= 0 else ''} ({one.position}) {one.share:.1%}"
+            f"{one.op}{f' of {found.place_word} {one.stage}' if one.stage >= 0 else ''} ({one.position}) {one.share:.1%}"
             for one in found.critical[:5]
         ]
         console.print(f"critical path: {'; '.join(parts)}", markup=False)

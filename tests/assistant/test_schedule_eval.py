@@ -8,6 +8,8 @@ import yaml
 from rerail.assistant.cli.forecast import forecast_command
 from rerail.assistant.cli.schedule_eval import schedule_eval_command
 from rerail.errors import ClusterError, UsageError
+from rerail.tools.forecast.forecast import forecast
+from rerail.tools.forecast.spec import parse_spec
 
 SETS = {
     "long": {"inference_s": 300, "items": 100, "metric_s": 20},
@@ -92,3 +94,39 @@ def test_page_and_plot_show_the_what_if_and_name_its_column(tmp_path, capsys):
     assert (
         "red line: what if" in plot.read_text() and "what if (red): 1,000 steps" in plot.read_text()
     )
+
+
+@pytest.mark.parametrize(
+    ("parallel", "nodes", "said"),
+    [
+        ({"tp": 2, "pp": 2, "dp": 2}, {"gpus_per_node": 4}, r"tp x cp = 2 GPUs where nodes.gpus_per_node is 4"),
+        ({"tp": 2, "pp": 2, "dp": 2, "fsdp": 2}, {"gpus_per_node": 2}, "fsdp or ep above 1"),
+    ],
+)  # fmt: skip
+def test_slow_nodes_that_are_not_placed_are_explained(parallel, nodes, said):
+    slow = {"slow": [{"node": 1, "ratio": 1.2}]}
+    found = forecast(parse_spec(STEP | {"parallel": parallel, "nodes": nodes | slow}), samples=64)
+    assert found.placement is None and any(said in note for note in found.to_json()["notes"])
+    healthy = forecast(parse_spec(STEP | {"parallel": parallel, "nodes": nodes}), samples=64)
+    assert not healthy.left_out
+
+
+def test_many_pools_of_few_kernels_are_compared_and_of_many_left_out_with_a_note():
+    def found(kernels):
+        pools = {f"p{i}": {"mean_s": 0.1, "kernel": f"k{i % kernels}"} for i in range(48)}
+        passes = {"forward": list(pools), "backward": list(pools)}
+        return forecast(parse_spec(STEP | {"pools": pools, "passes": passes}), samples=64)
+
+    assert {one.kernel for one in found(2).sensitivity} == {"k0", "k1"}
+    many = found(48)
+    assert not many.sensitivity and "48 classes of kernels, at most 40" in many.left_out[0]
+
+
+def test_the_critical_path_of_a_graph_names_ranks(tmp_path, capsys):
+    path, page = tmp_path / "spec.yaml", tmp_path / "f.html"
+    graph = {"load": {"pool": "f", "rank": 5}, "use": {"pool": "f", "rank": 7, "after": ["load"]}}
+    path.write_text(yaml.safe_dump({"name": "g", "pools": STEP["pools"], "graph": graph}))
+    assert forecast_command([path], samples=64, html=page) == 0
+    shown = capsys.readouterr().out
+    assert "of rank 5" in shown and "of stage" not in shown
+    assert "<th>rank</th>" in page.read_text()

@@ -9,8 +9,15 @@ from typing import TYPE_CHECKING, Any
 from rerail.domain.series import FloatArray
 from rerail.tools.forecast.compare import Comparison, Expected, compare, expected_of
 from rerail.tools.forecast.job import JobForecast, forecast_job
-from rerail.tools.forecast.placement import PlacementFound, place_slow_nodes
-from rerail.tools.forecast.sensitivity import Critical, Effect, critical_path, effects_by_kernel
+from rerail.tools.forecast.placement import PlacementFound, place_slow_nodes, why_not_placed
+from rerail.tools.forecast.sensitivity import (
+    MOST_CLASSES,
+    Critical,
+    Effect,
+    critical_path,
+    effects_by_kernel,
+    kernel_classes,
+)
 from rerail.tools.forecast.spec import Spec
 from rerail.tools.forecast.step import StepForecast, StepModel
 
@@ -33,6 +40,12 @@ class Forecast:
     placement: PlacementFound | None = None
     observed: Comparison | None = None
     note: str = ""
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def place_word(self) -> str:
+        """Return what `Critical.stage` numbers: ranks in an explicit graph."""
+        return "rank" if self.spec.graph is not None else "stage"
 
     @property
     def expected(self) -> Expected:
@@ -104,7 +117,11 @@ class Forecast:
             "placement": None if self.placement is None else placement_row(self.placement),
             "job": None if self.job is None else job_row(self.job),
             "observed": None if self.observed is None else asdict(self.observed),
-            "notes": [text for text in (self.note, *(self.job.notes if self.job else ())) if text],
+            "notes": [
+                text
+                for text in (self.note, *(self.job.notes if self.job else ()), *self.left_out)
+                if text
+            ],
         }
 
 
@@ -132,14 +149,29 @@ def forecast(
     effects: tuple[Effect, ...] = ()
     critical: tuple[Critical, ...] = ()
     placement = None
+    left_out = []
     if explain:
-        if len(spec.pools) <= 40:
+        count = len(kernel_classes(spec))
+        if count > MOST_CLASSES:
+            left_out.append(
+                f"what moves the step time was not computed: {count} classes of kernels, at most "
+                f"{MOST_CLASSES}; give pools of one kind the same `kernel`"
+            )
+        else:
             effects = tuple(effects_by_kernel(spec, min(samples, 4000), seed))
         if len(model.program.nodes) <= _MOST_SENSITIVITY_OPS:
             critical = tuple(critical_path(spec, seed=seed))
+        else:
+            left_out.append(
+                f"the critical path was not computed: {len(model.program.nodes):,} ops, at most "
+                f"{_MOST_SENSITIVITY_OPS:,}"
+            )
         placement = place_slow_nodes(model)
+        left_out.append(why_not_placed(spec))
     seen = None if observed_s is None else compare(observed_s, expected_of(step))
-    return Forecast(spec, step, job, effects, critical, placement, seen, note)
+    return Forecast(
+        spec, step, job, effects, critical, placement, seen, note, tuple(filter(None, left_out))
+    )
 
 
 def step_row(step: StepForecast) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from itertools import permutations
 import numpy as np
 
 from rerail.domain.series import FloatArray
+from rerail.tools.forecast.spec import Spec
 from rerail.tools.forecast.step import StepModel
 
 _MOST_EXHAUSTIVE = 40_320  # eight stages: all orders of one replica
@@ -236,14 +237,12 @@ def _worst(speed: FloatArray, stages: int, times: _Times) -> float:
 def place_slow_nodes(model: StepModel) -> PlacementFound | None:
     """Search the best placement of the spec's slow nodes; None where there is nothing to place.
 
-    Only where one node holds whole stages of one replica's pipeline can nodes change places one by
-    one; other layouts are left alone.
+    Only where one node holds one stage of one replica's pipeline can nodes change places one by
+    one; other layouts are left alone (`why_not_placed`).
     """
     spec = model.spec
     parallel = spec.parallel
-    if spec.graph is not None or not spec.nodes.slow or parallel.replicas != parallel.dp:
-        return None
-    if parallel.tp * parallel.cp != spec.nodes.gpus_per_node:
+    if not spec.nodes.slow or why_not_placed(spec):
         return None
     places = parallel.dp * parallel.pp
     slowdown, number = np.ones(places), np.zeros(places, dtype=int)
@@ -254,6 +253,27 @@ def place_slow_nodes(model: StepModel) -> PlacementFound | None:
         slowdown[number == one.node] = one.ratio
     found = place_nodes(slowdown.tolist(), parallel.dp, parallel.pp, model.replica_means)
     return replace(found, node=number[found.node])
+
+
+def why_not_placed(spec: Spec) -> str:
+    """Return why slow nodes of a spec are not placed, as a sentence; empty where they are, or where none is slow."""
+    parallel = spec.parallel
+    if not spec.nodes.slow:
+        return ""
+    if spec.graph is not None:
+        return "no placement was searched: a graph says itself on which rank an op runs"
+    if parallel.replicas != parallel.dp:
+        return (
+            "no placement was searched: with fsdp or ep above 1 several data-parallel ranks wait for each "
+            "other in every layer, and nodes cannot be exchanged one by one"
+        )
+    held = parallel.tp * parallel.cp
+    if held != spec.nodes.gpus_per_node:
+        return (
+            f"no placement was searched: it needs one stage of one replica on each node, and a stage has "
+            f"tp x cp = {held} GPUs where nodes.gpus_per_node is {spec.nodes.gpus_per_node}"
+        )
+    return ""
 
 
 def _place_of(model: StepModel, node: int) -> tuple[int, int]:

@@ -11,6 +11,7 @@ from rerail.tools.forecast.engine import ends_of_all
 from rerail.tools.forecast.spec import Pool, Spec
 from rerail.tools.forecast.step import StepModel
 
+MOST_CLASSES = 40  # each is forecast three times
 _GROUPS = 512  # the same groups before and after a change
 
 CHANGES: dict[str, dict[str, float]] = {
@@ -32,7 +33,10 @@ class Effect:
 
 @dataclass(frozen=True)
 class Critical:
-    """Share of the critical path's time that lies here, over all drawn steps."""
+    """Share of the critical path's time that lies here, over all drawn steps.
+
+    `stage` is the rank in an explicit graph, and -1 for an op of several.
+    """
 
     stage: int
     op: str
@@ -45,14 +49,19 @@ def kernel_class(name: str, pool: Pool) -> str:
     return pool.kernel or name
 
 
-def effects_by_kernel(spec: Spec, samples: int = 4000, seed: int = 0) -> list[Effect]:
-    """Change one class of kernels after the other and compare, with the same random numbers."""
-    base = StepModel(spec, _GROUPS).forecast(samples, seed, errors=False)
+def kernel_classes(spec: Spec) -> dict[str, list[str]]:
+    """Return the names of the pools of each class of kernels."""
     classes: dict[str, list[str]] = defaultdict(list)
     for name, pool in spec.pools.items():
         classes[kernel_class(name, pool)].append(name)
+    return classes
+
+
+def effects_by_kernel(spec: Spec, samples: int = 4000, seed: int = 0) -> list[Effect]:
+    """Change one class of kernels after the other and compare, with the same random numbers."""
+    base = StepModel(spec, _GROUPS).forecast(samples, seed, errors=False)
     out = []
-    for kernel, names in classes.items():
+    for kernel, names in kernel_classes(spec).items():
         if all(spec.duration(name).mean == 0.0 for name in names):
             continue
         for change, fields in CHANGES.items():
