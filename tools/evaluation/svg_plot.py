@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from io import StringIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from rerail.errors import UsageError
+from rerail.tools.drawing import svg_document
 from rerail.tools.durations import seconds
 from rerail.tools.evaluation.rows import Report, Timeline
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _COLOURS = {"inference": "#1d3557", "metric": "#e09f3e", "load": "#6b7280"}
 _WORDS = {
@@ -30,20 +29,10 @@ def render(report: Report) -> str:
     Raises:
         UsageError: matplotlib is not installed.
     """
-    try:
-        import matplotlib as mpl
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise UsageError(
-            "plots need matplotlib, which is not installed", hint="pip install 'rerail[forecast]'"
-        ) from None
     heights = [0.9 + 0.28 * len(report.rules_s)]
     heights += [0.9 + _ROW_INCHES * len(one.rows) for one in report.timelines]
-    settings: Any = {
-        "svg.fonttype": "none", "svg.hashsalt": "rerail", "font.family": "sans-serif", "font.size": 9,
-    }  # fmt: skip
-    with mpl.rc_context(settings):
-        figure = Figure(figsize=(9.6, sum(heights)), layout="constrained")
+
+    def draw(figure: Figure) -> None:
         axes = list(
             figure.subplots(len(heights), 1, gridspec_kw={"height_ratios": heights}, squeeze=False)
         )
@@ -53,10 +42,8 @@ def render(report: Report) -> str:
         )  # one scale, so that plan and run can be compared
         for place, one in zip(axes[1:], report.timelines, strict=True):
             _timeline(place[0], one, longest)
-        out = StringIO()
-        figure.savefig(out, format="svg", metadata={"Date": None})
-    # Points as plain units: what draws the PNG knows no other.
-    return re.sub(r'(width|height)="([\d.]+)pt"', r'\1="\2"', out.getvalue(), count=2)
+
+    return svg_document(sum(heights), draw)
 
 
 def _rules(axes: Axes, report: Report) -> None:

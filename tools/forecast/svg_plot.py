@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import re
-from io import StringIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rerail.errors import UsageError
+from rerail.tools.drawing import svg_document
 from rerail.tools.forecast.forecast import Forecast
 from rerail.tools.forecast.job import JobForecast
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _BLUE, _RED, _GREY = "#1d3557", "#d1495b", "#6b7280"
 _MOST_BARS = 8
+_PANEL_INCHES = 2.9
 
 
 def render(found: Forecast, other: Forecast | None = None) -> str:
@@ -25,30 +25,18 @@ def render(found: Forecast, other: Forecast | None = None) -> str:
     Raises:
         UsageError: matplotlib is not installed.
     """
-    try:
-        import matplotlib as mpl
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise UsageError(
-            "plots need matplotlib, which is not installed", hint="pip install 'rerail[forecast]'"
-        ) from None
     jobs = found.job is not None or (other is not None and other.job is not None)
     panels = 1 + jobs + bool(found.sensitivity or found.critical)
-    settings: Any = {
-        "svg.fonttype": "none", "svg.hashsalt": "rerail", "font.family": "sans-serif", "font.size": 9,
-    }  # fmt: skip
-    with mpl.rc_context(settings):
-        figure = Figure(figsize=(9.6, 2.9 * panels), layout="constrained")
+
+    def draw(figure: Figure) -> None:
         axes = list(np.atleast_1d(figure.subplots(panels, 1)))
         _step(axes.pop(0), found, other)
         if jobs:
             _job(axes.pop(0), found.job, None if other is None else other.job)
         if axes:
             _bars(axes.pop(0), found)
-        out = StringIO()
-        figure.savefig(out, format="svg", metadata={"Date": None})
-    # Points as plain units: what draws the PNG knows no other.
-    return re.sub(r'(width|height)="([\d.]+)pt"', r'\1="\2"', out.getvalue(), count=2)
+
+    return svg_document(_PANEL_INCHES * panels, draw)
 
 
 def _step(axes: Axes, found: Forecast, other: Forecast | None) -> None:
