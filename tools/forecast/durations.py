@@ -229,3 +229,29 @@ def max_moments(
     square = low**2 + 2 * trapezoid(grid * beyond, grid, axis=1)
     spread: NDArray[np.float64] = np.sqrt(np.maximum(square - mean**2, 0.0))
     return mean, spread
+
+
+def max_located(
+    parts: Sequence[tuple[Duration, FloatArray, FloatArray]], points: int = 128
+) -> tuple[FloatArray, FloatArray]:
+    """Return mean and sd of max_i (m_i + s_i Z_i) for independent Z_i, by numerical integration.
+
+    Each part is a shape of mean 0 and sd 1 with its m and s [groups] in seconds.
+    """
+    from scipy.integrate import trapezoid
+
+    top = np.array([1 - 1e-6])
+    low = np.max([mean + sd * one.table[0] for one, mean, sd in parts], axis=0)
+    high = np.max([mean + sd * float(one.quantile(top)[0]) for one, mean, sd in parts], axis=0)
+    high = np.maximum(high, low)
+    grid = low[:, None] + (high - low)[:, None] * np.linspace(0.0, 1.0, points)
+    product = np.ones(grid.shape)
+    for one, mean, sd in parts:
+        z = (grid - mean[:, None]) / np.maximum(sd, 1e-300)[:, None]
+        still = (sd == 0.0)[:, None]
+        product *= np.where(still, grid >= mean[:, None], one.cdf(np.clip(z, -1e6, 1e6)))
+    beyond = 1.0 - product
+    mean = low + trapezoid(beyond, grid, axis=1)
+    # About `low`, so that a small spread of a long time keeps its digits.
+    square = 2 * trapezoid((grid - low[:, None]) * beyond, grid, axis=1)
+    return mean, np.sqrt(np.maximum(square - (mean - low) ** 2, 0.0))

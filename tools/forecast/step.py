@@ -253,15 +253,26 @@ class StepModel:
         if (kind, factors) in self._banks:
             return self._banks[kind, factors]
         spec = self.spec
-        width = max(one.ranks for one in self._time(kind).segments)
+        parallel = spec.parallel
+        # Forward and backward passes run on the same ranks, whichever groups meet in them.
+        together = parallel.world_size // (parallel.pp * parallel.replicas)
+        width = max(self._time(kind).ranks, together)
         rng = np.random.default_rng([seed, 11])
         effects = spec.effects
         drawn = lognormal_factors(
-            rng, (self._groups, width), effects.rank_cv, effects.node_cv, spec.nodes.gpus_per_node
+            rng, (self._groups, width), effects.rank_cv, effects.node_cv, self._ranks_of_a_node
         )
         known = np.array([factors[i % len(factors)] for i in range(width)])
         self._banks[kind, factors] = self._time(kind).moments(drawn * known)
         return self._banks[kind, factors]
+
+    @property
+    def _ranks_of_a_node(self) -> int:
+        """Return how many neighbouring ranks of one stage share a node."""
+        parallel, per = self.spec.parallel, self.spec.nodes.gpus_per_node
+        if parallel.pp > 1 and parallel.rank_order == "tp-cp-pp-dp":
+            return min(per, parallel.tp * parallel.cp)
+        return per
 
     def _graph_draws(self, scale: float, samples: int, seed: int) -> list[Draw]:
         spec = self.spec
@@ -313,7 +324,7 @@ class StepModel:
                 seconds.append(self._kept(("transfer", 1, 1.0, scale)).mean)
                 continue
             time = self._time(self._kind(node.duration, node.place, scale))
-            still = sum(one.count * one.collective.mean for one in time.segments)
+            still = time.communication_s
             mean = self._kept(self._kind(node.duration, node.place, scale)).mean
             seconds.append(still + (mean - still) * factors[:, node.place])
         return deterministic(self.program, seconds)

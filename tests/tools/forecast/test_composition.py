@@ -20,7 +20,18 @@ def test_every_reference_number_and_invariant_holds():
 
 
 @pytest.mark.parametrize(
-    "number", [0, 1, *(pytest.param(n, marks=pytest.mark.nightly) for n in (5, 6, 7))]
+    "number",
+    [
+        0,
+        1,
+        9,
+        10,
+        11,
+        12,
+        15,
+        16,
+        *(pytest.param(n, marks=pytest.mark.nightly) for n in (5, 6, 7, 13, 14)),
+    ],
 )
 def test_the_composition_agrees_with_brute_force(number):
     found = agreement(*cases(quick=True)[number])

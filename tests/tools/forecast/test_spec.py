@@ -149,6 +149,47 @@ def test_expert_and_sharded_groups_wait_for_more_ranks():
     assert 16 * 0.008 < shown - hidden < 16 * 0.0095
 
 
+@pytest.mark.parametrize("wide", ["fsdp", "ep"])
+def test_only_compute_is_slowed_where_groups_lie_inside_each_other(wide):
+    def step(**changes):
+        one = {"mean_s": 1.0, "distribution": "constant"}
+        content = {
+            "parallel": {"tp": 4, "dp": 4, wide: 4},
+            "pools": {"f": one, "c": one | {"group": "tp"}, "w": one | {"group": wide}},
+            "passes": {"forward": ["f", "c", "w"], "backward": ["f", "c", "w"]},
+            "nodes": {"gpus_per_node": 4},
+        }
+        return StepModel(parse_spec(content | changes)).forecast(300).step.mean
+
+    assert step() == pytest.approx(6)
+    assert step(stage_load=[2.0]) == pytest.approx(8)
+    for node in (0, 3):
+        slow = {"gpus_per_node": 4, "slow": [{"node": node, "ratio": 2}]}
+        assert step(nodes=slow) == pytest.approx(8)
+        # Forward passes meet in tensor-parallel groups alone; the slow one is waited for later.
+        narrow = {"forward": ["f", "c"], "backward": ["f", "c", "w"]}
+        assert step(nodes=slow, passes=narrow) == pytest.approx(7)
+    assert step(effects={"regime": {"share": 1, "scale": 2}}) == pytest.approx(10)
+    # Three layers, each gathered before it runs: nothing is counted twice.
+    ahead = {"forward": ["w", "f"], "backward": ["w", "f"]}
+    assert step(passes=ahead, layers_per_stage=3) == pytest.approx(12)
+
+
+def test_a_collective_is_hidden_behind_slow_compute_as_well():
+    def step(ratio):
+        one = {"mean_s": 1.0, "distribution": "constant"}
+        content = {
+            "parallel": {"dp": 4, "fsdp": 4},
+            "pools": {"f": one, "w": one | {"mean_s": 1.5, "group": "fsdp", "overlap": True}},
+            "passes": {"forward": ["f", "w"], "backward": ["f", "w"]},
+            "nodes": {"gpus_per_node": 1, "slow": [{"node": 1, "ratio": ratio}]},
+        }
+        return StepModel(parse_spec(content)).forecast(300).step.mean
+
+    assert step(1.2) == pytest.approx(3.0)
+    assert step(2.0) == pytest.approx(4.0)
+
+
 def test_link_tiers_give_transfers_their_time():
     content = spec(tiers={"ib": {"bytes_per_s": 1e9, "latency_s": 1e-3}})
     content["pools"]["s"] = {"bytes": 1e6, "tier": "ib"}
