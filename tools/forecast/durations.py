@@ -19,6 +19,8 @@ from rerail.domain.series import FloatArray
 
 SIZE = 1 << 16  # sixteen random bits choose an entry
 _CELLS = 1 << 13
+_TOGETHER = 64
+_MANY = 4 * _TOGETHER
 _PROBABILITY = (np.arange(SIZE) + 0.5) / SIZE
 
 
@@ -179,12 +181,19 @@ def total(parts: Sequence[tuple[Duration, int]], seed: int = 0) -> Duration:
     rng = np.random.default_rng(seed)
     values = np.full(SIZE, fixed)
     for one, count in random:
-        for _ in range(count):
-            values += rng.permutation(one.table)
+        _add(values, one, count, rng)
     mean = fixed + sum(one.mean * count for one, count in random)
     sd = math.sqrt(sum(one.sd**2 * count for one, count in random))
     spread = float(values.std())
     return tabulated(mean + (values - values.mean()) * (sd / spread if spread else 1.0))
+
+
+def _add(values: FloatArray, one: Duration, count: int, rng: np.random.Generator) -> None:
+    """Add so many shuffled copies of the table; of very many, sums of 64 copies are shuffled."""
+    for _ in range(count % _TOGETHER if count >= _MANY else count):
+        values += rng.permutation(one.table)
+    if count >= _MANY:
+        _add(values, total([(one, _TOGETHER)], int(rng.integers(1 << 31))), count // _TOGETHER, rng)
 
 
 def _moved(one: Duration, by: float) -> Duration:

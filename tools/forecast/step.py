@@ -29,7 +29,8 @@ _LEAST_SAMPLES = 200
 _MANY_REPLICAS = 16
 _BUDGET = 24_000_000  # drawn ops that cost below a second
 _BANK = 1 << 16  # drawn groups times their ranks
-_LEAST_GROUPS = 256
+_LEAST_GROUPS, _FEWEST_GROUPS = 256, 64
+_MOST_DRAWN = 1 << 20  # ranks of the least groups
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +132,9 @@ class StepModel:
     def _groups(self) -> int:
         """Return how many groups of ranks are drawn where persistent effects are of unknown size."""
         ranks = self.spec.parallel.world_size // self.spec.parallel.replicas
-        return min(self.most_groups, max(_LEAST_GROUPS, _BANK * self.spec.parallel.pp // ranks))
+        ranks = ranks // self.spec.parallel.pp
+        least = max(_FEWEST_GROUPS, min(_LEAST_GROUPS, _MOST_DRAWN // ranks))
+        return min(self.most_groups, max(least, _BANK // ranks))
 
     def regimes(self) -> list[tuple[float, float]]:
         """Return (share, scale of communication) of each regime that occurs."""
