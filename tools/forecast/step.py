@@ -27,6 +27,7 @@ Kind = tuple[str, int, float, float]
 """What a pass's time depends on: pass, layers, load of the stage, scale of communication."""
 _LEAST_SAMPLES = 200
 _MANY_REPLICAS = 16
+_JOBS, _STEPS = 256, 16  # of a graph whose effects persist
 _BUDGET = 24_000_000  # drawn ops that cost below a second
 _BANK = 1 << 16  # drawn groups times their ranks
 _LEAST_GROUPS, _FEWEST_GROUPS = 256, 64
@@ -277,7 +278,8 @@ class StepModel:
             return min(per, parallel.tp * parallel.cp)
         return per
 
-    def _graph_draws(self, scale: float, samples: int, seed: int) -> list[Draw]:
+    def _graph_draws(self, scale: float, samples: int, seed: int, steps: int = 1) -> list[Draw]:
+        """Return how each op of the graph is drawn; effects last for so many samples on end."""
         spec = self.spec
         assert spec.graph is not None
         per = spec.nodes.gpus_per_node
@@ -287,8 +289,9 @@ class StepModel:
         drawn: FloatArray | None = None
         if effects.rank_cv or effects.node_cv:
             rng = np.random.default_rng([seed, 13])
-            shape = (samples, max(ranks, 1))
+            shape = (samples // steps, max(ranks, 1))
             drawn = lognormal_factors(rng, shape, effects.rank_cv, effects.node_cv, per)
+            drawn = np.repeat(drawn, steps, axis=0)
         kept: dict[str, Duration] = {}
         out = []
         for node in self.program.nodes:
@@ -335,8 +338,10 @@ class StepModel:
     def persistent_sd(self, replica: FloatArray, seed: int = 0, jobs: int = 48) -> float:
         """Return how much the mean step differs between jobs whose effects are drawn, in seconds."""
         effects, parallel = self.spec.effects, self.spec.parallel
-        if self.spec.graph is not None or not (effects.rank_cv or effects.node_cv):
+        if not (effects.rank_cv or effects.node_cv):
             return 0.0
+        if self.spec.graph is not None:
+            return self._graph_persistent_sd(seed)
         rng = np.random.default_rng([seed, 17])
         count = min(parallel.replicas, 512)
         means = {}
@@ -358,6 +363,13 @@ class StepModel:
         # The slowest replica of a job: its own mean plus what noise adds, alike in all jobs.
         slow = np.sort(fixed + noise * rng.standard_normal((64, jobs, count)), axis=-1)[..., -1]
         return float(slow.mean(axis=0).std(ddof=1))
+
+    def _graph_persistent_sd(self, seed: int) -> float:
+        """Return the spread of the mean step over jobs of some steps each, that of noise taken out."""
+        draws = self._graph_draws(1.0, _JOBS * _STEPS, seed, _STEPS)
+        drawn = simulate(self.program, draws, _JOBS * _STEPS, seed).reshape(_JOBS, _STEPS)
+        noise = float(drawn.var(axis=1, ddof=1).mean()) / _STEPS
+        return float(np.sqrt(max(drawn.mean(axis=1).var(ddof=1) - noise, 0.0)))
 
 
 def _program(spec: Spec) -> Program:

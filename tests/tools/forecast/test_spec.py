@@ -274,6 +274,21 @@ def test_what_persists_does_not_average_out_over_a_job():
     assert relative[0.05] > 0.005 > 20 * relative[0.0]
 
 
+def test_what_persists_in_a_graph_is_that_of_the_same_pipeline():
+    pools = {"f": {"mean_s": 1.0, "cv": 0.01}, "b": {"mean_s": 2.0, "cv": 0.01}}
+    common = {"pools": pools, "effects": {"rank_cv": 0.05}, "nodes": {"gpus_per_node": 1}}
+    passes = {"forward": ["f"], "backward": ["b"]}
+    graph = {"a": {"pool": "f", "rank": 0}, "c": {"pool": "b", "rank": 0, "after": ["a"]}}
+    job = parse_spec(spec(job={"steps": 100_000})).job
+    for content in ({"passes": passes}, {"graph": graph}):
+        found = StepModel(parse_spec(common | content)).forecast(2000)
+        assert found.persistent_sd_s == pytest.approx(0.15, rel=0.15)
+        drawn = forecast_job(found, job, 1)
+        assert drawn.percentile(95) - drawn.percentile(5) == pytest.approx(
+            2 * 1.645 * 0.15 * 100_000, rel=0.2
+        )
+
+
 def test_the_results_come_as_frames():
     content = spec(job={"steps": 1000, "deadline_s": 600}, nodes__slow=[{"node": 1, "ratio": 1.2}])
     found = forecast(parse_spec(content), samples=500)
