@@ -64,7 +64,7 @@ def spec_from_kineto(paths: Sequence[Path], name: str = "kineto traces") -> tupl
     if len(usable) < LEAST_TO_FIT:
         why = f", {whole - len(usable)} of them with transfers without a partner"
         raise EvidenceError(
-            f"{name}: {whole} profiled steps{why if whole > len(usable) else ''}; a distribution "
+            f"{name}: profiled steps: {whole}{why if whole > len(usable) else ''}; a distribution "
             f"needs {LEAST_TO_FIT}", subject=name,
             hint="profile eight steps or more, on all ranks, with clocks in step: schedule(active=12)",
         )  # fmt: skip

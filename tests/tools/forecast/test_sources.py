@@ -143,7 +143,7 @@ def test_transfers_without_a_partner_and_too_few_steps_are_refused(tmp_path):
 
     with pytest.raises(EvidenceError, match="without a partner"):
         write_traces(tmp_path, 2, 12, kernels)
-    with pytest.raises(EvidenceError, match="3 profiled steps; a distribution needs 8"):
+    with pytest.raises(EvidenceError, match="profiled steps: 3; a distribution needs 8"):
         write_traces(tmp_path, 2, 3, lambda step: ([(0, GEMM, "", 0.1, 0.2)], 1.0))
 
 
