@@ -69,7 +69,7 @@ def forecast_command(
     if changes:
         changed = change_spec(source.spec, changes)
         other = forecast(changed, samples=samples, seed=seed, observed_s=seen, explain=False)
-    _write(found, plot, html)
+    _write(found, other, changes or [], plot, html)
     if json_output:
         row = found.to_json()
         row["what_if"] = (
@@ -140,15 +140,21 @@ def change_spec(spec: Spec, changes: list[str]) -> Spec:
     return parse_spec(content, "the changed spec")
 
 
-def _write(found: Forecast, plot: Path | None, html: Path | None) -> None:
+def _write(
+    found: Forecast,
+    other: Forecast | None,
+    changes: list[str],
+    plot: Path | None,
+    html: Path | None,
+) -> None:
     if plot is not None:
         from rerail.tools.forecast.svg_plot import render as svg
 
-        write_plot(plot, svg(found))
+        write_plot(plot, svg(found, other))
     if html is not None:
         from rerail.tools.forecast.page import render as page
 
-        write_page(html, page(found))
+        write_page(html, page(found, other, changes))
 
 
 def _print(
@@ -206,10 +212,12 @@ def _job(console: Console, found: Forecast, other: Forecast | None) -> None:
 
     from rerail.tools.durations import long, seconds
 
-    jobs = [one.job for one in (found, other) if one is not None and one.job is not None]
-    if not jobs:
+    columns = [("as given", found.job), ("what if", other.job if other is not None else None)]
+    named = [(name, job) for name, job in columns if job is not None]
+    if not named:
         return
-    table = Table("job", *("as given", "what if")[: len(jobs)])
+    jobs = [job for _, job in named]
+    table = Table("job", *(name for name, _ in named))
     rows: list[tuple[str, Callable[[JobForecast], str]]] = [
         ("steps, nodes", lambda job: f"{job.steps:,}, {job.reliability.nodes:,}"),
         ("until the last step: p5", lambda job: long(job.percentile(5))),
@@ -242,7 +250,8 @@ def _placement(console: Console, found: Forecast) -> None:
     console.print(
         f"placement of {len(found.spec.nodes.slow)} slow nodes: as given {place.given_s:.5g} s, best "
         f"found {place.best_s:.5g} s ({place.gain:.3f} times faster), worst seen {place.worst_s:.5g} s, "
-        f"without slow nodes {place.healthy_s:.5g} s (one replica, without noise)",
+        f"without slow nodes {place.healthy_s:.5g} s (means: the slowest replica without noise, to be "
+        "compared with each other and not with the percentiles above)",
         markup=False,
     )
     for node, replica, stage in found.moved_nodes():

@@ -114,11 +114,20 @@ def _impact(impact: Impact) -> str:
     rows = [
         (f"{impact.device}s of the job", cell(impact.gpus, "")),
         *((what, in_words(seconds)) for what, seconds in known if seconds is not None),
-        ("idle from the first fault to the end of the logs", cell(impact.idle_gpu_hours, hours)),
+        *(
+            []
+            if impact.ran_on
+            else [
+                (
+                    "idle from the first fault to the end of the logs",
+                    cell(impact.idle_gpu_hours, hours),
+                )
+            ]
+        ),
         ("steps to train again", cell(impact.lost_steps, "")),
         ("time to train them again", cell(impact.redo_gpu_hours, hours)),
-        ("together", cell(impact.gpu_hours, hours)),
         *_against_forecast(impact, hours),
+        ("together", cell(impact.gpu_hours, hours)),
         ("jobs affected", str(impact.jobs)),
     ]
     return _table(("what", "how much"), rows)

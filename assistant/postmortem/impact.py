@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from rerail.domain.incident import Incident
 from rerail.knowledge_base.store.clock import from_iso
+from rerail.knowledge_base.taxonomy import has
 
 _GPU = re.compile(r"(?i)cuda|nccl|rccl|\bgpus?\b|\bxid\b|nvidia|nvlink|\bhip\b|rocm|\bhbm\b")
 
@@ -21,7 +22,8 @@ class Impact:
     another rank or the launcher that told of it; `to_the_end_s` to the last line with a time, which the
     idle hours are taken from where the diagnosis could not tell them. `device` is rank where nothing names a GPU: then
     each hour is one of a rank. `expected_step_s` is the forecast's step, where one was given, and
-    `slower_s` and `slower_gpu_hours` what the steps took more than it.
+    `slower_s` and `slower_gpu_hours` what the steps took more than it. `ran_on` says that the job was
+    slow and never stood still, so that no hour was idle.
     """
 
     gpus: int | None
@@ -36,11 +38,13 @@ class Impact:
     expected_step_s: float | None = None
     slower_s: float | None = None
     slower_gpu_hours: float | None = None
+    ran_on: bool = False
 
     @property
     def gpu_hours(self) -> float | None:
-        """Idle and redone GPU hours together."""
-        known = [v for v in (self.idle_gpu_hours, self.redo_gpu_hours) if v is not None]
+        """GPU hours that were idle, are redone, or went to steps slower than the forecast, together."""
+        parts = (self.idle_gpu_hours, self.redo_gpu_hours, self.slower_gpu_hours)
+        known = [v for v in parts if v is not None]
         return round(sum(known), 2) if known else None
 
 
@@ -57,8 +61,10 @@ def impact_of(incident: Incident) -> Impact:
         redo = round(diagnosis.cost.lost_steps * step_time * gpus / 3600.0, 2)
     to_the_end = _to_the_end_s(incident)
     forecast = diagnosis.forecast
-    idle = diagnosis.cost.idle_gpu_hours
-    if idle is None and gpus and to_the_end is not None:
+    ran_on = has(diagnosis.failure_type, "slow") and not diagnosis.consequences
+    # A record of before may count a slow job's hours as idle.
+    idle = None if ran_on else diagnosis.cost.idle_gpu_hours
+    if idle is None and not ran_on and gpus and to_the_end is not None:
         idle = round(to_the_end * gpus / 3600.0, 2)
     return Impact(
         gpus=gpus,
@@ -72,8 +78,9 @@ def impact_of(incident: Incident) -> Impact:
         expected_step_s=forecast.expected_p50_s if forecast is not None else None,
         slower_s=forecast.lost_s if forecast is not None else None,
         slower_gpu_hours=round(forecast.lost_s * gpus / 3600.0, 2)
-        if forecast is not None and gpus
+        if forecast is not None and forecast.slower and gpus
         else None,
+        ran_on=ran_on,
     )
 
 

@@ -1,13 +1,17 @@
 """What a failure cost, as far as the evidence tells: GPUs that stood idle, steps to train again.
 
+A job that is slow and nothing else runs on: nothing of it stands idle.
+
 Each figure says what it covers; what cannot be known is left out rather than guessed.
 """
 
 from __future__ import annotations
 
 from rerail.domain.diagnosis import Cost, Outcome
+from rerail.domain.evidence import Role
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.verdict import Verdict
+from rerail.knowledge_base.taxonomy import has
 
 _LONGEST = 30 * 86_400
 _LEAST_SHARE = 0.5
@@ -26,7 +30,8 @@ def cost_of(case: Case, verdict: Verdict) -> Cost:
     if began is not None and reported is not None and reported - began >= 1.0:
         gap = round(reported - began, 1)
         covers.append(f"detection: {_span(gap)} from the first fault to the first report of it")
-    if began is not None and ended is not None and gpus and 0 <= ended - began < _LONGEST:
+    stood = not has(verdict.leaf, "slow") or bool(case.with_role(Role.CASCADE))
+    if stood and began is not None and ended is not None and gpus and 0 <= ended - began < _LONGEST:
         idle = round((ended - began) * gpus / 3600.0, 2)
         covers.append(
             f"idle: {gpus} GPU{'s' if gpus > 1 else ''} for {_span(ended - began)},"

@@ -12,6 +12,7 @@ from rerail.domain.diagnosis import FirstFault, Status, Suspects
 from rerail.domain.evidence import LogLine, Observation, Role
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.cost import gpus_of
+from rerail.knowledge_base.causality.numeric import against_forecast
 from rerail.knowledge_base.causality.verdict import Verdict
 from rerail.knowledge_base.headline.templates import Effect, effects, fill, is_complete, templates
 from rerail.knowledge_base.placement.place import named
@@ -49,8 +50,9 @@ def headline(case: Case, verdict: Verdict, where: Where) -> str:
     said = templates()[verdict.leaf or ""]
     chosen = next((one for one in said if is_complete(one, known)), said[-1])
     effect = _effect(case, verdict, where)
+    since = "" if "{times_forecast}" in chosen else _since(where)  # the first step says when
     doubt = "Not proven: " if verdict.status is Status.HYPOTHESIS else ""
-    sentence = f"{doubt}{_capital(fill(chosen, known, _OTHERWISE))}{_since(where)}"
+    sentence = f"{doubt}{_capital(fill(chosen, known, _OTHERWISE))}{since}"
     return f"{sentence}; {effect}" if effect else sentence
 
 
@@ -72,6 +74,7 @@ def _slots(case: Case, verdict: Verdict, where: Where) -> dict[str, str]:
         "accused": _accused(verdict, line),
         "frame": _frame(found),
         "host": where.suspects.nodes[0] if where.suspects.nodes else "",
+        "times_forecast": _times_forecast(case, verdict),
     }
     if line is not None:
         known["exception"] = _exception(line)
@@ -165,6 +168,12 @@ def _frame(found: Observation | None) -> str:
         if frame is not None and not any(part in frame[0] for part in _INSTALLED):
             return f"{frame[0].rsplit('/', 1)[-1]}:{frame[1]} in {frame[2]}"
     return ""
+
+
+def _times_forecast(case: Case, verdict: Verdict) -> str:
+    """How many times the forecast a step takes, where the run was slow from its first step on."""
+    seen = against_forecast(case) if has(verdict.leaf, "slow") else None
+    return f"{seen.ratio:.2f}" if seen is not None and seen.slower_from_start else ""
 
 
 def _exception(line: LogLine) -> str:

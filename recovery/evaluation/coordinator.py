@@ -2,7 +2,7 @@
 
 It plans anew when a task fails or a set takes much longer or shorter than its prior: what running
 trials have not begun is taken back where that evens them out, also when a GPU is left without work.
-What has output is never inferred twice; a set that keeps failing is given up and named.
+What has output is never inferred twice; a set with a piece that keeps failing is given up and named.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rerail.errors import ClusterError
+from rerail.recovery.evaluation.failures import Failures
 from rerail.recovery.evaluation.files import RunFolder, safe_name
+from rerail.recovery.evaluation.identity import hold_to
 from rerail.recovery.evaluation.runner import Kind, Runner, Task
 from rerail.recovery.evaluation.running_trial import RunningTrial
 from rerail.recovery.safe_files import write_file
@@ -79,7 +80,8 @@ class Coordinator:
         self.trials: dict[str, RunningTrial] = {}
         self.scoring: dict[str, tuple[str, ...]] = {}
         self.queue: list[Trial] = []
-        self.attempts: Counter[str] = Counter()
+        self.failures = Failures()
+        self.earlier = 0  # number of the last task of an earlier run in this folder
         self.load_s = 0.0  # the longest start of a trial so far, imports and model
         self.factor: dict[str, float] = {}
         self.planned_factor: dict[str, float] = {}
@@ -89,9 +91,12 @@ class Coordinator:
 
         Raises:
             ClusterError: no node can be used, or the scheduler refuses.
+            ConfigError: the folder has results of another model, harness or number of items.
         """
         self.begin = time.monotonic()
         self.run_folder.prepare()
+        hold_to(self.run_folder.root, self.spec)
+        self.earlier = self.run_folder.last_task()
         try:
             self._stage()
             self._plan("")
@@ -163,7 +168,8 @@ class Coordinator:
 
     def _start(self, kind: Kind, name: str, more: dict[str, Any], node: str | None = None) -> str:
         self.outcome.tasks += 1
-        folder = self.run_folder.task(f"{self.outcome.tasks:04d}-{name}")
+        number = self.earlier + self.outcome.tasks
+        folder = self.run_folder.task(f"{number:04d}-{name}")
         folder.mkdir(parents=True, exist_ok=True)
         content = {
             "kind": kind, "run": str(self.run_folder.root),
@@ -277,7 +283,8 @@ class Coordinator:
         if first is None:
             return ""
         # The piece that was running is to blame; those behind it were never begun.
-        self._count_failure(first.dataset, result, task)
+        often = self.failures.piece(first.dataset, first.first, first.last)
+        self._held_against(first.dataset, often, result, task)
         return f"{task.name} ended without {first.dataset} [{first.first}:{first.last}]"
 
     def _metrics_failed(self, task: Task, names: tuple[str, ...], result: dict[str, Any]) -> None:
@@ -285,12 +292,14 @@ class Coordinator:
         without = [name for name in names if self.run_folder.metric(name) is None]
         # A task that died was at the first set without a metric; those behind it were never begun.
         for name in [name for name in without if name in errors] or without[:1]:
-            self._count_failure(name, {"error": errors.get(name, result.get("error"))}, task)
+            told = {"error": errors.get(name, result.get("error"))}
+            self._held_against(name, self.failures.metric(name), told, task)
 
-    def _count_failure(self, dataset: str, result: dict[str, Any], task: Task) -> None:
-        self.attempts[dataset] += 1
+    def _held_against(self, dataset: str, often: int, result: dict[str, Any], task: Task) -> None:
+        if dataset in self.outcome.failed:
+            return
         reason = str(result.get("error") or f"it died; see {task.folder}/output.log")
-        if self.attempts[dataset] > self.spec.retries:
+        if often > self.spec.retries:
             self.outcome.failed[dataset] = reason
             self.say(f"given up: {dataset}: {reason}")
         else:

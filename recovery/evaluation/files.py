@@ -49,6 +49,14 @@ class RunFolder:
         """Return the folder of a task."""
         return self.root / "tasks" / name
 
+    def last_task(self) -> int:
+        """Return the number that the last task's name begins with; 0 where there is none.
+
+        What a task of an earlier run has claimed stays claimed, so names are never used again.
+        """
+        begins = [path.name.partition("-")[0] for path in (self.root / "tasks").iterdir()]
+        return max((int(one) for one in begins if one.isdecimal()), default=0)
+
     def _dataset(self, dataset: str) -> Path:
         return self.root / "outputs" / safe_name(dataset)
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from rerail.recovery.evaluation.files import RunFolder, claim
 from rerail.recovery.evaluation.harness import make_harness
+from rerail.recovery.evaluation.identity import files_digest
 from rerail.recovery.safe_files import write_file
 from rerail.tools.evaluation.spec import EvaluationSpec, parse_evaluation
 
@@ -24,14 +25,15 @@ from rerail.tools.evaluation.spec import EvaluationSpec, parse_evaluation
 def stage_model(path: str, memory: str) -> Path | None:
     """Return the model's folder in the node's memory, copied there once per node.
 
-    A copy is made beside and renamed, so that several tasks may do it at the same time.
+    A copy is made beside and renamed, so that several tasks may do it at the same time. Its name tells
+    which files were copied: another model of the same name is copied beside it.
     """
     if not path:
         return None
     source = Path(path)
     if not memory:
         return source
-    target = Path(memory) / source.name
+    target = Path(memory) / f"{source.name}-{files_digest(source)}"
     if target.exists():
         return target
     partial = target.with_name(f"{target.name}.{os.uname().nodename}.{os.getpid()}")

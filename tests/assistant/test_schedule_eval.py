@@ -71,3 +71,24 @@ def test_a_forecast_names_places_days_and_writes_its_page(tmp_path, capsys):
     shown = capsys.readouterr().out
     assert "node 3 -> replica" in shown and " d " in shown
     assert "node 3 &rarr;" in page.read_text()
+
+
+def test_page_and_plot_show_the_what_if_and_name_its_column(tmp_path, capsys):
+    path, page, plot = tmp_path / "spec.yaml", tmp_path / "f.html", tmp_path / "f.svg"
+    path.write_text(yaml.safe_dump({key: value for key, value in STEP.items() if key != "job"}))
+    changes = [
+        "schedule.micro_batches=8",
+        "job.steps=1000",
+        "job.failures_per_node_day=0.01",
+        "job.checkpoint_s=5",
+    ]
+    assert forecast_command([path], samples=400, html=page, plot=plot, changes=changes) == 0
+    shown = capsys.readouterr().out
+    job = next(line for line in shown.splitlines() if " job " in line)
+    assert "what if" in job and "as given" not in job
+    text = page.read_text()
+    assert "What if: schedule.micro_batches=8, job.steps=1000" in text
+    assert "<td>as given</td>" in text and text.count("<td>what if</td>") == 2
+    assert (
+        "red line: what if" in plot.read_text() and "what if (red): 1,000 steps" in plot.read_text()
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from rerail.errors import UsageError
@@ -12,8 +13,10 @@ from rerail.tools.forecast.svg_plot import render as svg
 _TEMPLATE = Path(__file__).with_name("page.html")
 
 
-def render(found: Forecast) -> str:
-    """Return the page; names from the spec are escaped.
+def render(
+    found: Forecast, other: Forecast | None = None, changes: Sequence[str] | None = None
+) -> str:
+    """Return the page; names from the spec are escaped. `other` is the forecast with `changes`.
 
     Raises:
         UsageError: jinja2 or matplotlib is not installed.
@@ -24,9 +27,16 @@ def render(found: Forecast) -> str:
         raise UsageError(
             "HTML pages need jinja2, which is not installed", hint="pip install 'rerail[forecast]'"
         ) from None
-    drawn = svg(found)
+    drawn = svg(found, other)
     environment = Environment(autoescape=True)
     environment.filters["seconds"] = seconds
     environment.filters["long"] = long
     template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
-    return template.render(found=found, row=found.to_json(), plot=drawn[drawn.index("<svg") :])
+    rows = [("as given", found.to_json())]
+    if other is not None:
+        rows.append(("what if", other.to_json()))
+    return template.render(
+        found=found, row=rows[0][1], rows=rows, changes=changes or [],
+        jobs=[(name, row["job"]) for name, row in rows if row["job"] is not None],
+        plot=drawn[drawn.index("<svg") :],
+    )  # fmt: skip

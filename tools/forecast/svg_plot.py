@@ -10,6 +10,7 @@ import numpy as np
 
 from rerail.errors import UsageError
 from rerail.tools.forecast.forecast import Forecast
+from rerail.tools.forecast.job import JobForecast
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,8 +19,8 @@ _BLUE, _RED, _GREY = "#1d3557", "#d1495b", "#6b7280"
 _MOST_BARS = 8
 
 
-def render(found: Forecast) -> str:
-    """Return one SVG document.
+def render(found: Forecast, other: Forecast | None = None) -> str:
+    """Return one SVG document; `other` is a what-if, drawn over the forecast in red.
 
     Raises:
         UsageError: matplotlib is not installed.
@@ -31,16 +32,17 @@ def render(found: Forecast) -> str:
         raise UsageError(
             "plots need matplotlib, which is not installed", hint="pip install 'rerail[forecast]'"
         ) from None
-    panels = 1 + (found.job is not None) + bool(found.sensitivity or found.critical)
+    jobs = found.job is not None or (other is not None and other.job is not None)
+    panels = 1 + jobs + bool(found.sensitivity or found.critical)
     settings: Any = {
         "svg.fonttype": "none", "svg.hashsalt": "rerail", "font.family": "sans-serif", "font.size": 9,
     }  # fmt: skip
     with mpl.rc_context(settings):
         figure = Figure(figsize=(9.6, 2.9 * panels), layout="constrained")
         axes = list(np.atleast_1d(figure.subplots(panels, 1)))
-        _step(axes.pop(0), found)
-        if found.job is not None:
-            _job(axes.pop(0), found)
+        _step(axes.pop(0), found, other)
+        if jobs:
+            _job(axes.pop(0), found.job, None if other is None else other.job)
         if axes:
             _bars(axes.pop(0), found)
         out = StringIO()
@@ -49,9 +51,11 @@ def render(found: Forecast) -> str:
     return re.sub(r'(width|height)="([\d.]+)pt"', r'\1="\2"', out.getvalue(), count=2)
 
 
-def _step(axes: Axes, found: Forecast) -> None:
+def _step(axes: Axes, found: Forecast, other: Forecast | None) -> None:
     step = found.step
-    low, high = step.percentile(0.1), step.percentile(99.9)
+    shown = [one.step for one in (found, other) if one is not None]
+    low = min(one.percentile(0.1) for one in shown)
+    high = max(one.percentile(99.9) for one in shown)
     axes.set_title(f"{found.spec.name}: step time", loc="left")
     axes.set_xlabel("seconds")
     axes.set_ylabel("share of steps")
@@ -62,36 +66,45 @@ def _step(axes: Axes, found: Forecast) -> None:
     edges = np.linspace(low, high, 61)
     share = np.diff(step.step.cdf(edges))
     axes.bar(edges[:-1], share, width=np.diff(edges), align="edge", color=_BLUE, alpha=0.75)
+    most = float(share.max())
+    if other is not None:
+        changed = np.diff(other.step.step.cdf(edges))
+        axes.stairs(changed, edges, color=_RED)
+        axes.set_xlabel("seconds; blue: as given, red line: what if")
+        most = max(most, float(changed.max()))
     for line, percent in enumerate((5, 50, 95, 99)):
         at = step.percentile(percent)
         axes.axvline(at, color=_GREY, linestyle=":", linewidth=1)
         axes.annotate(
-            f" p{percent} {at:.4g} s", (at, float(share.max()) * (1.38 - 0.11 * line)),
+            f" p{percent} {at:.4g} s", (at, most * (1.38 - 0.11 * line)),
             fontsize=8, color=_GREY, ha="left",
         )  # fmt: skip
-    axes.set_ylim(0, float(share.max()) * 1.5)
+    axes.set_ylim(0, most * 1.5)
     seen = found.observed
     if seen is not None:
         axes.axvline(seen.observed_p50_s, color=_RED, linewidth=1.5)
         axes.annotate(
             f"observed p50 {seen.observed_p50_s:.4g} s",
-            (seen.observed_p50_s, float(share.max()) * 0.6), color=_RED, fontsize=8,
+            (seen.observed_p50_s, most * 0.6), color=_RED, fontsize=8,
         )  # fmt: skip
 
 
-def _job(axes: Axes, found: Forecast) -> None:
-    job = found.job
-    assert job is not None
-    days = np.sort(job.time_s) / 86_400
-    axes.plot(days, (np.arange(len(days)) + 0.5) / len(days), color=_BLUE)
-    axes.set_title(
-        f"{job.steps:,} steps on {job.reliability.nodes:,} nodes: goodput {job.goodput:.1%}",
-        loc="left",
-    )
+def _job(axes: Axes, given: JobForecast | None, changed: JobForecast | None) -> None:
+    says = []
+    for job, name, colour in ((given, "", _BLUE), (changed, "what if (red): ", _RED)):
+        if job is None:
+            continue
+        days = np.sort(job.time_s) / 86_400
+        axes.plot(days, (np.arange(len(days)) + 0.5) / len(days), color=colour)
+        says.append(
+            f"{name}{job.steps:,} steps on {job.reliability.nodes:,} nodes: goodput {job.goodput:.1%}"
+        )
+    axes.set_title("; ".join(says), loc="left")
     axes.set_xlabel("days until the last step")
     axes.set_ylabel("probability of being done")
     axes.spines[["top", "right"]].set_visible(False)
-    if job.deadline_s is not None:
+    job = given or changed
+    if job is not None and job.deadline_s is not None:
         axes.axvline(job.deadline_s / 86_400, color=_RED, linewidth=1.5)
         axes.annotate(
             f"deadline, missed with {job.misses_deadline:.1%}", (job.deadline_s / 86_400, 0.1),

@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from rerail.assistant.agent_tools.facts import facts_of
@@ -27,6 +28,7 @@ from rerail.knowledge_base.store.engine import open_store, reading, writing
 from rerail.knowledge_base.store.incidents import append, load, record
 from rerail.knowledge_base.store.judgement import confirm, sign_off
 from rerail.settings import Settings
+from rerail.tools.forecast.compare import Expected
 
 NOON = "2026-03-02T12:00:00.000Z"
 LOG = (
@@ -296,3 +298,36 @@ def test_impact_is_figured_where_the_facts_allow(stored):
     assert impact.to_the_end_s == 600 and impact.idle_gpu_hours is not None
     text = render(draft(file, rule_words(file)))
     assert "time from the first fault to the last line | 10 min" in text
+
+
+def test_a_run_that_is_slow_from_its_first_step_cost_what_the_forecast_says_and_no_idle_time(
+    job, tmp_path
+):
+    lines = "".join(
+        f"2026-03-01 03:{s // 25:02d}:{s % 25 * 2:02d} [rank0]: step {s} loss 2.0 step_time {2.0 + s % 3 / 10:.1f}s\n"
+        for s in range(1, 200)
+    )
+    folder = job({"rank0.log": lines})
+    expected = Expected("steps.csv", np.linspace(1.6, 1.8, 101))
+    outcome = diagnose_paths([folder], expected=expected)
+    diagnosis = outcome.diagnosis
+    assert diagnosis.failure_type == "fail_slow_unexplained"
+    assert diagnosis.headline.startswith(
+        "The run took 1.24 times the forecast's step time from its first step on"
+    )
+    assert "became slow" not in diagnosis.headline
+    assert diagnosis.cost.idle_gpu_hours is None
+    assert not any(text.startswith("idle") for text in diagnosis.cost.covers)
+    impact = impact_of(make_incident(outcome, [folder]))
+    assert impact.ran_on and impact.idle_gpu_hours is None
+    assert impact.gpu_hours == impact.slower_gpu_hours == pytest.approx(196 * 0.4 / 3600, abs=0.01)
+    engine = open_store(Settings(data_dir=tmp_path / "data"))
+    incident = make_incident(outcome, [folder])
+    with writing(engine) as connection:
+        record(connection, incident)
+    with reading(engine) as connection:
+        file = load(connection, incident.id)
+    text = render(draft(file, rule_words(file)))
+    engine.dispose()
+    assert "idle" not in text and "| together | 0.02 rank h |" in text
+    assert "lost to steps slower than the forecast" in text

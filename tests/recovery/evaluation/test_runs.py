@@ -9,11 +9,13 @@ import time
 
 import pytest
 
-from rerail.errors import ClusterError
+from rerail.errors import ClusterError, ConfigError
 from rerail.evals.cluster.lab import Lab, cannot_run
 from rerail.recovery.evaluation.coordinator import Coordinator
 from rerail.recovery.evaluation.files import RunFolder
+from rerail.recovery.evaluation.identity import hold_to
 from rerail.recovery.evaluation.local_runner import LocalRunner
+from rerail.recovery.evaluation.task_program import stage_model
 from rerail.tools.evaluation.spec import parse_evaluation
 
 # A harness of commands: writes the item numbers; a set whose file says so fails or is slow.
@@ -64,7 +66,7 @@ def test_a_run_scores_every_item_once_whatever_fails_on_the_way(tmp_path):
     found = run(one, tmp_path)
     assert {n: m["sum"] for n, m in found.metrics.items()} == dict.fromkeys("abc", 45.0)
     assert list(found.failed) == ["d"] and "the set is broken" in found.failed["d"]
-    assert found.retried == 3 and found.replanned
+    assert found.retried >= 3 and found.replanned  # d fails in one piece or in several
 
 
 def test_short_metrics_share_a_process_and_one_that_fails_leaves_the_others(tmp_path):
@@ -127,7 +129,75 @@ def test_the_model_is_copied_to_the_node_s_memory_once(tmp_path):
     model = {"path": str(tmp_path / "model"), "memory": str(tmp_path / "shm"), "load_s": 1}
     one = spec(tmp_path, {"a": {"inference_s": 1}, "b": {"inference_s": 1}}, model=model)
     assert len(run(one, tmp_path).metrics) == 2
-    assert [p.name for p in (tmp_path / "shm").iterdir()] == ["model"]
+    copies = [p.name for p in (tmp_path / "shm").iterdir()]
+    assert len(copies) == 1 and copies[0].startswith("model-")
+
+
+def test_a_model_of_the_same_name_is_not_taken_from_memory(tmp_path):
+    for folder, weights in (("old", "o"), ("new", "nn")):
+        (tmp_path / folder / "model").mkdir(parents=True)
+        (tmp_path / folder / "model" / "weights").write_text(weights)
+        copy = stage_model(str(tmp_path / folder / "model"), str(tmp_path / "shm"))
+        assert (copy / "weights").read_text() == weights
+        assert stage_model(str(tmp_path / folder / "model"), str(tmp_path / "shm")) == copy
+
+
+def _model(folder, name):
+    (folder / name).mkdir(exist_ok=True)
+    (folder / name / "weights").write_text(name)
+    return {"path": str(folder / name)}
+
+
+def _renamed(one, folder):
+    return one.model_copy(update={"model": one.model.model_copy(update=_model(folder, "new"))})
+
+
+def _other_weights(one, folder):
+    (folder / "old" / "weights").write_text("trained further")
+    return one
+
+
+def _other_metric(one, folder):
+    metric = (*one.harness.metric, "--exact")
+    return one.model_copy(update={"harness": one.harness.model_copy(update={"metric": metric})})
+
+
+def _other_program(one, folder):
+    (folder / "infer.py").write_text(INFER + "# mended")
+    return one
+
+
+def _more_items(one, folder):
+    more = one.datasets["a"].model_copy(update={"items": 20})
+    return one.model_copy(update={"datasets": {"a": more}})
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (_renamed, r"model\.path was .*/old, is .*/new"),
+        (_other_weights, "files of model.path changed since"),
+        (_other_metric, "harness.metric was .*, is .* --exact"),
+        (_other_program, r"file .*infer\.py changed since"),
+        (_more_items, "datasets.a.items was 10, is 20"),
+    ],
+)
+def test_results_of_something_else_are_not_taken(tmp_path, change, said):
+    one = spec(tmp_path, {"a": {"inference_s": 1}}, model=_model(tmp_path, "old"))
+    hold_to(tmp_path, one)
+    hold_to(tmp_path, one)  # the same run goes on
+    with pytest.raises(ConfigError, match=said) as told:
+        hold_to(tmp_path, change(one, tmp_path))
+    assert f"rm {tmp_path / 'identity.json'}" in told.value.hint
+
+
+def test_a_folder_takes_further_sets_and_refuses_another_model(tmp_path):
+    one = spec(tmp_path, {"a": {"inference_s": 1}}, model=_model(tmp_path, "old"))
+    run(one, tmp_path)
+    both = one.model_copy(update={"datasets": one.datasets | {"b": one.datasets["a"]}})
+    assert sorted(run(both, tmp_path).metrics) == ["a", "b"]
+    with pytest.raises(ConfigError, match="results of another run"):
+        run(_renamed(both, tmp_path), tmp_path)
 
 
 def test_an_interrupted_run_leaves_no_process_behind(tmp_path):
@@ -144,6 +214,8 @@ def test_an_interrupted_run_leaves_no_process_behind(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         run(one, tmp_path, runner)
     assert all(process.poll() is not None for process in runner.running.values())
+    (tmp_path / "a").unlink()
+    assert run(one, tmp_path).metrics["a"]["sum"] == 45.0  # what it had claimed is inferred now
 
 
 def _until(ready):
