@@ -10,6 +10,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from rerail.errors import UsageError
 from rerail.evals.detectors.gloo_jobs import torch_missing
 from rerail.evals.evaluation.command import evaluation_tables
 from rerail.evals.forecast.brute import agreement, cases
@@ -26,7 +27,16 @@ _TRACE = Path("tests/data/straggler_ar/trace-AR.parquet")
 
 
 def forecast_eval_command(only: str = "", *, quick: bool = False, real: bool = True) -> int:
-    """Print the tables and return 0 where every bar holds, else 1."""
+    """Print the tables and return 0 where every bar holds, else 1.
+
+    Raises:
+        UsageError: there is no table of the name `only`.
+    """
+    if only and only not in TABLES:
+        raise UsageError(
+            f"--only {only}: there is no such table; there are {', '.join(TABLES)}",
+            subject=only, hint=f"rerail eval forecast --only {TABLES[0]}",
+        )  # fmt: skip
     console = Console(width=None if sys.stdout.isatty() else 140, highlight=False)
     makers = {
         "reference": lambda: _reference(console),

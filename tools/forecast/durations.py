@@ -19,6 +19,8 @@ from rerail.domain.series import FloatArray
 
 SIZE = 1 << 16  # sixteen random bits choose an entry
 _CELLS = 1 << 13
+_TOGETHER = 64
+_MANY = 4 * _TOGETHER
 _PROBABILITY = (np.arange(SIZE) + 0.5) / SIZE
 
 
@@ -179,12 +181,19 @@ def total(parts: Sequence[tuple[Duration, int]], seed: int = 0) -> Duration:
     rng = np.random.default_rng(seed)
     values = np.full(SIZE, fixed)
     for one, count in random:
-        for _ in range(count):
-            values += rng.permutation(one.table)
+        _add(values, one, count, rng)
     mean = fixed + sum(one.mean * count for one, count in random)
     sd = math.sqrt(sum(one.sd**2 * count for one, count in random))
     spread = float(values.std())
     return tabulated(mean + (values - values.mean()) * (sd / spread if spread else 1.0))
+
+
+def _add(values: FloatArray, one: Duration, count: int, rng: np.random.Generator) -> None:
+    """Add so many shuffled copies of the table; of very many, sums of 64 copies are shuffled."""
+    for _ in range(count % _TOGETHER if count >= _MANY else count):
+        values += rng.permutation(one.table)
+    if count >= _MANY:
+        _add(values, total([(one, _TOGETHER)], int(rng.integers(1 << 31))), count // _TOGETHER, rng)
 
 
 def _moved(one: Duration, by: float) -> Duration:
@@ -229,3 +238,29 @@ def max_moments(
     square = low**2 + 2 * trapezoid(grid * beyond, grid, axis=1)
     spread: NDArray[np.float64] = np.sqrt(np.maximum(square - mean**2, 0.0))
     return mean, spread
+
+
+def max_located(
+    parts: Sequence[tuple[Duration, FloatArray, FloatArray]], points: int = 128
+) -> tuple[FloatArray, FloatArray]:
+    """Return mean and sd of max_i (m_i + s_i Z_i) for independent Z_i, by numerical integration.
+
+    Each part is a shape of mean 0 and sd 1 with its m and s [groups] in seconds.
+    """
+    from scipy.integrate import trapezoid
+
+    top = np.array([1 - 1e-6])
+    low = np.max([mean + sd * one.table[0] for one, mean, sd in parts], axis=0)
+    high = np.max([mean + sd * float(one.quantile(top)[0]) for one, mean, sd in parts], axis=0)
+    high = np.maximum(high, low)
+    grid = low[:, None] + (high - low)[:, None] * np.linspace(0.0, 1.0, points)
+    product = np.ones(grid.shape)
+    for one, mean, sd in parts:
+        z = (grid - mean[:, None]) / np.maximum(sd, 1e-300)[:, None]
+        still = (sd == 0.0)[:, None]
+        product *= np.where(still, grid >= mean[:, None], one.cdf(np.clip(z, -1e6, 1e6)))
+    beyond = 1.0 - product
+    mean = low + trapezoid(beyond, grid, axis=1)
+    # About `low`, so that a small spread of a long time keeps its digits.
+    square = 2 * trapezoid((grid - low[:, None]) * beyond, grid, axis=1)
+    return mean, np.sqrt(np.maximum(square - (mean - low) ** 2, 0.0))

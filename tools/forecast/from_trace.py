@@ -1,4 +1,4 @@
-"""Build a spec from what was measured: an op-level timeline, Kineto traces, or spans of steps.
+"""Build a spec from what was measured: an op-level timeline, or spans of steps.
 
 Structure comes from the order of the ops, durations become pools per signature (op, stage and rank;
 with eight steps or more also its number in the step), so that what persists on a rank stays on it.
@@ -8,7 +8,6 @@ point-to-point transfer that still waited is cut by Otsu's threshold.
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,7 +21,6 @@ from rerail.tools.forecast.fit import LEAST_TO_FIT, otsu_split
 from rerail.tools.forecast.spec import GraphOp, Nodes, Pool, Spec
 
 if TYPE_CHECKING:
-    from rerail.tools.profiles.trace import Trace
     from rerail.tools.replay.dependencies import Graph
     from rerail.tools.replay.simulate import Times
     from rerail.tools.replay.timeline import Timeline
@@ -31,14 +29,17 @@ Collective = tuple[str, float, float]
 Step = tuple[float, float, list[Collective]]
 """Begin, end and (group, begin, end) of the collectives of one step on one rank, in seconds."""
 _LAUNCH_S = 5e-5
-_COLLECTIVE = re.compile(r"^(?:nccl|rccl|gloo|mpi|ucc)", re.IGNORECASE)
+TRANSFER = "transfer "
+"""How the key of a point-to-point transfer begins."""
+_TOGETHER_S = 1e-6
 
 
 def spec_from_spans(steps: Mapping[int, Sequence[Step]], name: str = "trace") -> Spec:
     """Build a spec from the steps of all ranks.
 
     A rank works between its collectives; each collective waits for its ranks and then takes what it
-    took on the rank that came last. The k-th piece of work of a rank has a pool of its own.
+    took on the rank that came last. One that usually begins while another runs does not wait for that
+    one. The k-th piece of work of a rank has a pool of its own.
 
     Raises:
         EvidenceError: the ranks or steps have no common sequence of collectives.
@@ -66,18 +67,18 @@ def spec_from_spans(steps: Mapping[int, Sequence[Step]], name: str = "trace") ->
             number[rank][key] += 1
     node_of = {at: f"{key} {n}" for (key, n), all_of in members.items() for at in all_of}
     for rank in ranks:
-        previous: str | None = None
-        for k in range(len(usual[rank]) + 1):
-            gaps = [_gap(steps[rank][i], k) for i in kept]
+        own = [steps[rank][i] for i in kept]
+        for k, (earlier, ended) in enumerate(_anchors(own)):
             work = f"rank {rank} work {k}"
-            pools[work] = _pool(np.array(gaps), "compute")
-            after = () if previous is None else (previous,)
-            graph[work] = GraphOp(pool=work, rank=rank, after=after)
-            previous = node_of.get((rank, k))
+            pools[work] = _pool(_gaps(own, k, earlier, ended), "compute")
+            before = node_of[rank, earlier] if ended else f"rank {rank} work {earlier}"
+            graph[work] = GraphOp(pool=work, rank=rank, after=() if earlier < 0 else (before,))
     for (key, n), all_of in members.items():
-        took = [min(_length(steps[rank][i], k) for rank, k in all_of) for i in kept]
-        node = f"{key} {n}"
-        pools[node] = _pool(np.array(took), "collective", group="dp")
+        took = np.array([min(_length(steps[rank][i], k) for rank, k in all_of) for i in kept])
+        node, transfer = f"{key} {n}", key.startswith(TRANSFER)
+        if transfer:
+            took = took[took <= otsu_split(took)]
+        pools[node] = _pool(took, "transfer" if transfer else "collective", group="dp")
         graph[node] = GraphOp(pool=node, after=tuple(f"rank {rank} work {k}" for rank, k in all_of))
     return Spec(name=name, pools=pools, graph=graph, nodes=Nodes(gpus_per_node=1))
 
@@ -95,11 +96,36 @@ def _usual_sequences(
     }
 
 
-def _gap(step: Step, k: int) -> float:
-    begin, end, collectives = step
-    left = begin if k == 0 else collectives[k - 1][2]
-    right = end if k == len(collectives) else collectives[k][1]
-    return max(right - left, 0.0)
+def _anchors(steps: Sequence[Step]) -> list[tuple[int, bool]]:
+    """Return for each collective, and for the end of the step, the last event before it.
+
+    (number of an earlier collective, True where its end and False where its beginning came last);
+    (-1, False) for the step's begin. What usually comes last over the steps decides.
+    """
+    begin = np.median([[c[1] - step[0] for c in step[2]] for step in steps], axis=0)
+    end = np.median([[c[2] - step[0] for c in step[2]] for step in steps], axis=0)
+    out = []
+    for k in range(len(begin) + 1):
+        at = begin[k] if k < len(begin) else np.inf
+        latest, found = (begin[k - 1], (k - 1, False)) if k else (0.0, (-1, False))
+        ended = np.where(end[:k] <= at + _TOGETHER_S, end[:k], -np.inf)
+        if k and ended.max() >= latest:
+            found = (int(ended.argmax()), True)
+        out.append(found)
+    return out
+
+
+def _gaps(steps: Sequence[Step], k: int, earlier: int, ended: bool) -> FloatArray:
+    """Return the seconds of work between the event before collective `k` and its beginning [steps]."""
+    out = []
+    for begin, end, collectives in steps:
+        left = begin
+        if earlier >= 0:
+            _, began, left = collectives[earlier]
+            left = left if ended else began
+        right = end if k == len(collectives) else collectives[k][1]
+        out.append(max(right - left, 0.0))
+    return np.array(out)
 
 
 def _length(step: Step, k: int) -> float:
@@ -115,64 +141,6 @@ def _pool(samples: FloatArray, kernel: str, group: str | None = None) -> Pool:
             "group": group,
         }
     )
-
-
-def spec_from_kineto(paths: Sequence[Path], name: str = "kineto traces") -> Spec:
-    """Build a spec from the Kineto traces of all ranks of a run, one file each.
-
-    Raises:
-        EvidenceError: a file is no trace, two are of the same rank, or no steps match.
-    """
-    from rerail.tools.profiles.read_trace import read_trace
-
-    steps: dict[int, list[Step]] = {}
-    for path in paths:
-        trace = read_trace(path)
-        rank = len(steps) if trace.rank is None else trace.rank
-        spans = _spans(trace)
-        if rank in steps:
-            raise EvidenceError(
-                f"{path}: rank {rank} was already read", subject=str(path),
-                hint="give one trace per rank, of one run",
-            )  # fmt: skip
-        steps[rank] = spans
-    return spec_from_spans(steps, name)
-
-
-def _spans(trace: Trace) -> list[Step]:
-    """Return the profiler steps of a trace with their collectives, in seconds.
-
-    Raises:
-        EvidenceError: there are no profiler steps.
-    """
-    from rerail.tools.profiles.trace import ANNOTATION, KERNEL
-
-    names = trace.names
-    begin, end = trace.start_us * 1e-6, (trace.start_us + trace.dur_us) * 1e-6
-    is_step = np.array([name.startswith("ProfilerStep") for name in names])[trace.name]
-    # On a GPU the annotation lies on its streams as well; the first lane that has it counts.
-    lanes = trace.lane[is_step]
-    chosen = np.flatnonzero(is_step & (trace.lane == lanes[0])) if len(lanes) else lanes
-    if not len(chosen):
-        raise EvidenceError(
-            f"{trace.source}: no profiler steps", subject=trace.source,
-            hint="call profiler.step() after every training step",
-        )  # fmt: skip
-    ordered = sorted(chosen, key=lambda i: begin[i])
-    out: list[Step] = [(float(begin[i]), float(end[i]), []) for i in ordered]
-    meets = np.array([bool(_COLLECTIVE.match(name)) for name in names])[trace.name]
-    kernels = meets & (trace.kind == KERNEL)
-    found = np.flatnonzero(kernels if kernels.any() else meets & (trace.kind == ANNOTATION))
-    starts = np.array([step[0] for step in out])
-    for i in sorted(found, key=lambda i: begin[i]):
-        at = int(np.searchsorted(starts, begin[i], side="right")) - 1
-        if at < 0 or begin[i] > out[at][1]:
-            continue
-        number = int(trace.group[i])
-        group = trace.groups[number] if number >= 0 else None
-        label = "world" if group is None else f"{group.ranks} {group.name}".strip() or "world"
-        out[at][2].append((label, float(begin[i]), float(end[i])))
-    return out
 
 
 def spec_from_timeline(path: Path, steps: Sequence[int] | None = None) -> tuple[Spec, FloatArray]:

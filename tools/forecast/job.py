@@ -19,6 +19,8 @@ from rerail.tools.forecast.step import StepForecast
 
 DAY_S = 86_400.0
 _MOST_EXACT = 400_000
+_MOST_TRAINING_S = 1e12
+_LEAST_INTERVAL_S = 0.01
 
 
 @dataclass(frozen=True)
@@ -136,11 +138,21 @@ def forecast_job(
     """Draw whole runs of a job.
 
     Raises:
-        ConfigError: as `reliability_of`, or the job would never end.
+        ConfigError: as `reliability_of`, the job would never end, or its interval is too short.
     """
     known, notes = reliability_of(job, nodes)
     rng = np.random.default_rng([seed, 23])
     train = _training(step, job.steps, runs, rng)
+    if train.max() > _MOST_TRAINING_S:
+        raise ConfigError(
+            f"job.steps: so many steps train for {train.mean() / DAY_S / 365:.3g} years",
+            subject="job.steps", hint="give fewer job.steps, or shorter durations",
+        )  # fmt: skip
+    if known.interval_s < _LEAST_INTERVAL_S:
+        raise ConfigError(
+            f"job.checkpoint_every_s: a checkpoint every {known.interval_s:.2g} s is no interval",
+            subject="job.checkpoint_every_s", hint="give job.checkpoint_every_s of a second or more",
+        )  # fmt: skip
     goodput = known.goodput()
     if goodput < 1e-6:
         raise ConfigError(

@@ -10,7 +10,8 @@ import numpy as np
 
 from rerail.domain.series import FloatArray, StepSeries
 from rerail.errors import EvidenceError, UsageError
-from rerail.tools.forecast.from_trace import spec_from_kineto, spec_from_timeline
+from rerail.tools.forecast.from_kineto import spec_from_kineto
+from rerail.tools.forecast.from_trace import spec_from_timeline
 from rerail.tools.forecast.spec import GraphOp, Pool, Spec, read_spec
 
 LEAST_STEPS = 8
@@ -45,7 +46,12 @@ def read_source(
         )
     kind = _kind(first)
     if kind == "kineto":
-        return Source(spec_from_kineto(files), note=f"built from {len(files)} Kineto traces")
+        spec, measured = spec_from_kineto(files)
+        text = (
+            f"built from {len(files)} Kineto traces of {len(measured)} steps, whose median took "
+            f"{np.median(measured):.4g} s"
+        )
+        return Source(spec, measured, text)
     if len(files) > 1:
         raise UsageError(
             "one spec, timeline or series at a time; only Kineto traces come as several files",

@@ -13,16 +13,19 @@ from rerail.tools.forecast.durations import Duration, constant, empirical, gamma
 from rerail.tools.forecast.fit import fit_pool
 from rerail.tools.spec_file import read_spec_file
 
-Positive = Annotated[int, Field(ge=1)]
-Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Positive = Annotated[int, Field(ge=1, le=1 << 20)]
+Layers = Annotated[int, Field(ge=1, le=10_000)]
+Seconds = Annotated[float, Field(ge=0, le=1e9)]  # up to thirty years
+Factor = Annotated[float, Field(gt=0, le=1e6)]
 Share = Annotated[float, Field(ge=0, le=1)]
 MOST_GRAPH_RANKS = 2048  # with persistent effects: a number for every rank and drawn step
+MOST_STAGE_RANKS = 1 << 16  # of one replica; with persistent effects each of them is drawn
 MOST_PASSES = 100_000  # 20,000 replicas of so many are a minute of drawing
 Group = Literal["tp", "cp", "ep", "fsdp", "dp"]
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Parallelism(_Part):
@@ -79,22 +82,22 @@ class Pool(_Part):
     sd_s: Seconds | None = None
     cv: Annotated[float, Field(ge=0, le=20)] | None = None
     samples_s: tuple[Seconds, ...] | None = None
-    bytes: Annotated[float, Field(ge=0)] | None = None
+    bytes: Annotated[float, Field(ge=0, le=1e18)] | None = None
     tier: str | None = None
     kernel: str = ""
     group: Group | None = None
     overlap: bool = False
     visible: Share = 1.0
-    scale: Annotated[float, Field(gt=0)] = 1.0
-    spread: Annotated[float, Field(ge=0)] = 1.0
+    scale: Factor = 1.0
+    spread: Annotated[float, Field(ge=0, le=1000)] = 1.0
 
 
 class Tier(_Part):
     """A class of links: intra-node, inter-node, between pods."""
 
-    bytes_per_s: Annotated[float, Field(gt=0)]
+    bytes_per_s: Annotated[float, Field(ge=1, le=1e18)]
     latency_s: Seconds = 0.0
-    scale: Annotated[float, Field(gt=0)] = 1.0
+    scale: Factor = 1.0
 
 
 class Passes(_Part):
@@ -123,8 +126,8 @@ class Regime(_Part):
     """Calm and congested steps: which share is congested, how slow, for how many steps on end."""
 
     share: Share
-    scale: Annotated[float, Field(ge=1)]
-    steps: Annotated[float, Field(ge=1)] = 1.0
+    scale: Annotated[float, Field(ge=1, le=1e6)]
+    steps: Annotated[float, Field(ge=1, le=1e12)] = 1.0
 
 
 class Effects(_Part):
@@ -146,14 +149,14 @@ class GraphOp(_Part):
 class Job(_Part):
     """The run: steps to do, failures, checkpoints and restarts, and the deadline."""
 
-    steps: Positive
-    failures_per_node_day: Annotated[float, Field(ge=0)] | None = None
+    steps: Annotated[int, Field(ge=1, le=10**12)]
+    failures_per_node_day: Annotated[float, Field(ge=0, le=1e6)] | None = None
     preset: str | None = None
     checkpoint_s: Seconds = 0.0
-    checkpoint_every_s: Annotated[float, Field(gt=0)] | None = None
+    checkpoint_every_s: Annotated[float, Field(gt=0, le=1e12)] | None = None
     restart_s: Seconds = 0.0
-    repair_s: Annotated[float, Field(gt=0)] = 86_400.0
-    deadline_s: Annotated[float, Field(gt=0)] | None = None
+    repair_s: Annotated[float, Field(gt=0, le=1e9)] = 86_400.0
+    deadline_s: Annotated[float, Field(gt=0, le=1e12)] | None = None
     nodes: Positive | None = None
 
 
@@ -165,8 +168,8 @@ class Spec(_Part):
     schedule: Schedule = Schedule()
     pools: Annotated[dict[str, Pool], Field(min_length=1)]
     tiers: dict[str, Tier] = {}
-    layers_per_stage: Positive | tuple[Positive, ...] = 1
-    stage_load: tuple[Annotated[float, Field(gt=0)], ...] | None = None
+    layers_per_stage: Layers | tuple[Layers, ...] = 1
+    stage_load: tuple[Factor, ...] | None = None
     passes: Passes | None = None
     transfer: str | None = None
     step: tuple[str, ...] = ()
@@ -235,6 +238,10 @@ def _shape_problems(spec: Spec) -> list[tuple[str, str]]:
     for key, values in (("layers_per_stage", spec.layers), ("stage_load", spec.stage_load)):
         if values is not None and len(values) != parallel.pp:
             found.append((key, f"{len(values)} values for pp = {parallel.pp} stages"))
+    wide = parallel.world_size // (parallel.pp * max(1, parallel.replicas))
+    if wide > MOST_STAGE_RANKS:
+        text = f"a stage of one replica has {wide:,} ranks; more than {MOST_STAGE_RANKS:,} are not drawn"
+        found.append(("parallel", text))
     ranks = 1 + max((op.rank for op in (spec.graph or {}).values()), default=0)
     if ranks > MOST_GRAPH_RANKS and (spec.effects.rank_cv or spec.effects.node_cv):
         text = f"ranks up to {ranks - 1:,} of a graph; they are drawn for {MOST_GRAPH_RANKS:,}"
@@ -242,7 +249,21 @@ def _shape_problems(spec: Spec) -> list[tuple[str, str]]:
     for i, slow in enumerate(spec.nodes.slow):
         if spec.graph is None and slow.node * spec.nodes.gpus_per_node >= parallel.world_size:
             found.append((f"nodes.slow.{i}.node", f"the job has {spec.node_count} nodes, from 0"))
-    return found + _schedule_problems(spec)
+    return found + _schedule_problems(spec) + _graph_problems(spec)
+
+
+def _graph_problems(spec: Spec) -> list[tuple[str, str]]:
+    if spec.graph is None:
+        return []
+    found = []
+    nodes = {rank // spec.nodes.gpus_per_node for rank in spec._graph_ranks}
+    for i, slow in enumerate(spec.nodes.slow):
+        if slow.node not in nodes:
+            found.append((f"nodes.slow.{i}.node", "no op of the graph runs on this node"))
+    for key in ("parallel", "schedule", "layers_per_stage", "stage_load", "transfer"):
+        if getattr(spec, key) != Spec.model_fields[key].default:
+            found.append((key, "belongs to a pipeline (passes); a graph says all of it by its ops"))
+    return found
 
 
 def _schedule_problems(spec: Spec) -> list[tuple[str, str]]:
@@ -284,12 +305,27 @@ def _pool_problems(spec: Spec) -> list[tuple[str, str]]:
             found.append((f"{key}.tier", f"there is no tier {pool.tier!r}"))
         if pool.cv is not None and pool.sd_s is not None:
             found.append((f"{key}.cv", "give cv or sd_s, not both"))
+        if pool.sd_s is not None and pool.mean_s is not None and pool.sd_s > 20 * pool.mean_s > 0:
+            found.append((f"{key}.sd_s", "is more than 20 times the mean"))
         if pool.distribution in ("gamma", "lognormal") and pool.mean_s == 0:
             found.append((f"{key}.mean_s", f"a {pool.distribution} duration is above zero"))
     return found
 
 
 def _reference_problems(spec: Spec) -> list[tuple[str, str]]:
+    used = _used(spec)
+    found = [(k, f"there is no pool {name!r}") for k, name in used if name not in spec.pools]
+    if not found and not any(_takes_time(spec.pools[name]) for _, name in used):
+        found.append(("pools", "everything that a step runs takes no time"))
+    return found
+
+
+def _takes_time(pool: Pool) -> bool:
+    return pool.visible > 0 and bool(pool.mean_s or pool.bytes or any(pool.samples_s or ()))
+
+
+def _used(spec: Spec) -> list[tuple[str, str]]:
+    """Return (key, pool) of all pools that a step runs."""
     used: list[tuple[str, str]] = [(f"step.{i}", name) for i, name in enumerate(spec.step)]
     if spec.transfer is not None:
         used.append(("transfer", spec.transfer))
@@ -299,7 +335,7 @@ def _reference_problems(spec: Spec) -> list[tuple[str, str]]:
             used += [(f"passes.{kind}.{i}", name) for i, name in enumerate(names)]
     if spec.graph is not None:
         used += [(f"graph.{op}.pool", one.pool) for op, one in spec.graph.items()]
-    return [(k, f"there is no pool {name!r}") for k, name in used if name not in spec.pools]
+    return used
 
 
 def pool_duration(spec: Spec, name: str) -> Duration:
@@ -340,7 +376,9 @@ def parse_spec(content: Any, source: str = "spec") -> Spec:
     except ValidationError as error:
         first = error.errors()[0]
         cause = first.get("ctx", {}).get("error")
-        key = ".".join(str(part) for part in first["loc"]) or "spec"
+        branches = ("constrained-", "tuple[")  # of a key that takes a number or a list
+        parts = [str(part) for part in first["loc"]]
+        key = ".".join(part for part in parts if not part.startswith(branches)) or "spec"
         message = str(first["msg"]).removeprefix("Value error, ")
         if isinstance(cause, _WrongKey):
             key, message = cause.key, str(cause)

@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from rerail.tools.forecast.durations import (
     Duration,
     constant,
     longer_of,
+    max_located,
     max_moments,
     maximum,
     tabulated,
@@ -28,124 +30,194 @@ from rerail.tools.forecast.spec import Spec
 
 @dataclass(frozen=True, eq=False)
 class Segment:
-    """Work of one rank up to a meeting of `ranks` ranks, then the collective; `count` times.
+    """What `ranks` ranks do up to a meeting of them all, then the collective; `count` times.
 
-    `block` ranks have met before inside (a tensor-parallel group inside an expert group), so that
-    only ranks / block of them are independent.
+    A rank runs `compute` where no narrower group meets before. Else groups of `block` ranks (a
+    tensor-parallel group inside an expert group) run the segments of `inner` one after the other,
+    and the meeting waits for the slowest sum of these, not for the sum of the slowest.
     """
 
-    compute: Duration
     ranks: int
-    block: int
+    compute: Duration
+    inner: tuple[Segment, ...]
     collective: Duration
     overlap: bool
     count: int
+    load: float
 
-    def duration(self, load: float) -> Duration:
-        """Return the time of one such segment on healthy ranks."""
-        latest = maximum(self.compute.scaled(load), self.ranks // self.block)
+    @property
+    def block(self) -> int:
+        """Return how many ranks have met before, so that only ranks / block of them are independent."""
+        return max((one.ranks for one in self.inner), default=1)
+
+    @cached_property
+    def part(self) -> Duration:
+        """Return the time of one block up to the meeting, on healthy ranks."""
+        if not self.inner:
+            return self.compute.scaled(self.load)
+        return total([(one.duration, one.count) for one in self.inner])
+
+    @cached_property
+    def latest(self) -> Duration:
+        """Return when the last healthy rank is there."""
+        return maximum(self.part, max(1, self.ranks // self.block))
+
+    @cached_property
+    def duration(self) -> Duration:
+        """Return the time of one such segment on healthy ranks, the collective included."""
         if self.overlap:
-            return longer_of(latest, self.collective)
-        return total([(latest, 1), (self.collective, 1)])
+            return longer_of(self.latest, self.collective)
+        return total([(self.latest, 1), (self.collective, 1)])
+
+    @property
+    def communication_s(self) -> float:
+        """Return the mean seconds of collectives that no compute hides, those within included."""
+        shown = self.duration.mean - self.latest.mean if self.overlap else self.collective.mean
+        return shown + sum(one.count * one.communication_s for one in self.inner)
+
+    def moments(self, factors: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return mean and sd [groups] of one segment on ranks slower by `factors` [groups, ranks].
+
+        Only compute is slower: collectives, those of `inner` included, take what they take.
+        """
+        mean, sd = self._latest_moments(factors)
+        if not self.overlap:
+            return mean + self.collective.mean, np.hypot(sd, self.collective.sd)
+        hidden = self.collective
+        alike = np.ones(len(factors))
+        return max_located(
+            [
+                (standard_shape(self.latest), mean, sd),
+                (standard_shape(hidden), hidden.mean * alike, hidden.sd * alike),
+            ]
+        )
+
+    def _latest_moments(self, factors: FloatArray) -> tuple[FloatArray, FloatArray]:
+        if not self.inner:
+            mean, sd = max_moments(self.compute, factors)
+            return mean * self.load, sd * self.load
+        shape = standard_shape(self.part)
+        blocks = []
+        for begin in range(0, self.ranks, self.block):
+            mine = factors[:, begin : begin + self.block]
+            blocks.append((shape, *_sum_of_moments(self.inner, mine)))
+        return max_located(blocks)
 
 
 @dataclass(frozen=True, eq=False)
 class PassTime:
-    """The time of one pass on a stage, as a sum of segments; `load` multiplies its compute."""
+    """The time of one pass on a stage, as a sum of segments."""
 
     segments: tuple[Segment, ...]
-    load: float
+
+    @property
+    def ranks(self) -> int:
+        """Return how many ranks the widest meeting of the pass has."""
+        return max(one.ranks for one in self.segments)
+
+    @property
+    def communication_s(self) -> float:
+        """Return the mean seconds of collectives that no compute hides."""
+        return sum(one.count * one.communication_s for one in self.segments)
 
     def duration(self) -> Duration:
         """Return the time on healthy ranks."""
-        return total([(one.duration(self.load), one.count) for one in self.segments])
+        return total([(one.duration, one.count) for one in self.segments])
 
     def moments(self, factors: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return mean and sd of the pass [groups] where ranks are slower by `factors` [groups, ranks].
 
-        A segment that needs more ranks than are given takes the given ones in turn.
+        Where the ranks make several groups that do not meet within the pass, the group of the
+        longest mean counts: the others wait for it at the next meeting.
         """
-        mean = np.zeros(len(factors))
-        variance = np.zeros(len(factors))
-        for one in self.segments:
-            blocks = np.stack(
-                [
-                    factors[:, [i % factors.shape[1] for i in part]].max(axis=1)
-                    for part in np.array_split(np.arange(one.ranks), max(1, one.ranks // one.block))
-                ],
-                axis=1,
-            )
-            first, spread = max_moments(one.compute, blocks)
-            first, spread = first * self.load, spread * self.load
-            if one.overlap:
-                healthy = maximum(one.compute.scaled(self.load), one.ranks // one.block)
-                both = one.duration(self.load)
-                hidden = max(both.mean - healthy.mean, 0.0)
-                first = np.maximum(first + hidden * (healthy.mean / first), one.collective.mean)
-            else:
-                first = first + one.collective.mean
-                spread = np.hypot(spread, one.collective.sd)
-            mean += one.count * first
-            variance += one.count * spread**2
-        return mean, np.sqrt(variance)
+        wide = self.ranks
+        if factors.shape[1] < wide:
+            factors = factors[:, np.arange(wide) % factors.shape[1]]
+        mean, sd = _sum_of_moments(self.segments, factors[:, :wide])
+        for begin in range(wide, factors.shape[1] - wide + 1, wide):
+            other, spread = _sum_of_moments(self.segments, factors[:, begin : begin + wide])
+            sd = np.where(other > mean, spread, sd)
+            mean = np.maximum(mean, other)
+        return mean, sd
+
+
+def _sum_of_moments(
+    segments: Sequence[Segment], factors: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    mean, variance = np.zeros(len(factors)), np.zeros(len(factors))
+    for one in segments:
+        first, spread = one.moments(factors[:, : one.ranks])
+        mean += one.count * first
+        variance += one.count * spread**2
+    return mean, np.sqrt(variance)
 
 
 def pass_time(spec: Spec, names: Sequence[str], layers: int, load: float, scale: float) -> PassTime:
     """Return the time of a pass of so many layers; `scale` multiplies all communication."""
+    work = _Work(spec, load, scale)
+    chain = tuple(list(names) * layers)
     inner = spec.parallel.group_size("cp")
-    found: Counter[tuple[tuple[str, ...], int, str | None]] = Counter()
-    chain: list[str] = []
-    for name in list(names) * layers:
-        group = spec.pools[name].group
-        if group is None:
-            chain.append(name)
-            continue
-        found[tuple(chain), spec.parallel.group_size(group), name] += 1
-        chain = []
-    if chain:
-        found[tuple(chain), inner, None] += 1
-    segments = [
-        Segment(
-            total([(spec.duration(n), c) for n, c in Counter(chain_names).items()]),
-            ranks,
-            1,
-            constant(0.0) if name is None else spec.duration(name).scaled(scale),
-            name is not None and spec.pools[name].overlap,
-            count,
-        )
-        for (chain_names, ranks, name), count in found.items()
-    ]
-    return PassTime(tuple(_nested(segments)), load)
+    wide = work.widest(chain)
+    pieces, rest = work.split(chain, wide)
+    if rest and wide > inner and not spec.pools[pieces[0][1]].overlap:
+        # What follows the last wide collective waits at the first one of the next pass.
+        pieces[0] = (rest + pieces[0][0], pieces[0][1])
+        rest = ()
+    segments = work.segments(pieces, wide)
+    if rest:
+        segments.append(work.segment(rest, max(wide, inner), None, 1))
+    return PassTime(tuple(segments))
 
 
-def _nested(segments: list[Segment]) -> list[Segment]:
-    """Join small groups' segments into the wider group's where a pass has groups of several sizes.
+@dataclass(frozen=True)
+class _Work:
+    """Makes segments of the pools that a pass runs one after the other."""
 
-    Between two meetings of a wide group the narrow ones meet several times; the wide group waits for
-    the slowest sum of these, not for the sum of the slowest.
-    """
-    widths = sorted({one.ranks for one in segments})
-    if len(widths) < 2:
-        return segments
-    wide = [one for one in segments if one.ranks == widths[-1]]
-    narrow = [one for one in segments if one.ranks < widths[-1]]
-    meetings = sum(one.count for one in wide)
-    block = max(one.ranks for one in narrow)
-    per_meeting = [(one.duration(1.0), max(1, round(one.count / meetings))) for one in narrow]
-    joined = []
-    for one in wide:
-        own = maximum(one.compute, block)
-        joined.append(
-            Segment(
-                total([*per_meeting, (own, 1)]),
-                one.ranks,
-                block,
-                one.collective,
-                one.overlap,
-                one.count,
-            )
-        )
-    return joined
+    spec: Spec
+    load: float
+    scale: float
+
+    def width(self, name: str) -> int:
+        """Return how many ranks meet in this pool: 0 for compute."""
+        group = self.spec.pools[name].group
+        return 0 if group is None else self.spec.parallel.group_size(group)
+
+    def widest(self, chain: Sequence[str]) -> int:
+        """Return how many ranks the widest meeting has: 0 where there is none."""
+        return max((self.width(name) for name in chain), default=0)
+
+    def split(
+        self, chain: tuple[str, ...], width: int
+    ) -> tuple[list[tuple[tuple[str, ...], str]], tuple[str, ...]]:
+        """Return (what runs before, collective) of each meeting of this width, and what is left."""
+        pieces, begin = [], 0
+        for i, name in enumerate(chain):
+            if width and self.width(name) == width:
+                pieces.append((chain[begin:i], name))
+                begin = i + 1
+        return pieces, chain[begin:]
+
+    def segments(self, pieces: Sequence[tuple[tuple[str, ...], str]], width: int) -> list[Segment]:
+        """Return one segment for each different piece, with how often it occurs."""
+        return [
+            self.segment(chain, width, name, count)
+            for (chain, name), count in Counter(pieces).items()
+        ]
+
+    def segment(self, chain: tuple[str, ...], ranks: int, name: str | None, count: int) -> Segment:
+        """Return the segment of these pools up to the collective `name`."""
+        compute, inner = constant(0.0), []
+        narrow = self.widest(chain)
+        if narrow:
+            pieces, rest = self.split(chain, narrow)
+            inner = self.segments(pieces, narrow)
+            if rest:
+                inner.append(self.segment(rest, narrow, None, 1))
+        elif chain:
+            compute = total([(self.spec.duration(n), c) for n, c in Counter(chain).items()])
+        met = constant(0.0) if name is None else self.spec.duration(name).scaled(self.scale)
+        overlap = name is not None and self.spec.pools[name].overlap
+        return Segment(ranks, compute, tuple(inner), met, overlap, count, self.load)
 
 
 def standard_shape(one: Duration) -> Duration:

@@ -27,9 +27,11 @@ Kind = tuple[str, int, float, float]
 """What a pass's time depends on: pass, layers, load of the stage, scale of communication."""
 _LEAST_SAMPLES = 200
 _MANY_REPLICAS = 16
+_JOBS, _STEPS = 256, 16  # of a graph whose effects persist
 _BUDGET = 24_000_000  # drawn ops that cost below a second
 _BANK = 1 << 16  # drawn groups times their ranks
-_LEAST_GROUPS = 256
+_LEAST_GROUPS, _FEWEST_GROUPS = 256, 64
+_MOST_DRAWN = 1 << 20  # ranks of the least groups
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +133,9 @@ class StepModel:
     def _groups(self) -> int:
         """Return how many groups of ranks are drawn where persistent effects are of unknown size."""
         ranks = self.spec.parallel.world_size // self.spec.parallel.replicas
-        return min(self.most_groups, max(_LEAST_GROUPS, _BANK * self.spec.parallel.pp // ranks))
+        ranks = ranks // self.spec.parallel.pp
+        least = max(_FEWEST_GROUPS, min(_LEAST_GROUPS, _MOST_DRAWN // ranks))
+        return min(self.most_groups, max(least, _BANK // ranks))
 
     def regimes(self) -> list[tuple[float, float]]:
         """Return (share, scale of communication) of each regime that occurs."""
@@ -253,17 +257,29 @@ class StepModel:
         if (kind, factors) in self._banks:
             return self._banks[kind, factors]
         spec = self.spec
-        width = max(one.ranks for one in self._time(kind).segments)
+        parallel = spec.parallel
+        # Forward and backward passes run on the same ranks, whichever groups meet in them.
+        together = parallel.world_size // (parallel.pp * parallel.replicas)
+        width = max(self._time(kind).ranks, together)
         rng = np.random.default_rng([seed, 11])
         effects = spec.effects
         drawn = lognormal_factors(
-            rng, (self._groups, width), effects.rank_cv, effects.node_cv, spec.nodes.gpus_per_node
+            rng, (self._groups, width), effects.rank_cv, effects.node_cv, self._ranks_of_a_node
         )
         known = np.array([factors[i % len(factors)] for i in range(width)])
         self._banks[kind, factors] = self._time(kind).moments(drawn * known)
         return self._banks[kind, factors]
 
-    def _graph_draws(self, scale: float, samples: int, seed: int) -> list[Draw]:
+    @property
+    def _ranks_of_a_node(self) -> int:
+        """Return how many neighbouring ranks of one stage share a node."""
+        parallel, per = self.spec.parallel, self.spec.nodes.gpus_per_node
+        if parallel.pp > 1 and parallel.rank_order == "tp-cp-pp-dp":
+            return min(per, parallel.tp * parallel.cp)
+        return per
+
+    def _graph_draws(self, scale: float, samples: int, seed: int, steps: int = 1) -> list[Draw]:
+        """Return how each op of the graph is drawn; effects last for so many samples on end."""
         spec = self.spec
         assert spec.graph is not None
         per = spec.nodes.gpus_per_node
@@ -273,8 +289,9 @@ class StepModel:
         drawn: FloatArray | None = None
         if effects.rank_cv or effects.node_cv:
             rng = np.random.default_rng([seed, 13])
-            shape = (samples, max(ranks, 1))
+            shape = (samples // steps, max(ranks, 1))
             drawn = lognormal_factors(rng, shape, effects.rank_cv, effects.node_cv, per)
+            drawn = np.repeat(drawn, steps, axis=0)
         kept: dict[str, Duration] = {}
         out = []
         for node in self.program.nodes:
@@ -313,7 +330,7 @@ class StepModel:
                 seconds.append(self._kept(("transfer", 1, 1.0, scale)).mean)
                 continue
             time = self._time(self._kind(node.duration, node.place, scale))
-            still = sum(one.count * one.collective.mean for one in time.segments)
+            still = time.communication_s
             mean = self._kept(self._kind(node.duration, node.place, scale)).mean
             seconds.append(still + (mean - still) * factors[:, node.place])
         return deterministic(self.program, seconds)
@@ -321,8 +338,10 @@ class StepModel:
     def persistent_sd(self, replica: FloatArray, seed: int = 0, jobs: int = 48) -> float:
         """Return how much the mean step differs between jobs whose effects are drawn, in seconds."""
         effects, parallel = self.spec.effects, self.spec.parallel
-        if self.spec.graph is not None or not (effects.rank_cv or effects.node_cv):
+        if not (effects.rank_cv or effects.node_cv):
             return 0.0
+        if self.spec.graph is not None:
+            return self._graph_persistent_sd(seed)
         rng = np.random.default_rng([seed, 17])
         count = min(parallel.replicas, 512)
         means = {}
@@ -344,6 +363,13 @@ class StepModel:
         # The slowest replica of a job: its own mean plus what noise adds, alike in all jobs.
         slow = np.sort(fixed + noise * rng.standard_normal((64, jobs, count)), axis=-1)[..., -1]
         return float(slow.mean(axis=0).std(ddof=1))
+
+    def _graph_persistent_sd(self, seed: int) -> float:
+        """Return the spread of the mean step over jobs of some steps each, that of noise taken out."""
+        draws = self._graph_draws(1.0, _JOBS * _STEPS, seed, _STEPS)
+        drawn = simulate(self.program, draws, _JOBS * _STEPS, seed).reshape(_JOBS, _STEPS)
+        noise = float(drawn.var(axis=1, ddof=1).mean()) / _STEPS
+        return float(np.sqrt(max(drawn.mean(axis=1).var(ddof=1) - noise, 0.0)))
 
 
 def _program(spec: Spec) -> Program:

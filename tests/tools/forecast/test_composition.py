@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from rerail.errors import UsageError
 from rerail.evals.forecast.brute import agreement, cases
+from rerail.evals.forecast.command import forecast_eval_command
 from rerail.evals.forecast.reference import invariants, reference_checks
 from rerail.tools.forecast.durations import gamma, lognormal, max_moments, maximum, normal, total
 from rerail.tools.forecast.engine import Draw, deterministic, simulate
@@ -20,7 +22,18 @@ def test_every_reference_number_and_invariant_holds():
 
 
 @pytest.mark.parametrize(
-    "number", [0, 1, *(pytest.param(n, marks=pytest.mark.nightly) for n in (5, 6, 7))]
+    "number",
+    [
+        0,
+        1,
+        9,
+        10,
+        11,
+        12,
+        15,
+        16,
+        *(pytest.param(n, marks=pytest.mark.nightly) for n in (5, 6, 7, 13, 14)),
+    ],
 )
 def test_the_composition_agrees_with_brute_force(number):
     found = agreement(*cases(quick=True)[number])
@@ -140,3 +153,8 @@ def test_waits_are_parted_from_transfers_and_one_population_is_left_whole():
     cut = otsu_split(np.concatenate([transfers, waits]))
     assert transfers.max() <= cut < waits.min()
     assert otsu_split(transfers) == pytest.approx(transfers.max())
+
+
+def test_an_unknown_table_is_refused():
+    with pytest.raises(UsageError, match="reference, brute"):
+        forecast_eval_command("nonsense")

@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 
 from rerail.errors import ConfigError, EvidenceError
+from rerail.tools.forecast.durations import normal, total
 from rerail.tools.forecast.forecast import forecast
 from rerail.tools.forecast.job import forecast_job
 from rerail.tools.forecast.placement import place_slow_nodes
 from rerail.tools.forecast.spec import parse_spec, read_spec
 from rerail.tools.forecast.step import StepModel
 
+INF = float("inf")
 SPEC = {
     "parallel": {"tp": 2, "pp": 4, "dp": 4, "rank_order": "tp-cp-pp-dp"},
     "schedule": {"micro_batches": 8},
@@ -74,6 +76,20 @@ def spec(**changes):
         ("stage_load", {"stage_load": [1.0]}),
         ("nodes.slow.0.node", {"nodes__slow": [{"node": 99, "ratio": 1.2}]}),
         ("job.steps", {"job": {"steps": 0}}),
+        ("job.steps", {"job": {"steps": 10**26}}),
+        ("job.repair_s", {"job": {"steps": 10, "repair_s": INF}}),
+        ("job.deadline_s", {"job": {"steps": 10, "deadline_s": INF}}),
+        ("job.failures_per_node_day", {"job": {"steps": 10, "failures_per_node_day": INF}}),
+        ("stage_load.2", {"stage_load": [1, 1, INF, 1]}),
+        ("pools.f.scale", {"pools__f__scale": INF}),
+        ("pools.f.spread", {"pools__f__spread": INF}),
+        ("pools.f.bytes", {"pools__f__bytes": INF}),
+        ("pools.f.mean_s", {"pools__f__mean_s": 1e308}),
+        ("pools.f.sd_s", {"pools__f": {"mean_s": 1e-9, "sd_s": 1e8}}),
+        ("pools", {"pools": {name: {"mean_s": 0} for name in "fbcsd"}}),
+        ("effects.regime.scale", {"effects": {"regime": {"share": 0.1, "scale": INF}}}),
+        ("layers_per_stage", {"layers_per_stage": 10**9}),
+        ("parallel", {"parallel": {"tp": 1 << 17}}),
         ("effects.regime.scale", {"effects": {"regime": {"share": 0.1, "scale": 0.5}}}),
     ],
 )
@@ -82,6 +98,45 @@ def test_the_wrong_key_is_named(key, changes):
         parse_spec(spec(**changes))
     assert raised.value.subject == key
     assert key in raised.value.message
+
+
+@pytest.mark.parametrize(
+    ("key", "changes"),
+    [
+        ("nodes.slow.0.node", {"nodes": {"gpus_per_node": 1, "slow": [{"node": 3, "ratio": 2}]}}),
+        ("transfer", {"transfer": "f"}),
+        ("schedule", {"schedule": {"micro_batches": 4}}),
+        ("parallel", {"parallel": {"dp": 4}}),
+    ],
+)
+def test_what_a_graph_would_ignore_is_refused(key, changes):
+    content = {"pools": {"f": {"mean_s": 1}}, "graph": {"x": {"pool": "f", "rank": 0}}}
+    assert parse_spec(content).world_size == 1
+    with pytest.raises(ConfigError) as raised:
+        parse_spec(content | changes)
+    assert raised.value.subject == key
+
+
+@pytest.mark.parametrize(
+    ("key", "job"),
+    [
+        ("job.steps", {"steps": 10**12, "deadline_s": 10}),
+        ("job.checkpoint_every_s", {"steps": 100, "checkpoint_every_s": 1e-200}),
+    ],
+)
+def test_a_job_beyond_all_bounds_is_refused(key, job):
+    content = parse_spec(spec(job=job, pools__f__mean_s=10))
+    with pytest.raises(ConfigError) as raised:
+        forecast(content, samples=300, explain=False)
+    assert raised.value.subject == key
+
+
+def test_a_sum_of_very_many_has_the_moments_of_its_parts():
+    found = total([(normal(1.0, 0.1), 30_000)])
+    assert found.mean == pytest.approx(30_000)
+    assert found.sd == pytest.approx(0.1 * 30_000**0.5)
+    standard = (found.table - found.mean) / found.sd
+    assert np.percentile(standard, [5, 50, 95]) == pytest.approx([-1.645, 0, 1.645], abs=0.03)
 
 
 def test_a_circle_of_ops_is_named():
@@ -149,6 +204,47 @@ def test_expert_and_sharded_groups_wait_for_more_ranks():
     assert 16 * 0.008 < shown - hidden < 16 * 0.0095
 
 
+@pytest.mark.parametrize("wide", ["fsdp", "ep"])
+def test_only_compute_is_slowed_where_groups_lie_inside_each_other(wide):
+    def step(**changes):
+        one = {"mean_s": 1.0, "distribution": "constant"}
+        content = {
+            "parallel": {"tp": 4, "dp": 4, wide: 4},
+            "pools": {"f": one, "c": one | {"group": "tp"}, "w": one | {"group": wide}},
+            "passes": {"forward": ["f", "c", "w"], "backward": ["f", "c", "w"]},
+            "nodes": {"gpus_per_node": 4},
+        }
+        return StepModel(parse_spec(content | changes)).forecast(300).step.mean
+
+    assert step() == pytest.approx(6)
+    assert step(stage_load=[2.0]) == pytest.approx(8)
+    for node in (0, 3):
+        slow = {"gpus_per_node": 4, "slow": [{"node": node, "ratio": 2}]}
+        assert step(nodes=slow) == pytest.approx(8)
+        # Forward passes meet in tensor-parallel groups alone; the slow one is waited for later.
+        narrow = {"forward": ["f", "c"], "backward": ["f", "c", "w"]}
+        assert step(nodes=slow, passes=narrow) == pytest.approx(7)
+    assert step(effects={"regime": {"share": 1, "scale": 2}}) == pytest.approx(10)
+    # Three layers, each gathered before it runs: nothing is counted twice.
+    ahead = {"forward": ["w", "f"], "backward": ["w", "f"]}
+    assert step(passes=ahead, layers_per_stage=3) == pytest.approx(12)
+
+
+def test_a_collective_is_hidden_behind_slow_compute_as_well():
+    def step(ratio):
+        one = {"mean_s": 1.0, "distribution": "constant"}
+        content = {
+            "parallel": {"dp": 4, "fsdp": 4},
+            "pools": {"f": one, "w": one | {"mean_s": 1.5, "group": "fsdp", "overlap": True}},
+            "passes": {"forward": ["f", "w"], "backward": ["f", "w"]},
+            "nodes": {"gpus_per_node": 1, "slow": [{"node": 1, "ratio": ratio}]},
+        }
+        return StepModel(parse_spec(content)).forecast(300).step.mean
+
+    assert step(1.2) == pytest.approx(3.0)
+    assert step(2.0) == pytest.approx(4.0)
+
+
 def test_link_tiers_give_transfers_their_time():
     content = spec(tiers={"ib": {"bytes_per_s": 1e9, "latency_s": 1e-3}})
     content["pools"]["s"] = {"bytes": 1e6, "tier": "ib"}
@@ -176,6 +272,21 @@ def test_what_persists_does_not_average_out_over_a_job():
         drawn[cv] = forecast_job(found, job, 16)
     relative = {cv: float(np.std(one.time_s) / np.mean(one.time_s)) for cv, one in drawn.items()}
     assert relative[0.05] > 0.005 > 20 * relative[0.0]
+
+
+def test_what_persists_in_a_graph_is_that_of_the_same_pipeline():
+    pools = {"f": {"mean_s": 1.0, "cv": 0.01}, "b": {"mean_s": 2.0, "cv": 0.01}}
+    common = {"pools": pools, "effects": {"rank_cv": 0.05}, "nodes": {"gpus_per_node": 1}}
+    passes = {"forward": ["f"], "backward": ["b"]}
+    graph = {"a": {"pool": "f", "rank": 0}, "c": {"pool": "b", "rank": 0, "after": ["a"]}}
+    job = parse_spec(spec(job={"steps": 100_000})).job
+    for content in ({"passes": passes}, {"graph": graph}):
+        found = StepModel(parse_spec(common | content)).forecast(2000)
+        assert found.persistent_sd_s == pytest.approx(0.15, rel=0.15)
+        drawn = forecast_job(found, job, 1)
+        assert drawn.percentile(95) - drawn.percentile(5) == pytest.approx(
+            2 * 1.645 * 0.15 * 100_000, rel=0.2
+        )
 
 
 def test_the_results_come_as_frames():
