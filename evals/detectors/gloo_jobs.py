@@ -45,6 +45,30 @@ def run_worker(module: str, world: int, *arguments: str, limit_s: float = _LIMIT
         raise RuntimeError(f"the gloo job failed: {done.stderr[-2000:]}")
 
 
+def run_ranks(module: str, folder: Path, world: int, *arguments: str, limit_s: float) -> None:
+    """Run a module as `world` plain processes, one thread each; each is told folder, rank and world size first.
+
+    Raises:
+        RuntimeError: the job failed; with its last output.
+        subprocess.TimeoutExpired: it took longer than `limit_s` seconds.
+    """
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-m", module, str(folder), str(rank), str(world), *arguments],
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+        for rank in range(world)
+    ]  # fmt: skip
+    try:
+        said = [process.communicate(timeout=limit_s)[1] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    if any(process.returncode for process in processes):
+        raise RuntimeError(f"the gloo job failed: {' '.join(said)[-2000:]}")
+
+
 def run_job(
     folder: Path, world: int = 4, steps: int = 10, slow: int = -1, delay_s: float = 0.0
 ) -> FloatArray:

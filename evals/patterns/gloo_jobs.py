@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,7 +10,7 @@ from tempfile import TemporaryDirectory
 from rich.console import Console
 from rich.table import Table
 
-from rerail.evals.detectors.gloo_jobs import torch_missing
+from rerail.evals.detectors.gloo_jobs import run_ranks, torch_missing
 from rerail.tools.localize.findings import Localization
 from rerail.tools.localize.localize_paths import localize_paths
 
@@ -43,24 +40,8 @@ def run_real_job(
     if folder is None:
         with TemporaryDirectory() as name:
             return run_real_job(faults, guilty, before, Path(name))
-    processes = [
-        subprocess.Popen(
-            [
-                sys.executable, "-m", "rerail.evals.patterns.gloo_worker", str(folder), str(rank),
-                str(_WORLD), str(guilty), str(before), *faults,
-            ],
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
-        for rank in range(_WORLD)
-    ]  # fmt: skip
-    try:
-        said = [process.communicate(timeout=_LIMIT_S)[1] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    if any(process.returncode for process in processes):
-        raise RuntimeError(f"the gloo job failed: {' '.join(said)[-2000:]}")
+    worker = "rerail.evals.patterns.gloo_worker"
+    run_ranks(worker, folder, _WORLD, str(guilty), str(before), *faults, limit_s=_LIMIT_S)
     return {fault: _judged(folder / fault) for fault in faults}
 
 

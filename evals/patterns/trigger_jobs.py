@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from rich.console import Console
 
-from rerail.evals.detectors.gloo_jobs import torch_missing
+from rerail.evals.detectors.gloo_jobs import run_ranks, torch_missing
 from rerail.tools.localize.findings import Localization
 from rerail.tools.localize.localize_paths import localize_paths
 from rerail.tools.profiles.summary import SUFFIX, read_summary
@@ -38,24 +35,8 @@ def run_watched_job(fault: str, folder: Path | None = None) -> Watched:
     if folder is None:
         with TemporaryDirectory() as name:
             return run_watched_job(fault, Path(name))
-    processes = [
-        subprocess.Popen(
-            [
-                sys.executable, "-m", "rerail.evals.patterns.trigger_worker", str(folder),
-                str(rank), str(_WORLD), str(GUILTY), fault,
-            ],
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
-        for rank in range(_WORLD)
-    ]  # fmt: skip
-    try:
-        said = [process.communicate(timeout=_LIMIT_S)[1] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    if any(process.returncode for process in processes):
-        raise RuntimeError(f"the gloo job failed: {' '.join(said)[-2000:]}")
+    worker = "rerail.evals.patterns.trigger_worker"
+    run_ranks(worker, folder, _WORLD, str(GUILTY), fault, limit_s=_LIMIT_S)
     profiles = folder / "profiles"
     summaries = [read_summary(path) for path in sorted(profiles.glob(f"*{SUFFIX}"))]
     stacks = {
