@@ -199,7 +199,7 @@ def _named_alike(found: list[tuple[int, Heading]]) -> list[tuple[int, Heading]]:
     if any(is_counter(one.title) or is_local(one.title) for one in alone):
         return found
     return [
-        (n, replace(one, origin=Origin(node=one.title)) if one in alone else one)
+        (n, replace(one, origin=one.origin or Origin(node=one.title)) if one.title else one)
         for n, one in found
     ]
 

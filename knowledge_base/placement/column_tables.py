@@ -14,17 +14,18 @@ from pathlib import Path
 
 from rerail.cached_yaml import load_cached
 from rerail.domain.evidence import LogLine
+from rerail.lazy_patterns import lazy
 from rerail.log_parsers.host_names import is_local
 from rerail.log_parsers.view import LogView
 
 FILE = Path(__file__).with_name("column_tables.yaml")
 _NUMBERS = frozenset({"rank", "task", "local", "pid"})
 _RUNS = frozenset({"rank", "task", "pod", "address"})
-_WIDE = re.compile(r"\s*[|│┃]\s*|\s{2,}|\t")
-_RULE = re.compile(r"[\s|│┃+=:─━┼╋├┤┡┩┏┓└┘╇-]*")
-_HOST = re.compile(r"[A-Za-z0-9](?:[\w.-]{0,120}[A-Za-z0-9])?")
+_WIDE = lazy(r"\s*[|│┃]\s*|\s{2,}|\t")
+_RULE = lazy(r"[\s|│┃+=:─━┼╋├┤┡┩┏┓└┘╇-]*")
+_HOST = lazy(r"[A-Za-z0-9](?:[\w.-]{0,120}[A-Za-z0-9])?")
 _LONGEST, _MOST_ROWS, _MOST_TABLES = 400, 20_000, 64
-_TITLE_FIRST = re.compile(rb"[|\s\xe2]{0,8}(?:[A-Za-z][\w ()/-]{0,40})")
+_TITLE_FIRST = lazy(rb"[|\s\xe2]{0,8}(?:[A-Za-z][\w ()/-]{0,40})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +64,16 @@ def rows(view: LogView) -> Iterator[Row]:
     data = _data()
     kept, until, tables = view.survey.kept, -1, 0
     for number in view.numbers:
+        if tables >= _MOST_TABLES:
+            return
+        if number <= until:
+            continue
         raw = kept[number]
         if raw[:1] == b"\x1b":
             raw = (view.text(number) or "").encode()
-        if number <= until or len(raw) > _LONGEST or tables >= _MOST_TABLES:
+        if len(raw) > _LONGEST or _TITLE_FIRST.match(raw) is None:
             continue
-        if len(set(data.sieve.findall(raw))) < 2 or _TITLE_FIRST.match(raw) is None:
+        if len(set(data.sieve.findall(raw))) < 2:
             continue
         line = view.line(number)
         kinds = _titles(_words(line, line)) if line is not None else []

@@ -188,7 +188,7 @@ def odd_one_out(case: Case, line: LogLine) -> int | None:
             match = table.row.match(told.message) if told is not None else None
             if match:
                 values.setdefault(match["value"], []).append(int(match["rank"]))
-                last = max(last, number + table.gap) if table.gap > 1 else number + 1
+                last = number + table.gap
         if len(values) == 2:
             few, many = sorted(values.values(), key=len)
             return few[0] if len(few) == 1 and len(many) > 1 else None
