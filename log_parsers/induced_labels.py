@@ -204,6 +204,8 @@ def looks_counted(token: str) -> bool:
     """Tell whether a name is that of a machine of a series, and no model, stage, thread or file."""
     first = _FIRST_WORD.match(token)
     known = _words().get(first[0]) if first else None
+    if known == "local" and not _COUNTED.fullmatch(token):
+        known = None  # gpu-b-09 is a machine, gpu3 is none
     if known in ("counter", "rank", "local") or _FILE.search(token):
         return False
     letters = sum(sign.isalpha() for sign in token)
