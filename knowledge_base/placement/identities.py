@@ -178,7 +178,7 @@ def _job(statement: Statement, found: Identities) -> None:
     found.per_node = statement.number("per_node") or found.per_node
     found.node_count = statement.number("nodes") or found.node_count
     found.tasks_per_node = statement.number("tasks_per_node") or found.tasks_per_node
-    node = statement.slots.get("node") or statement.line.node
+    node = statement.slots.get("node") or statement.line.node or node_in(statement.line.message)
     number = statement.number("node_rank")
     if node and number is not None:
         found.node_ranks.setdefault(node, number)

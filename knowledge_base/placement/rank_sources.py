@@ -353,8 +353,8 @@ def on_the_node(asked: Asked) -> None:
         return
     known = asked.identities
     ranks = known.ranks_on(found.node)
-    if not ranks or len(ranks) > _MOST_RANKS_OF_A_NODE:
-        return
+    if not ranks or not (known.per_node or 1) <= len(ranks) <= _MOST_RANKS_OF_A_NODE:
+        return  # fewer names than processes: what is known of them may count the nodes
     if len(ranks) == 1 and (known.per_node or known.tasks_per_node or 1) == 1:
         found.rank = ranks[0]
     found.ranks = ranks
