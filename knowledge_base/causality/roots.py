@@ -34,7 +34,8 @@ _DEEPER_PENALTY = {Kind.ROOT: 0.0, Kind.LOOK_DEEPER: 1.5, Kind.SYMPTOM: 3.0}
 SLACK_S = 120.0
 """A deeper fault this much later than a shallower one did not cause it."""
 DECLARED_S = 600.0
-"""A lost host is declared so long after others felt it (SlurmdTimeout is 300 s, a pod's toleration as well)."""
+"""A lost host is declared so long after others felt it (SlurmdTimeout is 300 s, a pod's toleration as well), and a
+service says so long after it ended a job why it did, once the job's outputs are put away."""
 _CLOCKS_APART_S = 5.0
 """Clocks of two hosts differ by less: a fault this much later did not raise what no machine raises."""
 _ONE_EVENT_S = 30.0
@@ -109,7 +110,7 @@ def find(case: Case, rules: dict[str, Rule], candidates: Sequence[Observation]) 
 
 def _told_late(case: Case, edge: Edge) -> bool:
     """Tell whether a cause was told only after its effect: then the clocks do not prove the edge."""
-    gap = case.seconds_between(edge.effect, edge.cause)
+    gap = _behind(case, edge.effect, edge.cause)
     return gap is not None and gap > _CLOCKS_APART_S
 
 
@@ -219,12 +220,29 @@ def _edge(case: Case, rules: dict[str, Rule], a: Observation, b: Observation) ->
     if abs(level(a) - level(b)) < 1.0:
         return _fuller(rules, a, b)
     deeper, shallower = (a, b) if level(a) < level(b) else (b, a)
-    gap = case.seconds_between(shallower, deeper)
+    gap = _behind(case, shallower, deeper)
     late = _CLOCKS_APART_S if is_own(shallower) or not _can_explain(deeper, shallower) else SLACK_S
+    if late == SLACK_S and has(shallower.leaf, "by_order"):
+        late = DECLARED_S
     if gap is not None and gap > late:
         return None
     when = " before it" if case.known_before(deeper, shallower) else ""
     return Edge(deeper, shallower, f"explained by the deeper fault{when}")
+
+
+def _behind(case: Case, shallower: Observation, deeper: Observation) -> float | None:
+    """Return how many seconds after the shallower fault the deeper one was told at the least, or None.
+
+    A line without a time of its own was written at some time between the stamped lines around it. What ends
+    a job before its program runs does not stand between two lines of it.
+    """
+    gap = case.seconds_between(shallower, deeper)
+    if gap is None or gap <= 0 or case.time(shallower.line) is not None:
+        return gap
+    if has(deeper.leaf, "at_start"):
+        return gap
+    latest, then = case.not_after(shallower.line), case.near_time(deeper.line)
+    return gap if latest is None or then is None else min(gap, then - latest)
 
 
 def _can_explain(cause: Observation, effect: Observation) -> bool:
