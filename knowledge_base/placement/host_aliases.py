@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from rerail.domain.evidence import LogLine
-from rerail.knowledge_base.phrases import phrase
+from rerail.knowledge_base.phrases import phrase, says
 from rerail.knowledge_base.placement.names import same_host, short
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.host_names import is_address, is_counter, is_local
@@ -23,8 +23,6 @@ _MOST_LINES, _FRONT = 4_000, 400
 _PAIR = lazy(
     r"(?<![\w.=/-])(?P<label>[A-Za-z0-9][\w.-]{0,80})=(?P<host>(?=[\w.-]*[A-Za-z])[\w.-]{2,100}\w)"
 )
-# Docker names a container by the first twelve digits of its id, of which nobody knows the host.
-_CONTAINER = lazy(r"[0-9a-f]{12}")
 
 
 @dataclass(slots=True)
@@ -92,4 +90,4 @@ def without_domain(names: set[str], labels: set[str]) -> Iterator[tuple[str, str
 
 
 def _says_nothing(host: str) -> bool:
-    return is_local(host) or is_address(host) or _CONTAINER.fullmatch(host) is not None
+    return is_local(host) or is_address(host) or says("container-id", host)

@@ -82,3 +82,8 @@ def test_nccl_names_the_host_of_an_actor_that_ray_knows_by_its_address() -> None
         f"{OOM}\n"
     )
     assert place(text) == (11, "dgx-042")
+
+
+def test_a_container_s_id_is_nobody_s_name() -> None:
+    text = "".join(f"10.3.0.{n}: hostname=9823fd21aa0{n} driver=550.54\n" for n in (1, 2))
+    assert place(text + f"10.3.0.2: [rank1]: {OOM}\n") == (1, "10.3.0.2")
