@@ -110,7 +110,7 @@ def find(case: Case, rules: dict[str, Rule], candidates: Sequence[Observation]) 
 
 def _told_late(case: Case, edge: Edge) -> bool:
     """Tell whether a cause was told only after its effect: then the clocks do not prove the edge."""
-    gap = _behind(case, edge.effect, edge.cause)
+    gap = case.seconds_between(edge.effect, edge.cause)
     return gap is not None and gap > _CLOCKS_APART_S
 
 
@@ -220,7 +220,7 @@ def _edge(case: Case, rules: dict[str, Rule], a: Observation, b: Observation) ->
     if abs(level(a) - level(b)) < 1.0:
         return _fuller(rules, a, b)
     deeper, shallower = (a, b) if level(a) < level(b) else (b, a)
-    gap = _behind(case, shallower, deeper)
+    gap = case.seconds_between(shallower, deeper)
     late = _CLOCKS_APART_S if is_own(shallower) or not _can_explain(deeper, shallower) else SLACK_S
     if late == SLACK_S and has(shallower.leaf, "by_order"):
         late = DECLARED_S
@@ -228,21 +228,6 @@ def _edge(case: Case, rules: dict[str, Rule], a: Observation, b: Observation) ->
         return None
     when = " before it" if case.known_before(deeper, shallower) else ""
     return Edge(deeper, shallower, f"explained by the deeper fault{when}")
-
-
-def _behind(case: Case, shallower: Observation, deeper: Observation) -> float | None:
-    """Return how many seconds after the shallower fault the deeper one was told at the least, or None.
-
-    A line without a time of its own was written at some time between the stamped lines around it. What ends
-    a job before its program runs does not stand between two lines of it.
-    """
-    gap = case.seconds_between(shallower, deeper)
-    if gap is None or gap <= 0 or case.time(shallower.line) is not None:
-        return gap
-    if has(deeper.leaf, "at_start"):
-        return gap
-    latest, then = case.not_after(shallower.line), case.near_time(deeper.line)
-    return gap if latest is None or then is None else min(gap, then - latest)
 
 
 def _can_explain(cause: Observation, effect: Observation) -> bool:

@@ -320,11 +320,16 @@ SOURCES: tuple[Source[int], ...] = (
 )  # fmt: skip
 
 
-def everywhere(asked: Asked) -> bool:
-    """Tell whether the same fault stands on so many ranks that it is nobody's in particular."""
-    leaf, place = asked.event.leaf, asked.place
-    same = {c.line.rank for c in asked.selection.candidates if c.leaf == leaf} - {None}
-    return len(same) >= EVERYWHERE and place.rank in same and not place.pci
+def everywhere(asked: Asked) -> None:
+    """The same fault on several ranks is nobody's in particular, and of no host where they are on several."""
+    leaf, found = asked.event.leaf, asked.place
+    same = [c.line for c in asked.selection.candidates if c.leaf == leaf]
+    ranks = {line.rank for line in same if line.rank is not None}
+    if len(ranks) < EVERYWHERE or found.rank not in ranks or found.pci:
+        return
+    found.rank, found.everywhere = None, sorted(ranks)
+    if len({asked.identities.node_of(line) for line in same} - {None}) > 1:
+        found.node = None
 
 
 def accused_device(asked: Asked) -> None:

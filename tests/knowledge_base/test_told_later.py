@@ -53,3 +53,12 @@ def test_the_rank_that_failed_by_itself_is_not_placed_on_the_broken_gpu(diagnose
     before = XID.format(at="0:00").replace("02:00:00", "01:59:40")
     found = diagnose({"train.log": OWN.replace("gpu-a ", ""), "kern.log": before})
     assert (found.failure_type, found.first_fault.rank) == ("gpu_fallen_off_bus", None)
+
+
+def test_a_line_without_a_stamp_is_not_as_old_as_the_stamp_above_it(diagnose):
+    """The process that lost its GPU printed no time; its last stamped line is minutes older than the kernel's."""
+    start = "2026-03-01 02:00:00 gpu-a [rank4]: training starts\n"
+    lost = "gpu-a [rank4]: RuntimeError: level_zero backend failed with error: 20 (UR_RESULT_ERROR_DEVICE_LOST)\n"
+    hang = "2026-03-01T02:07:00.000000+00:00 gpu-a kernel: i915 0000:cf:00.0: [drm] GPU HANG: ecode 12:10:84dffffb, in python [91203]\n"
+    found = diagnose({"train.log": start + lost, "kern.log": hang})
+    assert found.first_fault.rule == "i915-gpu-hang"
