@@ -44,6 +44,7 @@ _KINDS = frozenset(
         "pod_event",
         "on_rank",
         "block",
+        "own_host",
     }
 )
 _BLOCK_LINES = 12

@@ -22,7 +22,8 @@ from rerail.log_parsers.sources import origin_of
 
 FILE = Path(__file__).with_name("sections.yaml")
 _FIRST = lazy(
-    rb"\s?(?:[=#*~+><:-]{2,}|[$#>%+] |ipmitool |\[?[\w.@-]{2,120}(?:\]|[: ][^\s:]{0,60}\]?) ?[$#] )"
+    rb"\s?(?:[=#*~+><:-]{2,}|[$#>%+] |ipmitool |kubectl |\[[\w.]{2,40}=[^\]]{1,160}\] ?[$#] |"
+    rb"\[?[\w.@-]{2,120}(?:\]|[: ][^\s:]{0,60}\]?) ?[$#] )"
 )
 _FILE_NAME = lazy(r"\.(?:log|err|out|txt)$|^dmesg-|/")
 _DASHES = lazy(rb"-{5,}")

@@ -78,6 +78,9 @@ def select(case: Case, rules: dict[str, Rule], beside: Collection[int] = frozens
         ):
             result.candidates.append(observation)
             continue
+        if result.success is not None and _healed(case, rules, observation):
+            result.rejected.append(Rejected(observation, "it healed, and the run completed"))
+            continue
         if result.success is not None and not case.before(observation, result.success):
             if not has(observation.leaf, "counts_after_success") and not _stage_failed(
                 case, in_last, observation
