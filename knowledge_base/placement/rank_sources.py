@@ -320,16 +320,27 @@ SOURCES: tuple[Source[int], ...] = (
 )  # fmt: skip
 
 
-def everywhere(asked: Asked) -> None:
-    """The same fault on several ranks is nobody's in particular, and of no host where they are on several."""
+def everywhere(asked: Asked) -> bool:
+    """Tell whether a fault is nobody's: several ranks have the same, and it is of no host where they are on several."""
     leaf, found = asked.event.leaf, asked.place
     same = [c.line for c in asked.selection.candidates if c.leaf == leaf]
     ranks = {line.rank for line in same if line.rank is not None}
-    if len(ranks) < EVERYWHERE or found.rank not in ranks or found.pci:
-        return
+    if found.pci or not (
+        (len(ranks) >= EVERYWHERE and found.rank in ranks) or _on_every_host(asked, same)
+    ):
+        return False
     found.rank, found.everywhere = None, sorted(ranks)
     if len({asked.identities.node_of(line) for line in same} - {None}) > 1:
         found.node = None
+    return True
+
+
+def _on_every_host(asked: Asked, same: list[LogLine]) -> bool:
+    """Tell whether every host, or pod, that the logs know raises the very same: what the job was given is wrong."""
+    if not asked.event.lines or not has(asked.event.leaf, "given_to_all"):
+        return False
+    hosts = {line.node or line.place for line in same if line.message == asked.line.message}
+    return len(hosts - {None}) > 1 and asked.identities.nodes_seen <= hosts
 
 
 def accused_device(asked: Asked) -> None:
