@@ -29,7 +29,9 @@ _FIRST = lazy(
 _FILE_NAME = lazy(r"\.(?:log|err|out|txt)$|^dmesg-|/")
 _DASHES = lazy(rb"-{5,}")
 _ONE_WORD = lazy(r"(?P<word>(?=[\w.-]*\d)[A-Za-z][\w.-]{0,80})(?: \([^()]{0,80}\))?")
-_OUTPUT_OF = lazy(r"(?:\S*/)?(?:out|err|log|logs|stdout|stderr|output)[._-](?P<word>[A-Za-z][\w.-]{0,80})")
+_OUTPUT_OF = lazy(
+    r"(?:\S*/)?(?:out|err|log|logs|stdout|stderr|output)[._-](?P<word>[A-Za-z][\w.-]{0,80})"
+)
 _DIGITS = lazy(r"\d+")
 _LEAST_ALIKE = 2
 _MOST_HEADINGS = 20_000

@@ -112,9 +112,10 @@ class Identities:
         if exact is not None:
             return exact
         found = [v for k, v in self.by_pci.items() if k.endswith(f"|{key}")]
-        if len(found) != 1 or (node and found[0].node and found[0].node != node):
+        if len(found) != 1:
             return None
-        return found[0]
+        own = self.node_of_place.get(found[0].node or "", found[0].node)  # a pod's name in front
+        return None if node and own and not same_host(own, node) else found[0]
 
 
 @dataclass(slots=True)

@@ -20,12 +20,14 @@ from rerail.knowledge_base.placement.own_words import node_in, number_in, number
 from rerail.knowledge_base.placement.place import Answer, Asked, Reason, Source, named
 from rerail.knowledge_base.placement.rank_of_local import rank_at
 from rerail.knowledge_base.taxonomy import has
+from rerail.log_parsers.tracebacks import looks_like_exception
 
 EVERYWHERE = 3
 """A fault of one kind on this many ranks is nobody's in particular."""
 _MOST_RANKS_OF_A_NODE = 64
 _WITNESSES = 2
 _MOST_LINES = 20_000
+_CHAINED_LINES = 80  # from an exception to the one that is raised from it
 # Signals that a process brings on itself, or the kernel for what it did. Not SIGABRT: that is how NCCL
 # ends the ranks that waited in vain.
 _OWN_SIGNALS = frozenset({"crashed", "killed"})
@@ -297,6 +299,40 @@ def _only_exit_there(asked: Asked) -> Answer[int] | None:
     return Answer(ranks.pop(), "the only process of this host that ended by itself", there[0].line)
 
 
+def _raised_exit(asked: Asked) -> Answer[int] | None:
+    """The only worker that ended as a Python process does that raises; who waits in vain is aborted or terminated."""
+    if not asked.event.lines or asked.line.rank is not None or asked.event.blames is Blames.PEER:
+        return None
+    workers = [f for f in asked.exits if f.rank is not None and f.local_rank is not None]
+    raised = {f.rank for f in workers if f.how == "plain"}
+    others = [o for o in asked.case.with_role(Role.CASCADE) if o.lines]
+    if len(raised) != 1 or others:
+        return None
+    line, node = next((f.line, f.node) for f in workers if f.rank in raised)
+    if not same_place(node, asked.line.node):
+        return None
+    return Answer(raised.pop(), "this process alone ended as one that raised", line)
+
+
+def _raised_from(asked: Asked) -> Answer[int] | None:
+    """The exception that was raised from this one names the rank that raised it."""
+    view, start = asked.case.view(asked.line), asked.line.number
+    if not asked.event.lines:
+        return None
+    chained = False
+    for number in view.between(start + 1, start + _CHAINED_LINES):
+        line = view.line(number)
+        if line is None or line.label != asked.line.label:
+            continue
+        chained = chained or says("raised-from", line.message)
+        if chained and looks_like_exception(line.message):
+            rank = number_in(line.message, "rank")
+            return None if rank is None else Answer(rank, "what was raised from it names it", line)
+        if not chained and line.message.strip():
+            return None
+    return None
+
+
 def _awaited(asked: Asked) -> Answer[int] | None:
     """The one rank that all others wait for is where a fault of one process, or of its GPU or host, was."""
     if len(asked.awaited) != 1:
@@ -316,7 +352,7 @@ def _awaited(asked: Asked) -> Answer[int] | None:
 
 SOURCES: tuple[Source[int], ...] = (
     _slot, _subject, _noticed, _of_the_job, _heading, _process, _named_process, _local_rank, _said_on, _label, _seat,
-    _only_node, _own_words, _others, _only_exit_there, _awaited, _own_exit, _by_device,
+    _only_node, _own_words, _raised_from, _others, _only_exit_there, _awaited, _own_exit, _raised_exit, _by_device,
 )  # fmt: skip
 
 
