@@ -64,6 +64,16 @@ def _noticed(asked: Asked) -> Answer[int] | None:
     """Who noticed that two ranks do different things is one of the two, and not known to be the wrong one."""
     if not has(asked.event.leaf, "noticed_by_either"):
         return None
+    told = {
+        o.line.label: numbers_in(o.line.message, "rank")
+        for o in asked.case.observations
+        if o.rule_id == asked.event.rule_id
+    }
+    common = set.intersection(*told.values()) if len(told) > _WITNESSES else set()
+    if len(common) == 1:
+        return Answer(
+            common.pop(), "each line names it, and no other rank stands in all", asked.line
+        )
     odd = odd_one_out(asked.case, asked.line)
     return Answer(odd, "its value in the table below differs from all others", asked.line)
 
@@ -283,7 +293,8 @@ def _by_device(asked: Asked) -> Answer[int] | None:
 def _only_exit_there(asked: Asked) -> Answer[int] | None:
     """The only process of the event's host that its launcher reports, where nobody else there cried."""
     node = asked.line.node
-    if node is None or asked.line.rank is not None or not asked.event.lines:
+    of_one = bool(asked.event.lines) or _counted_by_the_machine(asked)
+    if node is None or asked.line.rank is not None or not of_one:
         return None
     there = [
         f for f in asked.exits if f.node and short(f.node) == short(node) and f.how != "ordered"
@@ -359,6 +370,8 @@ SOURCES: tuple[Source[int], ...] = (
 def everywhere(asked: Asked) -> bool:
     """Tell whether a fault is nobody's: several ranks have the same, and it is of no host where they are on several."""
     leaf, found = asked.event.leaf, asked.place
+    if has(leaf, "noticed_by_either"):
+        return  # all others tell of the one
     same = [c.line for c in asked.selection.candidates if c.leaf == leaf]
     ranks = {line.rank for line in same if line.rank is not None}
     if found.pci or not (
