@@ -311,7 +311,7 @@ _Key = TypeVar("_Key", int, str)
 def _keep(
     table: dict[_Key, str], kind: str, key: _Key, node: str | None, line: LogLine, found: Identities
 ) -> None:
-    if not node:
+    if not node or node == key:  # the host name of a pod is its own
         return
     if key not in table:
         table[key] = node

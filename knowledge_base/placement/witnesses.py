@@ -154,7 +154,10 @@ def accused_by_several(
 ) -> str | None:
     """Return the one peer that hosts beside it could not reach, when two or more of them say so, or None."""
     same = [c for c in selection.candidates if c.leaf == winner.leaf]
-    edges = {(identities.node_of(c.line) or "", _peer(identities, c)) for c in same}
+    edges = {(_teller(identities, c), _peer(identities, c)) for c in same}
+    named = {host for edge in edges if edge[1] for host in edge}
+    # One that names no peer adds nothing where its host names one elsewhere.
+    edges = {(teller, peer) for teller, peer in edges if peer or teller not in named}
     # Whom all complaints are about or come from: the others do not complain of each other.
     common = set.intersection(*({*edge} - {""} for edge in edges)) if edges else set()
     accused = common & {peer for _, peer in edges if peer}
@@ -166,9 +169,14 @@ def accused_by_several(
     )
 
 
+def _teller(identities: Identities, told: Observation) -> str:
+    own = told.fields.get("own", "")
+    return identities.node_of(told.line) or identities.node_of_place.get(own, own)
+
+
 def _peer(identities: Identities, told: Observation) -> str:
     peer = (told.fields.get("peer") or "").split("<")[0].strip("[]")
-    named = identities.node_of_address.get(peer, peer)
+    named = identities.node_of_address.get(peer) or identities.node_of_place.get(peer, peer)
     return "" if is_local(named) else named
 
 
