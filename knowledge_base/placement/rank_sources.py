@@ -327,7 +327,8 @@ def _raised_exit(asked: Asked) -> Answer[int] | None:
     workers = [f for f in asked.exits if f.rank is not None and f.local_rank is not None]
     raised = {f.rank for f in workers if f.how == "plain"}
     others = [o for o in asked.case.with_role(Role.CASCADE) if o.lines]
-    if len(raised) != 1 or others:
+    alike = [c for c in asked.selection.candidates if c.lines and c.leaf == asked.event.leaf]
+    if len(raised) != 1 or others or len(alike) > 1:
         return None
     line, node = next((f.line, f.node) for f in workers if f.rank in raised)
     if not same_place(node, asked.line.node):
@@ -372,8 +373,8 @@ def _awaited(asked: Asked) -> Answer[int] | None:
 
 
 SOURCES: tuple[Source[int], ...] = (
-    _slot, _subject, _noticed, _of_the_job, _heading, _process, _named_process, _local_rank, _said_on, _label, _seat, _in_pod,
-    _only_node, _own_words, _raised_from, _others, _only_exit_there, _awaited, _own_exit, _raised_exit, _by_device,
+    _slot, _subject, _noticed, _of_the_job, _heading, _process, _named_process, _local_rank, _said_on, _label, _seat,
+    _in_pod, _only_node, _own_words, _raised_from, _others, _only_exit_there, _awaited, _own_exit, _raised_exit, _by_device,
 )  # fmt: skip
 
 
@@ -381,7 +382,7 @@ def everywhere(asked: Asked) -> bool:
     """Tell whether a fault is nobody's: several ranks have the same, and it is of no host where they are on several."""
     leaf, found = asked.event.leaf, asked.place
     if has(leaf, "noticed_by_either"):
-        return  # all others tell of the one
+        return False  # all others tell of the one
     same = [c.line for c in asked.selection.candidates if c.leaf == leaf]
     ranks = {line.rank for line in same if line.rank is not None}
     if found.pci or not (
