@@ -44,7 +44,7 @@ def _about_other_pods(case: Case, identities: Identities) -> frozenset[int]:
 
 
 def _about_other_jobs(case: Case) -> frozenset[int]:
-    """A controller's log is about all its jobs; where the job's own output tells its number, the others can be told apart."""
+    """A controller's log is about all its jobs; where the job's output tells its number, the others can be told apart."""
     own = {job for o in case.observations for job in _numbers("own-job", o)}
     if len(own) != 1:
         return frozenset()

@@ -130,9 +130,10 @@ class Identities:
         if exact is not None:
             return exact
         found = [v for k, v in self.by_pci.items() if k.endswith(f"|{key}")]
-        if len(found) != 1 or (node and found[0].node and found[0].node != node):
+        if len(found) != 1:
             return None
-        return found[0]
+        own = self.node_of_place.get(found[0].node or "", found[0].node)  # a pod's name in front
+        return None if node and own and not same_host(own, node) else found[0]
 
 
 @dataclass(slots=True)
@@ -222,7 +223,7 @@ def _job(statement: Statement, found: Identities) -> None:
     found.per_node = statement.number("per_node") or found.per_node
     found.node_count = statement.number("nodes") or found.node_count
     found.tasks_per_node = statement.number("tasks_per_node") or found.tasks_per_node
-    node = statement.slots.get("node") or statement.line.node
+    node = statement.slots.get("node") or statement.line.node or node_in(statement.line.message)
     number = statement.number("node_rank")
     if node and number is not None:
         found.node_ranks.setdefault(node, number)
@@ -328,7 +329,7 @@ _Key = TypeVar("_Key", int, str)
 def _keep(
     table: dict[_Key, str], kind: str, key: _Key, node: str | None, line: LogLine, found: Identities
 ) -> None:
-    if not node:
+    if not node or node == key:  # the host name of a pod is its own
         return
     if key not in table:
         table[key] = node

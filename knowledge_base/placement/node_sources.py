@@ -203,7 +203,8 @@ def _only_one(asked: Asked) -> Answer[str] | None:
 
 
 SOURCES: tuple[Source[str], ...] = (
-    _checked_elsewhere, _slot, _label, _odd_version, _own_words, _process, _others_words, _heading, _found_faulty, _place, _pod_in_words,
+    _checked_elsewhere, _slot, _label, _odd_version, _own_words, _process, _others_words, _heading, _found_faulty, _place,
+    _pod_in_words,
     _of_rank, _of_task, _lost, _of_exits, _only_one,
 )  # fmt: skip
 
