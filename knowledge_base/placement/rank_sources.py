@@ -401,8 +401,8 @@ def _awaited(asked: Asked) -> Answer[int] | None:
 
 SOURCES: tuple[Source[int], ...] = (
     _slot, _subject, _noticed, _of_the_job, _heading, _process, _named_process, _local_rank, _said_on, _label, _seat,
-    _in_pod, _only_node, _own_words, _raised_from, _told_with_process, _alone_there, _others, _only_exit_there, _awaited, _own_exit,
-    _raised_exit, _by_device,
+    _in_pod, _only_node, _own_words, _raised_from, _told_with_process, _alone_there, _others, _only_exit_there, _awaited,
+    _own_exit, _raised_exit, _by_device,
 )  # fmt: skip
 
 
@@ -410,7 +410,7 @@ def everywhere(asked: Asked) -> bool:
     """Tell whether a fault is nobody's: several ranks have the same, and it is of no host where they are on several."""
     leaf, found = asked.event.leaf, asked.place
     if has(leaf, "noticed_by_either"):
-        return  # all others tell of the one
+        return False  # all others tell of the one
     same = [c.line for c in asked.selection.candidates if c.leaf == leaf]
     ranks = {line.rank for line in same if line.rank is not None}
     if found.pci or not (
