@@ -206,7 +206,9 @@ def _bad_teardown(case: Case, verdict: Verdict, success: Observation) -> list[Lo
     bad = [
         o.line
         for o in verdict.selection.after_success
-        if o.tier not in (Tier.GENERIC,) and not o.fields.get("thread")
+        if o.tier not in (Tier.GENERIC,)
+        and not o.fields.get("thread")
+        and case.known_before(success, o)
     ]
     for fact in verdict.exits:
         if _later(case, fact.line, success.line) and fact.how not in ("ordered", "plain"):

@@ -42,7 +42,7 @@ def process(asked: Asked) -> None:
     if by_pid is None and by_pci is None and not told_by_peers:
         task = named_above(asked.case, line, "pid")
         if task is not None:
-            number, node = task.number("pid"), task.slots["node"]
+            number, node = task.number("pid"), task.slots.get("node")
             by_pid = identities.by_pid.get(number, node) or Identity(pid=number, node=node)
     asked.process = by_pid or by_pci
 

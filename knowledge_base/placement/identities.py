@@ -29,6 +29,7 @@ from rerail.knowledge_base.placement.rank_tables import (
     placed,
 )
 from rerail.knowledge_base.placement.self_descriptions import described
+from rerail.knowledge_base.placement.whole_groups import without_parts
 from rerail.knowledge_base.statements import Statement
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.host_names import is_address, is_local, looks_like_host
@@ -103,7 +104,24 @@ class Identities:
 
     def ranks_on(self, node: str) -> list[int]:
         """Return the ranks that are known to run on a node, in order."""
-        return sorted(rank for rank, where in self.node_of_rank.items() if same_host(where, node))
+        return sorted(
+            rank
+            for rank, where in self.node_of_rank.items()
+            if same_host(self.host(where), self.host(node))
+        )
+
+    def host(self, name: str) -> str:
+        """Return the host that a name stands for: that of a pod or an address, else the name itself."""
+        return self.node_of_place.get(name) or self.node_of_address.get(name) or name
+
+    def rank_alone_on(self, node: str) -> int | None:
+        """Return the only rank of a host, where it is known that each host of the job has one."""
+        hosts = {self.host(where) for where in self.node_of_rank.values()}
+        whole = self.world_size is not None and len(self.node_of_rank) == self.world_size == len(
+            hosts
+        )
+        there = self.ranks_on(node) if whole and len(hosts) > 1 else []
+        return there[0] if len(there) == 1 else None
 
     def gpu_at(self, address: str, node: str | None) -> Identity | None:
         """Return who used a PCI address: on that node, or on the only node that has the address."""
@@ -136,7 +154,7 @@ def build(case: Case, statements: list[Statement]) -> Identities:
     """Return everything that ties names together: statements, self-descriptions, and labels."""
     found = Identities()
     reading = _Reading()
-    for statement in statements:
+    for statement in without_parts(statements):
         kinds = statement.form.tells
         if "lost_node" in kinds and (node := statement.slots.get("node")):
             found.lost_nodes.setdefault(node, statement.line)

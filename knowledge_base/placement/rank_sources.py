@@ -300,6 +300,34 @@ def _by_device(asked: Asked) -> Answer[int] | None:
     return Answer(gpu, f"the job runs on one node, and GPU {gpu} is this rank's", asked.line)
 
 
+def _alone_there(asked: Asked) -> Answer[int] | None:
+    """The rank of the line's host, where each host of the job has one."""
+    name = asked.event.fields.get("node") or asked.line.node or asked.line.place
+    rank = asked.identities.rank_alone_on(name) if name else None
+    line = asked.identities.told_by.get(("rank", rank))
+    return None if rank is None else Answer(rank, f"{name} has this rank alone", line)
+
+
+def _told_with_process(asked: Asked) -> Answer[int] | None:
+    """Another line tells of the same fault on the same host, and of the process that it hit."""
+    node = asked.event.fields.get("node") or asked.line.node
+    told = {
+        (who.rank, other.line)
+        for other in asked.selection.candidates
+        if other.leaf == asked.event.leaf and other.fields.get("pid", "").isdigit()
+        and (there := other.fields.get("node") or other.line.node) is not None and same_host(there, node)
+        and (who := asked.identities.by_pid.get(int(other.fields["pid"]), there)) is not None
+    }  # fmt: skip
+    ranks = {rank for rank, _ in told} - {None}
+    if len(ranks) != 1:
+        return None
+    return Answer(
+        ranks.pop(),
+        "another line of the same fault names its process",
+        min(told, key=lambda t: t[1].number)[1],
+    )
+
+
 def _only_exit_there(asked: Asked) -> Answer[int] | None:
     """The only process of the event's host that its launcher reports, where nobody else there cried."""
     node = asked.line.node
@@ -374,7 +402,8 @@ def _awaited(asked: Asked) -> Answer[int] | None:
 
 SOURCES: tuple[Source[int], ...] = (
     _slot, _subject, _noticed, _of_the_job, _heading, _process, _named_process, _local_rank, _said_on, _label, _seat,
-    _in_pod, _only_node, _own_words, _raised_from, _others, _only_exit_there, _awaited, _own_exit, _raised_exit, _by_device,
+    _in_pod, _only_node, _own_words, _raised_from, _told_with_process, _alone_there, _others, _only_exit_there, _awaited,
+    _own_exit, _raised_exit, _by_device,
 )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from rerail.knowledge_base.taxonomy import has
 from rerail.log_parsers.host_names import is_local
 
 _LEAST_SENTENCE = 24
+_RIGHT_ABOVE = 3
 _RAISED_NEAR = 12  # lines from the output of a subprocess to the exception that reports it
 
 
@@ -39,7 +40,7 @@ def rank_told_again(case: Case, winner: Observation) -> int | None:
             continue
         same = len(sentence) >= _LEAST_SENTENCE and sentence in text
         # One host's lines of one kind, a warning and the exception behind it, are of one process there.
-        same = same or (winner.line.node is not None and other.line.node == winner.line.node)
+        same = same or (_front(winner) is not None and _front(other) == _front(winner))
         if not (same or has(winner.leaf, "sticks_to_gpu")):
             continue
         rank = other.line.rank
@@ -51,6 +52,11 @@ def rank_told_again(case: Case, winner: Observation) -> int | None:
         raised = _raised_next(case, winner)
         return raised if raised is not None else _rank_of_own_nccl_error(case, winner)
     return ranks.pop() if len(ranks) == 1 else None
+
+
+def _front(observation: Observation) -> str | None:
+    """Return the host, or what stands for it, in front of a line."""
+    return observation.line.node or observation.line.place
 
 
 def _raised_next(case: Case, winner: Observation) -> int | None:
@@ -92,7 +98,10 @@ def rank_that_ended(
     """Return the only rank that ended by itself, for a fault that one process has, or None."""
     told = [c for c in selection.candidates if c.leaf == winner.leaf and c.tier is winner.tier]
     # What a program does on every rank alike is raised once on each; a single traceback is of a single one.
-    alone = bool(winner.lines) and len(told) == 1 and not case.with_role(Role.CASCADE)
+    raised = [c for c in told if c.lines]
+    if not winner.lines and len(raised) == 1 and _right_above(winner, raised[0]):
+        told = raised  # the winner is what its subprocess prints in front of it
+    alone = bool(raised) and len(told) == 1 and not case.with_role(Role.CASCADE)
     if not has(winner.leaf, "of_one_process") and not alone:
         return None
     if winner.tier not in (Tier.HARDWARE, Tier.HOST) and len(told) > 1:
@@ -112,6 +121,12 @@ def rank_that_ended(
     ranks = {f.rank for f in own}
     ranks.discard(None)
     return ranks.pop() if len(ranks) == 1 else None
+
+
+def _right_above(told: Observation, raised: Observation) -> bool:
+    """Tell whether a line without a label stands right above a traceback without one."""
+    gap = raised.lines[0].number - told.line.number
+    return not told.line.label and not raised.line.label and 0 < gap <= _RIGHT_ABOVE
 
 
 def rank_lost_by_jax(case: Case) -> int | None:

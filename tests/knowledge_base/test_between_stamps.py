@@ -72,3 +72,13 @@ def test_a_prompt_with_the_environment_of_a_launch_names_the_host_below_it() -> 
     ).first_fault
     assert found is not None
     assert found.node == "gn-11"
+
+
+def test_what_no_clock_puts_behind_a_table_of_completed_pods_is_no_failed_teardown() -> None:
+    table = "NAME            READY   STATUS      RESTARTS   AGE\nbench-worker-1  0/1     Completed   0          31m\n"
+    section = (
+        "=== logs of bench-worker-1 (host gn-1) ===\n[W1103 12:00:41.118402 socket.cpp:759] [c10d] The IPv6 network addresses "
+        "of (bench-master-0, 23456) cannot be retrieved (gai error: -2 - Name or service not known).\n"
+    )
+    found = diagnosed(table + section)
+    assert (found.outcome, found.failure_type) == (Outcome.NO_FAILURE, "no_failure")

@@ -1,0 +1,28 @@
+"""Ranks that a library counts within a group: they are the job's where the group holds all of its processes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from rerail.knowledge_base.statements import Statement
+
+
+def without_parts(statements: Sequence[Statement]) -> list[Statement]:
+    """Leave out what is told of the ranks of a part of the job.
+
+    Of groups of one kind only the largest may be the whole job, and only where it is one: each of its ranks is
+    told by one writer, and no writer has two of them.
+    """
+    groups: dict[str, dict[int, list[Statement]]] = defaultdict(lambda: defaultdict(list))
+    for one in statements:
+        if "whole_group" in one.form.tells:
+            groups[one.form.id][one.number("peers") or 0].append(one)
+    kept = {id(one) for sizes in groups.values() for one in _whole(sizes[max(sizes)])}
+    return [s for s in statements if "whole_group" not in s.form.tells or id(s) in kept]
+
+
+def _whole(told: list[Statement]) -> list[Statement]:
+    pairs = {(one.number("rank"), one.line.label) for one in told}
+    ranks, writers = {rank for rank, _ in pairs}, {writer for _, writer in pairs}
+    return told if len(ranks) == len(writers) == len(pairs) else []
