@@ -61,13 +61,17 @@ def diagnose_command(
     """
     with ExitStack() as held:
         gathered = None
-        if any(_may_name_a_job(one) for one in paths):
+        named = any(_may_name_a_job(one) for one in paths)
+        if follow:
+            _refuse_beside_follow(expected)
+            return _follow(
+                *(paths, named, locate_budget, attempt), json_output=json_output, quiet=quiet
+            )
+        if named:
             from rerail.assistant.cli.located import located
 
-            paths, gathered = located(paths, locate_budget, attempt, follow=follow)
+            paths, gathered = located(paths, locate_budget, attempt)
             held.enter_context(gathered)
-        if follow:
-            return _follow(paths, expected, json_output=json_output, quiet=quiet)
         from rerail.assistant.narrow import Narrow
         from rerail.assistant.pipeline import diagnose_paths
         from rerail.assistant.record import Recorded, record_outcome
@@ -111,15 +115,35 @@ def diagnose_command(
         return exit_code(diagnosis)
 
 
-def _follow(paths: list[str], expected: Path | None, *, json_output: bool, quiet: bool) -> int:
+def _refuse_beside_follow(expected: Path | None) -> None:
     if expected is not None:
         raise UsageError(
             "--expected and --follow do not go together", subject="--expected",
             hint="rerail diagnose --expected FILE logs/",
         )  # fmt: skip
+
+
+def _follow(
+    paths: list[str],
+    named: bool,
+    seconds: float,
+    attempt: int | None,
+    *,
+    json_output: bool,
+    quiet: bool,
+) -> int:
     from rerail.assistant.follow import follow_command
 
-    return follow_command(paths, json_output=json_output, quiet=quiet)
+    if not named:
+        return follow_command(paths, json_output=json_output, quiet=quiet)
+    from rerail.assistant.cli.located import split
+    from rerail.assistant.locate.live import LiveJob
+
+    paths, name = split(paths)
+    if name is None:
+        return follow_command(paths, json_output=json_output, quiet=quiet)
+    with LiveJob(name, seconds, attempt) as job:
+        return follow_command(paths, json_output=json_output, quiet=quiet, job=job)
 
 
 def _may_name_a_job(argument: str) -> bool:

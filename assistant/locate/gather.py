@@ -21,8 +21,8 @@ from typing import BinaryIO
 
 from rerail.assistant.locate.budget import Budget, TimeIsUp, in_words
 from rerail.assistant.locate.job_name import JobName
-from rerail.assistant.locate.locator import Found, Item, Locator, locators_for
-from rerail.errors import EvidenceError, RerailError
+from rerail.assistant.locate.locator import Found, Item, Locator, NothingYetError, locators_for
+from rerail.errors import RerailError
 from rerail.log_parsers.sources import Discovery, Problem, source_at
 
 MOST_COPIED_BYTES = 256 << 20
@@ -37,6 +37,8 @@ class Gathered:
 
     job: str = ""
     attempt: int | None = None
+    state: str = ""
+    ended: bool = False
     evidence: Discovery = field(default_factory=Discovery)
     told: list[str] = field(default_factory=list)
     paths: set[str] = field(default_factory=set)
@@ -146,7 +148,7 @@ def gather(name: JobName, seconds: float, attempt: int | None = None) -> Gathere
     """Return the evidence of a job, found and opened within that many seconds.
 
     Raises:
-        EvidenceError: There is no such job, nobody to ask, or nothing of it can be read.
+        EvidenceError: There is no such job (UnknownJobError), nobody to ask, or nothing of it can be read (NothingYetError).
         UsageError: The name means several jobs.
         ClusterError: The scheduler does not answer.
     """
@@ -161,7 +163,7 @@ def gather(name: JobName, seconds: float, attempt: int | None = None) -> Gathere
                 gathered.take(locator, found.items, budget)
         if not gathered.evidence.sources:
             first = next(iter(gathered.evidence.problems), None)
-            raise EvidenceError(
+            raise NothingYetError(
                 f"nothing of job {name.text} can be read"
                 + (f": {first.subject}: {first.why}" if first else ""),
                 subject=name.text,
@@ -193,6 +195,7 @@ def _located(
         return None
     if needed:
         gathered.job, gathered.attempt = found.job, found.attempt
+        gathered.state, gathered.ended = found.state, found.ended
     gathered.told += found.told
     gathered.evidence.problems += found.missing
     return found

@@ -19,6 +19,14 @@ from rerail.log_parsers.sources import Problem
 GROUP = "rerail.locators"
 
 
+class UnknownJobError(EvidenceError):
+    """Who was asked knows no such job, or does not know it any more."""
+
+
+class NothingYetError(EvidenceError):
+    """The job is known and nothing of it can be read: it waits, or has not written anything."""
+
+
 @dataclass(frozen=True, slots=True)
 class Item:
     """One piece of evidence: its path or address as reports show it, and what is known of its lines.
@@ -39,11 +47,14 @@ class Found:
     """What was found of one job: its id as the scheduler keeps it, which start, and what was in vain.
 
     `missing` are pieces of evidence that were looked for, with the command or path that was tried.
-    `told` are sentences for the person who asked.
+    `told` are sentences for the person who asked. `state` is the scheduler's word on the job, `ended` that
+    nothing more will come of it.
     """
 
     job: str
     attempt: int | None = None
+    state: str = ""
+    ended: bool = False
     items: list[Item] = field(default_factory=list)
     missing: list[Problem] = field(default_factory=list)
     told: list[str] = field(default_factory=list)

@@ -20,7 +20,7 @@ from typing import BinaryIO, TypeVar
 
 from rerail.assistant.locate.attempt import Chosen, choose, one_job
 from rerail.assistant.locate.budget import Budget, TimeIsUp, in_words
-from rerail.assistant.locate.locator import Found, Item
+from rerail.assistant.locate.locator import Found, Item, UnknownJobError
 from rerail.assistant.locate.places import MOST_FILES, files_of, places_of
 from rerail.assistant.locate.ranges import ranged
 from rerail.assistant.locate.system_logs import add_system_logs, on_this_host
@@ -76,6 +76,8 @@ class SlurmLocator:
         found = Found(
             chosen.attempt.job,
             chosen.attempt.attempt,
+            chosen.attempt.state,
+            chosen.ended,
             missing=list(one.missing),
             told=list(chosen.told),
         )
@@ -116,7 +118,7 @@ def _attempts(reader: SlurmReader, job: str) -> list[AttemptRecord]:
         if error.recoverable:
             raise
         # Without accounting, the controller forgets a job minutes after its end (MinJobAge).
-        raise EvidenceError(error.message, subject=job, hint=f"sacct -D -j {job}") from None
+        raise UnknownJobError(error.message, subject=job, hint=f"sacct -D -j {job}") from None
 
 
 @dataclass
