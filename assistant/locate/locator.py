@@ -32,7 +32,8 @@ class Item:
     """One piece of evidence: its path or address as reports show it, and what is known of its lines.
 
     `key` is the locator's own: what it needs to open the item. `file` says that it is a file here,
-    which is read where it lies; everything else is copied for as long as the diagnosis takes.
+    which is read where it lies; everything else is copied for as long as the diagnosis takes. `by_site` says
+    that the site's policy names its place, and not the job.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Item:
     node: str | None = None
     stream: Stream | None = None
     file: bool = False
+    by_site: bool = False
 
 
 @dataclass(slots=True)

@@ -9,59 +9,17 @@ from rerail.assistant import follow
 from rerail.assistant.locate import live as live_module
 from rerail.assistant.locate.job_name import job_name
 from rerail.assistant.locate.live import LiveJob
-from rerail.assistant.locate.slurm import SlurmLocator
 from rerail.errors import ClusterError, EvidenceError
-from rerail.recovery.site_policy import JobLayout, SitePolicy
-from rerail.tools.clusters.slurm_outputs import SEPARATOR
-from rerail.tools.clusters.slurm_read import SlurmReader
 
 START = 1_700_000_000
 STEPS = "".join(f"step {i} loss {2.0 - i / 1000:.3f}\n" for i in range(1, 30))
 FAULT = "[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
 
 
-class Slurm(SlurmReader):
-    """Answers for a job that runs until a test says otherwise."""
-
-    def __init__(self, folder):
-        super().__init__()
-        self.folder, self.states, self.broken = folder, ["RUNNING"], None
-
-    def _run(self, *argv):
-        if self.broken is not None:
-            raise self.broken
-        if argv[:3] == ("scontrol", "show", "job"):
-            return f"JobId=7 JobName=x\n   WorkDir={self.folder}\n   StdOut={self.folder}/slurm-7.out\n"
-        if argv[0] == "sacct" and "-X" in argv:
-            return f"7|7|{self.states[-1]}\n"
-        if argv[0] == "sacct" and any("StdOut" in one for one in argv):
-            raise ClusterError("Invalid field requested")
-        if argv[0] == "sacct" and any("SubmitLine" in one for one in argv):
-            row = f"7.0|7.0|n[1-2]|2||python||srun -o {self.folder}/task-%t.log python"
-            return row.replace("|", SEPARATOR) + "\n"
-        if argv[0] == "sacct":
-            return "".join(self.rows())
-        return ""
-
-    def rows(self):
-        for number, state in enumerate(self.states):
-            begin = "Unknown" if state == "PENDING" else START + 1000 * number
-            end = "Unknown" if state in ("RUNNING", "PENDING") else START + 1000 * number + 500
-            yield f"7|{state}|0:0|n[1-2]|{begin}|{end}|{os.geteuid()}\n"
-
-
 @pytest.fixture
-def slurm(tmp_path):
-    (tmp_path / "slurm-7.out").write_text("starting\n")
-    (tmp_path / "task-0.log").write_text(STEPS)
-    return Slurm(tmp_path)
-
-
-@pytest.fixture
-def watch(slurm, monkeypatch, capsys):
+def watch(asked, monkeypatch, capsys):
     """Follow job 7; between two looks the next of the given changes is made. Returns exit code and updates."""
-    locator = SlurmLocator(slurm, SitePolicy(jobs=JobLayout()))
-    monkeypatch.setattr("rerail.assistant.locate.locator.BUILT_IN", (("slurm", lambda: locator),))
+    asked()
 
     def run(*changes, between=1, paths=(), **how):
         todo = iter(changes)
