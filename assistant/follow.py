@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ from rerail.log_parsers.sources import Source, discover
 
 if TYPE_CHECKING:
     from rerail.assistant.locate.live import LiveJob
+    from rerail.domain.series import StepSeries
 
 POLL_S = 2.0
 
@@ -31,6 +33,7 @@ def follow_command(
     quiet: bool,
     polls: int | None = None,
     job: LiveJob | None = None,
+    good_runs: Sequence[Sequence[StepSeries]] = (),
 ) -> int:
     """Diagnose, wait for the files to change, diagnose again; Ctrl-C ends with the last verdict.
 
@@ -39,6 +42,7 @@ def follow_command(
         json_output: print one JSON object per changed verdict, with `update`: its time and what changed.
         quiet: print one line per changed verdict.
         polls: stop after so many looks; None goes on until interrupted, or until the job has ended.
+        good_runs: good runs of the same job, each as its series.
         job: a job whose evidence is found by its name; its end is told and ends the watch.
 
     Raises:
@@ -61,7 +65,9 @@ def follow_command(
             changes += new
             if new and (files or located):
                 surveys = [*files.surveys(), *located.surveys()]
-                diagnosis = diagnose_collection(assemble(surveys, problems)).diagnosis
+                diagnosis = diagnose_collection(
+                    assemble(surveys, problems), good_runs=good_runs
+                ).diagnosis
                 if last is None or ended or _key(diagnosis) != _key(last):
                     _tell(
                         diagnosis, [*_changed(last, diagnosis), *changes], json_output, quiet, job

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from rerail.assistant.agent.explain import ModelClaim
     from rerail.assistant.pipeline import Outcome as RunOutcome
     from rerail.assistant.record import Recorded
+    from rerail.domain.series import StepSeries
     from rerail.tools.forecast.compare import Expected
 
 EXIT_NO_FAILURE = 3
@@ -52,11 +54,13 @@ def diagnose_command(
     store: bool = True,
     model: bool = True,
     expected: Path | None = None,
+    baselines: Sequence[Path] = (),
     locate_budget: float = 20.0,
 ) -> int:
     """Diagnose the paths and print the verdict; return the exit code.
 
-    `expected` is a forecast (JSON or spec) that the step times are held against. A job that is named
+    `expected` is a forecast (JSON or spec) that the step times are held against; `baselines` are good runs of
+    the same job that loss, times and learning rate are held against. A job that is named
     in the place of a path is looked for for `locate_budget` seconds.
     """
     with ExitStack() as held:
@@ -65,7 +69,9 @@ def diagnose_command(
         if follow:
             _refuse_beside_follow(expected)
             return _follow(
-                *(paths, named, locate_budget, attempt), json_output=json_output, quiet=quiet
+                *(paths, named, locate_budget, attempt, _good_runs(baselines)),
+                json_output=json_output,
+                quiet=quiet,
             )
         if named:
             from rerail.assistant.cli.located import located
@@ -77,6 +83,7 @@ def diagnose_command(
         from rerail.assistant.record import Recorded, record_outcome
 
         narrow = Narrow.parse(rank=rank, since=since)
+        good = _good_runs(baselines)
         from rerail.log_parsers.compiled_cache import told
 
         with told(_wait), _Progress(enabled=not (quiet or json_output)) as progress:
@@ -87,6 +94,7 @@ def diagnose_command(
                 mine=digest is not None,
                 expected=None if expected is None else _expected(expected),
                 located=None if gathered is None else gathered.evidence,
+                good_runs=good,
             )
         if digest is not None:
             _write_digest(outcome, digest)
@@ -128,22 +136,32 @@ def _follow(
     named: bool,
     seconds: float,
     attempt: int | None,
+    good: list[Sequence[StepSeries]],
     *,
     json_output: bool,
     quiet: bool,
 ) -> int:
     from rerail.assistant.follow import follow_command
 
+    follow = partial(follow_command, json_output=json_output, quiet=quiet, good_runs=good)
     if not named:
-        return follow_command(paths, json_output=json_output, quiet=quiet)
+        return follow(paths)
     from rerail.assistant.cli.located import split
     from rerail.assistant.locate.live import LiveJob
 
     paths, name = split(paths)
     if name is None:
-        return follow_command(paths, json_output=json_output, quiet=quiet)
+        return follow(paths)
     with LiveJob(name, seconds, attempt) as job:
-        return follow_command(paths, json_output=json_output, quiet=quiet, job=job)
+        return follow(paths, job=job)
+
+
+def _good_runs(paths: Sequence[Path]) -> list[Sequence[StepSeries]]:
+    if not paths:
+        return []
+    from rerail.assistant.step_logs import read_good_runs
+
+    return read_good_runs(paths)
 
 
 def _may_name_a_job(argument: str) -> bool:
