@@ -18,7 +18,6 @@ from rerail.errors import ClusterError, UsageError
 from rerail.log_parsers.sources import Problem
 from rerail.tools.clusters.kubernetes_logs import ContainerLog, describe, event_line, logs_of
 from rerail.tools.clusters.kubernetes_read import (
-    LOG_BYTES,
     READABLE,
     attempt_of,
     default_api,
@@ -188,7 +187,7 @@ class KubernetesLocator:
             found.items.append(Item(address, key, node=node, stream=Stream.TRAIN))
 
     def open(self, item: Item, first: int = 0, length: int | None = None) -> BinaryIO:
-        """Return an item's bytes; of a log the last ones, where it is longer than the interface gives.
+        """Return an item's bytes; of a log those of the file that the node writes now.
 
         Raises:
             ClusterError: The server refuses it, or is away.
@@ -204,7 +203,6 @@ class KubernetesLocator:
                 *(log.pod, item.key.namespace),
                 container=log.container,
                 previous=log.previous,
-                limit_bytes=LOG_BYTES,
                 _preload_content=False,
                 _request_timeout=item.key.limit_s,
             )
