@@ -77,7 +77,8 @@ def follow_command(
             if not ended and (polls is None or looks < polls):
                 time.sleep(POLL_S)
     except KeyboardInterrupt:
-        pass
+        if last is None:
+            raise
     if last is None:
         raise EvidenceError(
             "nothing could be read", subject=" ".join(paths), hint=f"ls -l {' '.join(paths)}"
@@ -93,6 +94,13 @@ def _sources(paths: list[str], files: Followed) -> list[Source]:
     if any(source.path is None for source in found):
         raise EvidenceError(
             "standard input cannot be followed", subject="-", hint="name the log files"
+        )
+    pipe = next((one for one in found if one.path is not None and one.path.is_fifo()), None)
+    if pipe is not None:
+        raise EvidenceError(
+            f"{pipe.name} is a pipe, and pipes cannot be followed",
+            subject=pipe.name,
+            hint=f"rerail diagnose {pipe.name} reads it to its end",
         )
     # A file that was rotated keeps its inode under its new name: the one of the old name comes first.
     return sorted(found, key=lambda source: source not in files)

@@ -23,6 +23,7 @@ from rerail.knowledge_base.causality.verdict import Verdict, judge
 from rerail.knowledge_base.job_facts import JobFacts
 from rerail.knowledge_base.matcher import RuleSet, match, rule_set
 from rerail.knowledge_base.rules import usable_rules
+from rerail.log_parsers.binary_content import packed_as
 from rerail.log_parsers.collect import Collection, ScanPlan, assemble, collect
 from rerail.log_parsers.scan import Scanner, make_scanner
 from rerail.log_parsers.sources import Discovery, Problem
@@ -56,9 +57,10 @@ def _judge_dumps(collection: Collection) -> DumpVerdict | None:
         if path is not None and looks_like_flight_recorder(one.head, one.source.name):
             paths.append(path)
         else:
-            collection.problems.append(
-                Problem(one.source.name, "not a text file and no known dump; it was not read", "")
-            )
+            packed = packed_as(one.head)
+            why = f"it is {packed}" if packed else "not a text file and no known dump"
+            hint = "unpack it, and name what was in it" if packed else ""
+            collection.problems.append(Problem(one.source.name, f"{why}; it was not read", hint))
     if not paths:
         return None
     from rerail.knowledge_base.waiting.dumps.judge import diagnose_dumps

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 EXIT_NO_FAILURE = 3
 EXIT_INCONCLUSIVE = 10
+_MOST_TOLD = 3
 _MAY_NAME_A_JOB = re.compile(r"[0-9]+(?:[_+][0-9]+)?$|[a-z][a-z0-9+.-]*://")
 
 
@@ -111,6 +112,7 @@ def diagnose_command(
         if sarif is not None:
             _write_sarif(diagnosis, sarif)
         if not json_output:
+            _tell_unread(outcome, quiet=quiet)
             show(diagnosis, json_output=False, quiet=quiet, verbose=verbose)
         if model and not quiet:
             diagnosis = _explain(recorded, json_output=json_output)
@@ -187,6 +189,17 @@ def _write_sarif(diagnosis: Diagnosis, path: Path) -> None:
         raise UsageError(
             f"--sarif {path}: {error.strerror}", subject=str(path), hint=f"ls -ld {path.parent}"
         ) from None
+
+
+def _tell_unread(outcome: RunOutcome, *, quiet: bool) -> None:
+    """Say on standard error what could not be read, where one line about a good end would hide it."""
+    if not quiet or outcome.diagnosis.outcome is Outcome.FAILURE:
+        return
+    problems = outcome.collection.problems
+    for one in problems[:_MOST_TOLD]:
+        print(f"rerail: {one.subject}: {one.why}", file=sys.stderr)
+    if len(problems) > _MOST_TOLD:
+        print(f"rerail: and {len(problems) - _MOST_TOLD} more; --json lists them", file=sys.stderr)
 
 
 def _wait(why: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -189,6 +190,23 @@ def test_nothing_to_follow_is_missing_evidence(watch: Watch, tmp_path: Path) -> 
 def test_standard_input_cannot_be_followed(watch: Watch) -> None:
     with pytest.raises(EvidenceError, match="standard input"):
         watch(Path("-"))
+
+
+def test_ctrl_c_before_the_first_verdict_is_no_missing_evidence(
+    watch: Watch, tmp_path: Path
+) -> None:
+    def stops() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        watch(tmp_path / "later.log", stops)
+
+
+def test_a_pipe_cannot_be_followed_and_is_not_waited_for(watch: Watch, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(EvidenceError, match="is a pipe"):
+        watch(pipe)
 
 
 def test_only_what_is_new_is_read(
