@@ -132,7 +132,8 @@ def heading(text: str, framed: bool = False) -> Heading | None:
             return Heading(Origin(place=pod), shape.id)
         slots = match.groupdict()
         if path := slots.get("path"):
-            return Heading(_known(origin_of(path)), shape.id)
+            bare = bool(_ONE_WORD.fullmatch(path)) and looks_like_host(path) and not _files(path)
+            return Heading(_known(origin_of(path)), shape.id, title=path if bare else "")
         if shape.id == "prompt":
             return Heading(Origin(node=slots["title"]), shape.id)
         find = _titled if shape.id == "banner" else _host

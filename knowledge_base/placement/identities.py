@@ -66,6 +66,8 @@ class Identities:
     """The rank at a local rank of a host, where a line names all three."""
     rank_of_gpu: dict[tuple[str, int], int] = field(default_factory=dict)
     """The rank on a GPU of a host by the machine's number of it, where a line names all three."""
+    gpu_of_pci: dict[tuple[str, str], int] = field(default_factory=dict)
+    """The machine's number of a GPU by host and PCI address; the host is empty where nothing names it."""
     gpus_in_order: set[str] = field(default_factory=set)
     """Places whose ranks are in the order of their GPUs as well."""
     lost_nodes: dict[str, LogLine] = field(default_factory=dict)
@@ -176,7 +178,8 @@ def _job(statement: Statement, found: Identities) -> None:
     found.per_node = statement.number("per_node") or found.per_node
     found.node_count = statement.number("nodes") or found.node_count
     found.tasks_per_node = statement.number("tasks_per_node") or found.tasks_per_node
-    node, number = statement.line.node, statement.number("node_rank")
+    node = statement.slots.get("node") or statement.line.node
+    number = statement.number("node_rank")
     if node and number is not None:
         found.node_ranks.setdefault(node, number)
         found.told_by.setdefault(("node rank", node), statement.line)
@@ -338,7 +341,9 @@ def _tables(case: Case, found: Identities) -> None:
 def _row(row: Row, found: Identities) -> None:
     """What one row of a table with titles ties together."""
     node, rank, pid = row.cells.get("node"), row.number("rank"), row.number("pid")
-    task, line = row.number("task"), row.line
+    task, line, gpu = row.number("task"), row.line, row.number("gpu")
+    if gpu is not None and (pci := row.cells.get("pci")):
+        found.gpu_of_pci.setdefault((short(line.node or ""), pci_key(pci)), gpu)
     for kind in ("pod", "address"):
         if name := row.cells.get(kind):
             table = found.node_of_place if kind == "pod" else found.node_of_address

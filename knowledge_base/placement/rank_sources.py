@@ -7,6 +7,7 @@ import re
 from rerail.domain.evidence import Blames, LogLine, Role, Stream, Tier
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.exits import ExitFact
+from rerail.knowledge_base.causality.own_failures import is_own
 from rerail.knowledge_base.phrases import phrase, phrase_in_bytes, says
 from rerail.knowledge_base.placement import witnesses
 from rerail.knowledge_base.placement.gpu_sources import told as gpu_told
@@ -194,7 +195,7 @@ def _others(asked: Asked) -> Answer[int] | None:
         rank = witnesses.rank_that_ended(case, asked.selection, asked.exits, event)
         if rank is not None:
             return Answer(rank, "this rank alone ended by itself")
-    elif event.leaf != "node_fail_scheduler":
+    elif not has(event.leaf, "declared_dead"):
         told = witnesses.rank_told_again(case, event)
         if told is not None:
             return Answer(told, "the same fault is told again with this rank's label")
@@ -319,11 +320,16 @@ SOURCES: tuple[Source[int], ...] = (
 )  # fmt: skip
 
 
-def everywhere(asked: Asked) -> bool:
-    """Tell whether the same fault stands on so many ranks that it is nobody's in particular."""
-    leaf, place = asked.event.leaf, asked.place
-    same = {c.line.rank for c in asked.selection.candidates if c.leaf == leaf} - {None}
-    return len(same) >= EVERYWHERE and place.rank in same and not place.pci
+def everywhere(asked: Asked) -> None:
+    """The same fault on several ranks is nobody's in particular, and of no host where they are on several."""
+    leaf, found = asked.event.leaf, asked.place
+    same = [c.line for c in asked.selection.candidates if c.leaf == leaf]
+    ranks = {line.rank for line in same if line.rank is not None}
+    if len(ranks) < EVERYWHERE or found.rank not in ranks or found.pci:
+        return
+    found.rank, found.everywhere = None, sorted(ranks)
+    if len({asked.identities.node_of(line) for line in same} - {None}) > 1:
+        found.node = None
 
 
 def accused_device(asked: Asked) -> None:
@@ -400,7 +406,9 @@ def _felt_by(asked: Asked) -> int | None:
         and says("felt-on-gpu", o.line.text)
     } - {None}
     device = device or _lost_its_device(case)
-    felt = device or {c.line.rank for c in asked.selection.candidates} - {None}
+    # What a program raises by itself is no sign of a broken machine under it.
+    others = [c for c in asked.selection.candidates if not is_own(c)]
+    felt = device or {c.line.rank for c in others} - {None}
     # A lost-connection line is printed by the peer, and who waited in vain in a collective felt
     # nothing but that another rank did not come.
     told: list[LogLine] = [
