@@ -71,6 +71,7 @@ def _build(view: LogView, form: str, rank: int | None, rows: list[StepRow]) -> L
         time=stamps,
         learning_rate=_column(rows, "learning_rate"),
         throughput=_column(rows, "throughput"),
+        steps_told=any(row.step is not None for row in rows),
     )
     return LogSeries(series, tuple(rows), rates is not None, clock)
 

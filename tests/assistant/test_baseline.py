@@ -99,3 +99,28 @@ def test_what_cannot_be_known_is_said_and_a_bad_good_run_is_refused(tmp_path):
     assert "does not exist" in str(
         diagnose("--baseline", "nowhere", tmp_path / "run.log").exception
     )
+
+
+def as_text(state, path, *, bars):
+    """What the Trainer prints of the same run: no step in its lines, and a bar above them on a terminal."""
+    order = ("loss", "grad_norm", "learning_rate", "epoch")
+    rows = [row for row in json.loads(state.read_text())["log_history"] if "loss" in row]
+    bar = "\r {step:3d}%|#   | {step}/300 [00:01<00:30,  5.1it/s]\n" if bars else ""
+    lines = (
+        bar.format(**row) + repr({k: row[k] for k in order if k in row}) + "\n" for row in rows
+    )
+    path.write_text("".join(lines))
+    return path
+
+
+@pytest.mark.parametrize("bars", [False, True])
+def test_lines_that_do_not_say_their_step_are_not_held_against_steps(bars, tmp_path):
+    run = as_text(seeds()[0], tmp_path / "output.log", bars=bars)
+    code, verdict = found("--baseline", GOOD, run)
+    assert verdict["outcome"] == "no_failure"
+    assert {one["status"] for one in verdict["baseline"]} == {"unknown"}
+    assert "does not say its steps" in verdict["baseline"][0]["says"]
+    good = as_text(GOOD, tmp_path / "good.log", bars=bars)
+    zero = as_text(LOSS / "lr_zero" / "trainer_state.json", tmp_path / "zero.log", bars=bars)
+    assert found("--baseline", good, zero)[1]["failure_type"] == "config_error"
+    assert found("--baseline", good, run)[1]["outcome"] == "no_failure"

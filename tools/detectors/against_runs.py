@@ -61,6 +61,14 @@ class Check:
 
 def against_runs(series: StepSeries, good: Sequence[StepSeries]) -> tuple[Check, ...]:
     """Return what differs from good runs of the same job, one check per number that both could report."""
+    silent = [one for one in (series, *good) if not one.steps_told]
+    if silent and len(silent) <= len(good):
+        # Entries that are only counted do not stand beside steps; two such logs of one job do beside each other.
+        why = f"{silent[0].name} does not say its steps"
+        return tuple(
+            Check(what, "unknown", f"whether the {what} is as it should be cannot be known: {why}")
+            for what in ("loss", "step time", "learning rate")
+        )
     return (
         _loss(series, good),
         _time(series, good),

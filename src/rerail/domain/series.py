@@ -31,6 +31,7 @@ class StepSeries:
     may fall where a job restarted from an older checkpoint; rows are in the order of time.
     Units: `step_time_s` seconds per step, `time` seconds since the epoch at the end of the step,
     `throughput` any measure of work per second,
+    `steps_told` is false where the source does not say its steps and `step` counts its entries;
     `tokens` any measure of work per step, `seq_len_sq` the sum of squared sequence lengths.
     """
 
@@ -46,11 +47,12 @@ class StepSeries:
     time: FloatArray | None = None
     learning_rate: FloatArray | None = None
     throughput: FloatArray | None = None
+    steps_told: bool = True
 
     def __post_init__(self) -> None:
         for item in fields(self):
             value = getattr(self, item.name)
-            if item.name in ("name", "rank") or value is None:
+            if item.name in ("name", "rank", "steps_told") or value is None:
                 continue
             dtype = np.int64 if item.name == "step" else np.float64
             array = _frozen_copy(value, dtype, item.name, self.name)
