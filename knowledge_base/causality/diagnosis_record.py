@@ -112,7 +112,7 @@ def _node_of_fault(verdict: Verdict, line: LogLine) -> str | None:
     if len(verdict.nodes) == 1:
         return verdict.nodes[0]
     ranks = verdict.ranks
-    if verdict.everywhere and not verdict.nodes:
+    if verdict.nobody and not verdict.nodes:
         return None
     if len(ranks) == 1 and line.rank not in (None, ranks[0]):
         return verdict.identities.node_of_rank.get(ranks[0])

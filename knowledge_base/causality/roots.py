@@ -34,7 +34,8 @@ _DEEPER_PENALTY = {Kind.ROOT: 0.0, Kind.LOOK_DEEPER: 1.5, Kind.SYMPTOM: 3.0}
 SLACK_S = 120.0
 """A deeper fault this much later than a shallower one did not cause it."""
 DECLARED_S = 600.0
-"""A lost host is declared so long after others felt it (SlurmdTimeout is 300 s, a pod's toleration as well)."""
+"""A lost host is declared so long after others felt it (SlurmdTimeout is 300 s, a pod's toleration as well), and a
+service says so long after it ended a job why it did, once the job's outputs are put away."""
 _CLOCKS_APART_S = 5.0
 """Clocks of two hosts differ by less: a fault this much later did not raise what no machine raises."""
 _ONE_EVENT_S = 30.0
@@ -221,6 +222,8 @@ def _edge(case: Case, rules: dict[str, Rule], a: Observation, b: Observation) ->
     deeper, shallower = (a, b) if level(a) < level(b) else (b, a)
     gap = case.seconds_between(shallower, deeper)
     late = _CLOCKS_APART_S if is_own(shallower) or not _can_explain(deeper, shallower) else SLACK_S
+    if late == SLACK_S and has(shallower.leaf, "by_order"):
+        late = DECLARED_S
     if gap is not None and gap > late:
         return None
     when = " before it" if case.known_before(deeper, shallower) else ""

@@ -24,6 +24,7 @@ _RUNS = frozenset({"rank", "task", "pod", "address"})
 _WIDE = lazy(r"\s*[|│┃]\s*|\s{2,}|\t|,\s*")
 _RULE = lazy(r"[\s|│┃+=:─━┼╋├┤┡┩┏┓└┘╇-]*")
 _HOST = lazy(r"[A-Za-z0-9](?:[\w.-]{0,120}[A-Za-z0-9])?")
+_IN_BRACKETS = lazy(r"\(([\w ]{8,200})\) ?:\s*$")
 _LONGEST, _MOST_ROWS, _MOST_TABLES = 400, 20_000, 64
 _TITLE_FIRST = lazy(rb"[|\s\xe2]{0,8}(?:[A-Za-z][\w ()./-]{0,40})")
 
@@ -57,7 +58,7 @@ def _data() -> _Data:
     words = "|".join(
         sorted({re.escape(title.split()[-1]) for title in [*titles, *(t for t, _, _ in beside)]})
     )
-    sieve = re.compile(rf"(?i)(?:^|[\s|_,-])(?:{words})(?=[\s|,]|$)".encode())
+    sieve = re.compile(rf"(?i)(?:^|[\s|_,(-])(?:{words})(?=[\s|,)]|$)".encode())
     return _Data(titles, beside, frozenset(raw["empty"]), sieve)
 
 
@@ -145,8 +146,15 @@ def _row(text: str, count: int, starts: Sequence[int]) -> list[str] | None:
 
 def _titles(text: str) -> list[str | None]:
     """Return what the columns hold; titles of one word each may stand close together."""
+    text = _told_in_brackets(text)
     wide, close = _kinds(_cells(text)), _kinds(text.split())
     return close if sum(map(bool, close)) > sum(map(bool, wide)) else wide
+
+
+def _told_in_brackets(text: str) -> str:
+    """Return the titles that a sentence gives in brackets before a colon, else the text itself."""
+    match = _IN_BRACKETS.search(text)
+    return match[1] if match else text
 
 
 def _kinds(titles: Sequence[str]) -> list[str | None]:

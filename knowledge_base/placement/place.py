@@ -128,12 +128,12 @@ def place(
     _within_the_host(asked)
     gpu_sources.index(asked)
     rank_sources.on_the_node(asked)
-    rank_sources.everywhere(asked)
+    everywhere = rank_sources.everywhere(asked)
     if found.rank is not None:
         found.ranks = [found.rank]
     if found.node is not None:
         found.nodes = [found.node]
-    found.nobody = bool(found.everywhere) or (rank is not None and rank.value is None)
+    found.nobody = everywhere or (rank is not None and rank.value is None)
     return found
 
 
