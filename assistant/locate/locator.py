@@ -55,11 +55,11 @@ class Found:
 
     job: str
     attempt: int | None = None
-    state: str = ""
-    ended: bool = False
     items: list[Item] = field(default_factory=list)
     missing: list[Problem] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
+    state: str = ""
+    ended: bool = False
 
 
 class Locator(Protocol):

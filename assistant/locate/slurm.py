@@ -76,10 +76,10 @@ class SlurmLocator:
         found = Found(
             chosen.attempt.job,
             chosen.attempt.attempt,
-            chosen.attempt.state,
-            chosen.ended,
             missing=list(one.missing),
             told=list(chosen.told),
+            state=chosen.attempt.state,
+            ended=chosen.ended,
         )
         _Search(reader, policy, budget, chosen, found).run()
         return found

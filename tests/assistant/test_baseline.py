@@ -116,7 +116,7 @@ def as_text(state, path, *, bars):
 @pytest.mark.parametrize("bars", [False, True])
 def test_lines_that_do_not_say_their_step_are_not_held_against_steps(bars, tmp_path):
     run = as_text(seeds()[0], tmp_path / "output.log", bars=bars)
-    code, verdict = found("--baseline", GOOD, run)
+    _, verdict = found("--baseline", GOOD, run)
     assert verdict["outcome"] == "no_failure"
     assert {one["status"] for one in verdict["baseline"]} == {"unknown"}
     assert "does not say its steps" in verdict["baseline"][0]["says"]
