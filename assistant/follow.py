@@ -1,8 +1,7 @@
 """`rerail diagnose --follow`: watches the logs of a live job and tells when its verdict changes.
 
-Files are polled and only what is new in them is read. A file that was rotated (another inode) or truncated
-(it became smaller) begins a new chapter: what was read of it before no longer counts, nor does the part that
-was moved away.
+Files are polled and only what is new in them is read (`followed.py`). A job that was named is asked for again
+from time to time (`locate/live.py`), until it has ended.
 """
 
 from __future__ import annotations
@@ -10,82 +9,31 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from pathlib import Path
+from typing import TYPE_CHECKING
 
+from rerail.assistant.followed import Followed, name_of, path_of
 from rerail.domain.diagnosis import Diagnosis
 from rerail.errors import EvidenceError
-from rerail.log_parsers.collect import assemble, scanner_for
-from rerail.log_parsers.following import FollowedFile
+from rerail.log_parsers.collect import assemble
 from rerail.log_parsers.sources import Source, discover
+
+if TYPE_CHECKING:
+    from rerail.assistant.locate.live import LiveJob
+    from rerail.domain.series import StepSeries
 
 POLL_S = 2.0
 
 
-@dataclass(slots=True)
-class _Files:
-    """The files of the job as they were at the last look."""
-
-    paths: list[str]
-    followed: dict[Path, FollowedFile] = field(default_factory=dict)
-    past: set[int] = field(default_factory=set)
-    """Inodes of files that were rotated away: they belong to an earlier chapter."""
-
-    def look(self) -> list[str]:
-        """Read what is new; return what changed, a sentence each."""
-        told: list[str] = []
-        sources = {one.path: one for one in self._sources() if one.path is not None}
-        for path in [path for path in self.followed if path not in sources]:
-            del self.followed[path]
-            told.append(f"{path.name} is gone")
-        for path, source in sources.items():
-            told += self._look_at(path, source)
-        return told
-
-    def _look_at(self, path: Path, source: Source) -> Iterator[str]:
-        try:
-            stat = path.stat()
-            known = self.followed.get(path)
-            if known is not None and (
-                stat.st_ino != known.inode or stat.st_size < known.read_bytes
-            ):
-                was = "rotated" if stat.st_ino != known.inode else "truncated"
-                print(f"rerail: {path.name} was {was}; a new chapter begins", file=sys.stderr)
-                yield f"{path.name} was {was}: a new chapter"
-                if was == "rotated":
-                    self.past.add(known.inode)
-                known = None
-            if known is None and stat.st_ino in self.past:
-                return
-            if known is None:
-                from rerail.assistant.pipeline import scan_plan
-
-                plan = scan_plan()
-                known = FollowedFile(source, plan.signatures, scanner_for(plan, stat.st_size))
-                self.followed[path] = known
-            new = known.look()
-        except OSError:
-            return
-        if new:
-            yield f"{path.name} +{new:,} bytes"
-
-    def _sources(self) -> list[Source]:
-        try:
-            found = discover(self.paths).sources
-        except EvidenceError:
-            return []
-        if any(source.path is None for source in found):
-            raise EvidenceError(
-                "standard input cannot be followed", subject="-", hint="name the log files"
-            )
-        # A file that was rotated keeps its inode under its new name: the one of the old name comes first.
-        return sorted(found, key=lambda source: source.path not in self.followed)
-
-
 def follow_command(
-    paths: list[str], *, json_output: bool, quiet: bool, polls: int | None = None
+    paths: list[str],
+    *,
+    json_output: bool,
+    quiet: bool,
+    polls: int | None = None,
+    job: LiveJob | None = None,
+    good_runs: Sequence[Sequence[StepSeries]] = (),
 ) -> int:
     """Diagnose, wait for the files to change, diagnose again; Ctrl-C ends with the last verdict.
 
@@ -93,29 +41,44 @@ def follow_command(
         paths: files, folders or globs; standard input cannot be followed.
         json_output: print one JSON object per changed verdict, with `update`: its time and what changed.
         quiet: print one line per changed verdict.
-        polls: stop after so many looks; None goes on until interrupted.
+        polls: stop after so many looks; None goes on until interrupted, or until the job has ended.
+        good_runs: good runs of the same job, each as its series.
+        job: a job whose evidence is found by its name; its end is told and ends the watch.
+
+    Raises:
+        EvidenceError: Nothing could be read, or the job is not known.
     """
     from rerail.assistant.cli.diagnose import exit_code
     from rerail.assistant.pipeline import diagnose_collection
 
-    files, last, looks = _Files(paths), None, 0
+    files, located, last, looks = Followed(path_of), Followed(name_of), None, 0
     changes: list[str] = []
+    ended = False
     try:
-        while polls is None or looks < polls:
+        while not ended and (polls is None or looks < polls):
             looks += 1
-            new = files.look()
+            new = files.look(_sources(paths, files)) if paths else []
+            problems = []
+            if job is not None:
+                new += job.look(located)
+                ended, problems = job.ended, job.problems
             changes += new
-            if new and files.followed:
-                surveys = [one.survey() for one in files.followed.values()]
-                diagnosis = diagnose_collection(assemble(surveys)).diagnosis
-                if last is None or _key(diagnosis) != _key(last):
-                    _tell(diagnosis, [*_changed(last, diagnosis), *changes], json_output, quiet)
+            if new and (files or located):
+                surveys = [*files.surveys(), *located.surveys()]
+                diagnosis = diagnose_collection(
+                    assemble(surveys, problems), good_runs=good_runs
+                ).diagnosis
+                if last is None or ended or _key(diagnosis) != _key(last):
+                    _tell(
+                        diagnosis, [*_changed(last, diagnosis), *changes], json_output, quiet, job
+                    )
                     changes = []
                 last = diagnosis
-            if polls is None or looks < polls:
+            if not ended and (polls is None or looks < polls):
                 time.sleep(POLL_S)
     except KeyboardInterrupt:
-        pass
+        if last is None:
+            raise
     if last is None:
         raise EvidenceError(
             "nothing could be read", subject=" ".join(paths), hint=f"ls -l {' '.join(paths)}"
@@ -123,12 +86,41 @@ def follow_command(
     return exit_code(last)
 
 
-def _tell(diagnosis: Diagnosis, changes: list[str], json_output: bool, quiet: bool) -> None:
+def _sources(paths: list[str], files: Followed) -> list[Source]:
+    try:
+        found = discover(paths).sources
+    except EvidenceError:
+        return []
+    if any(source.path is None for source in found):
+        raise EvidenceError(
+            "standard input cannot be followed", subject="-", hint="name the log files"
+        )
+    pipe = next((one for one in found if one.path is not None and one.path.is_fifo()), None)
+    if pipe is not None:
+        raise EvidenceError(
+            f"{pipe.name} is a pipe, and pipes cannot be followed",
+            subject=pipe.name,
+            hint=f"rerail diagnose {pipe.name} reads it to its end",
+        )
+    # A file that was rotated keeps its inode under its new name: the one of the old name comes first.
+    return sorted(found, key=lambda source: source not in files)
+
+
+def _tell(
+    diagnosis: Diagnosis,
+    changes: list[str],
+    json_output: bool,
+    quiet: bool,
+    job: LiveJob | None,
+) -> None:
     from rerail.assistant.cli.diagnose import show
 
     now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     if json_output:
-        told = diagnosis.model_dump(mode="json") | {"update": {"time": now, "changed": changes}}
+        update: dict[str, object] = {"time": now, "changed": changes}
+        if job is not None:
+            update |= {"job": job.name.text, "attempt": job.number, "state": job.state}
+        told = diagnosis.model_dump(mode="json") | {"update": update}
         sys.stdout.write(json.dumps(told, indent=2) + "\n")
     else:
         if quiet:

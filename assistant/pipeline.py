@@ -6,23 +6,24 @@ The rules verdict is complete here; a model, where one is configured, only adds 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rerail.assistant.narrow import EVERYTHING, Narrow
 from rerail.assistant.profiles_beside import with_profiles
 from rerail.assistant.scanned_logs import read_scanned
 from rerail.cached_yaml import cache_folder
-from rerail.domain.diagnosis import AgainstForecast, Diagnosis
+from rerail.domain.diagnosis import AgainstForecast, BesideGood, Diagnosis
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.diagnosis_record import to_diagnosis
 from rerail.knowledge_base.causality.verdict import Verdict, judge
 from rerail.knowledge_base.job_facts import JobFacts
 from rerail.knowledge_base.matcher import RuleSet, match, rule_set
 from rerail.knowledge_base.rules import usable_rules
+from rerail.log_parsers.binary_content import packed_as
 from rerail.log_parsers.collect import Collection, ScanPlan, assemble, collect
 from rerail.log_parsers.scan import Scanner, make_scanner
 from rerail.log_parsers.sources import Discovery, Problem
@@ -30,7 +31,9 @@ from rerail.log_parsers.survey import survey_bytes
 from rerail.settings import load_settings
 
 if TYPE_CHECKING:
+    from rerail.domain.series import StepSeries
     from rerail.knowledge_base.waiting.dumps.verdict import DumpVerdict
+    from rerail.tools.detectors.against_runs import Check
     from rerail.tools.forecast.compare import Expected
 
 
@@ -54,9 +57,10 @@ def _judge_dumps(collection: Collection) -> DumpVerdict | None:
         if path is not None and looks_like_flight_recorder(one.head, one.source.name):
             paths.append(path)
         else:
-            collection.problems.append(
-                Problem(one.source.name, "not a text file and no known dump; it was not read", "")
-            )
+            packed = packed_as(one.head)
+            why = f"it is {packed}" if packed else "not a text file and no known dump"
+            hint = "unpack it, and name what was in it" if packed else ""
+            collection.problems.append(Problem(one.source.name, f"{why}; it was not read", hint))
     if not paths:
         return None
     from rerail.knowledge_base.waiting.dumps.judge import diagnose_dumps
@@ -91,10 +95,12 @@ def diagnose_paths(
     mine: bool = False,
     expected: Expected | None = None,
     located: Discovery | None = None,
+    good_runs: Sequence[Sequence[StepSeries]] = (),
 ) -> Outcome:
     """Read the evidence and return the rules verdict.
 
-    `expected` is a forecast of the step time; `located` is evidence found by the name of its job.
+    `expected` is a forecast of the step time; `located` is evidence found by the name of its job; `good_runs`
+    are the series of good runs of the same job.
 
     Raises:
         EvidenceError: when nothing could be read at all.
@@ -109,7 +115,9 @@ def diagnose_paths(
         located=located,
         read_scanned=partial(read_scanned, signatures=plan.signatures),
     )
-    return diagnose_collection(collection, started=started, narrow=narrow, expected=expected)
+    return diagnose_collection(
+        collection, started=started, narrow=narrow, expected=expected, good_runs=good_runs
+    )
 
 
 def diagnose_texts(files: Mapping[str, str]) -> Outcome:
@@ -133,6 +141,7 @@ def diagnose_collection(
     started: float | None = None,
     narrow: Narrow = EVERYTHING,
     expected: Expected | None = None,
+    good_runs: Sequence[Sequence[StepSeries]] = (),
 ) -> Outcome:
     """Return the rules verdict on evidence that was already read."""
     begun = time.perf_counter() if started is None else started
@@ -150,15 +159,34 @@ def diagnose_collection(
         facts=JobFacts(collection.views, rules().ids) if narrow == EVERYTHING else JobFacts(),
         only_rank=narrow.rank,
         expected=expected,
+        good_runs=good_runs,
         missing_shards=collection.missing_shards,
     )
     verdict = judge(case, {rule.id: rule for rule in rules().rules}, dumps)
     diagnosis = to_diagnosis(case, verdict, elapsed_s=time.perf_counter() - begun)
     if expected is not None:
         diagnosis = diagnosis.model_copy(update={"forecast": _against_forecast(case)})
+    if good_runs:
+        diagnosis = diagnosis.model_copy(update={"baseline": _beside_good(case)})
     if narrow == EVERYTHING:
         diagnosis = with_profiles(diagnosis, collection, verdict.identities.world_size)
     return Outcome(diagnosis, case, verdict, collection)
+
+
+def _beside_good(case: Case) -> list[BesideGood]:
+    from rerail.knowledge_base.causality.beside_good import beside_good
+
+    name, checks = beside_good(case) or ("", ())
+    if not checks:
+        says = "whether the run is as good as it was cannot be known: the evidence holds no series of steps"
+        return [BesideGood(series=name, what="series", status="unknown", says=says)]
+    return [BesideGood(series=name, **_fields(check)) for check in checks]
+
+
+def _fields(check: Check) -> dict[str, Any]:
+    facts = check.to_json()
+    del facts["from_start"]
+    return facts
 
 
 def _against_forecast(case: Case) -> AgainstForecast | None:

@@ -113,6 +113,7 @@ def _cost(view: VerdictView, console: Console) -> None:
         _row(console, "", told)
     if view.forecast:
         _row(console, "FORECAST", view.forecast)
+    _rows(console, "BASELINE", list(view.baseline))
     if view.profiles:
         _row(console, "PROFILES", view.profiles)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from rerail.assistant.call_series import read_call_series
@@ -28,3 +29,15 @@ def read_step_log(path: Path) -> list[StepSeries]:
             hint="a CSV with columns step,step_time_s works always",
         )
     return found
+
+
+def read_good_runs(paths: Sequence[Path]) -> list[Sequence[StepSeries]]:
+    """Return the series of good runs of a job: a log, a file of numbers, a table, or a folder of one of them.
+
+    Raises:
+        EvidenceError: One cannot be read, holds no steps, or is no good run.
+    """
+    from rerail.assistant.cli.detect import read_steps
+    from rerail.tools.detectors.with_baseline import good_runs
+
+    return good_runs([(str(path), read_steps(path, read_step_log)) for path in paths])

@@ -14,6 +14,7 @@ from rerail.log_parsers.sources import Problem
 from rerail.log_parsers.view import LogView
 
 if TYPE_CHECKING:
+    from rerail.domain.series import StepSeries
     from rerail.tools.forecast.compare import Expected
 
 _BELOW = 400  # lines
@@ -34,6 +35,8 @@ class Case:
     """The rank that was asked for: what is told of others does not count."""
     expected: Expected | None = None
     """What a forecast says of the step time, where one was given."""
+    good_runs: Sequence[Sequence[StepSeries]] = ()
+    """Good runs of the same job, each as its series, where some were given."""
     missing_shards: int = 0
     """Parts of the logs that were to be read elsewhere and of which nothing came back."""
     _by_name: dict[str, LogView] = field(default_factory=dict)

@@ -5,15 +5,34 @@ from __future__ import annotations
 from rerail.lazy_patterns import lazy
 
 _HOLE = lazy(rb"\x00{64,}")
+# What gzip, zstandard, xz or bzip2 packed once is unpacked before anybody looks here.
+_PACKED = (
+    (b"PK\x03\x04", "a zip archive"),
+    (b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
+    (b"Rar!\x1a\x07", "a rar archive"),
+    (b"\x04\x22\x4d\x18", "packed by lz4"),
+    (b"\xff\x06\x00\x00sNaPpY", "packed by snappy"),
+    (b"\x89LZO\x00", "packed by lzop"),
+    (b"\x1f\x8b\x08", "packed twice, by gzip inside"),
+    (b"\x28\xb5\x2f\xfd", "packed twice, by zstandard inside"),
+    (b"\xfd7zXZ\x00", "packed twice, by xz inside"),
+    (b"BZh91AY&SY", "packed twice, by bzip2 inside"),
+)
+
+
+def packed_as(chunk: bytes) -> str | None:
+    """Return what a first chunk of bytes is packed by, in words, or None."""
+    return next((said for magic, said in _PACKED if chunk.startswith(magic)), None)
 
 
 def looks_binary(chunk: bytes) -> bool:
     """Tell whether a first chunk is not text: a pickle, or mostly bytes that no log holds."""
     # A file that was truncated while its writer went on has a hole of NUL bytes.
     head = _HOLE.sub(b"", chunk)[:4096] if b"\0" in chunk[:4096] else chunk[:4096]
+    if packed_as(head):
+        return True
     if head[:2] in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05") or head[:4] in (
         b"\x7fELF",
-        b"PK\x03\x04",
     ):
         return True
     strange = sum(head.count(bytes([b])) for b in (*range(1, 7), *range(14, 27), *range(28, 32)))

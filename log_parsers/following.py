@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from rerail.log_parsers.binary_content import looks_binary
@@ -68,6 +69,32 @@ class FollowedFile:
         if cut:
             self._pass.feed(held[:cut])
         self._open = held[cut:]
+
+    @property
+    def name(self) -> str:
+        """What the file is called, without its folder; what is no file has a name with blanks."""
+        name = self._source.name
+        return name if " " in name else name.rpartition("/")[2]
+
+    def goes_on_in(self, path: Path) -> bool:
+        """Tell whether another file begins with all that was read of this one.
+
+        Raises:
+            OSError: when one of the two cannot be read.
+        """
+        left = self.read_bytes
+        with self._path.open("rb") as mine, path.open("rb") as other:
+            while left > 0:
+                piece = mine.read(min(CHUNK, left))
+                if not piece or other.read(len(piece)) != piece:
+                    return False
+                left -= len(piece)
+        return True
+
+    def move(self, path: Path, inode: int) -> None:
+        """Read on from another name of the same file, or from a file that begins with all that was read."""
+        self._path, self.inode = path, inode
+        self._source = replace(self._source, path=path)
 
     def survey(self) -> FileSurvey:
         """Return the survey of all that was read."""

@@ -362,8 +362,17 @@ class StepReader:
                 self._latest[rank] = number, raw[:_LONGEST_LATEST]
 
     def count_known(self) -> int:
-        """Return how many rows are step lines of a known form, bars and evaluations aside."""
-        return sum(row.form not in WEAK_FORMS for row in self.rows)
+        """Return how many steps lines of a known form tell, bars and evaluations aside.
+
+        A form that reads the same step on every line has taken another number for it.
+        """
+        return len(
+            {
+                (row.form, row.rank, row.line if row.step is None else row.step)
+                for row in self.rows
+                if row.form not in WEAK_FORMS
+            }
+        )
 
     def latest_lines(self) -> list[tuple[int, bytes]]:
         """Return (number, line) of the last step line of each rank."""

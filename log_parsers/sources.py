@@ -39,10 +39,12 @@ PROFILE_SUFFIXES = (
 # What `rerail scan --logs` wrote: logs that were read elsewhere.
 SCANNED_SUFFIX = ".logs.jsonl.gz"
 
-# logrotate's `train.log.3`, also packed; `rank.0` and `stdout.12` without a suffix before are no rotation.
+# logrotate's `train.log.3` and `train.log-20260101` (dateext), Python's `train.log.2026-01-01_04`, `train.log.old`;
+# also packed. `rank.0` and `stdout.12` without a suffix before are no rotation.
 _ROTATED = lazy(
-    r"(?P<stem>.*\.(?:log|out|err|txt|output|messages))\.(?P<count>\d{1,3})(?:\.(?:gz|zst|xz|bz2))?$|"
-    r"(?P<stem2>(?:.*/)?(?:messages|syslog|kern|dmesg))\.(?P<count2>\d{1,3})(?:\.(?:gz|zst|xz|bz2))?$"
+    r"(?P<stem>.*\.(?:log|out|err|txt|output|messages)|(?:.*/)?(?:messages|syslog|kern|dmesg))"
+    r"(?:\.(?P<count>\d{1,3})|[.-](?P<date>(?:19|20)\d{2}-?\d{2}-?\d{2}(?:[-_T]?\d{2}(?:[-_:]?\d{2}){0,2}|-\d{10})?)|\.(?P<old>old|bak))"
+    r"(?:\.(?:gz|zst|xz|bz2))?$"
 )
 _PACKED = lazy(r"(?P<stem>.*)\.(?:gz|zst|xz|bz2)$")
 _NUMBERS = lazy(r"(\d+)")
@@ -125,8 +127,7 @@ def reading_order(name: str) -> tuple[tuple[tuple[int, int, str], ...], int, str
     stem, rotation = name, 0
     rotated = _ROTATED.match(name)
     if rotated:
-        stem = rotated["stem"] or rotated["stem2"]
-        rotation = -int(rotated["count"] or rotated["count2"])
+        stem, rotation = rotated["stem"], _age(rotated)
     elif packed := _PACKED.match(name):
         stem = packed["stem"]
     parts = tuple(
@@ -135,6 +136,16 @@ def reading_order(name: str) -> tuple[tuple[tuple[int, int, str], ...], int, str
         if part
     )
     return parts, rotation, name
+
+
+def _age(rotated: re.Match[str]) -> int:
+    """Return a number that is below 0, which the live file has, and lower for an older part."""
+    if rotated["count"]:
+        return -1 - int(rotated["count"])
+    if rotated["old"]:
+        return -1
+    digits = "".join(filter(str.isdigit, rotated["date"]))
+    return int(digits[:18].ljust(18, "0")) - 10**19
 
 
 def _expand(text: str) -> list[Path]:

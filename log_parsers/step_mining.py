@@ -41,7 +41,7 @@ _MASKED = lazy(
 )
 _NUMBER = lazy(
     r"(?<![\w.])(?P<v>[-+]?(?:\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+|(?i:nan|inf(?:inity)?)(?![\w])))"
-    r"(?P<after>(?:ms|s|batch|it)?(?:/\w+)?(?![\w.]))"
+    r"(?P<after>(?:ms|s|batch|it)?(?:/[A-Za-z]\w*)?(?![\w.]))"
 )
 _LEFT = lazy(r"([A-Za-z_][\w./'-]*(?: [A-Za-z_][\w./'-]*){0,2})[\s:=(\[|>*]*$")
 _GLUED = lazy(r"[A-Za-z]+(?:/[A-Za-z]+)?")
@@ -333,6 +333,9 @@ def _counter(one: _Layout) -> int | None:
         meaning = _meaning(name)
         # "Train loss 150 7.09": the name belongs to the number behind the count.
         shared = meaning == "loss" and one.names[at + 1 : at + 2] == ("",)
+        if one.after_slash[at] and _is_batch_of_epoch(one, at):
+            choices.append((False, False, True, -_distinct(one, at), at))
+            continue
         if one.after_slash[at] or not (meaning in ("step", "epoch", "") or shared):
             continue
         of_many = at + 1 < len(one.names) and one.after_slash[at + 1] and _constant(one, at + 1)
@@ -343,6 +346,12 @@ def _counter(one: _Layout) -> int | None:
                 (meaning != "step", meaning == "epoch", not of_many, -_distinct(one, at), at)
             )
     return min(choices)[-1] if choices else None
+
+
+def _is_batch_of_epoch(one: _Layout, at: int) -> bool:
+    """Tell whether the number behind a slash counts, and the one in front of it does not: "Batch 0/1500"."""
+    in_front = _meaning(one.names[at - 1])
+    return in_front == "step" and not _counts_up(one, at - 1) and _counts_up(one, at)
 
 
 def _counts_up(one: _Layout, at: int) -> bool:

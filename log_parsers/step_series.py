@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rerail.domain.series import FloatArray, IntArray, StepSeries
+from rerail.domain.series import BoolArray, FloatArray, IntArray, StepSeries
 from rerail.log_parsers.metrics import WEAK_FORMS, StepRow
+from rerail.log_parsers.series_files.forms import FORMS
 from rerail.log_parsers.view import LogView
 
 _MOST_STAMPED = 20_000
@@ -71,8 +72,18 @@ def _build(view: LogView, form: str, rank: int | None, rows: list[StepRow]) -> L
         time=stamps,
         learning_rate=_column(rows, "learning_rate"),
         throughput=_column(rows, "throughput"),
+        steps_told=any(row.step is not None for row in rows),
+        reported=_reported(rows) if form in FORMS else None,
     )
     return LogSeries(series, tuple(rows), rates is not None, clock)
+
+
+def _reported(rows: list[StepRow]) -> dict[str, BoolArray]:
+    """Return which values a file of numbers holds; one that a cut left out is not one that is no number."""
+    return {
+        name: np.array([getattr(row, name) is not None for row in rows])
+        for name in ("loss", "grad_norm")
+    }
 
 
 def _between(steps: IntArray, stamps: FloatArray) -> FloatArray:

@@ -543,7 +543,7 @@ class FilePass:
 
     def survey(self) -> FileSurvey:
         """Return the survey of what was read so far; more may follow."""
-        so_far, kept_bytes = self.result, self._kept_bytes
+        so_far, kept_bytes, mined = self.result, self._kept_bytes, self._mined
         self.result = replace(
             so_far,
             kept=dict(so_far.kept),
@@ -554,7 +554,7 @@ class FilePass:
         try:
             return self.finish()
         finally:
-            self.result, self._kept_bytes = so_far, kept_bytes
+            self.result, self._kept_bytes, self._mined = so_far, kept_bytes, mined
 
     def finish(self) -> FileSurvey:
         """Return the survey of the whole file."""

@@ -8,6 +8,7 @@ Source: openat(2), open(2) (O_NOFOLLOW, O_EXCL), CWE-59 and CWE-367.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import stat
@@ -18,6 +19,7 @@ from pathlib import Path
 from rerail.errors import RecoveryError
 
 MOST_BYTES = 1 << 20
+_OF_THE_SYSTEM = (Path("/dev"), Path("/proc"))
 
 
 def name_of(uid: int) -> str:
@@ -86,9 +88,13 @@ def write_new(folder: int, name: str, content: bytes, mode: int = 0o644) -> None
 def write_file(path: Path, content: bytes) -> None:
     """Write a file that a person asked for: whole or not at all, never through a link of that name.
 
+    A device or a pipe is refused: as root, what is put in the place of /dev/null or /dev/stdout is missed by every
+    other program.
+
     Raises:
         OSError: It cannot be written.
     """
+    _refuse_special(path)
     mask = os.umask(0o077)
     os.umask(mask)
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -96,6 +102,18 @@ def write_file(path: Path, content: bytes) -> None:
         write_new(folder, path.name, content, 0o666 & ~mask)
     finally:
         os.close(folder)
+
+
+def _refuse_special(path: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        mode = path.lstat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
+            raise OSError(errno.EINVAL, "this is no plain file")
+    folder = path.absolute().parent.resolve()
+    if folder in _OF_THE_SYSTEM or Path("/proc") in folder.parents:
+        raise OSError(
+            errno.EINVAL, f"{folder} holds what the system needs, and no files of its users"
+        )
 
 
 def open_regular(
@@ -122,8 +140,6 @@ def open_regular(
     try:
         handle = os.open(path, how, dir_fd=folder)
     except OSError as error:
-        import errno
-
         if error.errno in (errno.ELOOP, errno.ENXIO):
             what = "a link" if error.errno == errno.ELOOP else "a socket or device"
             raise RecoveryError(f"{path} is {what}; it was not read", subject=str(path)) from None

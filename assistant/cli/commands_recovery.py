@@ -34,7 +34,10 @@ _PASS_THROUGH = {"ignore_unknown_options": True, "allow_interspersed_args": Fals
 
 
 def plan(
-    name: Annotated[str, typer.Argument(help="An incident, a plan, or 'last'.")] = "last",
+    name: Annotated[
+        str,
+        typer.Argument(help="An incident, a plan, 'last', or a job: 4711, k8s://namespace/job."),
+    ] = "last",
     again: Annotated[
         bool, typer.Option("--again", help="Make a new one from what is true now.")
     ] = False,

@@ -55,7 +55,7 @@ def detect_command(
     if not paths:
         raise UsageError("no file was given", hint="rerail detect steps.csv")
     check_plot_name(plot)
-    series = [item for path in paths for item in _read(path, read_log)]
+    series = [item for path in paths for item in read_steps(path, read_log)]
     pairs = [(item, detect(item, seen_until=seen_until)) for item in series]
     if expected is not None:
         pairs = _against(pairs, expected)
@@ -92,7 +92,7 @@ def _beside(
 ) -> list[tuple[StepSeries, SeriesReport]]:
     from rerail.tools.detectors.with_baseline import good_runs, with_baseline
 
-    runs = good_runs([(str(path), _read(path, read_log)) for path in baselines])
+    runs = good_runs([(str(path), read_steps(path, read_log)) for path in baselines])
     return [(series, with_baseline(series, report, runs)) for series, report in pairs]
 
 
@@ -110,7 +110,12 @@ def report_json(pairs: list[tuple[StepSeries, SeriesReport]]) -> str:
     return json.dumps({"schema_version": 1, "series": rows}, allow_nan=False)
 
 
-def _read(path: Path, read_log: LogReader | None) -> list[StepSeries]:
+def read_steps(path: Path, read_log: LogReader | None) -> list[StepSeries]:
+    """Return the series of a table, a file of numbers or a log.
+
+    Raises:
+        EvidenceError: It cannot be read or holds no steps.
+    """
     from rerail.log_parsers.series_files.recognise import is_metrics_csv
     from rerail.tools.detectors.read_series import UnknownColumnsError, read_series
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,10 +18,12 @@ if TYPE_CHECKING:
     from rerail.assistant.agent.explain import ModelClaim
     from rerail.assistant.pipeline import Outcome as RunOutcome
     from rerail.assistant.record import Recorded
+    from rerail.domain.series import StepSeries
     from rerail.tools.forecast.compare import Expected
 
 EXIT_NO_FAILURE = 3
 EXIT_INCONCLUSIVE = 10
+_MOST_TOLD = 3
 _MAY_NAME_A_JOB = re.compile(r"[0-9]+(?:[_+][0-9]+)?$|[a-z][a-z0-9+.-]*://")
 
 
@@ -52,27 +55,36 @@ def diagnose_command(
     store: bool = True,
     model: bool = True,
     expected: Path | None = None,
+    baselines: Sequence[Path] = (),
     locate_budget: float = 20.0,
 ) -> int:
     """Diagnose the paths and print the verdict; return the exit code.
 
-    `expected` is a forecast (JSON or spec) that the step times are held against. A job that is named
+    `expected` is a forecast (JSON or spec) that the step times are held against; `baselines` are good runs of
+    the same job that loss, times and learning rate are held against. A job that is named
     in the place of a path is looked for for `locate_budget` seconds.
     """
     with ExitStack() as held:
         gathered = None
-        if any(_may_name_a_job(one) for one in paths):
+        named = any(_may_name_a_job(one) for one in paths)
+        if follow:
+            _refuse_beside_follow(expected)
+            return _follow(
+                *(paths, named, locate_budget, attempt, _good_runs(baselines)),
+                json_output=json_output,
+                quiet=quiet,
+            )
+        if named:
             from rerail.assistant.cli.located import located
 
-            paths, gathered = located(paths, locate_budget, attempt, follow=follow)
+            paths, gathered = located(paths, locate_budget, attempt)
             held.enter_context(gathered)
-        if follow:
-            return _follow(paths, expected, json_output=json_output, quiet=quiet)
         from rerail.assistant.narrow import Narrow
         from rerail.assistant.pipeline import diagnose_paths
         from rerail.assistant.record import Recorded, record_outcome
 
         narrow = Narrow.parse(rank=rank, since=since)
+        good = _good_runs(baselines)
         from rerail.log_parsers.compiled_cache import told
 
         with told(_wait), _Progress(enabled=not (quiet or json_output)) as progress:
@@ -83,6 +95,7 @@ def diagnose_command(
                 mine=digest is not None,
                 expected=None if expected is None else _expected(expected),
                 located=None if gathered is None else gathered.evidence,
+                good_runs=good,
             )
         if digest is not None:
             _write_digest(outcome, digest)
@@ -99,6 +112,7 @@ def diagnose_command(
         if sarif is not None:
             _write_sarif(diagnosis, sarif)
         if not json_output:
+            _tell_unread(outcome, quiet=quiet)
             show(diagnosis, json_output=False, quiet=quiet, verbose=verbose)
         if model and not quiet:
             diagnosis = _explain(recorded, json_output=json_output)
@@ -111,15 +125,45 @@ def diagnose_command(
         return exit_code(diagnosis)
 
 
-def _follow(paths: list[str], expected: Path | None, *, json_output: bool, quiet: bool) -> int:
+def _refuse_beside_follow(expected: Path | None) -> None:
     if expected is not None:
         raise UsageError(
             "--expected and --follow do not go together", subject="--expected",
             hint="rerail diagnose --expected FILE logs/",
         )  # fmt: skip
+
+
+def _follow(
+    paths: list[str],
+    named: bool,
+    seconds: float,
+    attempt: int | None,
+    good: list[Sequence[StepSeries]],
+    *,
+    json_output: bool,
+    quiet: bool,
+) -> int:
     from rerail.assistant.follow import follow_command
 
-    return follow_command(paths, json_output=json_output, quiet=quiet)
+    follow = partial(follow_command, json_output=json_output, quiet=quiet, good_runs=good)
+    if not named:
+        return follow(paths)
+    from rerail.assistant.cli.located import split
+    from rerail.assistant.locate.live import LiveJob
+
+    paths, name = split(paths)
+    if name is None:
+        return follow(paths)
+    with LiveJob(name, seconds, attempt) as job:
+        return follow(paths, job=job)
+
+
+def _good_runs(paths: Sequence[Path]) -> list[Sequence[StepSeries]]:
+    if not paths:
+        return []
+    from rerail.assistant.step_logs import read_good_runs
+
+    return read_good_runs(paths)
 
 
 def _may_name_a_job(argument: str) -> bool:
@@ -145,6 +189,17 @@ def _write_sarif(diagnosis: Diagnosis, path: Path) -> None:
         raise UsageError(
             f"--sarif {path}: {error.strerror}", subject=str(path), hint=f"ls -ld {path.parent}"
         ) from None
+
+
+def _tell_unread(outcome: RunOutcome, *, quiet: bool) -> None:
+    """Say on standard error what could not be read, where one line about a good end would hide it."""
+    if not quiet or outcome.diagnosis.outcome is Outcome.FAILURE:
+        return
+    problems = outcome.collection.problems
+    for one in problems[:_MOST_TOLD]:
+        print(f"rerail: {one.subject}: {one.why}", file=sys.stderr)
+    if len(problems) > _MOST_TOLD:
+        print(f"rerail: and {len(problems) - _MOST_TOLD} more; --json lists them", file=sys.stderr)
 
 
 def _wait(why: str) -> None:

@@ -11,16 +11,31 @@ from rerail.errors import UsageError
 
 
 def located(
-    arguments: list[str], seconds: float, attempt: int | None, *, follow: bool
+    arguments: list[str], seconds: float, attempt: int | None
 ) -> tuple[list[str], Gathered]:
     """Return the arguments that are paths, and what was found of the job among them.
+
+    Raises:
+        UsageError: Two jobs are named.
+        EvidenceError: There is no such job, nobody to ask, or nothing of it can be read.
+        ClusterError: The scheduler does not answer.
+    """
+    paths, job = split(arguments)
+    if job is None:
+        return paths, Gathered()
+    found = gather(job, seconds, attempt)
+    for told in found.told:
+        print(f"rerail: {told}", file=sys.stderr)
+    return paths, found
+
+
+def split(arguments: list[str]) -> tuple[list[str], JobName | None]:
+    """Return the arguments that are paths, and the job among them, if there is one.
 
     What exists as a path is a path, whatever else it may be.
 
     Raises:
-        UsageError: Two jobs are named, or a job is to be followed.
-        EvidenceError: There is no such job, nobody to ask, or nothing of it can be read.
-        ClusterError: The scheduler does not answer.
+        UsageError: Two jobs are named.
     """
     paths: list[str] = []
     jobs: list[JobName] = []
@@ -36,24 +51,13 @@ def located(
                 )
         else:
             jobs.append(name)
-    if not jobs:
-        return paths, Gathered()
     if len(jobs) > 1:
         raise UsageError(
             f"one job at a time: {jobs[0].text} and {jobs[1].text} were named",
             subject=jobs[1].text,
             hint=f"rerail diagnose {jobs[0].text}",
         )
-    if follow:
-        raise UsageError(
-            f"--follow reads files, not {jobs[0].text}",
-            subject="--follow",
-            hint=f"rerail diagnose {jobs[0].text} names the job's files; follow those",
-        )
-    found = gather(jobs[0], seconds, attempt)
-    for told in found.told:
-        print(f"rerail: {told}", file=sys.stderr)
-    return paths, found
+    return paths, jobs[0] if jobs else None
 
 
 def _exists(text: str) -> bool:

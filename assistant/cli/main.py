@@ -179,6 +179,9 @@ def diagnose(
         Path | None,
         typer.Option(help="What steps should take: JSON of `rerail forecast`, or a spec."),
     ] = None,
+    baseline: Annotated[
+        list[Path] | None, typer.Option(help="A good run of the same job; repeat it for more.")
+    ] = None,
     locate_budget: Annotated[
         float,
         typer.Option(min=0.5, max=600, help="Seconds that finding a job's evidence may take."),
@@ -214,6 +217,7 @@ def diagnose(
             store=not no_store,
             model=not no_model,
             expected=expected,
+            baselines=baseline or (),
             locate_budget=locate_budget,
         )
     raise typer.Exit(code)

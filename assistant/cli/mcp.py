@@ -17,6 +17,7 @@ def mcp_command(logs: list[Path], http: int) -> int:
     """
     folders = readable_folders(logs)
     try:
+        from rerail.assistant.locate.by_name import diagnose_for_others
         from rerail.assistant.mcp_server import create_server
     except ModuleNotFoundError as error:
         raise ConfigError(
@@ -24,7 +25,7 @@ def mcp_command(logs: list[Path], http: int) -> int:
             subject="rerail mcp",
             hint="pip install 'rerail[mcp]'",
         ) from None
-    server = create_server(folders).server
+    server = create_server(folders, diagnose_for_others).server
     if http:
         server.run("streamable-http", host="127.0.0.1", port=http)
     else:

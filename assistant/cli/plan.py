@@ -11,13 +11,14 @@ from sqlalchemy import Engine
 from rerail.assistant.cli.dry_run import dry_run_command
 from rerail.assistant.cli.step_card import decision_lines, plan_lines
 from rerail.assistant.identity import acting_person, login
+from rerail.assistant.locate.job_name import JobName, job_name
 from rerail.assistant.presentation.plan import PlanView, StepView, plan_view
 from rerail.assistant.presentation.step_facts import checked_now, load_plan
 from rerail.assistant.watch.on_request import plan_incident
 from rerail.assistant.watch.presence import check_same_policy
 from rerail.assistant.watch.site import Site, load_site
 from rerail.domain.plan import ActionState, RecoveryPlan
-from rerail.errors import RecoveryError
+from rerail.errors import RecoveryError, StoreError
 from rerail.knowledge_base.store.engine import reading, writing
 from rerail.knowledge_base.store.opened import opened_store
 from rerail.recovery import approvals
@@ -35,13 +36,21 @@ NOT_DONE = (ActionState.EXPIRED, ActionState.REJECTED, ActionState.FAILED)
 def plan_command(name: str, *, again: bool, json_output: bool) -> int:
     """Print a plan, making one for an incident that has none; exit code 0.
 
-    `again` makes a new one in any case, from what scheduler and files say now.
+    `again` makes a new one in any case, from what scheduler and files say now. A job that is named is
+    diagnosed first, as `rerail diagnose` does.
 
     Raises:
         RecoveryError: No event told of the job, or steps of the present plan are under way.
+        EvidenceError: There is no such job, or nothing of it can be read.
+        ClusterError: The scheduler does not answer.
     """
     site = load_site()
+    job = job_name(name)
+    if job is not None and not _is_plan(name):
+        name = _diagnosed(job)
     with opened_store() as engine:
+        if job is not None and again:
+            _make_if_none(engine, site, name)
         if again:
             name = _make_anew(engine, site, name)
         elif name.upper().startswith("INC-"):
@@ -53,6 +62,37 @@ def plan_command(name: str, *, again: bool, json_output: bool) -> int:
             return 0
         print("\n".join(plan_lines(view)))
     return 0
+
+
+def _is_plan(name: str) -> bool:
+    """Tell whether a number is the beginning of a plan's id; then it is that, as ever."""
+    with opened_store() as engine, reading(engine) as connection:
+        try:
+            plans.find_id(connection, name)
+        except RecoveryError:
+            return False
+    if name.isdigit():
+        print(
+            f"rerail: {name} begins the id of a plan and is read as that; slurm://{name} is the job of that number",
+            file=sys.stderr,
+        )
+    return True
+
+
+def _diagnosed(job: JobName) -> str:
+    """Return the incident of a job that was named, diagnosed now.
+
+    Raises:
+        StoreError: It could not be kept, and without a record there is no plan.
+    """
+    from rerail.assistant.locate.by_name import diagnose_and_record
+
+    _, recorded = diagnose_and_record([], job)
+    for banner in recorded.banners:
+        print(f"rerail: {banner}", file=sys.stderr)
+    if recorded.incident is None:
+        raise StoreError(f"job {job.text} has no incident to plan for", subject=job.text)
+    return recorded.incident.id
 
 
 def _make_if_none(engine: Engine, site: Site, name: str) -> None:

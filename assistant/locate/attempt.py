@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rerail.errors import EvidenceError, UsageError
+from rerail.assistant.locate.locator import NothingYetError
+from rerail.errors import UsageError
 from rerail.log_parsers.sources import Problem
 from rerail.tools.clusters.slurm_read import SlurmReader
 from rerail.tools.clusters.slurm_records import ENDED_BADLY, AttemptRecord
 
 MOST_SHOWN = 8
+ENDED = ENDED_BADLY | {"COMPLETED", "CANCELLED", "REVOKED"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +26,18 @@ class OneJob:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """One start of a job, and the next one where there was one."""
+    """One start of a job, and the next one where there was one; `waits` tells that it will be started again."""
 
     job: OneJob
     attempt: AttemptRecord
     following: AttemptRecord | None = None
     told: tuple[str, ...] = ()
+    waits: bool = False
+
+    @property
+    def ended(self) -> bool:
+        """Whether the job will write nothing more in this attempt or a later one."""
+        return self.attempt.state in ENDED and (self.following is not None or not self.waits)
 
 
 def one_job(reader: SlurmReader, job: str) -> OneJob:
@@ -71,12 +79,12 @@ def choose(job: OneJob, attempts: list[AttemptRecord], wanted: int | None) -> Ch
     """Return the attempt that was asked for, or the last one that started.
 
     Raises:
-        EvidenceError: The job has not started yet.
+        NothingYetError: The job has not started yet.
         UsageError: There is no such attempt.
     """
     started = [one for one in attempts if one.state != "PENDING"]
     if not started:
-        raise EvidenceError(
+        raise NothingYetError(
             f"job {job.shown} waits and has not started: there is nothing to read yet",
             subject=job.shown,
             hint=f"squeue -j {job.number}",
@@ -100,4 +108,5 @@ def choose(job: OneJob, attempts: list[AttemptRecord], wanted: int | None) -> Ch
             f"job {job.shown} was started more than once; this is attempt {attempt.attempt} "
             f"({attempt.state}); also {others}: --attempt N"
         )
-    return Chosen(job, attempt, following, tuple(told))
+    waits = attempts[-1].state == "PENDING"
+    return Chosen(job, attempt, following, tuple(told), waits)

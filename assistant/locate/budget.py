@@ -26,18 +26,21 @@ class TimeIsUp(EvidenceError):
 
 
 class Budget:
-    """The seconds that are left for all questions together; mounts that hung are not asked again."""
+    """The seconds that are left for all questions together; mounts that hung are not asked again.
+
+    They run from the first question on: what is loaded before it takes seconds on a busy machine and asks nobody.
+    """
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.seconds = seconds
         self._clock = clock
-        self._ends = clock() + seconds
+        self._ends: float | None = None
         self._hung: set[str] = set()
 
     @property
     def left_s(self) -> float:
         """Seconds that are left, not below 0."""
-        return max(0.0, self._ends - self._clock())
+        return self.seconds if self._ends is None else max(0.0, self._ends - self._clock())
 
     @property
     def share_s(self) -> float:
@@ -50,6 +53,8 @@ class Budget:
         Raises:
             TimeIsUp: It did not; it may go on, and nobody listens.
         """
+        if self._ends is None:
+            self._ends = self._clock() + self.seconds
         limit_s = self.share_s
         if limit_s <= 0:
             raise TimeIsUp(f"{what}: not asked, the {self.seconds:g} s for the search are over")

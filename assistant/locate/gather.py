@@ -21,8 +21,8 @@ from typing import BinaryIO
 
 from rerail.assistant.locate.budget import Budget, TimeIsUp, in_words
 from rerail.assistant.locate.job_name import JobName
-from rerail.assistant.locate.locator import Found, Item, Locator, locators_for
-from rerail.errors import EvidenceError, RerailError
+from rerail.assistant.locate.locator import Found, Item, Locator, NothingYetError, locators_for
+from rerail.errors import RerailError
 from rerail.log_parsers.sources import Discovery, Problem, source_at
 
 MOST_COPIED_BYTES = 256 << 20
@@ -37,10 +37,14 @@ class Gathered:
 
     job: str = ""
     attempt: int | None = None
+    state: str = ""
+    ended: bool = False
     evidence: Discovery = field(default_factory=Discovery)
     told: list[str] = field(default_factory=list)
     paths: set[str] = field(default_factory=set)
     """Folders of files that the asking user owns: they may be looked at again later."""
+    folders: tuple[Path, ...] | None = None
+    """Of files here only those in these folders are read; None: all that the job's user owns."""
     _held: list[BinaryIO] = field(default_factory=list)
     _folder: Path | None = None
     _known: set[tuple[int, int]] = field(default_factory=set)
@@ -98,6 +102,14 @@ class Gathered:
             stream.close()
             return
         self._known.add(key)
+        if not item.by_site and not self._may_read(stream):
+            stream.close()
+            self._miss(
+                item.name,
+                "is not in a folder that this server reads",
+                "start it with --logs FOLDER",
+            )
+            return
         if not facts.st_size:
             stream.close()
             self._miss(item.name, "the file is empty", "")
@@ -109,6 +121,13 @@ class Gathered:
         self.evidence.sources.append(source_at(link, item.name, item.node, item.stream))
         if facts.st_uid == os.geteuid():
             self.paths.add(str(Path(item.name).parent))
+
+    def _may_read(self, stream: BinaryIO) -> bool:
+        """Tell whether an open file lies in a folder that may be read, whatever name led to it."""
+        if self.folders is None:
+            return True
+        real = Path(f"/proc/self/fd/{stream.fileno()}").readlink()
+        return any(real.is_relative_to(folder) for folder in self.folders)
 
     def _copy(self, locator: Locator, item: Item, place: Path, budget: Budget) -> None:
         place.mkdir()
@@ -142,17 +161,26 @@ class Gathered:
         self.evidence.problems.append(Problem(what, why, hint))
 
 
-def gather(name: JobName, seconds: float, attempt: int | None = None) -> Gathered:
+def gather(
+    name: JobName,
+    seconds: float,
+    attempt: int | None = None,
+    *,
+    folders: tuple[Path, ...] | None = None,
+) -> Gathered:
     """Return the evidence of a job, found and opened within that many seconds.
 
+    A server names the `folders` that it reads: of files here only those in them are opened, and those that the
+    site's policy names.
+
     Raises:
-        EvidenceError: There is no such job, nobody to ask, or nothing of it can be read.
+        EvidenceError: There is no such job (UnknownJobError), nobody to ask, or nothing of it can be read (NothingYetError).
         UsageError: The name means several jobs.
         ClusterError: The scheduler does not answer.
     """
     budget = Budget(seconds)
     locators, broken = locators_for(name.scheme)
-    gathered = Gathered()
+    gathered = Gathered(folders=folders)
     gathered.evidence.problems += broken
     try:
         for number, locator in enumerate(locators):
@@ -161,7 +189,7 @@ def gather(name: JobName, seconds: float, attempt: int | None = None) -> Gathere
                 gathered.take(locator, found.items, budget)
         if not gathered.evidence.sources:
             first = next(iter(gathered.evidence.problems), None)
-            raise EvidenceError(
+            raise NothingYetError(
                 f"nothing of job {name.text} can be read"
                 + (f": {first.subject}: {first.why}" if first else ""),
                 subject=name.text,
@@ -193,6 +221,7 @@ def _located(
         return None
     if needed:
         gathered.job, gathered.attempt = found.job, found.attempt
+        gathered.state, gathered.ended = found.state, found.ended
     gathered.told += found.told
     gathered.evidence.problems += found.missing
     return found

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, BinaryIO
 
+from rerail.assistant.locate.attempt import ENDED
 from rerail.assistant.locate.budget import Budget, TimeIsUp
-from rerail.assistant.locate.locator import Found, Item
+from rerail.assistant.locate.locator import Found, Item, UnknownJobError
 from rerail.assistant.locate.ranges import ranged
 from rerail.domain.evidence import Stream
-from rerail.errors import ClusterError, EvidenceError, UsageError
+from rerail.errors import ClusterError, UsageError
 from rerail.log_parsers.sources import Problem
 from rerail.tools.clusters.kubernetes_logs import ContainerLog, describe, event_line, logs_of
 from rerail.tools.clusters.kubernetes_read import (
-    LOG_BYTES,
     READABLE,
     attempt_of,
     default_api,
     failed,
     job_of,
+    state_of,
 )
 
 MOST_EVENTS = 5_000
@@ -45,15 +47,20 @@ class KubernetesLocator:
 
         Raises:
             UsageError: The name is not of that form, or means several jobs.
-            EvidenceError: There is no such job.
+            UnknownJobError: There is no such job.
             ClusterError: The server does not answer, or its client is not installed.
         """
         namespace, kind, name = _parts(job)
         if self._api is None:
+            with contextlib.suppress(ModuleNotFoundError):  # which `default_api` puts into words
+                # Loading the client takes seconds on a busy machine and asks nobody.
+                import kubernetes  # noqa: F401
             self._api = budget.call(default_api, "kubeconfig")
         found = Found(job, attempt)
         kind, one = self._object(namespace, kind, name, budget, found)
         found.job, found.attempt = job_of(kind, one), attempt_of(one)
+        found.state = state_of(one)[0]
+        found.ended = found.state in ENDED
         if attempt is not None and attempt != found.attempt:
             raise UsageError(
                 f"{namespace}/{name} is attempt {found.attempt}; each attempt is an object of its own",
@@ -101,7 +108,7 @@ class KubernetesLocator:
         if not chosen and refused:
             raise refused[0]
         if not chosen:
-            raise EvidenceError(
+            raise UnknownJobError(
                 f"there is no {kind or 'training job'} {namespace}/{name}"
                 + ("" if kind else f" (asked for {', '.join(READABLE)})"),
                 subject=f"k8s://{namespace}/{name}",
@@ -180,7 +187,7 @@ class KubernetesLocator:
             found.items.append(Item(address, key, node=node, stream=Stream.TRAIN))
 
     def open(self, item: Item, first: int = 0, length: int | None = None) -> BinaryIO:
-        """Return an item's bytes; of a log the last ones, where it is longer than the interface gives.
+        """Return an item's bytes; of a log those of the file that the node writes now.
 
         Raises:
             ClusterError: The server refuses it, or is away.
@@ -196,7 +203,6 @@ class KubernetesLocator:
                 *(log.pod, item.key.namespace),
                 container=log.container,
                 previous=log.previous,
-                limit_bytes=LOG_BYTES,
                 _preload_content=False,
                 _request_timeout=item.key.limit_s,
             )

@@ -19,12 +19,21 @@ from rerail.log_parsers.sources import Problem
 GROUP = "rerail.locators"
 
 
+class UnknownJobError(EvidenceError):
+    """Who was asked knows no such job, or does not know it any more."""
+
+
+class NothingYetError(EvidenceError):
+    """The job is known and nothing of it can be read: it waits, or has not written anything."""
+
+
 @dataclass(frozen=True, slots=True)
 class Item:
     """One piece of evidence: its path or address as reports show it, and what is known of its lines.
 
     `key` is the locator's own: what it needs to open the item. `file` says that it is a file here,
-    which is read where it lies; everything else is copied for as long as the diagnosis takes.
+    which is read where it lies; everything else is copied for as long as the diagnosis takes. `by_site` says
+    that the site's policy names its place, and not the job.
     """
 
     name: str
@@ -32,6 +41,7 @@ class Item:
     node: str | None = None
     stream: Stream | None = None
     file: bool = False
+    by_site: bool = False
 
 
 @dataclass(slots=True)
@@ -39,7 +49,8 @@ class Found:
     """What was found of one job: its id as the scheduler keeps it, which start, and what was in vain.
 
     `missing` are pieces of evidence that were looked for, with the command or path that was tried.
-    `told` are sentences for the person who asked.
+    `told` are sentences for the person who asked. `state` is the scheduler's word on the job, `ended` that
+    nothing more will come of it.
     """
 
     job: str
@@ -47,6 +58,8 @@ class Found:
     items: list[Item] = field(default_factory=list)
     missing: list[Problem] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
+    state: str = ""
+    ended: bool = False
 
 
 class Locator(Protocol):

@@ -13,14 +13,14 @@ import pwd
 import shutil
 import socket
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
 from rerail.assistant.locate.attempt import Chosen, choose, one_job
 from rerail.assistant.locate.budget import Budget, TimeIsUp, in_words
-from rerail.assistant.locate.locator import Found, Item
+from rerail.assistant.locate.locator import Found, Item, UnknownJobError
 from rerail.assistant.locate.places import MOST_FILES, files_of, places_of
 from rerail.assistant.locate.ranges import ranged
 from rerail.assistant.locate.system_logs import add_system_logs, on_this_host
@@ -78,6 +78,8 @@ class SlurmLocator:
             chosen.attempt.attempt,
             missing=list(one.missing),
             told=list(chosen.told),
+            state=chosen.attempt.state,
+            ended=chosen.ended,
         )
         _Search(reader, policy, budget, chosen, found).run()
         return found
@@ -116,7 +118,7 @@ def _attempts(reader: SlurmReader, job: str) -> list[AttemptRecord]:
         if error.recoverable:
             raise
         # Without accounting, the controller forgets a job minutes after its end (MinJobAge).
-        raise EvidenceError(error.message, subject=job, hint=f"sacct -D -j {job}") from None
+        raise UnknownJobError(error.message, subject=job, hint=f"sacct -D -j {job}") from None
 
 
 @dataclass
@@ -140,10 +142,11 @@ class _Search:
         job = self.attempt.job
         self._try(self._scheduler_s_word, f"what Slurm says of job {job}")
         outputs = self._try(self._outputs, f"where job {job} was told to write") or Outputs()
+        event = self._event()
+        # First, for what both name is read by the site's word.
+        self._site_s_patterns(event, outputs.folder)
         for one in outputs.told:
             self._told_file(one, outputs.guessed)
-        event = self._event()
-        self._site_s_patterns(event, outputs.folder)
         self._places(outputs)
         configured = self._try(self._configured, "where Slurm's daemons write their logs") or []
         ids = dict.fromkeys((job, self.chosen.job.shown))
@@ -243,7 +246,12 @@ class _Search:
         for pattern in self.policy.jobs.logs:
             if folder or "{folder}" not in pattern:
                 filled = fill(pattern, event, JobFiles(None, None, folder))
-                if not self._take_all(filled):
+                before = len(self.found.items)
+                taken = self._take_all(filled)
+                self.found.items[before:] = [
+                    replace(one, by_site=True) for one in self.found.items[before:]
+                ]
+                if not taken:
                     self._miss(f"logs of the job: {filled}", "none is there", "jobs.logs")
 
     def _places(self, outputs: Outputs) -> None:

@@ -78,6 +78,7 @@ class VerdictView:
     cost: tuple[str, ...]
     covers: tuple[str, ...]
     forecast: str
+    baseline: tuple[str, ...]
     profiles: str
     slow: tuple[SlowRow, ...]
     history: tuple[Row, ...]
@@ -120,6 +121,7 @@ def verdict_view(diagnosis: Diagnosis) -> VerdictView:
         cost=_cost(diagnosis),
         covers=tuple(diagnosis.cost.covers),
         forecast="" if diagnosis.forecast is None else diagnosis.forecast.says,
+        baseline=tuple(f"{one.status}: {one.says}" for one in diagnosis.baseline),
         profiles="" if diagnosis.profiles is None else diagnosis.profiles.says,
         slow=_slow(diagnosis),
         history=_history(diagnosis),

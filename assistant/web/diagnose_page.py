@@ -1,4 +1,4 @@
-"""The start page: a folder that the server may read, or files dropped here, and the diagnosis as it runs."""
+"""The start page: a folder that the server may read, a job, or files dropped here, and the diagnosis as it runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from fastapi import APIRouter, Depends, File, Form, HTTPException, Request, Uplo
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
-from rerail.assistant.readable import within
+from rerail.assistant.locate.by_name import paths_and_job
+from rerail.assistant.locate.job_name import JobName
 from rerail.assistant.web.application import Pages
 from rerail.assistant.web.forms import written_here
 from rerail.errors import RerailError
@@ -45,15 +46,27 @@ class Runs:
     _runs: OrderedDict[str, Run] = field(default_factory=OrderedDict)
     _slots: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(_MOST_AT_ONCE))
 
-    def start(self, paths: list[str], about: str, remove: Path | None = None) -> Run:
-        """Begin to diagnose; `remove` is a folder of ours that goes afterwards."""
+    def start(
+        self,
+        paths: list[str],
+        about: str,
+        remove: Path | None = None,
+        *,
+        job: JobName | None = None,
+        folders: tuple[Path, ...] = (),
+    ) -> Run:
+        """Begin to diagnose; `remove` is a folder of ours that goes afterwards.
+
+        Of a `job` only files in `folders`, and those that the policy names, are read.
+        """
         import secrets
 
         run = Run(secrets.token_hex(6), about)
         self._runs[run.name] = run
         while len(self._runs) > _MOST_RUNS:
             self._runs.popitem(last=False)
-        threading.Thread(target=self._work, args=(run, paths, remove), daemon=True).start()
+        work = (run, paths, remove, job, folders)
+        threading.Thread(target=self._work, args=work, daemon=True).start()
         return run
 
     def get(self, name: str) -> Run:
@@ -66,17 +79,22 @@ class Runs:
             raise HTTPException(404, "this diagnosis is not known any more; start it again")
         return self._runs[name]
 
-    def _work(self, run: Run, paths: list[str], remove: Path | None) -> None:
-        from rerail.assistant.pipeline import diagnose_paths
-        from rerail.assistant.record import record_outcome
+    def _work(
+        self,
+        run: Run,
+        paths: list[str],
+        remove: Path | None,
+        job: JobName | None,
+        folders: tuple[Path, ...],
+    ) -> None:
+        from rerail.assistant.locate.by_name import diagnose_and_record
 
         def progress(read: int, total: int) -> None:
             run.share = read / total if total else 0.0
 
         try:
             with self._slots:
-                outcome = diagnose_paths(paths, on_progress=progress)
-                recorded = record_outcome(outcome, paths)
+                _, recorded = diagnose_and_record(paths, job, folders, progress)
             if recorded.incident is not None:
                 run.incident = recorded.incident.id
             else:
@@ -105,8 +123,9 @@ def routes(pages: Pages, folders: tuple[Path, ...]) -> APIRouter:
     def by_path(
         person: Annotated[str, Depends(written_here)], path: Annotated[str, Form(max_length=2000)]
     ) -> RedirectResponse:
-        allowed = within(path, folders)
-        return RedirectResponse(f"/diagnose/{runs.start([str(allowed)], path).name}", 303)
+        allowed, job = paths_and_job([path.strip()], folders)
+        run = runs.start(allowed, path, job=job, folders=folders)
+        return RedirectResponse(f"/diagnose/{run.name}", 303)
 
     @router.post("/diagnose/files")
     def by_files(

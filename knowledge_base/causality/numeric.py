@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from rerail.domain.evidence import LogLine
 from rerail.knowledge_base.case import Case
+from rerail.knowledge_base.causality.beside_good import action_of, checks_of, leaf_of, worst
 from rerail.knowledge_base.causality.rank_timers import slow_rank
 from rerail.knowledge_base.phrases import phrase_in_bytes
 from rerail.log_parsers.series_files.forms import FORMS
@@ -43,6 +44,7 @@ SAME_EVALS = 3
 _ORDER = (
     "loss_nan",
     "loss_divergence",
+    "config_error",
     "target_not_reached",
     "fp16_loss_scale_exhausted",
     "slow_dataloading_storage",
@@ -63,6 +65,9 @@ class NumericFinding:
     lost_s: float = 0.0
     rank: int | None = None
     established: bool = False
+    action: str | None = None
+    unlike_good: str = ""
+    """Which number differs from that of good runs of the same job, if that is the finding."""
 
 
 def analyse(case: Case) -> list[NumericFinding]:
@@ -73,7 +78,11 @@ def analyse(case: Case) -> list[NumericFinding]:
             from rerail.log_parsers.step_series import series_of
 
             for one in series_of(view, least=MIN_ROWS):
-                mine = _judge(view, one) or _slow_from_start(case, view, one)
+                mine = (
+                    _judge(view, one)
+                    or _slow_from_start(case, view, one)
+                    or _unlike_good(case, view, one)
+                )
                 findings += [_with_rank(case, f) for f in mine]
                 findings += _data_wait(view, one)
         findings += _frozen_evaluations(view)
@@ -160,6 +169,23 @@ def _slow_from_start(case: Case, view: LogView, one: LogSeries) -> list[NumericF
     if line is None:
         return []
     return [NumericFinding("fail_slow_unexplained", line, seen.sentence(), lost_s=seen.lost_s)]
+
+
+def _unlike_good(case: Case, view: LogView, one: LogSeries) -> list[NumericFinding]:
+    """A run that differs from good ones shows nothing of its own; the first step that differs is the line."""
+    seen = worst(checks_of(case, one))
+    if seen is None:
+        return []
+    since = seen.since_step or 0
+    row = next((r for r in one.rows if r.step is not None and r.step >= since), one.rows[0])
+    line = view.line(row.line)
+    if line is None:
+        return []
+    return [
+        NumericFinding(
+            leaf_of(seen), line, seen.says, action=action_of(seen), unlike_good=seen.what
+        )
+    ]
 
 
 def _against_forecast(case: Case, one: LogSeries) -> Comparison | None:

@@ -456,6 +456,7 @@ def _numbers(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
     verdict.status = Status.ESTABLISHED if first.established else Status.SUPPORTED
     verdict.leaf, verdict.line, verdict.why = first.leaf, first.line, first.what
     verdict.ranks = [first.rank] if first.rank is not None else []
+    verdict.action = first.action
     return True
 
 

@@ -50,7 +50,8 @@ def headline(case: Case, verdict: Verdict, where: Where) -> str:
     said = templates()[verdict.leaf or ""]
     chosen = next((one for one in said if is_complete(one, known)), said[-1])
     effect = _effect(case, verdict, where)
-    since = "" if "{times_forecast}" in chosen else _since(where)  # the first step says when
+    of_steps = "{times_forecast}" in chosen or "{unlike_good}" in chosen  # a step says when
+    since = "" if of_steps else _since(where)
     doubt = "Not proven: " if verdict.status is Status.HYPOTHESIS else ""
     sentence = f"{doubt}{_capital(fill(chosen, known, _OTHERWISE))}{since}"
     return f"{sentence}; {effect}" if effect else sentence
@@ -75,6 +76,7 @@ def _slots(case: Case, verdict: Verdict, where: Where) -> dict[str, str]:
         "frame": _frame(found),
         "host": where.suspects.nodes[0] if where.suspects.nodes else "",
         "times_forecast": _times_forecast(case, verdict),
+        "unlike_good": verdict.numeric[0].unlike_good if verdict.numeric else "",
     }
     if line is not None:
         known["exception"] = _exception(line)

@@ -18,6 +18,7 @@ from rerail.knowledge_base.placement.allocation import listed
 from rerail.knowledge_base.placement.identities import Identities
 from rerail.knowledge_base.placement.names import short
 from rerail.knowledge_base.placement.processes import Identity
+from rerail.knowledge_base.taxonomy import has
 from rerail.log_parsers.host_names import is_local
 
 T = TypeVar("T", int, str)
@@ -133,7 +134,8 @@ def place(
         found.ranks = [found.rank]
     if found.node is not None:
         found.nodes = [found.node]
-    found.nobody = everywhere or (rank is not None and rank.value is None)
+    either = has(event.leaf, "noticed_by_either")  # who tells is one of two
+    found.nobody = everywhere or (rank is not None and rank.value is None and not either)
     return found
 
 

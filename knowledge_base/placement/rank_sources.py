@@ -83,6 +83,8 @@ def _of_the_job(asked: Asked) -> Answer[int] | None:
     line = asked.line
     if number_in(line.message, "rank", telling="on_rank") is not None:
         return None
+    if asked.event.lines:
+        return None  # an exception is its own process's
     if has(asked.event.leaf, "of_the_job") and any(
         row.line == line.number for row in asked.case.view(line).survey.steps
     ):

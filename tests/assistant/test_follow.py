@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from rerail.assistant import follow
+from rerail.assistant import follow, followed
 from rerail.assistant.pipeline import scan_plan
 from rerail.errors import EvidenceError
 from rerail.log_parsers import following
@@ -108,6 +109,79 @@ def test_each_verdict_is_one_json_object(
     assert found == [("no_failure", "first look"), ("failure", "outcome no_failure -> failure")]
 
 
+def updates(out: str) -> list[dict[str, object]]:
+    found = []
+    while out.strip():
+        body, end = json.JSONDecoder().raw_decode(out)
+        found.append(body)
+        out = out[end:].lstrip()
+    return found
+
+
+def state_of_trainer(steps: int, bad_from: int = 10_000) -> str:
+    rows = [
+        {"step": i, "loss": float("nan") if i >= bad_from else 2.0 - i / 100, "learning_rate": 1e-4}
+        for i in range(1, steps)
+    ]
+    return json.dumps({"best_metric": None, "log_history": rows}, indent=2)
+
+
+def test_a_file_of_numbers_that_is_written_anew_is_judged_anew(
+    watch: Watch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "trainer_state.json"
+    path.write_text(state_of_trainer(30))
+
+    def saves() -> None:  # as the Trainer does: another file under the same name
+        (tmp_path / "new").write_text(state_of_trainer(60, bad_from=40))
+        (tmp_path / "new").rename(path)
+
+    watch(tmp_path, lambda: None, saves, json_output=True, quiet=False)
+    told = capsys.readouterr()
+    found = updates(told.out)
+    assert [one["failure_type"] for one in found] == ["no_failure", "loss_nan"]
+    assert "trainer_state.json changed" in found[1]["update"]["changed"]  # type: ignore[index]
+    assert "chapter" not in told.err
+
+
+def test_large_files_of_numbers_are_read_again_only_now_and_then(
+    watch: Watch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(followed, "MUCH_BYTES", 10)
+    monkeypatch.setattr(followed, "SELDOM", 3)
+    path = tmp_path / "trainer_state.json"
+    path.write_text(state_of_trainer(30))
+    looks: list[int] = []
+
+    def grow() -> None:
+        looks.append(1)
+        path.write_text(state_of_trainer(60, bad_from=40) + " " * len(looks))
+
+    watch(tmp_path, grow, grow, grow, json_output=True, quiet=False)
+    found = updates(capsys.readouterr().out)
+    # First seen at the first look; the change of the second is read with the fourth.
+    assert [one["failure_type"] for one in found] == ["no_failure", "loss_nan"]
+    assert len(found[1]["update"]["changed"]) > 3  # type: ignore[index]
+
+
+def test_a_series_that_no_form_knows_is_judged_as_it_grows(
+    watch: Watch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def layout(first: int, last: int, bad_from: int) -> str:
+        values = ((i, "nan" if i >= bad_from else f"{2 - i / 100:.4f}") for i in range(first, last))
+        return "".join(f"Up. {i} : cost {value} * 12,345 words/s\n" for i, value in values)
+
+    path = tmp_path / "live.log"
+    path.write_text(layout(1, 40, 99))
+    watch(path, append(path, layout(40, 70, 99)), append(path, layout(70, 99, 75)))
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[1] for line in lines] == ["no_failure", "failure"]
+    assert "loss_nan" in lines[-1]
+
+
 def test_nothing_to_follow_is_missing_evidence(watch: Watch, tmp_path: Path) -> None:
     with pytest.raises(EvidenceError):
         watch(tmp_path / "nowhere.log")
@@ -116,6 +190,23 @@ def test_nothing_to_follow_is_missing_evidence(watch: Watch, tmp_path: Path) -> 
 def test_standard_input_cannot_be_followed(watch: Watch) -> None:
     with pytest.raises(EvidenceError, match="standard input"):
         watch(Path("-"))
+
+
+def test_ctrl_c_before_the_first_verdict_is_no_missing_evidence(
+    watch: Watch, tmp_path: Path
+) -> None:
+    def stops() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        watch(tmp_path / "later.log", stops)
+
+
+def test_a_pipe_cannot_be_followed_and_is_not_waited_for(watch: Watch, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(EvidenceError, match="is a pipe"):
+        watch(pipe)
 
 
 def test_only_what_is_new_is_read(
@@ -172,4 +263,4 @@ def test_looks_at_a_growing_file_end_where_one_look_does(seed: int, tmp_path: Pa
     assert [hit.line for hit in found.hits] == [hit.line for hit in expected.hits]
     assert found.facts.keys == expected.facts.keys and found.facts.counts == expected.facts.counts
     assert (found.facts.firsts, found.facts.lasts) == (expected.facts.firsts, expected.facts.lasts)
-    assert [row.step for row in found.steps[-5:]] == [row.step for row in expected.steps[-5:]]
+    assert found.steps == expected.steps

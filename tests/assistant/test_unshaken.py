@@ -221,7 +221,18 @@ def test_a_model_without_its_extra_is_named_for_what_it_lacks(tmp_path: Path, lo
     assert b"langchain is not installed (pip install 'rerail[agent]')" in done.stderr
 
 
-@pytest.mark.parametrize("names", [("train.log.1", "train.log"), ("train.log.2.gz", "train.log.1")])
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("train.log.1", "train.log"),
+        ("train.log.2.gz", "train.log.1"),
+        ("train.log.0", "train.log"),
+        ("train.log.old", "train.log"),
+        ("train.log-20260101", "train.log"),
+        ("train.log-2026010123.gz", "train.log-20260102"),
+        ("train.log.2026-01-01_04", "train.log.2026-01-01_05"),
+    ],
+)
 @pytest.mark.parametrize("turned", [False, True])
 def test_rotated_logs_are_read_in_their_order(
     names: tuple[str, str], turned: bool, tmp_path: Path
@@ -238,3 +249,29 @@ def test_rotated_logs_are_read_in_their_order(
     found = diagnose_paths(order[::-1] if turned else order).diagnosis
     assert found.failure_type == "gpu_ecc_uncorrectable" and found.first_fault is not None
     assert found.first_fault.file.endswith(names[1])
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (gzip.compress(gzip.compress(STEPS)), "packed twice, by gzip inside"),
+        (gzip.compress(bz2.compress(STEPS)), "packed twice, by bzip2 inside"),
+        (b"PK\x03\x04" + STEPS, "a zip archive"),
+        (b"\x04\x22\x4d\x18" + STEPS, "packed by lz4"),
+    ],
+)
+def test_what_is_packed_in_a_way_that_is_not_read_is_said(
+    content: bytes, said: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "train.log"
+    path.write_bytes(content)
+    missing = diagnose_paths([path]).diagnosis.missing
+    assert next(one.how_to_get for one in missing if said in one.what).startswith("unpack it")
+
+
+def test_one_line_about_a_good_end_does_not_hide_that_it_was_not_seen(tmp_path: Path) -> None:
+    path = tmp_path / "train.log.gz"
+    path.write_bytes(gzip.compress(STEPS * 50)[:-40])
+    done = run("-q", path)
+    assert done.returncode == 3
+    assert b"train.log.gz: reading stopped behind line" in done.stderr

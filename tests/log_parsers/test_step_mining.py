@@ -13,9 +13,9 @@ from rerail.assistant.pipeline import diagnose_paths
 from rerail.assistant.step_logs import read_step_log
 from rerail.errors import EvidenceError
 from rerail.log_parsers.collect import ScanPlan, collect
-from rerail.log_parsers.metrics import WEAK_FORMS, StepReader, StepRow
+from rerail.log_parsers.metrics import StepReader, StepRow
 from rerail.log_parsers.piece import Piece
-from rerail.log_parsers.step_mining import PATH, StepMiner
+from rerail.log_parsers.step_mining import LEAST_ROWS, PATH, StepMiner
 from rerail.log_parsers.survey import WHOLE_FILE
 
 LAYOUTS = yaml.safe_load(PATH.read_text())["layouts"]
@@ -36,6 +36,10 @@ KNOWN = {
     "LightGBM": ("150", "0.709312", {}),
     "DeepSpeech": ("150", "70.931200", {"step_time": None}),
     "Tacotron 2": ("150", "7.093120", {"grad_norm": 1.2031, "step_time": 1.41}),
+    "HiFi-GAN": ("150", "70.931", {"step_time": 0.412}),
+    "WeNet": ("1500", "70.931200", {"learning_rate": 1.2e-5, "step_time": None}),
+    "SpeechBrain": ("150", "7.09", {"learning_rate": 1e-3, "step_time": None}),
+    "XGBoost": ("150", "0.70931", {}),
     "BasicSR": ("150", "7.0931e-02", {"learning_rate": 2e-4, "step_time": None}),
 }
 
@@ -79,7 +83,9 @@ def test_a_layout_that_no_form_knows_is_mined(layout: dict[str, str]) -> None:
     lines = printed(layout)
     reader = StepReader()
     reader.feed(Piece(("\n".join(lines) + "\n").encode()), 1)
-    assert [row for row in reader.finish() if row.form not in WEAK_FORMS] == []
+    reader.finish()
+    # A form may read the lines and take another number for the step; then the step never moves.
+    assert reader.count_known() < LEAST_ROWS
     rows = mine(lines)
     step, _, others = KNOWN[layout["program"]]
     assert [row.step for row in rows] == [int(step) + 10 * at for at in range(40)]

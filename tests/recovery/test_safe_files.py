@@ -22,6 +22,7 @@ from rerail.recovery.job_file import JobFile
 from rerail.recovery.job_file_program import main as job_file_program
 from rerail.recovery.mitigation.orders import write_order
 from rerail.recovery.restart_file import Restart, order, read_restart
+from rerail.recovery.safe_files import write_file
 from rerail.tools.clusters.slurm_read import JobFiles
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
@@ -299,3 +300,18 @@ def test_a_link_in_place_of_the_folder_of_refused_events_moves_nothing_out(tmp_p
     with pytest.raises(RecoveryError, match="link"):
         spool.set_aside(path)
     assert path.exists() and list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_a_file_that_was_asked_for_takes_no_device_s_or_pipe_s_place(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(OSError, match="no plain file"):
+        write_file(pipe, b"x")
+    assert pipe.is_fifo()
+    ours = Path(f"/dev/rerail-test-{os.getpid()}")
+    try:
+        with pytest.raises(OSError, match="/dev holds what the system needs"):
+            write_file(ours, b"x")
+    finally:
+        ours.unlink(missing_ok=True)
+    assert list(tmp_path.iterdir()) == [pipe]

@@ -71,7 +71,7 @@ def parse_job(job: str) -> tuple[str, str, str]:
 def failed(error: Exception, what: str) -> ClusterError:
     """Return the error of a refused or lost call; recoverable where a retry may help."""
     status = getattr(error, "status", None)
-    reason = _said(error) or getattr(error, "reason", None) or type(error).__name__
+    reason = _said(error) or _lost(error) or getattr(error, "reason", None) or type(error).__name__
     lost = status is None or int(status) >= 500 or int(status) in (0, 408, 429)
     return ClusterError(
         f"Kubernetes: {what}: {reason}" + (f" ({status})" if status else ""),
@@ -79,6 +79,14 @@ def failed(error: Exception, what: str) -> ClusterError:
         hint="rerail doctor; is the kubeconfig right, and its role?",
         recoverable=lost,
     )
+
+
+def _lost(error: Exception) -> str:
+    """Return in words how a call was lost; the client lets errors of urllib3 through, whose reason is another error."""
+    names = {type(one).__name__ for one in (error, getattr(error, "reason", None))}
+    if names & {"ReadTimeoutError", "ConnectTimeoutError"}:
+        return "no answer in time"
+    return "no connection" if names & {"MaxRetryError", "NewConnectionError"} else ""
 
 
 def _said(error: Exception) -> str:

@@ -37,7 +37,8 @@ class Check:
     """One comparison: `status` is established, supported, hypothesis, unknown, or same where nothing differs.
 
     `observed` and `expected` are levels behind `since_step`, `noise` a relative standard deviation;
-    NaN where nothing is known. `worse` tells that the run is worse than the good ones.
+    NaN where nothing is known. `worse` tells that the run is worse than the good ones, `from_start` that it
+    differs from the first steps on that were compared.
     """
 
     what: str
@@ -48,6 +49,7 @@ class Check:
     observed: float = math.nan
     expected: float = math.nan
     noise: float = math.nan
+    from_start: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return the check as plain JSON values; unknown numbers become null."""
@@ -59,6 +61,14 @@ class Check:
 
 def against_runs(series: StepSeries, good: Sequence[StepSeries]) -> tuple[Check, ...]:
     """Return what differs from good runs of the same job, one check per number that both could report."""
+    silent = [one for one in (series, *good) if not one.steps_told]
+    if silent and len(silent) <= len(good):
+        # Entries that are only counted do not stand beside steps; two such logs of one job do beside each other.
+        why = f"{silent[0].name} does not say its steps"
+        return tuple(
+            Check(what, "unknown", f"whether the {what} is as it should be cannot be known: {why}")
+            for what in ("loss", "step time", "learning rate")
+        )
     return (
         _loss(series, good),
         _time(series, good),
@@ -96,7 +106,7 @@ def _loss(series: StepSeries, good: Sequence[StepSeries]) -> Check:
     )
     return Check(
         "loss", _status(change, windows.limit, len(good)), text + _stands_still(windows), change > 0,
-        since, observed, expected, windows.noise,
+        since, observed, expected, windows.noise, at == 0,
     )  # fmt: skip
 
 
@@ -162,6 +172,7 @@ def _time(series: StepSeries, good: Sequence[StepSeries]) -> Check:
         observed,
         expected,
         windows.noise,
+        at == 0,
     )
 
 
@@ -215,7 +226,9 @@ def _learning_rate(series: StepSeries, good: Sequence[StepSeries]) -> Check:
             f"the learning rate is {mine[at]:.4g} at step {at}, where {_runs(good)} had {highest[at]:.4g}; "
             f"it differs from step {since} on"
         )
-    return Check(name, "established", text, True, since, mine[at], highest[at], 0.0)
+    return Check(
+        name, "established", text, True, since, mine[at], highest[at], 0.0, since == agreed[0]
+    )
 
 
 def _runs(good: Sequence[StepSeries]) -> str:

@@ -95,22 +95,27 @@ def _loss_events(series: StepSeries, begins: list[int]) -> list[Event]:
     if series.loss is not None:
         events += find_loss_faults(series.step, series.loss, restarts=tuple(begins))
         events += find_frozen(series.step, series.loss)
-        events += find_non_finite(series.step, series.loss, _reported(series.loss))
+        events += find_non_finite(series.step, series.loss, _reported(series, "loss", series.loss))
     if series.grad_norm is not None:
         events += find_grad_norm_spikes(series.step, series.grad_norm)
-        bad = find_non_finite(series.step, series.grad_norm, _reported(series.grad_norm))
+        told = _reported(series, "grad_norm", series.grad_norm)
+        bad = find_non_finite(series.step, series.grad_norm, told)
         events += [replace(event, note=f"gradient norm, {event.note}") for event in bad]
     if series.loss_scale is not None:
         events += find_scale_collapse(series.step, series.loss_scale)
     return events
 
 
-def _reported(values: FloatArray) -> FloatArray:
-    """Guess which values were reported at all: Inf always, NaN unless most of the column is NaN.
+def _reported(series: StepSeries, name: str, values: FloatArray) -> FloatArray:
+    """Return which values were reported at all; where the source does not know it, guess.
+
+    Inf always was, NaN unless most of the column is NaN.
 
     A loss printed every tenth row leaves nine NaN between two values; a loss that became NaN
     leaves none after it.
     """
+    if series.reported is not None and name in series.reported:
+        return np.asarray(series.reported[name], dtype=np.float64)
     infinite = np.isinf(values)
     nan = np.isnan(values)
     known = np.flatnonzero(~nan)

@@ -228,7 +228,7 @@ def _whole(path: Path, line: int, name: str, value: float) -> int:
 
 def _series(path: Path, title: str, rank: int | None, rows: _Rows) -> StepSeries:
     step = np.array(rows.columns["step"], dtype=np.int64)
-    columns = {
+    columns: dict[str, Any] = {
         name: np.array(values, dtype=np.float64)
         for name, values in rows.columns.items()
         if name != "step"

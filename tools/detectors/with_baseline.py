@@ -51,7 +51,7 @@ def with_baseline(
 
     Of a good run with several series that of the same rank counts, else the one that reports most.
     """
-    checks = against_runs(series, [_like(series, run) for run in runs])
+    checks = against_runs(series, [like(series, run) for run in runs])
     worse = [c for c in checks if c.worse and c.status in ("established", "supported")]
     if not worse or report.outcome not in _QUIET:
         return replace(report, baseline=checks)
@@ -65,7 +65,9 @@ def with_baseline(
     )
 
 
-def _like(series: StepSeries, run: Sequence[StepSeries]) -> StepSeries:
+def like(series: StepSeries, run: Sequence[StepSeries]) -> StepSeries:
+    """Return the series of a run that a series is held against: of the same rank, else that with most columns."""
+
     def reports(one: StepSeries) -> tuple[bool, int, int]:
         columns = (one.loss, one.learning_rate, one.throughput, one.grad_norm)
         return (

@@ -191,6 +191,24 @@ class AgainstForecast(_Record):
     says: str
 
 
+class BesideGood(_Record):
+    """One number of the run beside good runs of the same job (`--baseline`).
+
+    `status` is established, supported, hypothesis, unknown (it cannot be known), or same; `observed` and
+    `expected` are levels from `since_step` on, `noise` is a relative standard deviation.
+    """
+
+    series: str
+    what: str
+    status: str
+    says: str
+    worse: bool = False
+    since_step: int | None = None
+    observed: float | None = None
+    expected: float | None = None
+    noise: float | None = None
+
+
 class SlowFunction(_Record):
     """A function that profiles show to behave differently on some ranks (64 at most); seconds a step."""
 
@@ -269,6 +287,7 @@ class Diagnosis(_Record):
     cost: Cost = Cost()
     attempts: list[Attempt] = []
     forecast: AgainstForecast | None = None
+    baseline: list[BesideGood] = []
     profiles: FromProfiles | None = None
     progress: dict[str, Any] = {}
     history: list[NodeHistory] = []

@@ -5,6 +5,7 @@ The records know nothing of how they were read and nothing of faults; detectors 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -31,6 +32,8 @@ class StepSeries:
     may fall where a job restarted from an older checkpoint; rows are in the order of time.
     Units: `step_time_s` seconds per step, `time` seconds since the epoch at the end of the step,
     `throughput` any measure of work per second,
+    `reported` says by the name of a column which of its values were reported, where the source knows;
+    `steps_told` is false where the source does not say its steps and `step` counts its entries;
     `tokens` any measure of work per step, `seq_len_sq` the sum of squared sequence lengths.
     """
 
@@ -46,11 +49,13 @@ class StepSeries:
     time: FloatArray | None = None
     learning_rate: FloatArray | None = None
     throughput: FloatArray | None = None
+    steps_told: bool = True
+    reported: Mapping[str, BoolArray] | None = None
 
     def __post_init__(self) -> None:
         for item in fields(self):
             value = getattr(self, item.name)
-            if item.name in ("name", "rank") or value is None:
+            if item.name in ("name", "rank", "steps_told", "reported") or value is None:
                 continue
             dtype = np.int64 if item.name == "step" else np.float64
             array = _frozen_copy(value, dtype, item.name, self.name)

@@ -191,3 +191,37 @@ def test_a_log_that_hangs_costs_its_share_and_the_others_are_read(server):
     hung.set()
     assert diagnosis.first_fault.file == "k8s://ml/pods/llm-1/train.log"
     assert why(found, "llm-0/train.log")
+
+
+def test_a_log_that_is_too_long_is_cut_and_that_is_told(server, monkeypatch):
+    monkeypatch.setattr("rerail.assistant.locate.gather.MOST_COPIED_BYTES", 3 << 20)
+    server.put("Job")
+    server.pods = [pod("llm-0", "job-name", "llm")]
+    server.answers["llm-0"] = OOM + "x\n" * (2 << 20)
+    with look(server) as found:
+        sizes = {one.name: one.size for one in found.evidence.sources}
+    assert sizes["k8s://ml/pods/llm-0/train.log"] == 3 << 20
+    assert "only its first 3 MiB were read" in why(found, "train.log")
+
+
+@pytest.mark.parametrize("answer", [410, 429, 500, 503])
+def test_a_server_that_refuses_for_now_is_told_with_its_number(server, answer):
+    server.put("Job")
+    path = next(iter(server.answers))
+    server.answers[path] = answer
+    with pytest.raises(ClusterError, match=str(answer)) as error:
+        look(server, "k8s://ml/Job/llm")
+    assert error.value.recoverable is (answer != 410)
+
+
+def test_a_lost_call_is_put_into_words(server):
+    server.put("Job")
+    server.pods = [pod("llm-0", "job-name", "llm")]
+    hung = server.answers["llm-0"] = threading.Event()
+    with look(server, seconds=2.0) as found:
+        pass
+    hung.set()
+    assert "no answer" in why(found, "train.log")
+    server.api.configuration.host = "http://127.0.0.1:1"
+    with pytest.raises(ClusterError, match=r"no connection|no answer"):
+        look(server, "k8s://ml/Job/llm")

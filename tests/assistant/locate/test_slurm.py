@@ -243,9 +243,10 @@ def test_an_unknown_job_and_one_that_waits_are_missing_evidence(job):
 def test_a_budget_gives_nothing_once_it_is_used_up():
     now = [0.0]
     budget = Budget(10.0, clock=lambda: now[0])
+    now[0] = 60.0  # what is loaded before the first question
     assert budget.call(lambda: 5, "x") == 5
     assert budget.share_s == 2.5
-    now[0] = 11.0
+    now[0] = 71.0
     with pytest.raises(TimeIsUp, match="not asked"):
         budget.call(lambda: 5, "x")
 

@@ -77,3 +77,56 @@ def test_jobs_are_found_by_their_numbers(tmp_path):
         assert any("is not there" in one["what"] for one in found["missing"])
         done, _ = diagnose("999999")
         assert (done.returncode, "knows no job 999999" in done.stderr) == (11, True)
+        plan = subprocess.run(
+            [sys.executable, "-c", RERAIL, "plan", job, "--json"],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            cwd=tmp_path,
+            env={**lab.environment, "RERAIL_DATA_DIR": str(tmp_path / "data")},
+            check=False,
+        )
+        assert plan.returncode == 0, plan.stderr
+        assert json.loads(plan.stdout)["job"]["job"] == job
+
+
+LATE = """#!/bin/bash
+srun --ntasks=2 -N2 -o "late-%j-%t.log" python3 -c '
+import os, sys, time
+rank = int(os.environ["SLURM_PROCID"])
+print("step 1 loss 2.0", flush=True)
+while not os.path.exists("go"):
+    time.sleep(0.2)
+if rank:
+    print("[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.")
+    sys.exit(1)
+'
+"""
+
+
+@pytest.mark.slurm
+@pytest.mark.slow
+@pytest.mark.skipif(bool(cannot_run()), reason=cannot_run() or "it can")
+def test_a_running_job_is_followed_to_its_end(tmp_path):
+    with Lab(2, prefix=f"f{os.getpid()}n", rest=False) as lab:
+        work = lab.root / "work"
+        work.mkdir()
+        (work / "job.sh").write_text(LATE)
+        job = lab.run("sbatch", "--parsable", "-N2", "--ntasks=2", "job.sh", cwd=str(work)).strip()
+        followed = subprocess.Popen(
+            [sys.executable, "-u", "-c", RERAIL, "diagnose", "--follow", "--quiet", job],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=tmp_path,
+            env={**lab.environment, "RERAIL_DATA_DIR": str(tmp_path / "data")},
+        )
+        try:
+            first = followed.stdout.readline()
+            assert "no_failure" in first or "inconclusive" in first, followed.stderr.read()
+            (work / "go").touch()
+            out, err = followed.communicate(timeout=300)
+        finally:
+            followed.kill()
+        assert followed.returncode == 0, err
+        assert f"late-{job}-1.log:2" in out.splitlines()[-1]

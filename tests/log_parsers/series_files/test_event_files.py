@@ -95,6 +95,21 @@ def test_a_cut_last_record_is_no_problem(tmp_path: Path) -> None:
         assert [row.step for row in one.steps] == list(range(1, 10)) and one.problems == []
 
 
+def test_a_cut_between_two_names_of_a_step_leaves_nothing_that_is_no_number(tmp_path: Path) -> None:
+    """A killed job wrote the loss of its last step and not the gradient norm: that is missing, and not NaN."""
+    whole = b"".join(
+        event(step, "train/loss", 2 - step / 100)
+        + event(step, "train/grad_norm", 1 + step % 3 / 10)
+        for step in range(1, 41)
+    )
+    write(tmp_path, "events.out.tfevents.1.a", whole + event(41, "train/loss", 1.59))
+    found = diagnose_paths([tmp_path]).diagnosis
+    assert found.outcome.value == "no_failure", found.summary
+    bad = b"".join(event(step, "train/loss", math.nan) for step in (41, 42, 43))
+    write(tmp_path, "events.out.tfevents.1.a", whole + bad)
+    assert diagnose_paths([tmp_path]).diagnosis.failure_type == "loss_nan"
+
+
 def test_a_flipped_bit_is_told_and_the_rest_is_read(tmp_path: Path) -> None:
     parts = [event(step) for step in range(1, 11)]
     bad = bytearray(parts[4])

@@ -1,0 +1,171 @@
+"""What was read so far of files that grow: logs from where the last look ended, files of numbers as a whole.
+
+A log that was rotated (another inode) or truncated (it became smaller) begins a new chapter: what was read
+of it before no longer counts, nor does the part that was moved away.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from rerail.log_parsers.collect import scanner_for
+from rerail.log_parsers.following import FollowedFile
+from rerail.log_parsers.series_files.recognise import kind_of
+from rerail.log_parsers.sources import Source
+from rerail.log_parsers.survey import FileSurvey
+
+MUCH_BYTES = 64 << 20
+"""Files of numbers that are larger than this together are read again only every `SELDOM` looks."""
+SELDOM = 10
+_PIECE = 1 << 20
+
+
+class Followed:
+    """Files by a key that stays the same from look to look; `key` makes it of a source."""
+
+    def __init__(self, key: Callable[[Source], str]) -> None:
+        self._key = key
+        self._logs: dict[str, FollowedFile] = {}
+        self._numbers: dict[str, tuple[Source, str, tuple[int, int]]] = {}
+        self._read: list[FileSurvey] = []
+        self._stale = False
+        self._looks = 0
+        self._past: set[int] = set()
+        """Inodes of files that were rotated away: they belong to an earlier chapter."""
+
+    def __bool__(self) -> bool:
+        """Tell whether anything was read."""
+        return bool(self._logs or self._numbers)
+
+    def __contains__(self, source: Source) -> bool:
+        """Tell whether a log of this key is followed."""
+        return self._key(source) in self._logs
+
+    def look(
+        self, sources: Sequence[Source], keep: Callable[[str], bool] | None = None
+    ) -> list[str]:
+        """Read what is new of all sources; return what changed, a sentence each.
+
+        What was read of a log that is no longer among the sources is forgotten, unless `keep` wants its key kept.
+        """
+        self._looks += 1
+        told: list[str] = []
+        named = {self._key(one): one for one in sources if one.path is not None}
+        for key in [*self._logs, *self._numbers]:
+            if key not in named and not (keep and keep(key)):
+                told.append(f"{self._forget(key)} is gone")
+        for key, source in named.items():
+            if key not in self._logs and (kind := self._kind(key, source)) is not None:
+                told += self._look_at_numbers(key, source, kind)
+            else:
+                told += self._look_at(key, source)
+        if self._stale and (self._size() <= MUCH_BYTES or self._looks % SELDOM == 1):
+            self._read_numbers()
+        return told
+
+    def surveys(self) -> list[FileSurvey]:
+        """Return the surveys of all that was read."""
+        return [*(one.survey() for one in self._logs.values()), *self._read]
+
+    def move(self, sources: Sequence[Source]) -> None:
+        """Take the same files from where they lie now: another link to the same file, or a copy that went on."""
+        for source in sources:
+            known = self._logs.get(self._key(source))
+            if known is None or source.path is None:
+                continue
+            try:
+                inode = source.path.stat().st_ino
+                copied = not source.path.is_symlink()
+                if inode == known.inode or (copied and known.goes_on_in(source.path)):
+                    known.move(source.path, inode)
+            except OSError:
+                continue
+
+    def _forget(self, key: str) -> str:
+        log, numbers = self._logs.pop(key, None), self._numbers.pop(key, None)
+        self._stale = self._stale or numbers is not None
+        return log.name if log else numbers[0].name.rpartition("/")[2] if numbers else key
+
+    def _kind(self, key: str, source: Source) -> str | None:
+        known = self._numbers.get(key)
+        return known[1] if known else kind_of(source)
+
+    def _look_at_numbers(self, key: str, source: Source, kind: str) -> Iterator[str]:
+        try:
+            stat = source.path.stat() if source.path else None
+        except OSError:
+            return
+        state = (stat.st_size, stat.st_mtime_ns) if stat else (0, 0)
+        known = self._numbers.get(key)
+        self._numbers[key] = (source, kind, state)
+        if known is None or known[2] != state:
+            self._stale = True
+            yield f"{source.name.rpartition('/')[2]} {'changed' if known else 'is read'}"
+
+    def _size(self) -> int:
+        return sum(state[0] for _, _, state in self._numbers.values())
+
+    def _read_numbers(self) -> None:
+        from rerail.log_parsers.series_files.read import read_series_files
+
+        self._stale = False
+        self._read = read_series_files([(one, kind) for one, kind, _ in self._numbers.values()])
+
+    def _look_at(self, key: str, source: Source) -> Iterator[str]:
+        assert source.path is not None
+        try:
+            stat = source.path.stat()
+            known = self._logs.get(key)
+            if known is not None and (
+                stat.st_ino != known.inode or stat.st_size < known.read_bytes
+            ):
+                yield from self._new_chapter(known, source, stat)
+                known = None
+            if known is None and stat.st_ino in self._past:
+                return
+            if known is None:
+                from rerail.assistant.pipeline import scan_plan
+
+                plan = scan_plan()
+                known = FollowedFile(source, plan.signatures, scanner_for(plan, stat.st_size))
+                self._logs[key] = known
+            new = known.look()
+        except OSError:
+            return
+        if new:
+            yield f"{known.name} +{new:,} bytes"
+
+    def _new_chapter(
+        self, known: FollowedFile, source: Source, stat: os.stat_result
+    ) -> Iterator[str]:
+        if stat.st_ino == known.inode:
+            was = "truncated"
+        else:
+            was = "rotated"
+            self._past.add(known.inode)
+        if was == "rotated" and _is_answer(source):
+            yield f"{known.name} says something else"
+            return
+        print(f"rerail: {known.name} was {was}; a new chapter begins", file=sys.stderr)
+        yield f"{known.name} was {was}: a new chapter"
+
+
+def _is_answer(source: Source) -> bool:
+    """Tell whether a source is what somebody answered, and no log: it is asked for anew each time."""
+    from rerail.domain.evidence import Stream
+
+    copied = source.path is not None and not source.path.is_symlink()
+    return copied and " " in source.name and source.origin.stream is not Stream.TRAIN
+
+
+def path_of(source: Source) -> str:
+    """Return the key of a file that was named or lies in a folder that was."""
+    return str(source.path or Path(source.name))
+
+
+def name_of(source: Source) -> str:
+    """Return the key of what was found by the name of its job."""
+    return source.name

@@ -1,0 +1,85 @@
+"""A job by its name for the other faces: the same search as `rerail diagnose 4711`, within a server's folders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rerail.assistant.locate.gather import Gathered, gather
+from rerail.assistant.locate.job_name import JobName, job_name
+from rerail.assistant.pipeline import Outcome, diagnose_paths
+from rerail.assistant.readable import within
+from rerail.assistant.record import Recorded, record_outcome
+from rerail.domain.diagnosis import Diagnosis
+from rerail.errors import UsageError
+
+LOCATE_S = 20.0
+
+
+def paths_and_job(
+    arguments: Sequence[str], folders: tuple[Path, ...]
+) -> tuple[list[str], JobName | None]:
+    """Return the arguments that lie in a server's folders, and the job among the others.
+
+    Raises:
+        UsageError: One is neither in a folder nor the name of a job, or two jobs are named.
+    """
+    paths: list[str] = []
+    jobs: list[JobName] = []
+    for one in arguments:
+        try:
+            paths.append(str(within(one, folders)))
+        except UsageError:
+            name = job_name(one)
+            if name is None:
+                raise
+            jobs.append(name)
+    if len(jobs) > 1:
+        raise UsageError(
+            f"one job at a time: {jobs[0].text} and {jobs[1].text} were named",
+            subject=jobs[1].text,
+            hint=f"name {jobs[0].text} alone",
+        )
+    return paths, jobs[0] if jobs else None
+
+
+def found_for(job: JobName | None, folders: tuple[Path, ...] | None) -> Gathered:
+    """Return the evidence of a job for as long as it is read; of none, nothing.
+
+    Raises:
+        EvidenceError: There is no such job, nobody to ask, or nothing of it can be read.
+        ClusterError: The scheduler does not answer.
+    """
+    return Gathered() if job is None else gather(job, LOCATE_S, folders=folders)
+
+
+def diagnose_for_others(arguments: list[str], folders: tuple[Path, ...]) -> Diagnosis:
+    """Return the verdict on files in a server's folders, or on a job that was named; keeps nothing.
+
+    Raises:
+        UsageError: An argument is neither.
+        EvidenceError: Nothing can be read.
+        ClusterError: The scheduler does not answer.
+    """
+    allowed, job = paths_and_job(arguments, folders)
+    with found_for(job, folders) as found:
+        return diagnose_paths(allowed, located=found.evidence).diagnosis
+
+
+def diagnose_and_record(
+    paths: list[str],
+    job: JobName | None,
+    folders: tuple[Path, ...] | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> tuple[Outcome, Recorded]:
+    """Diagnose files and a job that was named, and keep the incident under the job's own id.
+
+    Raises:
+        EvidenceError: Nothing can be read.
+        ClusterError: The scheduler does not answer.
+    """
+    with found_for(job, folders) as found:
+        outcome = diagnose_paths(paths, on_progress=on_progress, located=found.evidence)
+        kept = [*paths, *sorted(found.paths)]
+        number = found.job or None
+        return outcome, record_outcome(outcome, kept, job=number, attempt=found.attempt)
