@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from rerail import __version__
 from rerail.assistant.presentation.incident import RankRow, TimelineRow, incident_view, worst_first
 from rerail.assistant.presentation.verdict import VerdictView
-from rerail.assistant.readable import within
+from rerail.assistant.readable import discovered
 from rerail.assistant.stored_lines import StoredSource
 from rerail.domain.diagnosis import Diagnosis
 from rerail.domain.incident import RankFact, SeriesSnapshot, SnapshotLine
@@ -123,7 +123,7 @@ def create_server(folders: tuple[Path, ...]) -> ReadOnlyServer:
         """Find the first fault in log files or folders: what failed, where, the lines that prove it, what to do."""
         from rerail.assistant.pipeline import diagnose_paths
 
-        return diagnose_paths([str(within(path, folders)) for path in paths[:200]]).diagnosis
+        return diagnose_paths([], located=discovered(paths[:200], folders)).diagnosis
 
     @_in_words
     def incidents(since: str = "", node: str = "", job: str = "", limit: int = 20) -> Incidents:

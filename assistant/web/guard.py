@@ -87,6 +87,11 @@ class Access:
             )
 
     @property
+    def is_own_account(self) -> bool:
+        """Tell whether only the account that runs the server is answered."""
+        return self.is_loopback and not self.user_header and not self.signs_in
+
+    @property
     def is_loopback(self) -> bool:
         """Tell whether only this machine can connect."""
         if self.host == "localhost":

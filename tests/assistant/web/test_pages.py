@@ -230,6 +230,39 @@ def test_files_and_folders_are_diagnosed_and_nothing_outside_is_read(shown, serv
     assert "Rank 3 ran out of GPU memory" in tab.locator("h1").inner_text()
 
 
+def test_a_link_inside_of_a_folder_leads_nowhere_else(served):
+    folder, outside = served.logs / "linked", served.logs.parent / "outside.log"
+    folder.mkdir()
+    outside.write_text("[rank1] ValueError: only for others\n")
+    (folder / "train.log").write_text("[rank0] step 1 loss 2.0\n[rank0] KeyError: 'mine'\n")
+    (folder / "other.log").symlink_to(outside)
+    with served.client() as client:
+        form = {"token": served.token(client), "path": "linked"}
+        page = client.post("/diagnose", data=form, follow_redirects=True)
+        with client.stream("GET", f"{page.url.path}/live") as live:
+            events = live.read().decode()
+        name = events.rsplit("data: ", 1)[1].strip()
+        found = client.get(f"/api/incidents/{name}").json()
+    assert "KeyError" in found["summary"] and "only for others" not in json.dumps(found)
+    assert any("is not in a folder" in one["what"] + one["how_to_get"] for one in found["missing"])
+
+
+def test_a_job_is_named_in_the_place_of_a_path_and_its_evidence_found(shown, served):
+    tab = shown("/diagnose")
+    tab.fill("input[name=path]", "4711")
+    tab.get_by_role("button", name="Diagnose").first.click()
+    tab.wait_for_url("**/incidents/INC-*", timeout=60_000)
+    assert "Rank 1" in tab.locator("h1").inner_text()
+    assert "job 4711" in tab.locator(".crumbs").inner_text()
+    assert "/job/slurm-4711.out" in tab.locator("#E1").inner_text()
+    for name, told in (("4712", "4712"), ("k8s://ml", "k8s://namespace/job")):
+        tab.goto("/diagnose")
+        tab.fill("input[name=path]", name)
+        tab.get_by_role("button", name="Diagnose").first.click()
+        tab.locator("[role=alert]").wait_for(timeout=60_000)
+        assert told in tab.locator("[role=alert]").inner_text()
+
+
 def test_the_fleet_page_shows_the_numbers_of_the_report_as_bars_and_as_a_table(shown, served):
     tab = shown("/")
     tab.get_by_role("link", name="Fleet").click()
