@@ -95,8 +95,8 @@ def follow_command(
         quiet: print one line per changed verdict.
         polls: stop after so many looks; None goes on until interrupted.
     """
-    from rerail.assistant.cli.diagnose import exit_code
     from rerail.assistant.pipeline import diagnose_collection
+    from rerail.assistant.verdict_out import exit_code
 
     files, last, looks = _Files(paths), None, 0
     changes: list[str] = []
@@ -124,7 +124,7 @@ def follow_command(
 
 
 def _tell(diagnosis: Diagnosis, changes: list[str], json_output: bool, quiet: bool) -> None:
-    from rerail.assistant.cli.diagnose import show
+    from rerail.assistant.verdict_out import show
 
     now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     if json_output:
