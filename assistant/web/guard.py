@@ -7,11 +7,12 @@ with a token that another site cannot know (OWASP: CSRF, synchroniser token).
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import os
 import secrets
 import time
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from hashlib import sha256
 from http.cookies import SimpleCookie
@@ -32,6 +33,13 @@ COOKIE = "rerail_session"
 MOST_BODY = 1 << 20
 MOST_UPLOAD = 256 << 20
 WRITES_PER_MINUTE = 60
+MOST_OPEN = 32
+"""Answers of one person that are under way at a time; a page that is live is one of them."""
+MOST_TALKS = 16
+"""Conversations that are answered at a time, of all people and programs: each holds one of 40 threads."""
+BODY_S = 60.0
+UPLOAD_S = 900.0
+"""Seconds in which a request's body has to be here."""
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _NOBODY = (
     403,
@@ -116,6 +124,7 @@ class Guard:
     sign_in: SignIn | None = None
     secret: bytes = field(default_factory=lambda: secrets.token_bytes(32))
     _writes: dict[str, deque[float]] = field(default_factory=dict)
+    _open: Counter[str] = field(default_factory=Counter)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or say why not."""
@@ -140,7 +149,27 @@ class Guard:
         state["nonce"], state["token"] = nonce, self._token(session)
         state["person"] = self._person(scope, session)
         state["signed_in"] = self.sign_in is not None
-        await self.app(scope, _bounded(receive, _most_of(scope)), headed)
+        await self._counted(scope, receive, headed)
+
+    async def _counted(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, unless too many answers to the same person, or too many conversations, are under way."""
+        path: str = scope["path"]
+        # What carries a signature in place of a person is one sender; programs with the token are another.
+        who = scope["state"]["person"] or ("program" if path.startswith("/v1/") else "signed")
+        counted = [(f"of {who}", MOST_OPEN)]
+        if scope["method"] == "POST" and path.endswith(("/chat", "/chat/stream", "/completions")):
+            counted.append(("talks", MOST_TALKS))
+        for what, most in counted:
+            if self._open[what] >= most:
+                told = f"rerail: {most} answers are under way; close a page that is live, or wait\n"
+                refusal = PlainTextResponse(told, status_code=503, headers={"retry-after": "5"})
+                await refusal(scope, receive, send)
+                return
+        self._open.update(what for what, _ in counted)
+        try:
+            await self.app(scope, _bounded(receive, _most_of(scope), _seconds_of(scope)), send)
+        finally:
+            self._open -= Counter(what for what, _ in counted)
 
     def _refusal(self, scope: Scope, session: str) -> tuple[int, str] | None:
         headers = Headers(scope=scope)
@@ -284,6 +313,10 @@ def _most_of(scope: Scope) -> int:
     return MOST_UPLOAD if scope["path"] == "/diagnose/files" else MOST_BODY
 
 
+def _seconds_of(scope: Scope) -> float:
+    return UPLOAD_S if scope["path"] == "/diagnose/files" else BODY_S
+
+
 def _too_long(headers: Headers, most: int) -> tuple[int, str] | None:
     length = headers.get("content-length", "0")
     return None if length.isdecimal() and int(length) <= most else (413, f"more than {most} bytes")
@@ -317,13 +350,21 @@ def _same_account(address: str, port: int, served: int) -> bool:
     return False
 
 
-def _bounded(receive: Receive, most: int) -> Receive:
-    taken = 0
+def _bounded(receive: Receive, most: int, seconds: float) -> Receive:
+    """Return what a request is read by: too long or too slow a body is as if the client had gone."""
+    taken, whole = 0, False
+    ends = time.monotonic() + seconds
 
     async def limited() -> Message:
-        nonlocal taken
-        message = await receive()
+        nonlocal taken, whole
+        try:
+            # Behind the body nothing comes but the news that the client has gone: for that is no limit.
+            left = None if whole else max(0.0, ends - time.monotonic())
+            message = await asyncio.wait_for(receive(), left)
+        except TimeoutError:
+            return {"type": "http.disconnect"}
         taken += len(message.get("body", b""))
+        whole = not message.get("more_body", False)
         if taken > most:
             return {"type": "http.disconnect"}
         return message
