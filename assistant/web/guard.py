@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import os
 import secrets
 import time
 from collections import Counter, deque
@@ -17,7 +16,6 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from http.cookies import SimpleCookie
 from ipaddress import ip_address
-from pathlib import Path
 from urllib.parse import quote
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -26,6 +24,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rerail.assistant.web import sign_in as sign_in_paths
+from rerail.assistant.web.account import is_own_account
 from rerail.assistant.web.sign_in import SignIn
 from rerail.errors import ConfigError
 
@@ -263,7 +262,7 @@ class Guard:
                 return ""
             return Headers(scope=scope).get(self.access.user_header, "")[:120]
         server = scope.get("server") or ("", 0)
-        ours = _same_account(client[0], int(client[1]), int(server[1] or 0))
+        ours = is_own_account((client[0], int(client[1])), (server[0], int(server[1] or 0)))
         return self.user if ours else ""
 
     def _in_time(self, person: str) -> bool:
@@ -328,28 +327,6 @@ def token_fits(request: Request, given: str) -> bool:
     return fits
 
 
-def _same_account(address: str, port: int, served: int) -> bool:
-    """Tell whether a loopback connection comes from our own account, or root (proc_net_tcp(5)).
-
-    On a login node that many share, loopback alone keeps nobody out. Where /proc cannot tell, as
-    for test clients without a socket, nobody is let in.
-    """
-    if address == "testclient":
-        return True
-    theirs, ours = f":{port:04X}", f":{served:04X}"
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        try:
-            rows = Path(table).read_text().splitlines()[1:]
-        except OSError:
-            continue
-        for row in rows:
-            fields = row.split()
-            # The socket of the client: its own end is the client's port, the other one ours.
-            if fields[1].endswith(theirs) and fields[2].endswith(ours):
-                return int(fields[7]) in (os.getuid(), 0)
-    return False
-
-
 def _bounded(receive: Receive, most: int, seconds: float) -> Receive:
     """Return what a request is read by: too long or too slow a body is as if the client had gone."""
     taken, whole = 0, False
@@ -358,9 +335,11 @@ def _bounded(receive: Receive, most: int, seconds: float) -> Receive:
     async def limited() -> Message:
         nonlocal taken, whole
         try:
-            # Behind the body nothing comes but the news that the client has gone: for that is no limit.
+            # Behind the body nothing comes but the news that the client has gone: for that is no limit. No task of
+            # its own: whoever looks whether the client has gone waits for nothing.
             left = None if whole else max(0.0, ends - time.monotonic())
-            message = await asyncio.wait_for(receive(), left)
+            async with asyncio.timeout(left):
+                message = await receive()
         except TimeoutError:
             return {"type": "http.disconnect"}
         taken += len(message.get("body", b""))

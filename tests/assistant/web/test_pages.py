@@ -1,11 +1,20 @@
 """What a person does on the page, in a real browser; hostile logs do nothing there."""
 
+import asyncio
 import json
 import re
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from unittest.mock import AsyncMock
 
 import pytest
+from jinja2 import DictLoader, Environment
 
+from rerail.assistant.web import incidents_page
+from rerail.assistant.web.application import Pages
+from rerail.assistant.web.reading import Filters
+from rerail.errors import StoreError
 from tests.assistant.test_profiles_beside import slow_log, traces
 from tests.assistant.web.conftest import many_ranks
 
@@ -312,11 +321,33 @@ def test_thousands_of_ranks_are_drawn_within_a_frame(shown, served):
     assert tab.locator("#grid-at").inner_text().startswith("rank 0")
 
 
-@pytest.mark.nightly
 def test_a_new_incident_comes_into_the_open_list(shown, served):
     tab = shown("/")
-    before = tab.locator("#rows a.row").count()
+    before = set(tab.locator("#rows td.id").all_inner_texts())
     (served.logs / "late.log").write_text(many_ranks(8).replace("02:", "05:"))
     name = json.loads(served.rerail("diagnose", "--json", "late.log"))["incident"]
-    tab.locator(f'#rows a[href="/incidents/{name}"]').wait_for(timeout=60_000)
-    assert tab.locator("#rows a.row").count() == before + 1
+    tab.locator(f'#rows a[href="/incidents/{name}"]').wait_for(timeout=120_000)
+    assert set(tab.locator("#rows td.id").all_inner_texts()) >= before | {name}
+
+
+def test_a_store_that_is_busy_does_not_end_the_open_list(monkeypatch):
+    answers = [StoreError("the store is locked"), ()]
+
+    def listed(_):
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(incidents_page, "listed", listed)
+    monkeypatch.setattr(incidents_page, "_LOOK_S", 0)
+    pages = Pages(Environment(loader=DictLoader({"rows.html": "none"}), autoescape=True))
+    live = next(r.endpoint for r in incidents_page.routes(pages).routes if r.path == "/live")
+    request = SimpleNamespace(is_disconnected=AsyncMock(return_value=False))
+
+    async def first():
+        return await anext(live(request, Filters(), seen="other"))
+
+    with ThreadPoolExecutor(1) as thread:  # the browser's driver has a loop of its own in this one
+        assert thread.submit(asyncio.run, first()).result().raw_data == "none"
+    assert not answers
