@@ -22,12 +22,16 @@ from rerail.assistant.readable import discovered, keep_within, within
 from rerail.assistant.web.application import Pages
 from rerail.assistant.web.forms import written_here
 from rerail.errors import RerailError
+from rerail.log_parsers.text import clean
 
 LOCATE_S = 20.0
 """Seconds for finding the evidence of a job, as `rerail diagnose JOB` takes by itself."""
 _MOST_RUNS = 50
 _MOST_AT_ONCE = 2
+_MOST_FILES = 2000
 _LOOK_S = 0.3
+_LONGEST_NAME = 60
+"""Characters, of four bytes at most: a file system takes 255 bytes."""
 
 
 @dataclass(slots=True)
@@ -127,6 +131,26 @@ class Runs:
         return "", "; ".join(recorded.banners) or "it could not be kept"
 
 
+def _kept(files: list[UploadFile]) -> Path:
+    """Return a folder of ours with files that a browser brought along."""
+    place = Path(tempfile.mkdtemp(prefix="rerail-page-"))
+    try:
+        for number, one in enumerate(files):
+            with (place / _name_of(one, number, place)).open("xb") as out:
+                shutil.copyfileobj(one.file, out)
+    except BaseException:
+        shutil.rmtree(place, ignore_errors=True)
+        raise
+    return place
+
+
+def _name_of(file: UploadFile, number: int, place: Path) -> str:
+    """Return a name for a file that a browser brings: no folder, nothing hidden, not too long, and its own."""
+    given = Path(clean((file.filename or "").encode("utf-8", "replace"))).name
+    name = given.replace("\0", "").lstrip(".")[-_LONGEST_NAME:] or f"file{number}.log"
+    return name if not (place / name).exists() else f"{number}-{name}"
+
+
 def routes(pages: Pages, folders: tuple[Path, ...], *, own_account: bool) -> APIRouter:
     """Return the routes; `folders` are all that may be named.
 
@@ -158,12 +182,7 @@ def routes(pages: Pages, folders: tuple[Path, ...], *, own_account: bool) -> API
     def by_files(
         person: Annotated[str, Depends(written_here)], files: Annotated[list[UploadFile], File()]
     ) -> RedirectResponse:
-        place = Path(tempfile.mkdtemp(prefix="rerail-page-"))
-        for number, one in enumerate(files[:2000]):
-            name = Path(one.filename or "").name.lstrip(".") or f"file{number}.log"
-            target = place / name if not (place / name).exists() else place / f"{number}-{name}"
-            with target.open("xb") as out:
-                shutil.copyfileobj(one.file, out)
+        place = _kept(files[:_MOST_FILES])
         run = runs.start([str(place)], f"{len(files)} file{'s' * (len(files) != 1)}", place)
         return RedirectResponse(f"/diagnose/{run.name}", 303)
 
@@ -174,7 +193,12 @@ def routes(pages: Pages, folders: tuple[Path, ...], *, own_account: bool) -> API
             return RedirectResponse(f"/incidents/{run.incident}", 303)
         return pages.page(request, "running.html", run=run)
 
-    @router.get("/diagnose/{name}/live", response_class=EventSourceResponse)
+    # Behind the first event it is too late to say that there is no such diagnosis.
+    @router.get(
+        "/diagnose/{name}/live",
+        response_class=EventSourceResponse,
+        dependencies=[Depends(runs.get)],
+    )
     async def live(name: str) -> AsyncIterator[ServerSentEvent]:
         run, told, doing = runs.get(name), -1.0, ""
         while True:

@@ -40,6 +40,7 @@ BODY_S = 60.0
 UPLOAD_S = 900.0
 """Seconds in which a request's body has to be here."""
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+_LONGEST_PERSON = 120
 _NOBODY = (
     403,
     "this account is not the one that runs the server, the proxy names nobody, or nobody is signed in",
@@ -260,7 +261,10 @@ class Guard:
         if self.access.user_header:
             if client[0] not in self.access.proxies:
                 return ""
-            return Headers(scope=scope).get(self.access.user_header, "")[:120]
+            # A proxy that adds its header behind one of the client's names two people: nobody.
+            named = Headers(scope=scope).getlist(self.access.user_header)
+            fine = len(named) == 1 and named[0].isprintable() and len(named[0]) <= _LONGEST_PERSON
+            return named[0].strip() if fine else ""
         server = scope.get("server") or ("", 0)
         ours = is_own_account((client[0], int(client[1])), (server[0], int(server[1] or 0)))
         return self.user if ours else ""

@@ -256,6 +256,37 @@ def test_a_link_inside_of_a_folder_leads_nowhere_else(served):
     assert any("is not in a folder" in one["what"] + one["how_to_get"] for one in found["missing"])
 
 
+@pytest.mark.parametrize(
+    "name", ["a" * 400 + ".log", "\N{PILE OF POO}" * 200, "..", "../../x.log", ".hidden"]
+)
+def test_any_name_of_a_dropped_file_is_taken_and_stays_in_its_folder(served, name):
+    log = b"[rank3] KeyError: 'dropped'\n"
+    with served.client() as client:
+        files = [("files", (name, log)), ("files", (name, log + b"again\n"))]
+        form = {"token": served.token(client)}
+        run = client.post("/diagnose/files", data=form, files=files)
+        assert run.status_code == 303
+        with client.stream("GET", f"{run.headers['location']}/live") as live:
+            incident = live.read().decode().rsplit("data: ", 1)[1].strip()
+        assert "KeyError" in client.get(f"/api/incidents/{incident}").json()["summary"]
+    assert not (served.logs.parent / "x.log").exists()
+
+
+def test_a_diagnosis_that_nobody_knows_is_told_before_the_stream_begins(served):
+    with served.client() as client:
+        assert client.get("/diagnose/unknown/live").status_code == 404
+
+
+@pytest.mark.parametrize("query", [
+    "offset=99999999999999999999999999", "line=99999999999999999999", "find=(x*)*(x*)*(x*)*(x*)*(x*)*(x*)*y",
+    "find=(((((", "find=.{0,60000}.{0,60000}x", "find=%00", "at=)(*", "file=../../../etc/passwd", "file=%00",
+])  # fmt: skip
+def test_no_deep_link_breaks_the_log_or_leaves_its_files(served, query):
+    with served.client() as client:
+        answer = client.get(f"/incidents/{served.hang}/log?{query}")
+        assert answer.status_code == 200 and "root:x:" not in answer.text
+
+
 def test_a_job_is_named_in_the_place_of_a_path_and_its_evidence_found(shown, served):
     tab = shown("/diagnose")
     tab.fill("input[name=path]", "4711")
