@@ -220,6 +220,7 @@ def similar_command(name: str, *, limit: int, json_output: bool) -> int:
         with reading(engine) as connection:
             file = load(connection, name)
             rows = alike(connection, file.row, limit=limit)
+            listed = [list_row(row, diagnosis_of(connection, row.id)) for row in rows]
         knowledge = open_knowledge(engine)
         question = question_of(file.incident)
         found = knowledge.search(question, most=limit, kind=INCIDENT) if file.row.failed else []
@@ -244,7 +245,7 @@ def similar_command(name: str, *, limit: int, json_output: bool) -> int:
     elif not rows and not hits:
         out.print(f"unseen: no other incident on record is like {file.row.id}")
     if rows:
-        _print_rows(rows)
+        _print_rows(listed)
     for row in rows[:3]:
         out.print(Text(f"{row.id}: {_why(file.row, row)}"))
     shown = {row.id for row in rows}

@@ -83,7 +83,10 @@ def _diagnosed(path: Path, environment: dict[str, str]) -> str:
         [*_CALL, "diagnose", "--json", "--no-model", str(path)],
         env=environment, capture_output=True, check=False,
     )  # fmt: skip
-    return str(json.loads(done.stdout)["incident"])
+    try:
+        return str(json.loads(done.stdout)["incident"])
+    except ValueError:
+        raise RuntimeError(f"{path}: {done.stderr.decode(errors='replace')[-500:]}") from None
 
 
 @contextmanager
