@@ -48,8 +48,8 @@ def follow_command(
     Raises:
         EvidenceError: Nothing could be read, or the job is not known.
     """
-    from rerail.assistant.cli.diagnose import exit_code
     from rerail.assistant.pipeline import diagnose_collection
+    from rerail.assistant.verdict_out import exit_code
 
     files, located, last, looks = Followed(path_of), Followed(name_of), None, 0
     changes: list[str] = []
@@ -113,7 +113,7 @@ def _tell(
     quiet: bool,
     job: LiveJob | None,
 ) -> None:
-    from rerail.assistant.cli.diagnose import show
+    from rerail.assistant.verdict_out import show
 
     now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     if json_output:

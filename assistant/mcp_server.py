@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from rerail import __version__
 from rerail.assistant.presentation.incident import RankRow, TimelineRow, incident_view, worst_first
 from rerail.assistant.presentation.verdict import VerdictView
-from rerail.assistant.readable import within
+from rerail.assistant.readable import discovered
 from rerail.assistant.stored_lines import StoredSource
 from rerail.domain.diagnosis import Diagnosis
 from rerail.domain.incident import RankFact, SeriesSnapshot, SnapshotLine
@@ -124,7 +124,7 @@ def files_alone(paths: list[str], folders: tuple[Path, ...]) -> Diagnosis:
     """
     from rerail.assistant.pipeline import diagnose_paths
 
-    return diagnose_paths([str(within(path, folders)) for path in paths]).diagnosis
+    return diagnose_paths([], located=discovered(paths, folders)).diagnosis
 
 
 def create_server(folders: tuple[Path, ...], judge: Judge = files_alone) -> ReadOnlyServer:

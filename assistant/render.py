@@ -71,7 +71,7 @@ def _verdict(view: VerdictView, style: str, console: Console) -> None:
     _row(
         console,
         label.ljust(_LABEL + 1 if len(label) >= _LABEL else _LABEL),
-        Text(f"{view.headline}.", style="bold"),
+        Text(view.sentence, style="bold"),
     )
     standing = Text(view.status, style=style)
     if view.failed and view.type_id:

@@ -9,7 +9,7 @@ from rerail.assistant.agent_tools.lines import SnapshotSource, as_snapshot
 from rerail.domain.incident import Incident, SnapshotLine, SourceFile
 from rerail.knowledge_base.store.clock import from_iso
 from rerail.log_parsers.find_lines import between, find
-from rerail.log_parsers.sources import STDIN, Source, origin_of
+from rerail.log_parsers.sources import STDIN, Source, leads_astray, origin_of
 
 
 class StoredSource:
@@ -112,7 +112,7 @@ def _path_of(one: SourceFile, incident: Incident) -> Path | None:
         for place in (path / one.name, path):
             try:
                 fits = place.name == Path(one.name).name and place.is_file()
-                if not fits:
+                if not fits or _was_swapped(place, path):
                     continue
                 stat = place.stat()
                 packed = place.suffix in _PACKED and stat.st_mtime <= recorded
@@ -121,3 +121,11 @@ def _path_of(one: SourceFile, incident: Incident) -> Path | None:
             except OSError:
                 continue
     return None
+
+
+def _was_swapped(place: Path, named: Path) -> bool:
+    """Tell whether a link on the way below a path that was diagnosed leads to somebody else's file by now."""
+    below = [place, *place.parents]
+    if named in below:
+        below = below[: below.index(named) + (place == named)]
+    return any(part.is_symlink() and leads_astray(part) for part in below)

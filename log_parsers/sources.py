@@ -237,7 +237,27 @@ def _walk(folder: Path, found: Discovery, seen: set[tuple[int, int]], root: Path
         if entry.name == "error.json" and names & {"stderr.log", "stdout.log"}:
             # torchrun's copy of the exception that the rank's own log holds in full.
             continue
-        _add(Path(entry.path), found, seen, root)
+        path = Path(entry.path)
+        if entry.is_symlink() and leads_astray(path):
+            why = "a link of one account to a file of another is not followed"
+            found.problems.append(
+                Problem(_shown(path.relative_to(root)), why, f"ls -l {_shown(path)}")
+            )
+            continue
+        _add(path, found, seen, root)
+
+
+def leads_astray(link: Path) -> bool:
+    """Tell whether somebody's link leads to a file that is not theirs.
+
+    Who writes a job's folder could show others what only the reader may read, root for one. Links of one's own
+    account and of root are followed (as Linux does with fs.protected_symlinks, proc_sys_fs(5)).
+    """
+    try:
+        made_by, end = link.lstat().st_uid, link.stat()
+    except OSError:
+        return False  # it cannot be read in any case, and that is told
+    return made_by not in (0, os.geteuid()) and made_by != end.st_uid
 
 
 def _natural(name: str) -> list[tuple[int, str]]:

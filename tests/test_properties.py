@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rerail.assistant.cli.diagnose import exit_code
 from rerail.assistant.pipeline import diagnose_collection, diagnose_paths, rules, scan_plan
+from rerail.assistant.verdict_out import exit_code
 from rerail.domain.diagnosis import Diagnosis, Outcome, Status
 from rerail.knowledge_base.taxonomy import NO_FAILURE, leaves
 from rerail.log_parsers import collect as collecting

@@ -8,12 +8,6 @@ from typing import Annotated
 import typer
 
 
-def register_forecast(app: typer.Typer) -> None:
-    """Add `forecast` and `schedule-eval` to the command line."""
-    app.command("forecast")(forecast)
-    app.command("schedule-eval")(schedule_eval)
-
-
 def forecast(
     paths: Annotated[
         list[Path],
@@ -99,3 +93,6 @@ def schedule_eval(
             html=html,
         )
     )
+
+
+COMMANDS = (forecast, schedule_eval)

@@ -8,18 +8,6 @@ from typing import Annotated
 import typer
 
 
-def register_incidents(app: typer.Typer) -> None:
-    """Add the commands over what is on record to the command line."""
-    app.command("incidents")(incidents)
-    app.command("show")(show)
-    app.command("timeline")(timeline)
-    app.command("similar")(similar)
-    app.command("confirm")(confirm)
-    app.command("signoff")(signoff)
-    app.command("postmortem")(postmortem)
-    app.command("report")(report)
-
-
 def incidents(
     since: Annotated[str | None, typer.Option(help="A time, or 7d, 12h.")] = None,
     failure_type: Annotated[
@@ -186,3 +174,6 @@ def report(
     from rerail.assistant.cli.report import report_command
 
     raise typer.Exit(report_command(since, json_output=json_output, jobs=jobs, csv=csv, html=html))
+
+
+COMMANDS = (incidents, show, timeline, similar, confirm, signoff, postmortem, report)

@@ -9,12 +9,6 @@ from typing import Annotated
 import typer
 
 
-def register_profiles(app: typer.Typer) -> None:
-    """Add `localize` and `scan` to the command line."""
-    app.command("localize")(localize)
-    app.command("scan")(scan)
-
-
 def localize(
     paths: Annotated[
         list[Path],
@@ -102,3 +96,6 @@ def scan(
     from rerail.assistant.cli.scan import scan_command
 
     raise typer.Exit(scan_command(paths, out, shard, jobs, ray, logs))
+
+
+COMMANDS = (localize, scan)

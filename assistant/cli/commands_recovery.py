@@ -7,30 +7,11 @@ from typing import Annotated
 
 import typer
 
+from rerail.assistant.cli.registered import passing_through
+
 audit = typer.Typer(help="The audit log of everything that recovery did.", no_args_is_help=True)
 policy = typer.Typer(help="The policy of this site.", no_args_is_help=True)
 breaker = typer.Typer(help="The breaker that stops all recovery.", no_args_is_help=True)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands of recovery to the command line."""
-    app.command("plan")(plan)
-    app.command("plans")(plans)
-    app.command("approve")(approve)
-    app.command("reject")(reject)
-    app.command("undo")(undo)
-    app.command("hook")(hook)
-    app.command("watch")(watch)
-    app.command("run", context_settings=_PASS_THROUGH)(run)
-    app.command("healthcheck")(healthcheck)
-    app.command("doctor")(doctor)
-    app.command("notify")(notify)
-    app.add_typer(audit, name="audit")
-    app.add_typer(breaker, name="breaker")
-    app.add_typer(policy, name="policy")
-
-
-_PASS_THROUGH = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 
 
 def plan(
@@ -144,6 +125,7 @@ def watch(
     raise typer.Exit(watch_command(interval, poll, once=once, limit_s=limit_s, listen=listen))
 
 
+@passing_through
 def run(
     command: Annotated[list[str], typer.Argument(help="-- torchrun ... or any launcher.")],
     log_dir: Annotated[
@@ -264,3 +246,7 @@ def breaker_close(
     from rerail.assistant.cli.audit import close_command
 
     raise typer.Exit(close_command(reason, by))
+
+
+COMMANDS = (plan, plans, approve, reject, undo, hook, watch, run, healthcheck, doctor, notify)
+GROUPS = {"audit": audit, "breaker": breaker, "policy": policy}

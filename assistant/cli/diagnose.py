@@ -11,7 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rerail.domain.diagnosis import Diagnosis, Outcome, Status
+from rerail.assistant.verdict_out import exit_code, show
+from rerail.domain.diagnosis import Diagnosis
 from rerail.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,22 +22,8 @@ if TYPE_CHECKING:
     from rerail.domain.series import StepSeries
     from rerail.tools.forecast.compare import Expected
 
-EXIT_NO_FAILURE = 3
-EXIT_INCONCLUSIVE = 10
 _MOST_TOLD = 3
 _MAY_NAME_A_JOB = re.compile(r"[0-9]+(?:[_+][0-9]+)?$|[a-z][a-z0-9+.-]*://")
-
-
-def exit_code(diagnosis: Diagnosis) -> int:
-    """Return the exit code that contracts.md gives to a diagnosis."""
-    if diagnosis.outcome is Outcome.NO_FAILURE:
-        return EXIT_NO_FAILURE
-    if diagnosis.outcome is Outcome.FAILURE and diagnosis.status in (
-        Status.ESTABLISHED,
-        Status.SUPPORTED,
-    ):
-        return 0
-    return EXIT_INCONCLUSIVE
 
 
 def diagnose_command(
@@ -296,28 +283,6 @@ def _write_digest(outcome: RunOutcome, path: Path) -> None:
             subject=str(path),
             hint="name a file that can be written",
         ) from None
-
-
-def show(diagnosis: Diagnosis, *, json_output: bool, quiet: bool, verbose: bool) -> None:
-    """Print a diagnosis as JSON, as one line, or in full."""
-    if json_output:
-        sys.stdout.write(diagnosis.model_dump_json(indent=2) + "\n")
-        return
-    if quiet:
-        first = diagnosis.first_fault
-        where = f" {first.file}:{first.line}" if first else ""
-        name = f" {diagnosis.incident}" if diagnosis.incident else ""
-        print(
-            f"{diagnosis.outcome} {diagnosis.status} {diagnosis.failure_type or '-'}{where}{name}"
-        )
-        return
-    from rich.console import Console
-
-    from rerail.assistant.render import render
-
-    # A pipe has no width of its own; the report is laid out for 110 columns.
-    console = Console(width=None if sys.stdout.isatty() else 110, soft_wrap=True)
-    render(diagnosis, console, verbose=verbose)
 
 
 class _Progress:

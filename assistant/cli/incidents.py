@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
+import textwrap
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from rerail.assistant.presentation.incident import ListRow, list_row
 from rerail.assistant.regression_case import says_now, write_case
 from rerail.assistant.render import render
 from rerail.assistant.response import what_was_done
@@ -25,6 +27,7 @@ from rerail.knowledge_base.store.incidents import (
     IncidentFile,
     IncidentRow,
     count_healthy,
+    diagnosis_of,
     find_id,
     list_incidents,
     load,
@@ -66,6 +69,9 @@ def incidents_command(
             healthy=everything,
             limit=limit,
         )
+        listed = (
+            [] if json_output else [list_row(row, diagnosis_of(connection, row.id)) for row in rows]
+        )
         hidden = 0
         if not everything:
             hidden = count_healthy(
@@ -75,7 +81,7 @@ def incidents_command(
         print(json.dumps([_as_dict(row) for row in rows], indent=2))
         return 0
     if rows:
-        _print_rows(rows)
+        _print_rows(listed)
     elif not hidden:
         filtered = start or failure_type or node or job
         print(
@@ -89,23 +95,29 @@ def incidents_command(
     return 0
 
 
-def _print_rows(rows: list[IncidentRow]) -> None:
-    table = Table("when (UTC)", "incident", "job", "failure type", "status", "said", box=None)
+def _print_rows(rows: list[ListRow]) -> None:
+    """Print each incident as the page lists it: when, which, how firmly; below it the sentence and its type."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
     for row in rows:
-        said = {"right": "confirmed", "partly": "partly", "wrong": "corrected"}.get(
-            row.confirmed or "", ""
-        )
-        if row.signed_off_at:
-            said += ", signed off"
-        table.add_row(
-            row.time[:16].replace("T", " "),
+        head = [
+            row.when.removesuffix(" UTC"),
             row.id,
-            Text(f"{row.job}.{row.attempt}" if row.job else "-"),
-            (row.true_type or "no verdict").replace(NO_FAILURE, "no failure"),
-            row.status if row.confirmed_type in (None, row.failure_type) else "corrected",
-            said,
-        )
-    console().print(table)
+            row.status,
+            f"job {row.job}" if row.job else "",
+            row.said,
+        ]
+        print(_within("  ".join(part for part in head if part), width, ""))
+        type_id = f"   [{row.type_id}]" if row.type_id and row.failed else ""
+        print(_within(f"{row.headline}{type_id}", width, "    "))
+
+
+def _within(text: str, width: int, indent: str) -> str:
+    """Return text wrapped to a terminal; what goes into a pipe stays on its line."""
+    if not width:
+        return indent + text
+    return textwrap.fill(
+        text, max(width, 40), initial_indent=indent, subsequent_indent=indent or "    ", break_on_hyphens=False
+    )  # fmt: skip
 
 
 def _as_dict(row: IncidentRow) -> dict[str, object]:
@@ -208,6 +220,7 @@ def similar_command(name: str, *, limit: int, json_output: bool) -> int:
         with reading(engine) as connection:
             file = load(connection, name)
             rows = alike(connection, file.row, limit=limit)
+            listed = [list_row(row, diagnosis_of(connection, row.id)) for row in rows]
         knowledge = open_knowledge(engine)
         question = question_of(file.incident)
         found = knowledge.search(question, most=limit, kind=INCIDENT) if file.row.failed else []
@@ -232,7 +245,7 @@ def similar_command(name: str, *, limit: int, json_output: bool) -> int:
     elif not rows and not hits:
         out.print(f"unseen: no other incident on record is like {file.row.id}")
     if rows:
-        _print_rows(rows)
+        _print_rows(listed)
     for row in rows[:3]:
         out.print(Text(f"{row.id}: {_why(file.row, row)}"))
     shown = {row.id for row in rows}

@@ -13,10 +13,13 @@ from typing import Annotated
 
 import typer
 
-from rerail.assistant.cli.commands_forecast import register_forecast
-from rerail.assistant.cli.commands_incidents import register_incidents
-from rerail.assistant.cli.commands_profiles import register_profiles
-from rerail.assistant.cli.commands_recovery import register
+from rerail.assistant.cli import (
+    commands_forecast,
+    commands_incidents,
+    commands_profiles,
+    commands_recovery,
+)
+from rerail.assistant.cli.registered import register
 
 app = typer.Typer(
     name="rerail",
@@ -276,7 +279,7 @@ def evaluate(context: typer.Context) -> None:
     command(args=context.args, prog_name="rerail eval")
 
 
-register_incidents(app)
+register(app, commands_incidents.COMMANDS)
 
 
 @app.command("chat")
@@ -376,9 +379,11 @@ def config_show() -> None:
     raise typer.Exit(show_command())
 
 
-register_profiles(app)
-register_forecast(app)
-register(app)
+register(app, commands_profiles.COMMANDS)
+register(app, commands_forecast.COMMANDS)
+register(app, commands_recovery.COMMANDS)
+for _name, _group in commands_recovery.GROUPS.items():
+    app.add_typer(_group, name=_name)
 
 
 def main() -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from sqlalchemy import insert
-
 from rerail.assistant.agent.endpoint import configured
 from rerail.assistant.explained import facts_for
 from rerail.assistant.postmortem.document import Document, Words
 from rerail.assistant.postmortem.draft import draft
+from rerail.assistant.postmortem.kept import keep_draft
 from rerail.assistant.postmortem.merge import merge, render
 from rerail.assistant.postmortem.review import review
 from rerail.assistant.postmortem.rule_words import rule_words
@@ -20,7 +19,6 @@ from rerail.knowledge_base.store.clock import now_iso
 from rerail.knowledge_base.store.engine import reading, writing
 from rerail.knowledge_base.store.incidents import IncidentFile, list_incidents
 from rerail.knowledge_base.store.opened import opened_store
-from rerail.knowledge_base.store.tables import DRAFTS
 from rerail.recovery.safe_files import open_regular, read_whole, write_file
 from rerail.settings import load_settings
 
@@ -138,22 +136,3 @@ def _read(path: Path) -> str | None:
         raise UsageError(
             f"{path}: {error}", subject=str(path), hint="give another file with -o"
         ) from None
-
-
-def keep_draft(connection: object, subject: str, text: str, words: str) -> None:
-    """Keep what was written; `words` is the digest of a model's sentences, for the next sign-off."""
-    from hashlib import sha256
-
-    from sqlalchemy import Connection
-
-    assert isinstance(connection, Connection)
-    connection.execute(
-        insert(DRAFTS).values(
-            subject=subject,
-            kind="postmortem",
-            recorded_at=now_iso(),
-            content=sha256(text.encode()).hexdigest(),
-            body=text,
-            data={"words": words} if words else {},
-        )
-    )

@@ -91,7 +91,7 @@ def _supervise(command: list[str], logs: Path) -> int:
 
 
 def _judge(logs: Path, code: int, attempt: int) -> Diagnosis | None:
-    from rerail.assistant.cli.diagnose import show
+    from rerail.assistant.verdict_out import show
 
     try:
         outcome = diagnose_paths([logs])

@@ -48,6 +48,7 @@ def serve_command(
         import uvicorn
 
         from rerail.assistant.web.application import create_application
+        from rerail.assistant.web.connections import BoundedConnection
         from rerail.assistant.web.guard import Access
         from rerail.assistant.web.sign_in import SignIn
     except ModuleNotFoundError as error:
@@ -74,6 +75,7 @@ def serve_command(
     print(f"http://{shown}:{listening.getsockname()[1]}/   Ctrl-C ends it", flush=True)
     config = uvicorn.Config(
         application,
+        http=BoundedConnection,
         log_level="warning",
         access_log=False,
         server_header=False,

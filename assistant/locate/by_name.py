@@ -8,7 +8,7 @@ from pathlib import Path
 from rerail.assistant.locate.gather import Gathered, gather
 from rerail.assistant.locate.job_name import JobName, job_name
 from rerail.assistant.pipeline import Outcome, diagnose_paths
-from rerail.assistant.readable import within
+from rerail.assistant.readable import discovered, within
 from rerail.assistant.record import Recorded, record_outcome
 from rerail.domain.diagnosis import Diagnosis
 from rerail.errors import UsageError
@@ -63,7 +63,13 @@ def diagnose_for_others(arguments: list[str], folders: tuple[Path, ...]) -> Diag
     """
     allowed, job = paths_and_job(arguments, folders)
     with found_for(job, folders) as found:
-        return diagnose_paths(allowed, located=found.evidence).diagnosis
+        if allowed:
+            files = discovered(allowed, folders)
+            found.evidence.sources += files.sources
+            found.evidence.problems += files.problems
+            found.evidence.profiles += files.profiles
+            found.evidence.scanned += files.scanned
+        return diagnose_paths([], located=found.evidence).diagnosis
 
 
 def diagnose_and_record(

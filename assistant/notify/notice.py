@@ -94,24 +94,25 @@ def notice_of(
     return Notice(
         incident=row.id,
         fingerprint=row.fingerprint,
-        cluster=_safe(row.cluster or cluster),
-        job=_safe(job_name(row)),
-        node=_safe(", ".join(nodes[:4])),
+        cluster=safe(row.cluster or cluster),
+        job=safe(job_name(row)),
+        node=safe(", ".join(nodes[:4])),
         type_id=row.true_type or "",
         category=diagnosis.category or "",
-        headline=_safe(list_row(row, diagnosis).headline if corrected else view.headline),
+        headline=safe(list_row(row, diagnosis).headline if corrected else view.headline),
         status="CORRECTED" if corrected else view.status,
-        place="" if corrected else _safe(", ".join(view.place)),
-        cost=_safe(", ".join(view.cost)),
-        do="" if corrected else _safe(view.do),
-        standing=_safe(standing),
+        place="" if corrected else safe(", ".join(view.place)),
+        cost=safe(", ".join(view.cost)),
+        do="" if corrected else safe(view.do),
+        standing=safe(standing),
         open=is_open,
         when=row.time,
         url=f"{page}/incidents/{row.id}" if page else "",
     )
 
 
-def _safe(text: str) -> str:
+def safe(text: str) -> str:
+    """Return text of logs and errors as people may be told it: masked, without control characters, short."""
     whole = clean(redact(" ".join(text.split())).encode("utf-8", "replace"))
     return whole if len(whole) <= _LONGEST else whole[: _LONGEST - 3] + "..."
 

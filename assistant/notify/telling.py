@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine
 
 from rerail.assistant.notify import told
-from rerail.assistant.notify.notice import is_told, notice_of
+from rerail.assistant.notify.notice import Notice, is_told, notice_of
 from rerail.assistant.notify.service import Service
+from rerail.assistant.notify.site_words import OWN, notice_of_word
 from rerail.errors import ClusterError, RerailError
 from rerail.knowledge_base.store.engine import reading, writing
 from rerail.knowledge_base.store.incidents import load
@@ -75,13 +76,12 @@ class Post:
     def _tell(self, due: told.Due) -> None:
         name = self.service.name
         with reading(self.engine) as connection:
-            file = load(connection, due.incident)
-            notice = notice_of(connection, file, page=self.page)
+            notice, decided = self._notice(connection, due)
             key = str(due.handle.get("key") or notice.fingerprint)
             alone = told.is_alone(connection, name, due.incident, key)
         marks, handle = self.service.marks(notice), due.handle
         # Nobody hears of an incident that is no failure, or was over before it could be told.
-        heard = bool(handle) or is_told(file)
+        heard = bool(handle) or decided
         digest = told.digest_of(marks) if heard else ""
         if heard and digest != due.digest:
             handle = self.service.tell(notice, due.handle, alone=alone)
@@ -92,6 +92,13 @@ class Post:
                 handle=handle,
                 is_open=notice.open and bool(handle),
             )
+
+    def _notice(self, connection: Connection, due: told.Due) -> tuple[Notice, bool]:
+        """Return what is to be told, and whether people hear of it at all."""
+        if due.incident.startswith(OWN):
+            return notice_of_word(connection, due.incident, cluster="", page=self.page), True
+        file = load(connection, due.incident)
+        return notice_of(connection, file, page=self.page), is_told(file)
 
     def _failed(self, due: told.Due, why: str, hint: str, *, soon: bool) -> None:
         now = self.clock()

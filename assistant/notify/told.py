@@ -27,6 +27,7 @@ from sqlalchemy import (
     update,
 )
 
+from rerail.assistant.notify import site_words
 from rerail.assistant.notify.service import Handle
 from rerail.knowledge_base.store.tables import TIMELINE
 from rerail.recovery.store import control
@@ -70,10 +71,12 @@ def start(connection: Connection, service: str) -> None:
         newest = _newest(connection)
         control.put(connection, _cursor(service), newest)
         control.put(connection, _began(service), newest)
+    if control.get(connection, _words(service)) is None:
+        control.put(connection, _words(service), site_words.newest(connection))
 
 
 def look(connection: Connection, service: str, now: float) -> int:
-    """Note which incidents have new entries; return how many rows are due or wait for another try."""
+    """Note what is new of incidents and of rerail itself; return how many rows are due or wait for another try."""
     since = int(control.get(connection, _cursor(service)) or 0)
     newest = _newest(connection)
     if newest > since:
@@ -85,6 +88,11 @@ def look(connection: Connection, service: str, now: float) -> int:
         for incident, last in changed:
             _want(connection, str(incident), service, int(last), now)
         control.put(connection, _cursor(service), newest)
+    seen = int(control.get(connection, _words(service)) or 0)
+    for key, number in site_words.changed(connection, seen):
+        _want(connection, key, service, number, now)
+        seen = max(seen, number)
+        control.put(connection, _words(service), seen)
     query = select(func.count()).select_from(NOTICES)
     waiting = query.where(NOTICES.c.service == service, NOTICES.c.not_before < IDLE)
     return int(connection.execute(waiting).scalar() or 0)
@@ -204,6 +212,10 @@ def _floor(connection: Connection, service: str, since: int) -> int:
 
 def _cursor(service: str) -> str:
     return f"notices/{service}"
+
+
+def _words(service: str) -> str:
+    return f"worded/{service}"
 
 
 def _began(service: str) -> str:

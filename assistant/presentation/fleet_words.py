@@ -5,6 +5,7 @@ from __future__ import annotations
 from rerail.assistant.postmortem.impact import in_words
 from rerail.assistant.presentation.fleet import Durations, FleetView, GpuHours, NodeRow
 from rerail.assistant.presentation.fleet_site import SiteView
+from rerail.assistant.presentation.words import type_words
 
 _TYPES = 3
 
@@ -108,7 +109,7 @@ def unknown_words(hours: GpuHours) -> str:
 
 def types_words(row: NodeRow) -> str:
     """Return the failure types of a node, the most frequent first, and how many more there are."""
-    shown = ", ".join(row.failure_types[:_TYPES])
+    shown = ", ".join(type_words(one) for one in row.failure_types[:_TYPES])
     more = len(row.failure_types) - _TYPES
     return f"{shown} and {more} more" if more > 0 else shown
 

@@ -87,6 +87,11 @@ class VerdictView:
     missing: tuple[tuple[str, str], ...]
     elapsed_s: float
 
+    @property
+    def sentence(self) -> str:
+        """The headline with its full stop; three points are words that were cut and stand as they are."""
+        return self.headline if self.headline.endswith("...") else f"{self.headline}."
+
 
 def verdict_view(diagnosis: Diagnosis) -> VerdictView:
     """Return the view of a diagnosis, whatever face will show it."""
@@ -98,12 +103,13 @@ def verdict_view(diagnosis: Diagnosis) -> VerdictView:
     )  # fmt: skip
     headline = diagnosis.headline or diagnosis.summary
     return VerdictView(
-        headline=headline.rstrip("."),
+        # Three points are words that were cut, and no full stop.
+        headline=headline if headline.endswith("...") else headline.rstrip("."),
         status=status_word(diagnosis),
         decided=diagnosis.outcome is not Outcome.INCONCLUSIVE,
         failed=diagnosis.outcome is Outcome.FAILURE,
         type_id=diagnosis.failure_type or "",
-        detail=diagnosis.summary.removeprefix(diagnosis.headline).lstrip(". "),
+        detail=diagnosis.summary.removeprefix(diagnosis.headline.rstrip(".")).lstrip(". "),
         place=_place(diagnosis),
         first=next((row for row in rows if row.role == "initiating"), None),
         evidence=rows,

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
+from rerail.assistant.notify import site_words
 from rerail.assistant.watch import presence
 from rerail.assistant.watch.evidence import prune_evidence, prune_files
 from rerail.assistant.watch.intake import CURSOR, Intake, iso_of
@@ -176,6 +177,9 @@ class Daemon(Intake):
     def _announce(self) -> None:
         """Say in the store that this daemon runs and by which policy; tell people when it is held."""
         why = self.executor.held()
+        if self._announced == -math.inf and not why:
+            with writing(self.engine) as connection:
+                site_words.end(connection, site_words.HELD)
         if why != self._said.get("policy", ""):
             self._held(why)
         now = self.steady()
@@ -190,6 +194,8 @@ class Daemon(Intake):
         before = self._said.pop("policy", "")
         if not why:
             self.say(f"steps run by themselves again; they did not because: {before}")
+            with writing(self.engine) as connection:
+                site_words.end(connection, site_words.HELD)
             return
         self._said["policy"] = why
         text = f"no step runs by itself: {why}"
@@ -198,6 +204,7 @@ class Daemon(Intake):
             audit.note(connection, "rerail", "automatic_steps_held", "policy", why=why)
             body = {"kind": "held", "text": text, "urgent": True, "to": "operators"}
             outbox.put(connection, f"held/{self.clock():.0f}", body)
+            site_words.put(connection, site_words.HELD, f"No recovery step runs by itself: {why}")
 
     def _look_at_clock(self) -> None:
         """Notice that the clock was set: what waits for a time that never comes is brought back."""
@@ -368,6 +375,10 @@ class Daemon(Intake):
                 text = f"the failure of {item.event.key} could not be worked off: {why}"
                 body = {"kind": "event_failed", "job": item.event.key, "text": text, "urgent": True}
                 outbox.put(connection, f"event/{item.id}", body)
+                told = f"The failure of job {item.event.key} could not be worked off: {why}"
+                site_words.put(
+                    connection, site_words.event_kind(item.id), told, job=item.event.job.job
+                )
 
     def advance(self) -> int:
         """Move plans forward; return how many changes of state were made."""

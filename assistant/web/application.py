@@ -107,7 +107,7 @@ def create_application(
         plan_page.routes(pages),
         postmortem_page.routes(pages),
         chat_page.routes(pages),
-        diagnose_page.routes(pages, folders),
+        diagnose_page.routes(pages, folders, own_account=access.is_own_account),
         api.routes(),
         openai_face.routes(),
         metrics.routes(),

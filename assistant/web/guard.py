@@ -7,16 +7,15 @@ with a token that another site cannot know (OWASP: CSRF, synchroniser token).
 
 from __future__ import annotations
 
+import asyncio
 import hmac
-import os
 import secrets
 import time
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from hashlib import sha256
 from http.cookies import SimpleCookie
 from ipaddress import ip_address
-from pathlib import Path
 from urllib.parse import quote
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -25,6 +24,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rerail.assistant.web import sign_in as sign_in_paths
+from rerail.assistant.web.account import is_own_account
 from rerail.assistant.web.sign_in import SignIn
 from rerail.errors import ConfigError
 
@@ -32,7 +32,15 @@ COOKIE = "rerail_session"
 MOST_BODY = 1 << 20
 MOST_UPLOAD = 256 << 20
 WRITES_PER_MINUTE = 60
+MOST_OPEN = 32
+"""Answers of one person that are under way at a time; a page that is live is one of them."""
+MOST_TALKS = 16
+"""Conversations that are answered at a time, of all people and programs: each holds one of 40 threads."""
+BODY_S = 60.0
+UPLOAD_S = 900.0
+"""Seconds in which a request's body has to be here."""
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+_LONGEST_PERSON = 120
 _NOBODY = (
     403,
     "this account is not the one that runs the server, the proxy names nobody, or nobody is signed in",
@@ -87,6 +95,11 @@ class Access:
             )
 
     @property
+    def is_own_account(self) -> bool:
+        """Tell whether only the account that runs the server is answered."""
+        return self.is_loopback and not self.user_header and not self.signs_in
+
+    @property
     def is_loopback(self) -> bool:
         """Tell whether only this machine can connect."""
         if self.host == "localhost":
@@ -111,6 +124,7 @@ class Guard:
     sign_in: SignIn | None = None
     secret: bytes = field(default_factory=lambda: secrets.token_bytes(32))
     _writes: dict[str, deque[float]] = field(default_factory=dict)
+    _open: Counter[str] = field(default_factory=Counter)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or say why not."""
@@ -135,7 +149,27 @@ class Guard:
         state["nonce"], state["token"] = nonce, self._token(session)
         state["person"] = self._person(scope, session)
         state["signed_in"] = self.sign_in is not None
-        await self.app(scope, _bounded(receive, _most_of(scope)), headed)
+        await self._counted(scope, receive, headed)
+
+    async def _counted(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, unless too many answers to the same person, or too many conversations, are under way."""
+        path: str = scope["path"]
+        # What carries a signature in place of a person is one sender; programs with the token are another.
+        who = scope["state"]["person"] or ("program" if path.startswith("/v1/") else "signed")
+        counted = [(f"of {who}", MOST_OPEN)]
+        if scope["method"] == "POST" and path.endswith(("/chat", "/chat/stream", "/completions")):
+            counted.append(("talks", MOST_TALKS))
+        for what, most in counted:
+            if self._open[what] >= most:
+                told = f"rerail: {most} answers are under way; close a page that is live, or wait\n"
+                refusal = PlainTextResponse(told, status_code=503, headers={"retry-after": "5"})
+                await refusal(scope, receive, send)
+                return
+        self._open.update(what for what, _ in counted)
+        try:
+            await self.app(scope, _bounded(receive, _most_of(scope), _seconds_of(scope)), send)
+        finally:
+            self._open -= Counter(what for what, _ in counted)
 
     def _refusal(self, scope: Scope, session: str) -> tuple[int, str] | None:
         headers = Headers(scope=scope)
@@ -227,9 +261,12 @@ class Guard:
         if self.access.user_header:
             if client[0] not in self.access.proxies:
                 return ""
-            return Headers(scope=scope).get(self.access.user_header, "")[:120]
+            # A proxy that adds its header behind one of the client's names two people: nobody.
+            named = Headers(scope=scope).getlist(self.access.user_header)
+            fine = len(named) == 1 and named[0].isprintable() and len(named[0]) <= _LONGEST_PERSON
+            return named[0].strip() if fine else ""
         server = scope.get("server") or ("", 0)
-        ours = _same_account(client[0], int(client[1]), int(server[1] or 0))
+        ours = is_own_account((client[0], int(client[1])), (server[0], int(server[1] or 0)))
         return self.user if ours else ""
 
     def _in_time(self, person: str) -> bool:
@@ -279,6 +316,10 @@ def _most_of(scope: Scope) -> int:
     return MOST_UPLOAD if scope["path"] == "/diagnose/files" else MOST_BODY
 
 
+def _seconds_of(scope: Scope) -> float:
+    return UPLOAD_S if scope["path"] == "/diagnose/files" else BODY_S
+
+
 def _too_long(headers: Headers, most: int) -> tuple[int, str] | None:
     length = headers.get("content-length", "0")
     return None if length.isdecimal() and int(length) <= most else (413, f"more than {most} bytes")
@@ -290,35 +331,23 @@ def token_fits(request: Request, given: str) -> bool:
     return fits
 
 
-def _same_account(address: str, port: int, served: int) -> bool:
-    """Tell whether a loopback connection comes from our own account, or root (proc_net_tcp(5)).
-
-    On a login node that many share, loopback alone keeps nobody out. Where /proc cannot tell, as
-    for test clients without a socket, nobody is let in.
-    """
-    if address == "testclient":
-        return True
-    theirs, ours = f":{port:04X}", f":{served:04X}"
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        try:
-            rows = Path(table).read_text().splitlines()[1:]
-        except OSError:
-            continue
-        for row in rows:
-            fields = row.split()
-            # The socket of the client: its own end is the client's port, the other one ours.
-            if fields[1].endswith(theirs) and fields[2].endswith(ours):
-                return int(fields[7]) in (os.getuid(), 0)
-    return False
-
-
-def _bounded(receive: Receive, most: int) -> Receive:
-    taken = 0
+def _bounded(receive: Receive, most: int, seconds: float) -> Receive:
+    """Return what a request is read by: too long or too slow a body is as if the client had gone."""
+    taken, whole = 0, False
+    ends = time.monotonic() + seconds
 
     async def limited() -> Message:
-        nonlocal taken
-        message = await receive()
+        nonlocal taken, whole
+        try:
+            # Behind the body nothing comes but the news that the client has gone: for that is no limit. No task of
+            # its own: whoever looks whether the client has gone waits for nothing.
+            left = None if whole else max(0.0, ends - time.monotonic())
+            async with asyncio.timeout(left):
+                message = await receive()
+        except TimeoutError:
+            return {"type": "http.disconnect"}
         taken += len(message.get("body", b""))
+        whole = not message.get("more_body", False)
         if taken > most:
             return {"type": "http.disconnect"}
         return message

@@ -15,6 +15,7 @@ from starlette.concurrency import run_in_threadpool
 from rerail.assistant.presentation.incident import ListRow
 from rerail.assistant.web.application import Pages
 from rerail.assistant.web.reading import Filters, listed, overview
+from rerail.errors import RerailError
 from rerail.knowledge_base.taxonomy import leaves
 
 _LOOK_S = 3.0
@@ -62,7 +63,11 @@ def routes(pages: Pages) -> APIRouter:
     ) -> AsyncIterator[ServerSentEvent]:
         template = pages.templates.get_template("rows.html")
         while not await request.is_disconnected():
-            rows = await run_in_threadpool(listed, filters)
+            try:
+                rows = await run_in_threadpool(listed, filters)
+            except RerailError:  # a store that is busy now is asked again; the list stays live
+                await asyncio.sleep(_LOOK_S)
+                continue
             # What the page held when it was made, not what is there when it connects.
             if (now := _digest(rows)) != seen:
                 seen = now

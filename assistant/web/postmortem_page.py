@@ -6,11 +6,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Form, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
-from sqlalchemy import select
 
-from rerail.assistant.cli.postmortem import keep_draft
 from rerail.assistant.postmortem.document import Document
 from rerail.assistant.postmortem.draft import draft
+from rerail.assistant.postmortem.kept import keep_draft, last_draft
 from rerail.assistant.postmortem.merge import merge, render
 from rerail.assistant.postmortem.page import page as to_page
 from rerail.assistant.postmortem.rule_words import rule_words
@@ -20,7 +19,6 @@ from rerail.assistant.web.forms import written_here
 from rerail.knowledge_base.store.engine import reading, writing
 from rerail.knowledge_base.store.incidents import IncidentFile
 from rerail.knowledge_base.store.opened import opened_store
-from rerail.knowledge_base.store.tables import DRAFTS
 
 MOST = 900_000
 
@@ -72,16 +70,11 @@ def _present(file: IncidentFile) -> tuple[str, list[str]]:
     """Return the text as it stands: the last one that was kept, with newer facts; and what was edited."""
     document = _document(file)
     with opened_store() as engine, reading(engine) as connection:
-        last = connection.execute(
-            select(DRAFTS.c.body)
-            .where(DRAFTS.c.subject == file.row.id, DRAFTS.c.kind == "postmortem")
-            .order_by(DRAFTS.c.id.desc())
-            .limit(1)
-        ).scalar()
+        last = last_draft(connection, file.row.id)
     links = "".join(f"\n\n![{name}](chart-{name}.svg)" for name, _ in document.charts)
     if not last:
         return render(document, links), []
-    merged = merge(document, str(last), links)
+    merged = merge(document, last, links)
     return merged.text, list(merged.kept)
 
 

@@ -17,6 +17,7 @@ from rerail.evals.bench import (
     memory,
     mining,
     onepass,
+    page,
     scan,
     similar,
     startup,
@@ -46,6 +47,7 @@ def _benches(gb: float, runs: int) -> dict[str, Callable[[Dataset], list[Bar]]]:
         "compression": lambda data: compression.measure(data, small=int(30e6 * part) + 50_000),
         "startup": lambda data: startup.measure(data, runs=max(2, runs)),
         "alive": lambda data: alive.measure(data, runs=max(1, runs // 2)),
+        "page": lambda data: page.measure(data, runs=max(1, runs)),
         "similar": lambda data: similar.measure(data, most=max(500, int(1_000_000 * part))),
         "manyfiles": lambda data: manyfiles.measure(
             data, files=max(12, int(_FULL_FILES * part)), size=int(_FULL_FILE * part) + 20_000
@@ -87,7 +89,7 @@ def _delete(data: Path, *, everything: bool) -> None:
         return
     for folder in ("ranks", "small", "many", "home", "cache"):
         shutil.rmtree(data / folder, ignore_errors=True)
-    for name in ("merged.log", "merged.log.gz", "labelled.log", "truth.json"):
+    for name in ("merged.log", "merged.log.gz", "labelled.log", "truth.json", "page-small.log"):
         (data / name).unlink(missing_ok=True)
 
 

@@ -14,7 +14,14 @@ from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.cost import gpus_of
 from rerail.knowledge_base.causality.numeric import against_forecast
 from rerail.knowledge_base.causality.verdict import Verdict
-from rerail.knowledge_base.headline.templates import Effect, effects, fill, is_complete, templates
+from rerail.knowledge_base.headline.templates import (
+    Effect,
+    effects,
+    fill,
+    is_complete,
+    names_somebody,
+    templates,
+)
 from rerail.knowledge_base.placement.place import named
 from rerail.knowledge_base.taxonomy import has
 from rerail.lazy_patterns import lazy
@@ -30,6 +37,7 @@ _OTHERWISE = {
     "was": "was",
     "exception": "an exception",
 }
+_WHEN = "{when}"
 _OUR_WORDS = frozenset({"a", "the", "one", "rank", "ranks"})
 _QUOTED_PATH = lazy(r"""['"]((?:[^'"\s]*/)[^'"\s]+)['"]|: ['"]([^'"\s]+)['"]\.?$""")
 # Folders of an installation: what lies in them is not the user's own code (site, PEP 370, PEP 517).
@@ -48,12 +56,14 @@ def headline(case: Case, verdict: Verdict, where: Where) -> str:
     """Return one sentence for a failure of a known type, without its full stop."""
     known = _slots(case, verdict, where)
     said = templates()[verdict.leaf or ""]
-    chosen = next((one for one in said if is_complete(one, known)), said[-1])
-    effect = _effect(case, verdict, where)
+    chosen = next((one for one in said if is_complete(one.replace(_WHEN, ""), known)), said[-1])
+    # Others are others than somebody: a sentence that names nobody has nothing to say of them.
+    effect = _effect(case, verdict, where) if names_somebody(chosen) else ""
     of_steps = "{times_forecast}" in chosen or "{unlike_good}" in chosen  # a step says when
-    since = "" if of_steps else _since(where)
+    known["when"] = "" if of_steps else _since(where)
     doubt = "Not proven: " if verdict.status is Status.HYPOTHESIS else ""
-    sentence = f"{doubt}{_capital(fill(chosen, known, _OTHERWISE))}{since}"
+    whole = chosen if _WHEN in chosen else f"{chosen}{_WHEN}"
+    sentence = f"{doubt}{_capital(fill(whole, known, _OTHERWISE))}"
     return f"{sentence}; {effect}" if effect else sentence
 
 
@@ -62,7 +72,7 @@ def _slots(case: Case, verdict: Verdict, where: Where) -> dict[str, str]:
     known = {
         name: value.strip(" .'\"")[:_LONGEST_FIELD]
         for name, value in (found.fields if found else {}).items()
-        if value
+        if value and not _is_negative(value)
     }
     who, ranks = _who(verdict, where)
     known |= {
@@ -80,7 +90,7 @@ def _slots(case: Case, verdict: Verdict, where: Where) -> dict[str, str]:
     }
     if line is not None:
         known["exception"] = _exception(line)
-        known["path"] = known.get("path") or _path(line)
+        known["path"] = _file(known.get("path") or _path(line))
         known["words"] = "" if known["exception"] else _clipped(line.message)
     return known
 
@@ -187,9 +197,20 @@ def _clipped(text: str) -> str:
     return text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 3].rstrip() + "..."
 
 
+def _is_negative(value: str) -> bool:
+    """Tell whether a number is one that programs write for none: step -1."""
+    return value.startswith("-") and value[1:].isdigit()
+
+
 def _path(line: LogLine) -> str:
     match = _QUOTED_PATH.search(line.message)
     return "" if match is None else (match[1] or match[2])[:_LONGEST_FIELD]
+
+
+def _file(path: str) -> str:
+    """Return a path; nothing where it is host/name:tag, the name of an image."""
+    is_image = ":" in path and "://" not in path and not path.startswith(("/", ".", "~"))
+    return "" if is_image else path
 
 
 def _effect(case: Case, verdict: Verdict, where: Where) -> str:

@@ -15,6 +15,9 @@ _SLOT = lazy(r"\{(\w+)\}")
 _OPTIONAL = lazy(r"\[([^\[\]]*)\]")
 
 
+_SOMEBODY = frozenset({"who", "suspect", "teller", "accused", "gpu", "node", "host"})
+
+
 @dataclass(frozen=True, slots=True)
 class Effect:
     """How people are told what a fault did to others: by a mark of their lines' rules, or a trait of their type.
@@ -61,3 +64,8 @@ def fill(template: str, known: Mapping[str, str], otherwise: Mapping[str, str]) 
 def is_complete(template: str, known: Mapping[str, str]) -> bool:
     """Tell whether every slot outside optional parts is known."""
     return all(known.get(slot) for slot in _SLOT.findall(_OPTIONAL.sub("", template)))
+
+
+def names_somebody(template: str) -> bool:
+    """Tell whether a sentence says of a process, node or GPU what happened to it."""
+    return not _SOMEBODY.isdisjoint(_SLOT.findall(template))

@@ -89,7 +89,7 @@ def test_nodes_count_per_cluster_and_only_what_the_evidence_proves_is_establishe
         ("a", "n1", 3, 1), ("a", "n2", 1, 1), ("b", "n1", 1, 1),
     ]  # fmt: skip
     mixed = view(*(failure(leaf, nodes=("n1",), leaf=leaf) for leaf in ("cuda_oom", "loss_nan", "host_hang", "dns_resolution_failure")))  # fmt: skip
-    assert types_words(mixed.nodes[0]) == "cuda_oom, loss_nan, host_hang and 1 more"
+    assert types_words(mixed.nodes[0]) == "cuda oom, loss nan, host hang and 1 more"
     many = view(*(failure(str(i), nodes=(f"n{i}",)) for i in range(MOST_ROWS + 5)))
     assert len(many.nodes) == MOST_ROWS and many.node_count == MOST_ROWS + 5
 

@@ -1,5 +1,6 @@
 """The record as its user meets it: one incident for one failure, found again, judged, signed off."""
 
+import io
 import json
 import os
 import stat
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from rerail.assistant.cli.incidents import incidents_command
 from rerail.assistant.pipeline import diagnose_paths
 from rerail.assistant.record import make_incident
 
@@ -209,3 +211,32 @@ def test_a_plan_without_a_scheduler_s_word_drains_nothing(rerail, tmp_path):
     assert json.loads(rerail("plan", name["incident"], "--json").stdout)["id"] == plan["id"]
     assert "asked for; no scheduler event" in rerail("timeline", name["incident"]).stdout
     assert rerail("plan", "INC-nosuch").returncode == 2
+
+
+def test_the_list_says_what_happened_and_fits_a_narrow_terminal(rerail, tmp_path, monkeypatch):
+    words = " ".join(f"w{n:02}" for n in range(40))
+    log = tmp_path / "train.log"
+    log.write_text(f"[rank1] RuntimeError: {words}\n")
+    rerail("diagnose", "--job", "4711", log)
+    piped = rerail("incidents").stdout.splitlines()
+    assert piped[0].endswith("SUPPORTED  job 4711") and len(piped) == 2
+    assert (
+        piped[1].startswith("    Rank 1 raised RuntimeError: w00")
+        and "[python_exception]" in piped[1]
+    )
+    monkeypatch.setenv("RERAIL_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(sys, "stdout", shown := Terminal())
+    incidents_command(
+        since=None, failure_type=None, node=None, job=None, everything=False, limit=5, json_output=False
+    )  # fmt: skip
+    rows = shown.getvalue().splitlines()
+    assert max(map(len, rows)) <= 80
+    assert " ".join(" ".join(rows).split()) == " ".join(" ".join(piped).split())
+
+
+class Terminal(io.StringIO):
+    """Standard output that is a terminal."""
+
+    def isatty(self):
+        return True

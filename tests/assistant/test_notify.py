@@ -8,12 +8,13 @@ import threading
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from rerail.assistant.cli.doctor import _messages
 from rerail.assistant.cli.notify import notify_command
-from rerail.assistant.notify import told
+from rerail.assistant.notify import site_words, told
 from rerail.assistant.notify.alertmanager import AlertmanagerService
 from rerail.assistant.notify.by_apprise import AppriseService, harmless
 from rerail.assistant.notify.configured import services_of
@@ -312,6 +313,69 @@ def test_jobs_that_fail_together_are_one_open_message(daemon, fake, tmp_path):
     ]
     assert len(last) == 3 and len(open_ones) == 1  # two before it was known, then one for all
     assert "share one root" in open_ones[0]["annotations"]["summary"]
+
+
+@pytest.mark.filterwarnings("ignore:'imghdr' is deprecated:DeprecationWarning")  # of Apprise
+def test_that_steps_are_held_is_told_by_every_service_changed_in_place_and_ended(
+    daemon, fake, tmp_path
+):
+    slack = SlackService("C0123456789", "xoxb-1", api=f"{fake.url}/api")
+    pager = PagerDutyService(fake.url, "key")
+    alerts = AlertmanagerService(fake.url, "")
+    mail = AppriseService(fake.url.replace("http", "json"))
+    fake.usual = (200, {"ok": True, "channel": "C0123456789", "ts": "1.2"})
+    posts = [post(daemon, one) for one in (slack, pager, alerts, mail)]
+
+    def rounds() -> None:
+        for one in posts:
+            assert one.round() == 0
+
+    rounds()
+    assert not fake.got
+    for why in ("the breaker is open: <b>x\x1b[31m", "the policy file cannot be read"):
+        daemon._held(why)
+        rounds()
+    rounds()  # said once, whatever was not changed meanwhile
+    sent = [json.dumps(body) for body in fake.bodies("chat.postMessage")]
+    assert len(sent) == 1 and "No recovery step runs by itself: the breaker is open" in sent[0]
+    assert "\\u001b" not in sent[0] and "rerail.site" in sent[0]
+    assert "cannot be read" in json.dumps(fake.bodies("chat.update")[0])
+    keys = {body["dedup_key"] for body in fake.bodies("enqueue")}
+    assert len(keys) == 1 and fake.bodies("enqueue")[0]["payload"]["source"]
+    daemon._held("")
+    rounds()
+    assert fake.bodies("enqueue")[-1]["event_action"] == "resolve"
+    assert "Over: No recovery step" in json.dumps(fake.bodies("chat.update")[-1])
+    ended = fake.bodies("api/v2/alerts")[-1][0]
+    assert ended["endsAt"] <= site_words.now_iso()
+    # The next time is a new message: nobody looks at one of last week.
+    daemon._held("the breaker is open")
+    rounds()
+    assert len(fake.bodies("chat.postMessage")) == 2
+    # A daemon that begins while nothing holds it ends what another one left open.
+    daemon._said.clear()
+    daemon.executor.held = lambda: ""
+    daemon._announce()
+    rounds()
+    assert fake.bodies("enqueue")[-1]["event_action"] == "resolve"
+
+
+def test_an_event_that_is_given_up_is_told_by_the_services_and_a_later_service_hears_nothing_of_it(
+    daemon, fake, monkeypatch
+):
+    pager = post(daemon, PagerDutyService(fake.url, "key"))
+    pager.round()
+    monkeypatch.setattr("rerail.assistant.watch.daemon.queue.give_back", lambda *_, **__: True)
+    event = JobEvent(job=JobRef(cluster="c", job="7"), source="t", state="FAILED", time="2026-01-01T00:00:00Z")  # fmt: skip
+    daemon._give_back(SimpleNamespace(id=3, event=event), "a bug")
+    fake.answers = [(500, {})]
+    assert pager.round() == 1
+    pager.clock.now += 10
+    assert pager.round() == 0
+    event = fake.bodies("enqueue")[-1]
+    assert event["payload"]["component"] == "7" and "could not be worked off" in json.dumps(event)
+    later = post(daemon, AlertmanagerService(fake.url, ""))
+    assert later.round() == 0 and not fake.bodies("api/v2/alerts")
 
 
 def test_text_of_logs_pings_nobody_and_loads_nothing():

@@ -1,6 +1,7 @@
 """After storing, a search looks into the file while it lies there; else it says how much was kept."""
 
 import gzip
+import os
 
 import pytest
 
@@ -9,6 +10,7 @@ from rerail.assistant.agent_tools.tools import Toolbox
 from rerail.assistant.explained import facts_for
 from rerail.assistant.pipeline import diagnose_paths
 from rerail.assistant.record import make_incident
+from rerail.assistant.stored_lines import StoredSource
 
 NEEDLE = (
     "2026-03-01 03:00:00 [rank0]: widget 4711 was calibrated with HF_TOKEN=hf_" + "aB3" * 10 + "\n"
@@ -55,3 +57,19 @@ def test_a_file_that_is_gone_or_changed_is_told(stored):
     said = grep(incident)
     assert "no line holds" in said and "40,002 were searched" in said
     assert "out of memory" in grep(incident, "CUDA memory")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes links of another account")
+def test_a_log_that_its_owner_swaps_for_a_link_to_a_file_of_ours_is_not_shown(tmp_path):
+    folder = tmp_path / "job"
+    folder.mkdir()
+    log = folder / "train.log"
+    log.write_text(LOG)
+    incident = make_incident(diagnose_paths([str(folder)]), [str(folder)])
+    assert StoredSource(incident).lying("train.log") is not None
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"s" * log.stat().st_size)
+    log.unlink()
+    log.symlink_to(secret)
+    os.lchown(log, 4321, 4321)
+    assert StoredSource(incident).lying("train.log") is None

@@ -59,5 +59,35 @@ def test_what_is_not_known_is_left_out() -> None:
     assert fill("x[ at {path}]", {"path": "/a"}, {}) == "x at /a"
     assert not is_complete("{who} x", {}) and is_complete("x[ {who}]", {})
     assert headline("OSError: [Errno 28] No space left on device: '/scratch/ckpt'\n") == (
-        "A process ran out of disk space or quota at /scratch/ckpt"
+        "A process ran out of disk space or quota while writing /scratch/ckpt"
     )
+
+
+def test_the_time_belongs_to_what_happened_and_not_to_the_words_behind_it() -> None:
+    stamp = "2026-03-01 02:00:00 [rank2] "
+    assert headline(stamp + "ModuleNotFoundError: No module named 'einops'\n") == (
+        "Rank 2 could not import a Python module at 02:00:00 UTC: "
+        "ModuleNotFoundError: No module named 'einops'"
+    )
+    for leaf, said in templates().items():
+        for one in said:
+            body, when, rest = one.partition("{when}")
+            # Without the slot the time stands at the end: no colon or clause may come before it.
+            if not when and "{times_forecast}" not in one:
+                assert not re.search(r"\[?: |, and |, or could|, or did", body), (leaf, one)
+            assert not rest or rest.startswith((",", ":", "[", " ")), (leaf, one)
+
+
+def test_a_sentence_that_names_nobody_says_nothing_of_others() -> None:
+    lines = [f"2026-03-01 02:00:00 [rank{r}]:[E301 02:00:00.1 ProcessGroupNCCL.cpp:632] [Rank {r}] Watchdog caught "
+             f"collective operation timeout: WorkNCCL(SeqNum=81, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, "
+             f"Timeout(ms)=600000) ran for 600001 milliseconds before timing out." for r in range(4)]  # fmt: skip
+    said = headline("\n".join(lines) + "\n")
+    assert said.startswith("Not proven: Ranks timed out in a collective at 02:00:00 UTC, and")
+    assert "other" not in said
+
+
+def test_no_image_is_a_path_and_no_step_is_below_zero() -> None:
+    full = "write registry.local/llm/pytorch:24.07: OSError: [Errno 28] No space left on device: 'registry.local/llm/pytorch:24.07'\n"
+    assert headline(full) == "A process ran out of disk space or quota"
+    assert "-1" not in headline("[rank0] step -1: loss is nan, stopping training\n[rank0] Loss is nan, stopping training\n")  # fmt: skip

@@ -104,6 +104,22 @@ def test_a_folder_loop_ends(job: Callable[..., Path]) -> None:
     assert names(folder) == ["sub/a.log"]
 
 
+@pytest.mark.skipif(not AS_ROOT, reason="only root makes links of another account")
+def test_a_link_of_one_account_to_a_file_of_another_is_not_followed(
+    job: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder = job({"train.log": "x\n", "own/theirs.log": "theirs\n"})
+    (tmp_path / "secret").write_text("of root\n")
+    os.chown(folder / "own" / "theirs.log", 4321, 4321)
+    for name, target in (("stolen.log", tmp_path / "secret"), ("same.log", folder / "own" / "theirs.log")):  # fmt: skip
+        (folder / name).symlink_to(target)
+        os.lchown(folder / name, 4321, 4321)
+    found = discover([folder])
+    assert {s.path.resolve().name for s in found.sources if s.path} == {"train.log", "theirs.log"}
+    assert [p.subject for p in found.problems] == ["stolen.log"]
+    assert "of another is not followed" in found.problems[0].why
+
+
 @pytest.mark.skipif(AS_ROOT, reason="root reads everything")
 def test_a_folder_without_permission_is_a_problem(job: Callable[..., Path]) -> None:
     folder = job({"good.log": "x\n", "closed/a.log": "x\n"})

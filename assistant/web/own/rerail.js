@@ -221,6 +221,7 @@ for (const opener of all(".open-approve")) {
 const progress = one("#progress");
 if (progress) {
   const source = new EventSource(progress.dataset.live);
+  source.addEventListener("doing", (event) => { one("#doing").textContent = event.data; });
   source.addEventListener("progress", (event) => { progress.value = +event.data; });
   source.addEventListener("done", (event) => {
     source.close();

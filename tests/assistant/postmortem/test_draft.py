@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from rerail.assistant.agent_tools.facts import facts_of
-from rerail.assistant.cli.postmortem import keep_draft
 from rerail.assistant.pipeline import diagnose_paths
 from rerail.assistant.postmortem.document import Sentence
 from rerail.assistant.postmortem.draft import draft
 from rerail.assistant.postmortem.impact import impact_of, in_words
+from rerail.assistant.postmortem.kept import keep_draft
 from rerail.assistant.postmortem.markup import code, escaped
 from rerail.assistant.postmortem.merge import merge, render
 from rerail.assistant.postmortem.model_words import model_words

@@ -88,10 +88,11 @@ def served(tmp_path_factory: pytest.TempPathFactory):
     found.rerail("watch", "--once")
     plan = json.loads(found.rerail("plan", "--json"))
     found.planned, found.plan = plan["incident"], plan["id"]
+    scheduler = recorded_slurm(folder / "slurm", logs / "job")
     process = subprocess.Popen(
         [RERAIL, "serve", "--port", "0", "--logs", str(logs),
          "--api-token-file", str(folder / "token")],
-        env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**environment, "PATH": f"{scheduler}:{os.environ['PATH']}"}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert process.stdout is not None
     line = process.stdout.readline()
@@ -102,6 +103,25 @@ def served(tmp_path_factory: pytest.TempPathFactory):
     yield found
     process.terminate()
     assert process.communicate(timeout=60)[1] == ""
+
+
+def recorded_slurm(folder: Path, work: Path) -> Path:
+    """Make programs that answer for job 4711 as Slurm 22.05 did, whose output lies in `work`."""
+    work.mkdir()
+    fault = "[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
+    (work / "slurm-4711.out").write_text(fault)
+    began = int(work.stat().st_mtime) - 100
+    rows = f"4711|FAILED|1:0|n[1-2]|{began}|{began + 500}|{os.geteuid()}"
+    told = f"JobId=4711 JobName=x\n   WorkDir={work}\n   StdOut={work}/slurm-4711.out"
+    folder.mkdir()
+    for name, answers in (
+        ("sacct", f"*SubmitLine*|*StdOut*) exit 1;; *4712*) ;; *-X*) echo '4711|4711|FAILED';; *) echo '{rows}';;"),
+        ("scontrol", f"*'show job'*) echo '{told}';;"),
+        ("sinfo", "*) ;;"),
+    ):  # fmt: skip
+        (folder / name).write_text(f'#!/bin/sh\ncase "$*" in {answers} esac\n')
+        (folder / name).chmod(0o755)
+    return folder
 
 
 def many_ranks(count: int) -> str:

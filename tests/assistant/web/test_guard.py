@@ -111,6 +111,8 @@ def test_only_the_named_proxy_is_believed(served):
         assert httpx.get(url).status_code == 403
         named = {"x-user": "ann", "host": "rerail.site"}
         assert ">ann<" in httpx.get(url, headers=named).text
+        for forged in ([("x-user", "eve"), ("x-user", "ann")], [("x-user", "a" * 121)]):
+            assert httpx.get(url, headers=[*forged, ("host", "rerail.site")]).status_code == 403
         own = httpx.HTTPTransport(local_address="127.0.0.2")
         with httpx.Client(transport=own) as elsewhere:
             assert elsewhere.get(url, headers={"x-user": "ann"}).status_code == 403
