@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from rerail.errors import ConfigError
 from rerail.tools.forecast.durations import Duration, constant, empirical, gamma, lognormal, normal
 from rerail.tools.forecast.fit import fit_pool
-from rerail.tools.spec_file import read_spec_file
+from rerail.tools.spec_file import WrongKey, check_spec, read_spec_file
 
 Positive = Annotated[int, Field(ge=1, le=1 << 20)]
 Layers = Annotated[int, Field(ge=1, le=10_000)]
@@ -181,7 +180,7 @@ class Spec(_Part):
     @model_validator(mode="after")
     def _consistent(self) -> Spec:
         for key, problem in _problems(self):
-            raise _WrongKey(key, problem)
+            raise WrongKey(key, problem)
         return self
 
     def duration(self, name: str) -> Duration:
@@ -211,12 +210,6 @@ class Spec(_Part):
         if self.graph is not None:
             return max(1, len({rank // self.nodes.gpus_per_node for rank in self._graph_ranks}))
         return -(-self.parallel.world_size // self.nodes.gpus_per_node)
-
-
-class _WrongKey(ValueError):
-    def __init__(self, key: str, problem: str) -> None:
-        super().__init__(problem)
-        self.key = key
 
 
 def _problems(spec: Spec) -> list[tuple[str, str]]:
@@ -367,27 +360,7 @@ def parse_spec(content: Any, source: str = "spec") -> Spec:
     Raises:
         ConfigError: a key is wrong; the message names it.
     """
-    if not isinstance(content, dict):
-        raise ConfigError(
-            f"{source}: a spec is a mapping of keys", subject=source, hint="see docs/forecast.md"
-        )
-    try:
-        return Spec.model_validate(content)
-    except ValidationError as error:
-        first = error.errors()[0]
-        cause = first.get("ctx", {}).get("error")
-        branches = ("constrained-", "tuple[")  # of a key that takes a number or a list
-        parts = [str(part) for part in first["loc"]]
-        key = ".".join(part for part in parts if not part.startswith(branches)) or "spec"
-        message = str(first["msg"]).removeprefix("Value error, ")
-        if isinstance(cause, _WrongKey):
-            key, message = cause.key, str(cause)
-        given = "" if isinstance(first["input"], dict | list) else f" (it is {first['input']!r})"
-        raise ConfigError(
-            f"{source}: {key}: {message}{given if not isinstance(cause, _WrongKey) else ''}",
-            subject=key,
-            hint="see docs/forecast.md for the keys of a spec",
-        ) from None
+    return check_spec(Spec, content, source, "docs/forecast.md")
 
 
 def read_spec(path: Path) -> Spec:
