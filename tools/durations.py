@@ -20,3 +20,8 @@ def seconds(value: float) -> str:
 def long(value: float) -> str:
     """Return the duration of a job, in seconds, for people: in days from two days on."""
     return f"{value / 86_400:.2f} d" if 2 * 86_400 <= value < math.inf else seconds(value)
+
+
+def digits(value: float) -> str:
+    """Return seconds for a column of numbers: five digits, so that neighbours line up."""
+    return f"{value:#.5g}".rstrip(".")

@@ -193,6 +193,8 @@ def _print(
 def _steps(console: Console, found: Forecast, other: Forecast | None, changes: list[str]) -> None:
     from rich.table import Table
 
+    from rerail.tools.durations import digits
+
     table = Table("step time, s", "mean", "p5", "p50", "p95", "p99", "error of p95")
     rows = [("as given", found)]
     if other is not None:
@@ -201,9 +203,7 @@ def _steps(console: Console, found: Forecast, other: Forecast | None, changes: l
     for name, one in rows:
         step = one.step
         cells = [step.step.mean, *(step.percentile(p) for p in (5, 50, 95, 99))]
-        table.add_row(
-            name, *(f"{value:.5g}" for value in cells), f"{step.standard_error_p95_s:.2g}"
-        )
+        table.add_row(name, *(digits(value) for value in cells), f"{step.standard_error_p95_s:.2g}")
     console.print(table)
 
 
@@ -244,16 +244,29 @@ def _missed(job: JobForecast) -> str:
 
 
 def _placement(console: Console, found: Forecast) -> None:
-    place = found.placement
-    if place is None:
+    from rich.table import Table
+
+    from rerail.tools.durations import digits
+    from rerail.tools.forecast.forecast import placed_row
+    from rerail.tools.forecast.placed_steps import PLACEMENT_WORDS
+
+    place, placed = found.placement, found.placed
+    if place is None or placed is None:
         return
+    count = len(found.spec.nodes.slow)
     console.print(
-        f"placement of {len(found.spec.nodes.slow)} slow nodes: as given {place.given_s:.5g} s, best "
-        f"found {place.best_s:.5g} s ({place.gain:.3f} times faster), worst seen {place.worst_s:.5g} s, "
-        f"without slow nodes {place.healthy_s:.5g} s (means: the slowest replica without noise, to be "
-        "compared with each other and not with the percentiles above)",
+        f"placement of {count} slow node{'s' * (count != 1)}: {placed.samples:,} pipelines, drawn alike for all "
+        "three; last the slowest replica's mean alone, which is what the search compares",
         markup=False,
     )
+    table = Table("step time, s", "mean", "p5", "p50", "p95", "p99", "no noise")
+    still = {"best": place.best_s, "given": place.given_s, "worst": place.worst_s}
+    for name, row in placed_row(placed).items():
+        cells = [row[key] for key in ("mean", "p5", "p50", "p95", "p99")]
+        table.add_row(PLACEMENT_WORDS[name], *(digits(value) for value in (*cells, still[name])))
+    table.add_row("no slow node", *[""] * 5, digits(place.healthy_s))
+    console.print(table)
+    console.print(f"the best saves {placed.saved()}; it has", markup=False)
     for node, replica, stage in found.moved_nodes():
         console.print(f"  node {node} -> replica {replica}, stage {stage}", markup=False)
 

@@ -108,7 +108,7 @@ class Passes(_Part):
 
 
 class Slow(_Part):
-    """A node that is known to be slower: `ratio` times the usual compute time, for all of the job."""
+    """A node of known speed: `ratio` times the usual compute time for all of the job, below 1 where faster."""
 
     node: Annotated[int, Field(ge=0)]
     ratio: Annotated[float, Field(gt=0, le=100)]
@@ -239,7 +239,10 @@ def _shape_problems(spec: Spec) -> list[tuple[str, str]]:
     if ranks > MOST_GRAPH_RANKS and (spec.effects.rank_cv or spec.effects.node_cv):
         text = f"ranks up to {ranks - 1:,} of a graph; they are drawn for {MOST_GRAPH_RANKS:,}"
         found.append(("effects", text))
+    named = [slow.node for slow in spec.nodes.slow]
     for i, slow in enumerate(spec.nodes.slow):
+        if slow.node in named[:i]:
+            found.append((f"nodes.slow.{i}.node", f"node {slow.node} was named before"))
         if spec.graph is None and slow.node * spec.nodes.gpus_per_node >= parallel.world_size:
             found.append((f"nodes.slow.{i}.node", f"the job has {spec.node_count} nodes, from 0"))
     return found + _schedule_problems(spec) + _graph_problems(spec)
