@@ -211,5 +211,7 @@ def _metrics(console: Console, outcome: Outcome) -> None:
         f"{outcome.tasks} tasks, {outcome.retried} repeated",
         markup=False,
     )
+    for told in outcome.outages:
+        console.print(f"outage: {told}", markup=False)
     for why in outcome.replanned:
         console.print(f"planned anew: {why}", markup=False)

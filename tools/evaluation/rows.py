@@ -69,7 +69,7 @@ def ran(tasks: Sequence[tuple[str, str, float, float]], most_rows: int = 48) -> 
     """
     names: list[str] = []
     bars: list[Bar] = []
-    for label, kinds in (("GPU", ("stage", "trial")), ("CPU", ("metric",))):
+    for label, kinds in (("GPU", ("stage", "probe", "trial")), ("CPU", ("metric",))):
         free: list[float] = []
         first = len(names)
         for kind, name, begin, end in sorted(tasks, key=lambda one: one[2]):
@@ -80,7 +80,7 @@ def ran(tasks: Sequence[tuple[str, str, float, float]], most_rows: int = 48) -> 
                 free.append(end)
             free[row] = end
             if row < most_rows:
-                drawn = {"stage": "load", "trial": "inference"}.get(kind, kind)
+                drawn = {"stage": "load", "probe": "load", "trial": "inference"}.get(kind, kind)
                 bars.append(Bar(first + row, drawn, name, begin, end))
         names += [f"{label} {i}" for i in range(min(len(free), most_rows))]
     return Timeline("as it ran", tuple(names), tuple(bars))
