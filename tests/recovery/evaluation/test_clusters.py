@@ -106,7 +106,7 @@ def test_a_node_of_a_real_slurm_that_goes_away_costs_no_set_without_any_retries(
     one = commands(tmp_path, "abcd", nodes=2, retries=0)
     told = []
     with Lab(2, accounting=False, rest=False) as lab:
-        runner = SlurmRunner(environment=lab.environment)
+        runner = SlurmRunner(["--exclusive"], lab.environment)  # one task a node
         gone = runner.nodes(2)[1]
 
         def take_away():
@@ -134,7 +134,7 @@ def test_lm_evaluation_harness_on_a_real_slurm_gives_the_numbers_of_its_own_run(
 
     spec, direct = tiny_tasks
     with Lab(2, accounting=False, rest=False) as lab:
-        runner = SlurmRunner(environment=lab.environment)
+        runner = SlurmRunner(["--exclusive"], lab.environment)  # one task a node
         found = Coordinator(spec, runner, tmp_path / "run").run()
     same_numbers(found, direct)
     where = [
