@@ -125,7 +125,7 @@ def test_a_node_of_a_real_slurm_that_goes_away_costs_no_set_without_any_retries(
 
 
 @pytest.mark.slurm
-@pytest.mark.slow
+@pytest.mark.nightly
 @on_slurm
 def test_lm_evaluation_harness_on_a_real_slurm_gives_the_numbers_of_its_own_run(
     tmp_path, tiny_tasks
