@@ -283,7 +283,8 @@ def _sensitivity(console: Console, found: Forecast) -> None:
         console.print(table)
     if found.critical:
         parts = [
-            f"{one.op}{f' of {found.place_word} {one.stage}' if one.stage >= 0 else ''} ({one.position}) {one.share:.1%}"
+            f"{one.op}{f' of {one.where}' if one.where else ''}"
+            f"{f' ({one.position})' if one.position else ''} {one.share:.1%}"
             for one in found.critical[:5]
         ]
         console.print(f"critical path: {'; '.join(parts)}", markup=False)

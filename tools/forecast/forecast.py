@@ -47,11 +47,6 @@ class Forecast:
     left_out: tuple[str, ...] = ()
 
     @property
-    def place_word(self) -> str:
-        """Return what `Critical.stage` numbers: ranks in an explicit graph."""
-        return "rank" if self.spec.graph is not None else "stage"
-
-    @property
     def expected(self) -> Expected:
         """Return what a run is compared with."""
         return expected_of(self.step)
@@ -72,7 +67,7 @@ class Forecast:
             ),
             "critical_path": pd.DataFrame(
                 [asdict(one) for one in self.critical],
-                columns=["stage", "op", "position", "share"],
+                columns=["stage", "rank", "op", "position", "share"],
             ),
         }
         if self.job is not None:

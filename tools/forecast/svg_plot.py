@@ -111,7 +111,7 @@ def _bars(axes: Axes, found: Forecast) -> None:
         axes.set_xlabel("change in percent")
     else:
         rows = [
-            (f"{one.op}, {found.place_word} {one.stage}, {one.position}", 100 * one.share)
+            (", ".join(filter(None, (one.op, one.where, one.position))), 100 * one.share)
             for one in found.critical[:_MOST_BARS]
         ]
         axes.set_title("where the critical path runs", loc="left")
