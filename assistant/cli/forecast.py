@@ -53,6 +53,7 @@ def forecast_command(
     check_plot_name(plot)
     check_folder(plot, html)
     source = read_source(paths, read_log)
+    changed = change_spec(source.spec, changes) if changes else None
     seen = source.measured_s
     if observed is not None:
         seen = read_source([observed], read_log).measured_s
@@ -66,8 +67,7 @@ def forecast_command(
         source.spec, samples=samples, seed=seed, observed_s=seen, explain=explain, note=source.note
     )
     other = None
-    if changes:
-        changed = change_spec(source.spec, changes)
+    if changed is not None:
         other = forecast(changed, samples=samples, seed=seed, observed_s=seen, explain=False)
     _write(found, other, changes or [], plot, html)
     if json_output:
@@ -101,7 +101,7 @@ def _needs_scipy() -> None:
 
 
 def change_spec(spec: Spec, changes: list[str]) -> Spec:
-    """Return the spec with keys changed: `parallel.dp=448`, `pools.gemm.scale=1.1`.
+    """Return the spec with keys changed: `parallel.dp=112`, `pools.gemm.scale=1.1`.
 
     Raises:
         UsageError: a change has no "=".
@@ -119,7 +119,7 @@ def change_spec(spec: Spec, changes: list[str]) -> Spec:
             raise UsageError(
                 f"--set {change}: KEY=VALUE is expected",
                 subject=change,
-                hint="--set parallel.dp=448",
+                hint="--set parallel.dp=112",
             )
         *folders, last = key.strip().split(".")
         at = content
@@ -128,14 +128,14 @@ def change_spec(spec: Spec, changes: list[str]) -> Spec:
             if not isinstance(at, dict):
                 raise ConfigError(
                     f"--set {key}: {folder} has no keys below it", subject=key,
-                    hint="--set parallel.dp=448",
+                    hint="--set parallel.dp=112",
                 )  # fmt: skip
         try:
             at[last] = yaml.safe_load(value)
         except yaml.YAMLError:
             raise UsageError(
                 f"--set {change}: {value!r} is no YAML value", subject=change,
-                hint="--set parallel.dp=448",
+                hint="--set parallel.dp=112",
             ) from None  # fmt: skip
     return parse_spec(content, "the changed spec")
 
