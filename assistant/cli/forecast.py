@@ -171,8 +171,7 @@ def _print(
     console = Console(highlight=False, soft_wrap=False)
     spec = found.spec
     console.print(
-        f"{spec.name}: {spec.world_size:,} ranks, {found.step.replicas:,} replicas, "
-        f"{found.step.samples:,} drawn pipelines",
+        f"{spec.name}: {found.size()}",
         markup=False,
     )
     _steps(console, found, other, changes)
@@ -224,8 +223,8 @@ def _job(console: Console, found: Forecast, other: Forecast | None) -> None:
         ("p50", lambda job: long(job.percentile(50))),
         ("p95", lambda job: long(job.percentile(95))),
         ("goodput", lambda job: f"{job.goodput:.1%}"),
-        ("failures", lambda job: f"{job.failures:.1f}"),
-        ("fails every", lambda job: seconds(job.reliability.mean_between_s)),
+        ("failures", lambda job: f"{job.failures:,.1f}"),
+        ("fails every", lambda job: long(job.reliability.mean_between_s)),
         ("checkpoint every", lambda job: seconds(job.reliability.interval_s)),
         ("the best interval", lambda job: seconds(job.reliability.young_daly_s)),
         ("spare nodes, 99 %", lambda job: str(job.spares)),
@@ -246,17 +245,16 @@ def _missed(job: JobForecast) -> str:
 def _placement(console: Console, found: Forecast) -> None:
     from rich.table import Table
 
-    from rerail.tools.durations import digits
+    from rerail.tools.durations import counted, digits
     from rerail.tools.forecast.forecast import placed_row
     from rerail.tools.forecast.placed_steps import PLACEMENT_WORDS
 
     place, placed = found.placement, found.placed
     if place is None or placed is None:
         return
-    count = len(found.spec.nodes.slow)
     console.print(
-        f"placement of {count} slow node{'s' * (count != 1)}: {placed.samples:,} pipelines, drawn alike for all "
-        "three; last the slowest replica's mean alone, which is what the search compares",
+        f"placement of {counted(len(found.spec.nodes.slow), 'named node')}: {placed.samples:,} pipelines, drawn "
+        "alike for all three; last the slowest replica's mean alone, which is what the search compares",
         markup=False,
     )
     table = Table("step time, s", "mean", "p5", "p50", "p95", "p99", "no noise")
@@ -264,9 +262,9 @@ def _placement(console: Console, found: Forecast) -> None:
     for name, row in placed_row(placed).items():
         cells = [row[key] for key in ("mean", "p5", "p50", "p95", "p99")]
         table.add_row(PLACEMENT_WORDS[name], *(digits(value) for value in (*cells, still[name])))
-    table.add_row("no slow node", *[""] * 5, digits(place.healthy_s))
+    table.add_row("all nodes alike", *[""] * 5, digits(place.healthy_s))
     console.print(table)
-    console.print(f"the best saves {placed.saved()}; it has", markup=False)
+    console.print(f"the best saves {placed.saved()}; it puts", markup=False)
     for node, replica, stage in found.moved_nodes():
         console.print(f"  node {node} -> replica {replica}, stage {stage}", markup=False)
 

@@ -261,7 +261,9 @@ class Coordinator:
         )
         out = self.outages.set_aside()
         if names and out and names != self.waiting:
-            self._tell_outage(f"no node is left ({', '.join(out)} set aside), so these wait: {names}")
+            self._tell_outage(
+                f"no node is left ({', '.join(out)} set aside), so these wait: {names}"
+            )
             self.waiting = names
 
     def _tell_outage(self, text: str) -> None:

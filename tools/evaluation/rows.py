@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rerail.tools.durations import counted
 from rerail.tools.evaluation.plan import Plan
 from rerail.tools.evaluation.spec import EvaluationSpec
 
@@ -42,6 +43,20 @@ class Report:
     plan: Plan
     rules_s: dict[str, float]
     timelines: tuple[Timeline, ...]
+
+    def size(self) -> str:
+        """Return what is planned on what, in words."""
+        return plan_size(self.spec, self.plan)
+
+
+def plan_size(spec: EvaluationSpec, plan: Plan) -> str:
+    """Return how many data sets and trials are planned on how many machines, in words."""
+    cluster = spec.cluster
+    each = " each" if cluster.nodes > 1 else ""
+    return (
+        f"{counted(len(spec.datasets), 'data set')} on {counted(cluster.nodes, 'node')} with "
+        f"{counted(cluster.gpus_per_node, 'GPU')}{each}: {counted(len(plan.trials), 'trial')}"
+    )
 
 
 def planned(spec: EvaluationSpec, plan: Plan, most_rows: int = 48) -> Timeline:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rerail.domain.series import FloatArray
+from rerail.tools.durations import counted
 from rerail.tools.forecast.compare import Comparison, Expected, compare, expected_of
 from rerail.tools.forecast.job import JobForecast, forecast_job
 from rerail.tools.forecast.placed_steps import PLACEMENTS, PlacedSteps, placed_steps
@@ -45,6 +46,14 @@ class Forecast:
     observed: Comparison | None = None
     note: str = ""
     left_out: tuple[str, ...] = ()
+
+    def size(self) -> str:
+        """Return how large the job is and how much was drawn, in words."""
+        step = self.step
+        return (
+            f"{counted(self.spec.world_size, 'rank')}, {counted(step.replicas, 'replica')}, "
+            f"{step.samples:,} drawn {'graphs' if self.spec.graph is not None else 'pipelines'}"
+        )
 
     @property
     def expected(self) -> Expected:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rerail.domain.series import FloatArray
+from rerail.tools.durations import seconds
 from rerail.tools.forecast.durations import Duration
 from rerail.tools.forecast.placement import PlacementFound
 from rerail.tools.forecast.step import Places, StepModel, mixture
@@ -43,8 +44,8 @@ class PlacedSteps:
     def saved(self) -> str:
         """Return what the best placement saves over the given one, with standard errors, in words."""
         return (
-            f"{self.saved_mean_s:.3g} s +- {self.saved_mean_error_s:.1g} s of the mean and "
-            f"{self.saved_p95_s:.3g} s +- {self.saved_p95_error_s:.1g} s of the p95"
+            f"{seconds(self.saved_mean_s)} +- {seconds(self.saved_mean_error_s)} of the mean and "
+            f"{seconds(self.saved_p95_s)} +- {seconds(self.saved_p95_error_s)} of the p95"
         )
 
 

@@ -212,3 +212,19 @@ def test_bars_that_were_not_run_are_told_and_are_no_success(monkeypatch, capsys)
     monkeypatch.setattr(command, "_TRACE", Path("nowhere.parquet"))
     assert forecast_eval_command("trace") == 1
     assert "not run (there is no nowhere.parquet" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 8, 64])
+def test_two_populations_in_the_tail_are_not_smoothed_into_one(replicas):
+    rng = np.random.default_rng(4)
+
+    def step(count):
+        seldom = rng.random(count) < 0.02
+        return np.where(seldom, rng.normal(1.5, 0.02, count), rng.normal(1.0, 0.02, count))
+
+    found = slowest([(step(20_000), replicas)])
+    brute = step(8000 * replicas).reshape(8000, replicas).max(axis=1)
+    for at in (0.5, 0.9, 0.95, 0.99):
+        assert float(found.quantile(np.array([at]))[0]) == pytest.approx(
+            np.quantile(brute, at), rel=0.02
+        )
