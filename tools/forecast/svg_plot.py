@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rerail.tools.drawing import svg_document
-from rerail.tools.durations import shortened
+from rerail.tools.durations import digits, shortened
 from rerail.tools.forecast.forecast import Forecast
 from rerail.tools.forecast.job import JobForecast
 
@@ -45,7 +45,7 @@ def _step(axes: Axes, found: Forecast, other: Forecast | None) -> None:
     shown = [one.step for one in (found, other) if one is not None]
     low = min(one.percentile(0.1) for one in shown)
     high = max(one.percentile(99.9) for one in shown)
-    axes.set_title(f"{shortened(found.spec.name, 90)}: step time", loc="left")
+    axes.set_title(f"{shortened(found.spec.name, 60)}: step time", loc="left")
     axes.set_xlabel("seconds")
     axes.set_ylabel("share of steps")
     axes.spines[["top", "right"]].set_visible(False)
@@ -65,7 +65,7 @@ def _step(axes: Axes, found: Forecast, other: Forecast | None) -> None:
         at = step.percentile(percent)
         axes.axvline(at, color=_GREY, linestyle=":", linewidth=1)
         axes.annotate(
-            f" p{percent} {at:.4g} s", (at, most * (1.38 - 0.11 * line)),
+            f" p{percent} {digits(at)} s", (at, most * (1.38 - 0.11 * line)),
             fontsize=8, color=_GREY, ha="left",
         )  # fmt: skip
     axes.set_ylim(0, most * 1.5)
@@ -73,7 +73,7 @@ def _step(axes: Axes, found: Forecast, other: Forecast | None) -> None:
     if seen is not None:
         axes.axvline(seen.observed_p50_s, color=_RED, linewidth=1.5)
         axes.annotate(
-            f"observed p50 {seen.observed_p50_s:.4g} s",
+            f"observed p50 {digits(seen.observed_p50_s)} s",
             (seen.observed_p50_s, most * 0.6), color=_RED, fontsize=8,
         )  # fmt: skip
 

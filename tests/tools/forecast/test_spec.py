@@ -363,3 +363,21 @@ def test_numbers_of_things_are_said_as_people_say_them():
     assert [counted(n, "node") for n in (0, 1, 16_384)] == ["0 nodes", "1 node", "16,384 nodes"]
     assert [seconds(v) for v in (4e-5, 5e-4, 0.0, 3.0)] == ["40 us", "500 us", "0 ms", "3 s"]
     assert [digits(v) for v in (1.451, 12.5, 81120.3)] == ["1.4510", "12.500", "81120"]
+
+
+def test_what_a_small_variation_moves_is_not_drowned_by_the_luck_of_a_heavy_one():
+    content = {
+        "parallel": {"dp": 64, "pp": 2},
+        "schedule": {"micro_batches": 4},
+        "pools": {
+            "f": {"mean_s": 0.1, "cv": 0.002},
+            "s": {"mean_s": 0.01, "cv": 5, "distribution": "lognormal"},
+        },
+        "passes": {"forward": ["f"], "backward": ["f"]},
+        "transfer": "s",
+    }
+    told = {
+        (e.kernel, e.change): e for e in forecast(parse_spec(content), samples=2000).sensitivity
+    }
+    assert abs(told["f", "no variation"].p95_change) < 0.002
+    assert told["s", "no variation"].p95_change < -0.1
