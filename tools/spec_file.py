@@ -3,9 +3,46 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
 
 from rerail.errors import ConfigError
+
+Model = TypeVar("Model", bound=BaseModel)
+_BRANCHES = ("constrained-", "tuple[")  # of a key that takes a number or a list
+
+
+class WrongKey(ValueError):
+    """What a whole spec is wrong in: the key, and why; raised by its validators."""
+
+    def __init__(self, key: str, problem: str) -> None:
+        super().__init__(problem)
+        self.key = key
+
+
+def check_spec(model: type[Model], content: Any, source: str, page: str) -> Model:
+    """Return the content of a spec as a record; `page` says where its keys are described.
+
+    Raises:
+        ConfigError: a key is wrong; the message names it.
+    """
+    hint = f"see {page} for the keys of a spec"
+    if not isinstance(content, dict):
+        raise ConfigError(f"{source}: a spec is a mapping of keys", subject=source, hint=hint)
+    try:
+        return model.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        cause = first.get("ctx", {}).get("error")
+        parts = [str(part) for part in first["loc"]]
+        key = ".".join(part for part in parts if not part.startswith(_BRANCHES)) or "spec"
+        message = str(first["msg"]).removeprefix("Value error, ")
+        if isinstance(cause, WrongKey):
+            key, message = cause.key, str(cause)
+        elif not isinstance(first["input"], dict | list):
+            message = f"{message} (it is {first['input']!r})"
+        raise ConfigError(f"{source}: {key}: {message}", subject=key, hint=hint) from None
 
 
 def read_spec_file(path: Path, hint: str) -> Any:

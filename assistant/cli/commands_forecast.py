@@ -24,7 +24,7 @@ def forecast(
     html: Annotated[Path | None, typer.Option(help="Write tables and plots as a page.")] = None,
     changes: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A what-if: parallel.dp=448; repeat."),
+        typer.Option("--set", metavar="KEY=VALUE", help="A what-if: parallel.dp=112; repeat."),
     ] = None,
     observed: Annotated[
         Path | None, typer.Option(help="Step series or log of a run to hold against the forecast.")

@@ -53,6 +53,7 @@ def forecast_command(
     check_plot_name(plot)
     check_folder(plot, html)
     source = read_source(paths, read_log)
+    changed = change_spec(source.spec, changes) if changes else None
     seen = source.measured_s
     if observed is not None:
         seen = read_source([observed], read_log).measured_s
@@ -66,8 +67,7 @@ def forecast_command(
         source.spec, samples=samples, seed=seed, observed_s=seen, explain=explain, note=source.note
     )
     other = None
-    if changes:
-        changed = change_spec(source.spec, changes)
+    if changed is not None:
         other = forecast(changed, samples=samples, seed=seed, observed_s=seen, explain=False)
     _write(found, other, changes or [], plot, html)
     if json_output:
@@ -101,7 +101,7 @@ def _needs_scipy() -> None:
 
 
 def change_spec(spec: Spec, changes: list[str]) -> Spec:
-    """Return the spec with keys changed: `parallel.dp=448`, `pools.gemm.scale=1.1`.
+    """Return the spec with keys changed: `parallel.dp=112`, `pools.gemm.scale=1.1`.
 
     Raises:
         UsageError: a change has no "=".
@@ -119,7 +119,7 @@ def change_spec(spec: Spec, changes: list[str]) -> Spec:
             raise UsageError(
                 f"--set {change}: KEY=VALUE is expected",
                 subject=change,
-                hint="--set parallel.dp=448",
+                hint="--set parallel.dp=112",
             )
         *folders, last = key.strip().split(".")
         at = content
@@ -128,14 +128,14 @@ def change_spec(spec: Spec, changes: list[str]) -> Spec:
             if not isinstance(at, dict):
                 raise ConfigError(
                     f"--set {key}: {folder} has no keys below it", subject=key,
-                    hint="--set parallel.dp=448",
+                    hint="--set parallel.dp=112",
                 )  # fmt: skip
         try:
             at[last] = yaml.safe_load(value)
         except yaml.YAMLError:
             raise UsageError(
                 f"--set {change}: {value!r} is no YAML value", subject=change,
-                hint="--set parallel.dp=448",
+                hint="--set parallel.dp=112",
             ) from None  # fmt: skip
     return parse_spec(content, "the changed spec")
 
@@ -171,8 +171,7 @@ def _print(
     console = Console(highlight=False, soft_wrap=False)
     spec = found.spec
     console.print(
-        f"{spec.name}: {spec.world_size:,} ranks, {found.step.replicas:,} replicas, "
-        f"{found.step.samples:,} drawn pipelines",
+        f"{spec.name}: {found.size()}",
         markup=False,
     )
     _steps(console, found, other, changes)
@@ -193,6 +192,8 @@ def _print(
 def _steps(console: Console, found: Forecast, other: Forecast | None, changes: list[str]) -> None:
     from rich.table import Table
 
+    from rerail.tools.durations import digits
+
     table = Table("step time, s", "mean", "p5", "p50", "p95", "p99", "error of p95")
     rows = [("as given", found)]
     if other is not None:
@@ -201,9 +202,7 @@ def _steps(console: Console, found: Forecast, other: Forecast | None, changes: l
     for name, one in rows:
         step = one.step
         cells = [step.step.mean, *(step.percentile(p) for p in (5, 50, 95, 99))]
-        table.add_row(
-            name, *(f"{value:.5g}" for value in cells), f"{step.standard_error_p95_s:.2g}"
-        )
+        table.add_row(name, *(digits(value) for value in cells), f"{step.standard_error_p95_s:.2g}")
     console.print(table)
 
 
@@ -224,8 +223,8 @@ def _job(console: Console, found: Forecast, other: Forecast | None) -> None:
         ("p50", lambda job: long(job.percentile(50))),
         ("p95", lambda job: long(job.percentile(95))),
         ("goodput", lambda job: f"{job.goodput:.1%}"),
-        ("failures", lambda job: f"{job.failures:.1f}"),
-        ("fails every", lambda job: seconds(job.reliability.mean_between_s)),
+        ("failures", lambda job: f"{job.failures:,.1f}"),
+        ("fails every", lambda job: long(job.reliability.mean_between_s)),
         ("checkpoint every", lambda job: seconds(job.reliability.interval_s)),
         ("the best interval", lambda job: seconds(job.reliability.young_daly_s)),
         ("spare nodes, 99 %", lambda job: str(job.spares)),
@@ -244,16 +243,28 @@ def _missed(job: JobForecast) -> str:
 
 
 def _placement(console: Console, found: Forecast) -> None:
-    place = found.placement
-    if place is None:
+    from rich.table import Table
+
+    from rerail.tools.durations import counted, digits
+    from rerail.tools.forecast.forecast import placed_row
+    from rerail.tools.forecast.placed_steps import PLACEMENT_WORDS
+
+    place, placed = found.placement, found.placed
+    if place is None or placed is None:
         return
     console.print(
-        f"placement of {len(found.spec.nodes.slow)} slow nodes: as given {place.given_s:.5g} s, best "
-        f"found {place.best_s:.5g} s ({place.gain:.3f} times faster), worst seen {place.worst_s:.5g} s, "
-        f"without slow nodes {place.healthy_s:.5g} s (means: the slowest replica without noise, to be "
-        "compared with each other and not with the percentiles above)",
+        f"placement of {counted(len(found.spec.nodes.slow), 'named node')}: {placed.samples:,} pipelines, drawn "
+        "alike for all three; last the slowest replica's mean alone, which is what the search compares",
         markup=False,
     )
+    table = Table("step time, s", "mean", "p5", "p50", "p95", "p99", "no noise")
+    still = {"best": place.best_s, "given": place.given_s, "worst": place.worst_s}
+    for name, row in placed_row(placed).items():
+        cells = [row[key] for key in ("mean", "p5", "p50", "p95", "p99")]
+        table.add_row(PLACEMENT_WORDS[name], *(digits(value) for value in (*cells, still[name])))
+    table.add_row("all nodes alike", *[""] * 5, digits(place.healthy_s))
+    console.print(table)
+    console.print(f"the best saves {placed.saved()}; it puts", markup=False)
     for node, replica, stage in found.moved_nodes():
         console.print(f"  node {node} -> replica {replica}, stage {stage}", markup=False)
 
@@ -270,7 +281,8 @@ def _sensitivity(console: Console, found: Forecast) -> None:
         console.print(table)
     if found.critical:
         parts = [
-            f"{one.op}{f' of {found.place_word} {one.stage}' if one.stage >= 0 else ''} ({one.position}) {one.share:.1%}"
+            f"{one.op}{f' of {one.where}' if one.where else ''}"
+            f"{f' ({one.position})' if one.position else ''} {one.share:.1%}"
             for one in found.critical[:5]
         ]
         console.print(f"critical path: {'; '.join(parts)}", markup=False)

@@ -160,14 +160,10 @@ def _print(
     from rich.table import Table
 
     from rerail.tools.durations import seconds
+    from rerail.tools.evaluation.rows import plan_size
 
     console = Console(highlight=False, soft_wrap=False)
-    cluster = spec.cluster
-    console.print(
-        f"{len(spec.datasets)} data sets on {cluster.nodes} nodes with {cluster.gpus_per_node} GPUs: "
-        f"{len(plan.trials)} trials",
-        markup=False,
-    )
+    console.print(plan_size(spec, plan), markup=False)
     table = Table("rule", "expected until the last metric", "times the plan")
     table.add_row("this plan", seconds(plan.makespan_s), "1.00")
     for name, value in others.items():
@@ -211,5 +207,7 @@ def _metrics(console: Console, outcome: Outcome) -> None:
         f"{outcome.tasks} tasks, {outcome.retried} repeated",
         markup=False,
     )
+    for told in outcome.outages:
+        console.print(f"outage: {told}", markup=False)
     for why in outcome.replanned:
         console.print(f"planned anew: {why}", markup=False)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rerail.recovery.evaluation.runner import Task
 
+_NODE = "localhost"
 _GPU = Path("/dev/nvidia0")
 
 
@@ -25,14 +26,15 @@ class LocalRunner:
 
     def nodes(self, count: int) -> list[str]:
         """Return this machine."""
-        return ["localhost"][:count]
+        return [_NODE][:count]
 
     def start(self, task: Task) -> str:
         """Start the process; its output goes to output.log of its folder."""
-        environment = dict(os.environ)
-        if task.kind == "trial":
+        environment = dict(os.environ) | {"RERAIL_EVALUATION_NODE": _NODE}
+        if task.needs_gpu:
             taken = set(self.slot_of.values())
-            slot = next(i for i in range(self.gpus + 1) if i not in taken)
+            # A try-out beside as many trials as there are GPUs shares the first.
+            slot = next((i for i in range(self.gpus) if i not in taken), 0)
             self.slot_of[task.name] = slot
             environment["RERAIL_EVALUATION_SLOT"] = str(slot)
             if _GPU.exists():
@@ -50,6 +52,10 @@ class LocalRunner:
         for one in found:
             self.slot_of.pop(one, None)
         return found
+
+    def node_of(self, handle: str) -> str:
+        """Return this machine."""
+        return _NODE
 
     def cancel(self, handles: Sequence[str]) -> None:
         """End the process groups, first politely."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,8 +12,13 @@ from typing import Any
 from rerail.errors import ClusterError
 from rerail.recovery.evaluation.runner import Task
 
+_MOST_NODES = 1 << 16
+
 
 def _run(command: Sequence[str], output: str) -> int:
+    import ray
+
+    node = ray.get_runtime_context().get_node_id()
     with Path(output).open("ab") as out:
         done = subprocess.run(
             list(command),
@@ -20,6 +26,7 @@ def _run(command: Sequence[str], output: str) -> int:
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
             check=False,
+            env=dict(os.environ) | {"RERAIL_EVALUATION_NODE": node},
         )
     return done.returncode
 
@@ -66,12 +73,18 @@ class RayRunner:
     def start(self, task: Task) -> str:
         """Call the function remotely; tasks that must be on a node are bound to it."""
         options: dict[str, Any] = {"num_cpus": 1, "max_retries": 0}
-        if task.kind == "trial" and self.gpu:
+        if task.needs_gpu and self.gpu:
             options["num_gpus"] = self.gpu
-        if task.node is not None:
+        elsewhere = [one for one in self.nodes(_MOST_NODES) if one not in task.avoid]
+        node = task.node
+        if node is None and task.avoid and elsewhere:
+            node = elsewhere[len(self.running) % len(elsewhere)]
+        if node is not None:
             from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-            options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(task.node, soft=False)
+            options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(
+                node, soft=task.node is None
+            )
         call = self.ray.remote(**options)(_run)
         self.running[task.name] = call.remote(task.command, str(task.folder / "output.log"))
         return task.name
@@ -83,6 +96,10 @@ class RayRunner:
         waiting = {self.running[one]: one for one in handles}
         done, _ = self.ray.wait(list(waiting), num_returns=len(waiting), timeout=0)
         return {waiting[one] for one in done}
+
+    def node_of(self, handle: str) -> str:
+        """Return nothing: a task of Ray says itself where it runs."""
+        return ""
 
     def cancel(self, handles: Sequence[str]) -> None:
         """Cancel the calls."""

@@ -7,18 +7,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
-Kind = Literal["stage", "trial", "metric"]
+Kind = Literal["stage", "probe", "trial", "metric"]
 
 
 @dataclass(frozen=True)
 class Task:
-    """One process to run: its kind, its folder and its command; `node` only where it must be there."""
+    """One process to run: its kind, its folder and its command; `node` only where it must be there.
+
+    `avoid` are nodes that it shall not run on.
+    """
 
     name: str
     kind: Kind
     folder: Path
     command: tuple[str, ...]
     node: str | None = None
+    avoid: tuple[str, ...] = ()
+
+    @property
+    def needs_gpu(self) -> bool:
+        """Return whether the task loads the model."""
+        return self.kind in ("trial", "probe")
 
 
 class Runner(Protocol):
@@ -37,3 +46,6 @@ class Runner(Protocol):
 
     def cancel(self, handles: Sequence[str]) -> None:
         """End what still runs of these."""
+
+    def node_of(self, handle: str) -> str:
+        """Return the node that a task ran on, by the runner's own account; empty where it cannot tell."""

@@ -31,6 +31,10 @@ class RunningTrial:
             if i not in self.taken and not (self.folder / f"claim-{i}").exists()
         ]
 
+    def has_begun(self, piece: Piece) -> bool:
+        """Return whether the trial has begun this piece."""
+        return (self.folder / f"claim-{self.asked.pieces.index(piece)}").exists()
+
     def coming_s(self, factor: Mapping[str, float], planned: Mapping[str, float]) -> float:
         """Return the seconds of what is not begun, by the times that were seen since it was planned."""
         coming = [self.asked.pieces[i] for i in self.coming()]

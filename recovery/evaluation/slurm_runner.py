@@ -8,9 +8,11 @@ import subprocess
 from collections.abc import Mapping, Sequence
 
 from rerail.errors import ClusterError
+from rerail.lazy_patterns import lazy
 from rerail.recovery.evaluation.runner import Task
 
 _LIMIT_S = 60
+_HOST = lazy(r"\bBatchHost=(\S+)")
 _USABLE = "idle,mix"
 
 
@@ -41,7 +43,8 @@ class SlurmRunner:
             ClusterError: sbatch fails.
         """
         where = [f"--nodelist={task.node}"] if task.node else []
-        trial = [one for one in self.options if task.kind == "trial" or not _wants_gpu(one)]
+        where += [f"--exclude={','.join(task.avoid)}"] if task.avoid else []
+        trial = [one for one in self.options if task.needs_gpu or not _wants_gpu(one)]
         out = self._call(
             "sbatch", "--parsable", "--nodes=1", "--ntasks=1", "--no-requeue",
             f"--job-name=rerail-eval-{task.name}", f"--output={task.folder}/output.log",
@@ -63,6 +66,15 @@ class SlurmRunner:
             "-o", "%i",
         )  # fmt: skip
         return set(handles) - set(shown.split())
+
+    def node_of(self, handle: str) -> str:
+        """Return the node on which the job's script ran, as the controller remembers it for minutes."""
+        try:
+            shown = self._call("scontrol", "-o", "show", "job", handle)
+        except ClusterError:
+            return ""
+        found = _HOST.search(shown)
+        return found[1] if found else ""
 
     def cancel(self, handles: Sequence[str]) -> None:
         """Cancel the jobs.

@@ -1,4 +1,4 @@
-"""The program of one task, run by a runner: stage the model, infer pieces, or compute a metric.
+"""The program of one task, run by a runner: stage the model, try a node out, infer, or score.
 
 Argument: the task's folder with task.json. Each piece's output is a file as soon as it is there, so
 that a task that dies has lost its last piece only. result.json tells how it ended.
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rerail.recovery.evaluation.files import RunFolder, claim
-from rerail.recovery.evaluation.harness import make_harness
+from rerail.recovery.evaluation.harness import EvaluationHarness, make_harness
 from rerail.recovery.evaluation.identity import files_digest
 from rerail.recovery.safe_files import write_file
 from rerail.tools.evaluation.spec import EvaluationSpec, parse_evaluation
@@ -59,10 +59,15 @@ def run_task(folder: Path) -> None:
     spec = parse_evaluation(task["spec"])
     run = RunFolder(Path(task["run"]))
     os.chdir(folder)
+    named = (os.environ.get(one) for one in ("RERAIL_EVALUATION_NODE", "SLURMD_NODENAME"))
+    node = next((one for one in named if one), "")
+    write_file(folder / "where.json", json.dumps({"node": node}).encode())
     begin = time.monotonic()
     result: dict[str, Any] = {"kind": task["kind"], "pieces": []}
     if task["kind"] == "stage":
         stage_model(spec.model.path, spec.model.memory)
+    elif task["kind"] == "probe":
+        _loaded(spec)
     elif task["kind"] == "metric":
         result["errors"] = _score(spec, run, task["datasets"])
     else:
@@ -72,13 +77,18 @@ def run_task(folder: Path) -> None:
     write_file(folder / "result.json", json.dumps({"ok": ok, **result}).encode())
 
 
+def _loaded(spec: EvaluationSpec) -> EvaluationHarness:
+    assert spec.harness is not None
+    harness = make_harness(spec.harness)
+    harness.load(stage_model(spec.model.path, spec.model.memory))
+    return harness
+
+
 def _infer(
     spec: EvaluationSpec, run: RunFolder, pieces: list[dict[str, Any]], result: dict[str, Any],
     folder: Path, begin: float,
 ) -> None:  # fmt: skip
-    assert spec.harness is not None
-    harness = make_harness(spec.harness)
-    harness.load(stage_model(spec.model.path, spec.model.memory))
+    harness = _loaded(spec)
     result["load_s"] = time.monotonic() - begin
     for number, piece in enumerate(pieces):
         if not claim(folder, number):

@@ -70,3 +70,26 @@ def test_the_ci_example_writes_what_it_uploads():
     steps = yaml.safe_load((EXAMPLES / "ci" / "rerail.yml").read_text())["jobs"]["train"]["steps"]
     assert any("--sarif rerail.sarif" in step.get("run", "") for step in steps)
     assert any(step.get("with", {}).get("sarif_file") == "rerail.sarif" for step in steps)
+
+
+def bundled_lines():
+    """The lines of the README that forecast and plan bundled specs, as printed."""
+    readme = (EXAMPLES.parents[1] / "README.md").read_text()
+    return re.findall(r"^rerail ((?:forecast|schedule-eval) docs/[^#\n]*?)\s*(?:#|$)", readme, re.M)
+
+
+@pytest.mark.parametrize("line", bundled_lines())
+def test_the_readme_s_forecast_and_plan_run_on_bundled_specs(line, monkeypatch):
+    monkeypatch.chdir(EXAMPLES.parents[1])
+    words = shlex.split(line)
+    quick = ["--samples", "400", "--no-explain"] if words[0] == "forecast" else []
+    found = CliRunner().invoke(app, [*words, *quick])
+    assert found.exit_code == 0, found.output
+    assert ("what if: parallel.dp=112" in found.output) == (words[0] == "forecast")
+
+
+def test_the_help_s_what_if_is_that_of_the_readme():
+    assert {line.split()[0] for line in bundled_lines()} == {"forecast", "schedule-eval"}
+    told = CliRunner().invoke(app, ["forecast", "--help"]).stdout
+    example = re.search(r"--set (\S+)", next(x for x in bundled_lines() if "--set" in x))[1]
+    assert example in told

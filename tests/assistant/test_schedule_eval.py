@@ -9,7 +9,7 @@ from rerail.assistant.cli.forecast import forecast_command
 from rerail.assistant.cli.schedule_eval import schedule_eval_command
 from rerail.errors import ClusterError, UsageError
 from rerail.tools.forecast.forecast import forecast
-from rerail.tools.forecast.spec import parse_spec
+from rerail.tools.forecast.spec import parse_spec, read_spec
 
 SETS = {
     "long": {"inference_s": 300, "items": 100, "metric_s": 20},
@@ -129,4 +129,12 @@ def test_the_critical_path_of_a_graph_names_ranks(tmp_path, capsys):
     assert forecast_command([path], samples=64, html=page) == 0
     shown = capsys.readouterr().out
     assert "of rank 5" in shown and "of stage" not in shown
-    assert "<th>rank</th>" in page.read_text()
+    assert "rank 5" in page.read_text() and "stage" not in page.read_text()
+    row = forecast(read_spec(path), samples=64).to_json()["critical_path"]
+    assert {(one["stage"], one["rank"], one["position"]) for one in row} == {
+        (None, 5, None),
+        (None, 7, None),
+    }
+    piped = forecast(parse_spec(STEP), samples=64).to_json()["critical_path"]
+    assert {one["rank"] for one in piped} == {None} and {one["stage"] for one in piped} <= {0, 1}
+    assert {one["position"] for one in piped} <= {"warm-up", "steady", "cool-down"}

@@ -17,6 +17,7 @@ from rerail.tools.evaluation.spec import EvaluationSpec
 
 _SPLITS = (math.inf, 2.0, 1.5, 1.0, 0.7, 0.5, 0.35, 0.25)
 _BATCHES = (math.inf, 1.0, 0.5)
+_MOST_PIECES = 250_000  # of all ways that are tried, some seconds
 
 
 @dataclass(frozen=True)
@@ -87,10 +88,21 @@ def plan_evaluation(
     }
     mean = (sum(work.values()) + sum(spec.datasets[n].prepare_s for n in work)) / spec.gpus
     best: Plan | None = None
+    tried: set[tuple[int, ...]] = set()
+    weighed = 0
     for split in _SPLITS:
-        pieces = _pieces(spec, ranges, per_item, split * mean)
+        numbers = _numbers(ranges, per_item, split * mean)
+        if numbers in tried or (tried and weighed + sum(numbers) > _MOST_PIECES):
+            continue
+        tried.add(numbers)
+        counts: set[int] = set()
+        queues = _dealt(spec, _pieces(spec, ranges, per_item, numbers))
         for batch in _BATCHES:
-            trials = _pack(spec, pieces, batch * mean)
+            trials = _trials(spec, queues, batch * mean)
+            if len(trials) in counts:
+                continue  # shorter batches cut nothing further
+            counts.add(len(trials))
+            weighed += sum(numbers)
             slots = expected(spec, trials, scored, loaded)
             makespan = max((slot.end_s for slot in slots), default=0.0)
             if best is None or makespan < best.makespan_s - 1e-9:
@@ -99,21 +111,32 @@ def plan_evaluation(
     return best
 
 
+def _numbers(
+    ranges: Mapping[str, Sequence[tuple[int, int]]], per_item: Mapping[str, float], longest: float
+) -> tuple[int, ...]:
+    """Return into how many pieces each range is cut, so that none takes longer than `longest` seconds."""
+    out = []
+    for name, parts in ranges.items():
+        for first, last in parts:
+            seconds = (last - first) * per_item[name]
+            number = math.ceil(seconds / longest) if 0 < longest < seconds else 1
+            out.append(max(1, min(number, last - first)))
+    return tuple(out)
+
+
 def _pieces(
     spec: EvaluationSpec,
     ranges: Mapping[str, Sequence[tuple[int, int]]],
     per_item: Mapping[str, float],
-    longest: float,
+    numbers: Iterable[int],
 ) -> list[Piece]:
     out = []
+    of_range = iter(numbers)
     for name, parts in ranges.items():
         prepare = spec.datasets[name].prepare_s
         for first, last in parts:
-            count = last - first
-            seconds = count * per_item[name]
-            number = math.ceil(seconds / longest) if 0 < longest < seconds else 1
-            number = max(1, min(number, count))
-            cuts = [first + round(i * count / number) for i in range(number + 1)]
+            number = next(of_range)
+            cuts = [first + round(i * (last - first) / number) for i in range(number + 1)]
             out += [
                 Piece(name, a, b, prepare + (b - a) * per_item[name])
                 for a, b in pairwise(cuts)
@@ -122,34 +145,40 @@ def _pieces(
     return out
 
 
-def _pack(spec: EvaluationSpec, pieces: Iterable[Piece], batch_s: float) -> list[Trial]:
-    """Give pieces to GPUs longest first, then order each GPU's by metric and cut it into trials.
-
-    A GPU's list is one trial where `batch_s` is infinite (one load); shorter trials let a GPU that is
-    free early take over.
-    """
-    pieces = list(pieces)
-    gpus = min(spec.gpus, len(pieces))
-    loads = [(0.0, gpu) for gpu in range(gpus)]
-    queue: list[list[Piece]] = [[] for _ in range(gpus)]
+def _dealt(spec: EvaluationSpec, pieces: Sequence[Piece]) -> list[list[Piece]]:
+    """Give pieces to GPUs longest first, then order each GPU's by metric."""
+    loads = [(0.0, gpu) for gpu in range(min(spec.gpus, len(pieces)))]
+    queues: list[list[Piece]] = [[] for _ in loads]
 
     def weight(piece: Piece) -> tuple[float, float]:
         metric = spec.datasets[piece.dataset].metric_s
         return -(piece.seconds + metric), -piece.seconds
 
     for piece in sorted(pieces, key=weight):
-        load, gpu = heapq.heappop(loads)
-        queue[gpu].append(piece)
-        heapq.heappush(loads, (load + piece.seconds, gpu))
-    trials: list[Trial] = []
-    for mine in queue:
+        load, gpu = loads[0]
+        queues[gpu].append(piece)
+        heapq.heapreplace(loads, (load + piece.seconds, gpu))
+    for mine in queues:
         mine.sort(key=lambda piece: -spec.datasets[piece.dataset].metric_s)
+    return queues
+
+
+def _trials(spec: EvaluationSpec, queues: Sequence[Sequence[Piece]], batch_s: float) -> list[Trial]:
+    """Cut each GPU's pieces into trials.
+
+    A GPU's list is one trial where `batch_s` is infinite (one load); shorter trials let a GPU that is
+    free early take over.
+    """
+    trials: list[Trial] = []
+    for mine in queues:
         batch: list[Piece] = []
+        held = 0.0
         for piece in mine:
             batch.append(piece)
-            if sum(one.seconds for one in batch) >= batch_s:
+            held += piece.seconds
+            if held >= batch_s:
                 trials.append(Trial(tuple(batch)))
-                batch = []
+                batch, held = [], 0.0
         if batch:
             trials.append(Trial(tuple(batch)))
 

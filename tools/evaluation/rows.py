@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rerail.tools.durations import counted
 from rerail.tools.evaluation.plan import Plan
 from rerail.tools.evaluation.spec import EvaluationSpec
 
@@ -43,6 +44,20 @@ class Report:
     rules_s: dict[str, float]
     timelines: tuple[Timeline, ...]
 
+    def size(self) -> str:
+        """Return what is planned on what, in words."""
+        return plan_size(self.spec, self.plan)
+
+
+def plan_size(spec: EvaluationSpec, plan: Plan) -> str:
+    """Return how many data sets and trials are planned on how many machines, in words."""
+    cluster = spec.cluster
+    each = " each" if cluster.nodes > 1 else ""
+    return (
+        f"{counted(len(spec.datasets), 'data set')} on {counted(cluster.nodes, 'node')} with "
+        f"{counted(cluster.gpus_per_node, 'GPU')}{each}: {counted(len(plan.trials), 'trial')}"
+    )
+
 
 def planned(spec: EvaluationSpec, plan: Plan, most_rows: int = 48) -> Timeline:
     """Return the plan as a timeline: GPUs from the top, then the CPUs that compute metrics."""
@@ -69,7 +84,7 @@ def ran(tasks: Sequence[tuple[str, str, float, float]], most_rows: int = 48) -> 
     """
     names: list[str] = []
     bars: list[Bar] = []
-    for label, kinds in (("GPU", ("stage", "trial")), ("CPU", ("metric",))):
+    for label, kinds in (("GPU", ("stage", "probe", "trial")), ("CPU", ("metric",))):
         free: list[float] = []
         first = len(names)
         for kind, name, begin, end in sorted(tasks, key=lambda one: one[2]):
@@ -80,7 +95,7 @@ def ran(tasks: Sequence[tuple[str, str, float, float]], most_rows: int = 48) -> 
                 free.append(end)
             free[row] = end
             if row < most_rows:
-                drawn = {"stage": "load", "trial": "inference"}.get(kind, kind)
+                drawn = {"stage": "load", "probe": "load", "trial": "inference"}.get(kind, kind)
                 bars.append(Bar(first + row, drawn, name, begin, end))
         names += [f"{label} {i}" for i in range(min(len(free), most_rows))]
     return Timeline("as it ran", tuple(names), tuple(bars))

@@ -5,18 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from rerail.errors import ConfigError
-from rerail.tools.spec_file import read_spec_file
+from rerail.tools.spec_file import WrongKey, check_spec, read_spec_file
 
-Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Count = Annotated[int, Field(ge=1, le=100_000_000)]
-Machines = Annotated[int, Field(ge=1, le=65_536)]
+MOST_SLOTS = 32_768  # GPUs, and CPUs for metrics: a plan of some seconds
+MOST_ITEMS = 100_000_000
+MOST_SETS = 10_000
+
+Seconds = Annotated[float, Field(ge=0, le=1e9)]  # up to thirty years
+Count = Annotated[int, Field(ge=1, le=MOST_ITEMS)]
+Machines = Annotated[int, Field(ge=1, le=MOST_SLOTS)]
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class DataSet(_Part):
@@ -42,7 +45,7 @@ class Model(_Part):
 
     load_s: Seconds = 0.0
     local_load_s: Seconds = 0.0
-    contention: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.05
+    contention: Annotated[float, Field(ge=0, le=1000)] = 0.05
     path: str = ""
     memory: str = ""
 
@@ -85,12 +88,25 @@ class Harness(_Part):
 class EvaluationSpec(_Part):
     """The whole spec."""
 
-    datasets: Annotated[dict[str, DataSet], Field(min_length=1)]
+    datasets: Annotated[dict[str, DataSet], Field(min_length=1, max_length=MOST_SETS)]
     model: Model = Model()
     cluster: Cluster = Cluster()
     harness: Harness | None = None
     retries: Annotated[int, Field(ge=0, le=10)] = 2
-    drift: Annotated[float, Field(gt=1)] = 1.3
+    drift: Annotated[float, Field(gt=1, le=1000)] = 1.3
+
+    @model_validator(mode="after")
+    def _feasible(self) -> EvaluationSpec:
+        cluster = self.cluster
+        for kind in ("gpus", "cpus"):
+            each = getattr(cluster, f"{kind}_per_node")
+            if cluster.nodes * each > MOST_SLOTS:
+                text = f"{cluster.nodes:,} nodes of {each:,} are more than {MOST_SLOTS:,} {kind[:3].upper()}s"
+                raise WrongKey(f"cluster.{kind}_per_node", text)
+        items = sum(one.items for one in self.datasets.values())
+        if items > MOST_ITEMS:
+            raise WrongKey("datasets", f"{items:,} items in all are more than {MOST_ITEMS:,}")
+        return self
 
     @property
     def gpus(self) -> int:
@@ -109,15 +125,7 @@ def parse_evaluation(content: Any, source: str = "spec") -> EvaluationSpec:
     Raises:
         ConfigError: a key is wrong; the message names it.
     """
-    try:
-        return EvaluationSpec.model_validate(content)
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"]) or "spec"
-        raise ConfigError(
-            f"{source}: {key}: {str(first['msg']).removeprefix('Value error, ')}", subject=key,
-            hint="see docs/evaluation.md for the keys of a spec",
-        ) from None  # fmt: skip
+    return check_spec(EvaluationSpec, content, source, "docs/evaluation.md")
 
 
 def read_evaluation(path: Path) -> EvaluationSpec:

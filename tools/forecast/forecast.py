@@ -6,9 +6,13 @@ import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from rerail.domain.series import FloatArray
+from rerail.tools.durations import counted
 from rerail.tools.forecast.compare import Comparison, Expected, compare, expected_of
 from rerail.tools.forecast.job import JobForecast, forecast_job
+from rerail.tools.forecast.placed_steps import PLACEMENTS, PlacedSteps, placed_steps
 from rerail.tools.forecast.placement import PlacementFound, place_slow_nodes, why_not_placed
 from rerail.tools.forecast.sensitivity import (
     MOST_CLASSES,
@@ -38,14 +42,18 @@ class Forecast:
     sensitivity: tuple[Effect, ...] = ()
     critical: tuple[Critical, ...] = ()
     placement: PlacementFound | None = None
+    placed: PlacedSteps | None = None
     observed: Comparison | None = None
     note: str = ""
     left_out: tuple[str, ...] = ()
 
-    @property
-    def place_word(self) -> str:
-        """Return what `Critical.stage` numbers: ranks in an explicit graph."""
-        return "rank" if self.spec.graph is not None else "stage"
+    def size(self) -> str:
+        """Return how large the job is and how much was drawn, in words."""
+        step = self.step
+        return (
+            f"{counted(self.spec.world_size, 'rank')}, {counted(step.replicas, 'replica')}, "
+            f"{step.samples:,} drawn {'graphs' if self.spec.graph is not None else 'pipelines'}"
+        )
 
     @property
     def expected(self) -> Expected:
@@ -68,7 +76,7 @@ class Forecast:
             ),
             "critical_path": pd.DataFrame(
                 [asdict(one) for one in self.critical],
-                columns=["stage", "op", "position", "share"],
+                columns=["stage", "rank", "op", "position", "share"],
             ),
         }
         if self.job is not None:
@@ -81,6 +89,10 @@ class Forecast:
                     for r in range(grid.shape[0])
                     for s in range(grid.shape[1])
                 ]
+            )
+        if self.placed is not None:
+            frames["placement_steps"] = pd.DataFrame(
+                [{"placement": name, **row} for name, row in placed_row(self.placed).items()]
             )
         if self.observed is not None:
             frames["observed"] = pd.DataFrame([asdict(self.observed)])
@@ -114,7 +126,7 @@ class Forecast:
             ],
             "sensitivity": [asdict(one) for one in self.sensitivity],
             "critical_path": [asdict(one) for one in self.critical],
-            "placement": None if self.placement is None else placement_row(self.placement),
+            "placement": placement_row(self.placement, self.placed),
             "job": None if self.job is None else job_row(self.job),
             "observed": None if self.observed is None else asdict(self.observed),
             "notes": [
@@ -148,7 +160,7 @@ def forecast(
         job = forecast_job(step, spec.job, spec.node_count, seed=seed)
     effects: tuple[Effect, ...] = ()
     critical: tuple[Critical, ...] = ()
-    placement = None
+    placement, placed = None, None
     left_out = []
     if explain:
         count = len(kernel_classes(spec))
@@ -167,11 +179,14 @@ def forecast(
                 f"{_MOST_SENSITIVITY_OPS:,}"
             )
         placement = place_slow_nodes(model)
+        if placement is not None:
+            placed = placed_steps(model, placement, samples, seed)
         left_out.append(why_not_placed(spec))
     seen = None if observed_s is None else compare(observed_s, expected_of(step))
     return Forecast(
-        spec, step, job, effects, critical, placement, seen, note, tuple(filter(None, left_out))
-    )
+        spec, step, job, effects, critical, placement, placed, seen, note,
+        tuple(filter(None, left_out)),
+    )  # fmt: skip
 
 
 def step_row(step: StepForecast) -> dict[str, Any]:
@@ -207,8 +222,12 @@ def job_row(job: JobForecast) -> dict[str, Any]:
     }
 
 
-def placement_row(found: PlacementFound) -> dict[str, Any]:
-    """Return the placement's numbers as plain values, seconds."""
+def placement_row(
+    found: PlacementFound | None, placed: PlacedSteps | None
+) -> dict[str, Any] | None:
+    """Return the placement's numbers as plain values, seconds; None where none was searched."""
+    if found is None or placed is None:
+        return None
     return {
         "best_s": found.best_s,
         "given_s": found.given_s,
@@ -217,6 +236,27 @@ def placement_row(found: PlacementFound) -> dict[str, Any]:
         "gain": found.gain,
         "best_to_worst": found.best_to_worst,
         "node": found.node.tolist(),
+        "step_time_s": placed_row(placed),
+        "saved_mean_s": placed.saved_mean_s,
+        "saved_mean_standard_error_s": placed.saved_mean_error_s,
+        "saved_p95_s": placed.saved_p95_s,
+        "saved_p95_standard_error_s": placed.saved_p95_error_s,
+        "samples": placed.samples,
+    }
+
+
+def placed_row(placed: PlacedSteps) -> dict[str, dict[str, float]]:
+    """Return mean and percentiles of the step in seconds by placement: best, given, worst."""
+    at = np.array(PERCENTS) / 100.0
+    return {
+        name: {
+            "mean": placed.step[name].mean,
+            **{
+                f"p{p}": float(value)
+                for p, value in zip(PERCENTS, placed.step[name].quantile(at), strict=True)
+            },
+        }
+        for name in PLACEMENTS
     }
 
 

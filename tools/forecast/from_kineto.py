@@ -2,7 +2,8 @@
 
 NCCL runs all-to-all and point-to-point by the same kernel, SendRecv, which does not name its partner.
 Where all ranks of a group run it at the same time it is a collective; else the kernels of two ranks
-that end together are one transfer, by clocks that the ends of collectives set.
+that end together are one transfer, by clocks that the ends of collectives set. With gloo each send and
+receive has a span of its own, whose partner is recorded (`kineto_peers`): batches of any shape are told apart.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from rerail.domain.series import FloatArray
 from rerail.errors import EvidenceError
 from rerail.tools.forecast.fit import LEAST_TO_FIT
 from rerail.tools.forecast.from_trace import TRANSFER, Step, spec_from_spans
+from rerail.tools.forecast.kineto_peers import SPANS, requests_of
 from rerail.tools.forecast.spec import Spec
 
 if TYPE_CHECKING:
@@ -56,18 +58,22 @@ def spec_from_kineto(paths: Sequence[Path], name: str = "kineto traces") -> tupl
                 f"{path}: rank {rank} was already read", subject=str(path),
                 hint="give one trace per rank, of one run",
             )  # fmt: skip
-        steps[rank], epoch[rank] = _spans(trace), trace.epoch_us * 1e-6
+        steps[rank], epoch[rank] = _spans(trace, _partners(trace, path)), trace.epoch_us * 1e-6
     shift = _shifts(steps, epoch)
     whole = min(len(own) for own in steps.values())
     made = [_with_partners({r: steps[r][i] for r in steps}, shift) for i in range(whole)]
     usable = [one for one in made if one is not None]
     if len(usable) < LEAST_TO_FIT:
-        why = f", {whole - len(usable)} of them with transfers without a partner"
-        raise EvidenceError(
-            f"{name}: profiled steps: {whole}{why if whole > len(usable) else ''}; a distribution "
-            f"needs {LEAST_TO_FIT}", subject=name,
-            hint="profile eight steps or more, on all ranks, with clocks in step: schedule(active=12)",
-        )  # fmt: skip
+        few = f"{name}: profiled steps: {whole}"
+        hint = "profile eight steps or more, on all ranks, with clocks in step: schedule(active=12)"
+        if whole > len(usable):
+            few += (
+                f", {whole - len(usable)} of them with transfers without a partner: their kernels end "
+                "with no other rank's; those of a batch (batch_isend_irecv, as interleaved schedules run) end "
+                "with the last of its partners, which a kernel does not name"
+            )
+            hint = "with gloo: profile(record_shapes=True); else exchange with one rank at a time, or write a spec"
+        raise EvidenceError(f"{few}; a distribution needs {LEAST_TO_FIT}", subject=name, hint=hint)
     measured = [max(end - begin for begin, end, _ in one.values()) for one in usable]
     spec = spec_from_spans({rank: [one[rank] for one in usable] for rank in steps}, name)
     return spec, np.array(measured)
@@ -98,7 +104,7 @@ def _ends(steps: Sequence[Step]) -> dict[tuple[int, str, int], float]:
     for i, (_, _, collectives) in enumerate(steps):
         seen: Counter[str] = Counter()
         for key, _, end in collectives:
-            if not key.startswith(_UNPAIRED):
+            if not key.startswith((_UNPAIRED, TRANSFER)):
                 out[i, key, seen[key]] = end
                 seen[key] += 1
     return out
@@ -107,6 +113,8 @@ def _ends(steps: Sequence[Step]) -> dict[tuple[int, str, int], float]:
 def _with_partners(step: Mapping[int, Step], shift: Mapping[int, float]) -> dict[int, Step] | None:
     """Return the step of all ranks with transfers named by both ranks; None where one has no partner."""
     kernels: dict[str, list[Kernel]] = {}
+    if not _requests_match(step):
+        return None
     for rank, (_, _, collectives) in step.items():
         for k, (key, begin, end) in enumerate(collectives):
             if key.startswith(_UNPAIRED):
@@ -127,6 +135,20 @@ def _with_partners(step: Mapping[int, Step], shift: Mapping[int, float]) -> dict
         rank: (begin, end, [(named.get((rank, k), key), b, e) for k, (key, b, e) in enumerate(own)])
         for rank, (begin, end, own) in step.items()
     }
+
+
+def _requests_match(step: Mapping[int, Step]) -> bool:
+    """Return whether every request with a known partner has one there."""
+    counts = {
+        rank: Counter(key for key, _, _ in own[2] if key.startswith(TRANSFER))
+        for rank, own in step.items()
+    }
+    for rank, own in counts.items():
+        for key, count in own.items():
+            ends = {int(one) for one in key.removeprefix(TRANSFER).split("-")}
+            if any(counts.get(other, own)[key] != count for other in ends - {rank}):
+                return False
+    return True
 
 
 def _is_collective(kernels: Sequence[Kernel]) -> bool:
@@ -165,8 +187,21 @@ def _pairs(kernels: Sequence[Kernel]) -> list[tuple[Kernel, Kernel]]:
     return out
 
 
-def _spans(trace: Trace) -> list[Step]:
+def _partners(trace: Trace, path: Path) -> dict[float, str]:
+    """Return the key of each send and receive whose partner was recorded, by its begin in microseconds."""
+    if trace.rank is None or not any(name in SPANS for name in trace.names):
+        return {}
+    found = requests_of(path) or []
+    return {
+        begin: f"{TRANSFER}{trace.rank}-{who}" if sends else f"{TRANSFER}{who}-{trace.rank}"
+        for begin, sends, who in found
+    }
+
+
+def _spans(trace: Trace, partners: Mapping[float, str]) -> list[Step]:
     """Return the profiler steps of a trace with their collectives, in seconds.
+
+    `partners` are the keys of transfers by their begin in microseconds.
 
     Raises:
         EvidenceError: there are no profiler steps.
@@ -198,6 +233,7 @@ def _spans(trace: Trace) -> list[Step]:
         number = int(trace.group[i])
         group = trace.groups[number] if number >= 0 else None
         label = "world" if group is None else f"{group.ranks} {group.name}".strip() or "world"
-        label = f"{_UNPAIRED}{label}" if waits[i] else label
+        if waits[i]:
+            label = partners.get(float(trace.start_us[i]), f"{_UNPAIRED}{label}")
         out[at][2].append((label, float(begin[i]), float(end[i])))
     return out

@@ -13,6 +13,7 @@ import numpy as np
 
 from rerail.domain.series import FloatArray
 from rerail.errors import ConfigError
+from rerail.tools.durations import seconds
 from rerail.tools.forecast.presets import preset
 from rerail.tools.forecast.spec import Job
 from rerail.tools.forecast.step import StepForecast
@@ -42,6 +43,8 @@ class Reliability:
     @property
     def young_daly_s(self) -> float:
         """Return the best seconds of training between checkpoints; infinite where nothing fails."""
+        if math.isinf(self.mean_between_s):
+            return math.inf
         return math.sqrt(2 * self.checkpoint_s * self.mean_between_s)
 
     @property
@@ -154,10 +157,16 @@ def forecast_job(
             subject="job.checkpoint_every_s", hint="give job.checkpoint_every_s of a second or more",
         )  # fmt: skip
     goodput = known.goodput()
+    if goodput < 1e-6 and math.isinf(known.mean_between_s):
+        raise ConfigError(
+            f"job.checkpoint_every_s: checkpoints of {seconds(known.checkpoint_s)} every "
+            f"{seconds(known.interval_s)} of training leave the job no time",
+            subject="job.checkpoint_every_s", hint="give a longer job.checkpoint_every_s",
+        )  # fmt: skip
     if goodput < 1e-6:
         raise ConfigError(
             "job: failures come so often that the job would never end "
-            f"(one every {known.mean_between_s:.0f} s)",
+            f"(one every {seconds(known.mean_between_s)})",
             subject="job.failures_per_node_day",
             hint="shorten job.checkpoint_every_s or job.restart_s",
         )

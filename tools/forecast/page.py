@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rerail.tools.drawing import page
 from rerail.tools.forecast.forecast import Forecast
+from rerail.tools.forecast.placed_steps import PLACEMENT_WORDS
 from rerail.tools.forecast.svg_plot import render as svg
 
 _TEMPLATE = Path(__file__).with_name("page.html")
@@ -25,5 +26,6 @@ def render(
         rows.append(("what if", other.to_json()))
     return page(
         _TEMPLATE, svg(found, other), found=found, row=rows[0][1], rows=rows, changes=changes or [],
+        placements=PLACEMENT_WORDS,
         jobs=[(name, row["job"]) for name, row in rows if row["job"] is not None],
     )  # fmt: skip

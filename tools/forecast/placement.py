@@ -32,11 +32,12 @@ Evaluate = Callable[[FloatArray], FloatArray]
 class PlacementFound:
     """Number of the node at each place [replicas, stages], and step times in seconds.
 
-    `given_s` is the placement in order of the nodes' numbers, `worst_s` the worst that was seen,
-    `healthy_s` that without any slow node.
+    `node` is the best placement found, `worst_node` the worst that was seen; `given_s` is that in order
+    of the nodes' numbers, `healthy_s` that without any slow node. All times are without noise.
     """
 
     node: np.ndarray
+    worst_node: np.ndarray
     best_s: float
     given_s: float
     worst_s: float
@@ -72,10 +73,10 @@ def place_nodes(
         starts += [_ordered(order.reshape(stages, replicas).T, speed, times), given]
     searched = [_exchange(start, speed, times) for start in starts]
     best = min(searched, key=lambda grid: _key(times.of(speed[grid])))
-    worst = _worst(speed, stages, times)
+    worst = max([_worst(speed, given, times), given], key=lambda grid: times.of(speed[grid]).max())
     return PlacementFound(
-        best, float(times.of(speed[best]).max()), given_s, max(worst, given_s), healthy_s,
-        len(times.known),
+        best, worst, float(times.of(speed[best]).max()), given_s,
+        float(times.of(speed[worst]).max()), healthy_s, len(times.known),
     )  # fmt: skip
 
 
@@ -221,17 +222,20 @@ def _swaps(factors: FloatArray, slowest: int) -> tuple[list[Swap], list[FloatArr
     return swaps, rows
 
 
-def _worst(speed: FloatArray, stages: int, times: _Times) -> float:
-    """Return the step time where the slowest nodes share a replica in the worst order found."""
+def _worst(speed: FloatArray, given: np.ndarray, times: _Times) -> np.ndarray:
+    """Return the placement where the slowest nodes share a replica in the worst order found."""
+    replicas, stages = given.shape
     order = np.argsort(-speed, kind="stable")
-    top = speed[order[:stages]]
-    rows = [np.roll(top, k) for k in range(stages)] + [np.roll(top[::-1], k) for k in range(stages)]
-    # One slow node alone in the worst stage is a lower bound as well.
+    rows = [np.roll(order[:stages], k) for k in range(stages)]
+    rows += [np.roll(order[:stages][::-1], k) for k in range(stages)]
+    # The slowest node in each stage, with the fastest around it.
     for s in range(stages):
-        row = np.full(stages, speed.min())
-        row[s] = speed.max()
+        row = np.roll(order[::-1], 1)[:stages]
+        row[[0, s]] = row[[s, 0]]
         rows.append(row)
-    return float(times.of(np.array(rows)).max())
+    worst = rows[int(np.argmax(times.of(speed[np.array(rows)])))]
+    rest = np.setdiff1d(given.ravel(), worst, assume_unique=True)
+    return np.vstack([worst, rest.reshape(replicas - 1, stages)])
 
 
 def place_slow_nodes(model: StepModel) -> PlacementFound | None:
@@ -252,7 +256,7 @@ def place_slow_nodes(model: StepModel) -> PlacementFound | None:
     for one in spec.nodes.slow:
         slowdown[number == one.node] = one.ratio
     found = place_nodes(slowdown.tolist(), parallel.dp, parallel.pp, model.replica_means)
-    return replace(found, node=number[found.node])
+    return replace(found, node=number[found.node], worst_node=number[found.worst_node])
 
 
 def why_not_placed(spec: Spec) -> str:

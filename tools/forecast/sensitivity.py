@@ -15,7 +15,7 @@ MOST_CLASSES = 40  # each is forecast three times
 _GROUPS = 512  # the same groups before and after a change
 
 CHANGES: dict[str, dict[str, float]] = {
-    "no variation": {"spread": 0.0},
+    "no variation": {"spread": 1e-6},  # not 0: other ops keep their random numbers
     "twice the variation": {"spread": 2.0},
     "10 % longer": {"scale": 1.1},
 }
@@ -35,13 +35,22 @@ class Effect:
 class Critical:
     """Share of the critical path's time that lies here, over all drawn steps.
 
-    `stage` is the rank in an explicit graph, and -1 for an op of several.
+    A pipeline's ops have a `stage` and a `position` in its schedule, those of an explicit graph a `rank`,
+    but for ops of several ranks; what does not apply is None.
     """
 
-    stage: int
+    stage: int | None
+    rank: int | None
     op: str
-    position: str
+    position: str | None
     share: float
+
+    @property
+    def where(self) -> str:
+        """Return the stage or rank in words; empty for an op of several ranks."""
+        if self.rank is not None:
+            return f"rank {self.rank}"
+        return "" if self.stage is None else f"stage {self.stage}"
 
 
 def kernel_class(name: str, pool: Pool) -> str:
@@ -112,5 +121,11 @@ def critical_path(spec: Spec, samples: int = 200, seed: int = 0) -> list[Critica
         node = nodes[v]
         spent[node.place, node.duration, node.position] += float((ends[v, mine] - began).sum())
     whole = sum(spent.values()) or 1.0
-    rows = [Critical(*key, value / whole) for key, value in spent.items()]
+    rows = []
+    for (place, op, position), value in spent.items():
+        known = None if place < 0 else place
+        if spec.graph is None:
+            rows.append(Critical(known, None, op, position, value / whole))
+        else:
+            rows.append(Critical(None, known, op, None, value / whole))
     return sorted(rows, key=lambda one: -one.share)

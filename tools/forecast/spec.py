@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from rerail.errors import ConfigError
 from rerail.tools.forecast.durations import Duration, constant, empirical, gamma, lognormal, normal
 from rerail.tools.forecast.fit import fit_pool
-from rerail.tools.spec_file import read_spec_file
+from rerail.tools.spec_file import WrongKey, check_spec, read_spec_file
 
 Positive = Annotated[int, Field(ge=1, le=1 << 20)]
 Layers = Annotated[int, Field(ge=1, le=10_000)]
@@ -109,7 +108,7 @@ class Passes(_Part):
 
 
 class Slow(_Part):
-    """A node that is known to be slower: `ratio` times the usual compute time, for all of the job."""
+    """A node of known speed: `ratio` times the usual compute time for all of the job, below 1 where faster."""
 
     node: Annotated[int, Field(ge=0)]
     ratio: Annotated[float, Field(gt=0, le=100)]
@@ -181,7 +180,7 @@ class Spec(_Part):
     @model_validator(mode="after")
     def _consistent(self) -> Spec:
         for key, problem in _problems(self):
-            raise _WrongKey(key, problem)
+            raise WrongKey(key, problem)
         return self
 
     def duration(self, name: str) -> Duration:
@@ -213,12 +212,6 @@ class Spec(_Part):
         return -(-self.parallel.world_size // self.nodes.gpus_per_node)
 
 
-class _WrongKey(ValueError):
-    def __init__(self, key: str, problem: str) -> None:
-        super().__init__(problem)
-        self.key = key
-
-
 def _problems(spec: Spec) -> list[tuple[str, str]]:
     return [*_shape_problems(spec), *_pool_problems(spec), *_reference_problems(spec)]
 
@@ -246,7 +239,10 @@ def _shape_problems(spec: Spec) -> list[tuple[str, str]]:
     if ranks > MOST_GRAPH_RANKS and (spec.effects.rank_cv or spec.effects.node_cv):
         text = f"ranks up to {ranks - 1:,} of a graph; they are drawn for {MOST_GRAPH_RANKS:,}"
         found.append(("effects", text))
+    named = [slow.node for slow in spec.nodes.slow]
     for i, slow in enumerate(spec.nodes.slow):
+        if slow.node in named[:i]:
+            found.append((f"nodes.slow.{i}.node", f"node {slow.node} was named before"))
         if spec.graph is None and slow.node * spec.nodes.gpus_per_node >= parallel.world_size:
             found.append((f"nodes.slow.{i}.node", f"the job has {spec.node_count} nodes, from 0"))
     return found + _schedule_problems(spec) + _graph_problems(spec)
@@ -367,27 +363,7 @@ def parse_spec(content: Any, source: str = "spec") -> Spec:
     Raises:
         ConfigError: a key is wrong; the message names it.
     """
-    if not isinstance(content, dict):
-        raise ConfigError(
-            f"{source}: a spec is a mapping of keys", subject=source, hint="see docs/forecast.md"
-        )
-    try:
-        return Spec.model_validate(content)
-    except ValidationError as error:
-        first = error.errors()[0]
-        cause = first.get("ctx", {}).get("error")
-        branches = ("constrained-", "tuple[")  # of a key that takes a number or a list
-        parts = [str(part) for part in first["loc"]]
-        key = ".".join(part for part in parts if not part.startswith(branches)) or "spec"
-        message = str(first["msg"]).removeprefix("Value error, ")
-        if isinstance(cause, _WrongKey):
-            key, message = cause.key, str(cause)
-        given = "" if isinstance(first["input"], dict | list) else f" (it is {first['input']!r})"
-        raise ConfigError(
-            f"{source}: {key}: {message}{given if not isinstance(cause, _WrongKey) else ''}",
-            subject=key,
-            hint="see docs/forecast.md for the keys of a spec",
-        ) from None
+    return check_spec(Spec, content, source, "docs/forecast.md")
 
 
 def read_spec(path: Path) -> Spec:

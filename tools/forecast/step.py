@@ -8,7 +8,7 @@ calm and congested steps are composed apart and mixed, since all ranks share the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -107,10 +107,8 @@ class StepModel:
                 drawn.append(
                     (self.replica_samples(places, scale, max(_LEAST_SAMPLES, wanted), seed), count)
                 )
-            most = slowest(drawn)
-            step = total([(most, 1), *((one, 1) for one in self._after(scale))], seed)
-            parts.append(RegimePart(share, step, tuple(drawn)))
-        mixed = _mixture(parts, seed)
+            parts.append(self.step_part(share, scale, drawn, seed))
+        mixed = mixture(parts, seed)
         error = 0.0
         if errors:
             error = max(standard_error(p.classes, 0.95, seed) for p in parts if p.share >= 0.05)
@@ -128,6 +126,14 @@ class StepModel:
             tuple(parts),
             1.0 if regime is None else regime.steps,
         )
+
+    def step_part(
+        self, share: float, scale: float, drawn: Sequence[tuple[FloatArray, float]], seed: int = 0
+    ) -> RegimePart:
+        """Return the step of one regime: the slowest of the drawn replicas, and what runs after it."""
+        most = slowest(drawn)
+        step = total([(most, 1), *((one, 1) for one in self._after(scale))], seed)
+        return RegimePart(share, step, tuple(drawn))
 
     @property
     def _groups(self) -> int:
@@ -154,7 +160,7 @@ class StepModel:
             for slow in self.spec.nodes.slow:
                 for replica, stage, inside, width in self._ranks_of(slow.node):
                     ranks = touched.setdefault(replica, {}).setdefault(stage, [1.0] * width)
-                    ranks[inside] = max(ranks[inside], slow.ratio)
+                    ranks[inside] = slow.ratio
         for stages in touched.values():
             found[tuple(tuple(stages.get(s, [1.0])) for s in range(parallel.pp))] += 1
         if parallel.replicas > len(touched):
@@ -212,7 +218,7 @@ class StepModel:
         factors = places[stage]
         effects = self.spec.effects
         if not effects.rank_cv and not effects.node_cv:
-            if max(factors) == 1.0:
+            if all(factor == 1.0 for factor in factors):
                 return Draw(self._kept(kind))
             mean, sd = self._group_moments(kind, factors)
             return Draw(self._shape(kind), mean, sd)
@@ -387,7 +393,8 @@ def _program(spec: Spec) -> Program:
     )
 
 
-def _mixture(parts: list[RegimePart], seed: int) -> Duration:
+def mixture(parts: Sequence[RegimePart], seed: int) -> Duration:
+    """Return the step time over all regimes, each with its share."""
     if len(parts) == 1:
         return parts[0].step
     size = 1 << 16

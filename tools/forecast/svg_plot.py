@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rerail.tools.drawing import svg_document
+from rerail.tools.durations import digits, shortened
 from rerail.tools.forecast.forecast import Forecast
 from rerail.tools.forecast.job import JobForecast
 
@@ -44,7 +45,7 @@ def _step(axes: Axes, found: Forecast, other: Forecast | None) -> None:
     shown = [one.step for one in (found, other) if one is not None]
     low = min(one.percentile(0.1) for one in shown)
     high = max(one.percentile(99.9) for one in shown)
-    axes.set_title(f"{found.spec.name}: step time", loc="left")
+    axes.set_title(f"{shortened(found.spec.name, 60)}: step time", loc="left")
     axes.set_xlabel("seconds")
     axes.set_ylabel("share of steps")
     axes.spines[["top", "right"]].set_visible(False)
@@ -64,7 +65,7 @@ def _step(axes: Axes, found: Forecast, other: Forecast | None) -> None:
         at = step.percentile(percent)
         axes.axvline(at, color=_GREY, linestyle=":", linewidth=1)
         axes.annotate(
-            f" p{percent} {at:.4g} s", (at, most * (1.38 - 0.11 * line)),
+            f" p{percent} {digits(at)} s", (at, most * (1.38 - 0.11 * line)),
             fontsize=8, color=_GREY, ha="left",
         )  # fmt: skip
     axes.set_ylim(0, most * 1.5)
@@ -72,7 +73,7 @@ def _step(axes: Axes, found: Forecast, other: Forecast | None) -> None:
     if seen is not None:
         axes.axvline(seen.observed_p50_s, color=_RED, linewidth=1.5)
         axes.annotate(
-            f"observed p50 {seen.observed_p50_s:.4g} s",
+            f"observed p50 {digits(seen.observed_p50_s)} s",
             (seen.observed_p50_s, most * 0.6), color=_RED, fontsize=8,
         )  # fmt: skip
 
@@ -87,7 +88,7 @@ def _job(axes: Axes, given: JobForecast | None, changed: JobForecast | None) -> 
         says.append(
             f"{name}{job.steps:,} steps on {job.reliability.nodes:,} nodes: goodput {job.goodput:.1%}"
         )
-    axes.set_title("; ".join(says), loc="left")
+    axes.set_title("\n".join(says), loc="left")
     axes.set_xlabel("days until the last step")
     axes.set_ylabel("probability of being done")
     axes.spines[["top", "right"]].set_visible(False)
@@ -104,14 +105,14 @@ def _bars(axes: Axes, found: Forecast) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     if found.sensitivity:
         rows = [
-            (f"{one.kernel}: {one.change}", 100 * one.p95_change)
+            (f"{shortened(one.kernel)}: {one.change}", 100 * one.p95_change)
             for one in found.sensitivity[:_MOST_BARS]
         ]
         axes.set_title("what moves the p95 of the step time", loc="left")
         axes.set_xlabel("change in percent")
     else:
         rows = [
-            (f"{one.op}, {found.place_word} {one.stage}, {one.position}", 100 * one.share)
+            (", ".join(filter(None, (shortened(one.op), one.where, one.position))), 100 * one.share)
             for one in found.critical[:_MOST_BARS]
         ]
         axes.set_title("where the critical path runs", loc="left")

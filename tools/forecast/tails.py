@@ -1,10 +1,11 @@
 """The distribution of the slowest of many replicas: empirical body, fitted tail.
 
 The maximum of 512 replicas lies where 20,000 samples hold 40 values, so that a fitted tail carries it
-further: a generalised-Pareto one of the largest 5 %. A step that sums many ops has a tail of nearly
-Normal shape, which converges slowly to Pareto's but is nearly straight in the normal score: there a
-parabola in the score through the largest 20 % uses four times the values, or fewer where the counts
-of large samples contradict it. Replicas that differ multiply their distribution functions.
+further: a generalised-Pareto one of the largest 5 %, or fewer where two populations meet there. A step
+that sums many ops has a tail of nearly Normal shape, which converges slowly to Pareto's but is nearly
+straight in the normal score: there a parabola in the score through the largest 20 % uses four times the
+values, or fewer where the counts of large samples contradict it. Replicas that differ multiply their
+distribution functions.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ _PROBABILITY = (np.arange(SIZE) + 0.5) / SIZE
 _LEAST_FOR_TAIL = 200
 _BOOTSTRAP = 10_000
 _PARABOLA_SHARES = (0.2, 0.1, 0.05)
-_PARETO_SHARE = 0.05
+_PARETO_SHARES = (0.05, 0.02, 0.01)
+_MOST_PARETO_DEVIATION = 5.0  # a fit by moments leaves a few standard deviations itself
 _LIGHTEST, _HEAVIEST = -0.3, 0.15  # shapes between which a parabola is tried; Normal: about -0.1
 _LEVELS = (0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001)
 _LEAST_COUNTED = 20
@@ -65,13 +67,20 @@ def with_tail(samples: FloatArray) -> Tailed:
     nothing = np.zeros(0)
     if len(ordered) < _LEAST_FOR_TAIL or ordered[-1] - ordered[0] <= 1e-12 * abs(ordered[-1]):
         return Tailed(ordered, nothing, nothing)
-    shape, pareto = _pareto(ordered)
+    shape, pareto = _pareto(ordered, _PARETO_SHARES[0])
     if _LIGHTEST < shape < _HEAVIEST:
         for share in _PARABOLA_SHARES:
             curve = _parabola(ordered, share)
             if curve is not None:
                 return Tailed(ordered, *curve)
-    return Tailed(ordered, *pareto)
+    for share in _PARETO_SHARES:
+        if share != _PARETO_SHARES[0]:
+            _, pareto = _pareto(ordered, share)
+        if len(ordered) * share < _LEAST_COUNTED:
+            break
+        if not _contradicted(ordered, share, *pareto):
+            return Tailed(ordered, *pareto)
+    return Tailed(ordered, nothing, nothing)
 
 
 def _parabola(ordered: FloatArray, share: float) -> tuple[FloatArray, FloatArray] | None:
@@ -101,24 +110,39 @@ def _parabola(ordered: FloatArray, share: float) -> tuple[FloatArray, FloatArray
     return seconds, np.asarray(log_ndtr(-scores))
 
 
-def _pareto(ordered: FloatArray) -> tuple[float, tuple[FloatArray, FloatArray]]:
-    """Return the shape, and seconds and log survival, by probability-weighted moments.
+def _contradicted(
+    ordered: FloatArray, share: float, seconds: FloatArray, log_survival: FloatArray
+) -> bool:
+    """Return whether far more or fewer large samples lie beyond the curve than it says (two populations)."""
+    for level in _LEVELS:
+        expected = len(ordered) * level
+        if level >= share or expected < _LEAST_COUNTED:
+            continue
+        at = np.interp(-np.log(level), -log_survival, seconds)
+        found = len(ordered) - np.searchsorted(ordered, at, side="right")
+        if abs(found - expected) > _MOST_PARETO_DEVIATION * np.sqrt(expected):
+            return True
+    return False
+
+
+def _pareto(ordered: FloatArray, share: float) -> tuple[float, tuple[FloatArray, FloatArray]]:
+    """Return the shape, and seconds and log survival, of the largest share by probability-weighted moments.
 
     Hosking and Wallis 1987.
     """
     from scipy.special import log_ndtr, ndtri
 
     count = len(ordered)
-    over = int(count * _PARETO_SHARE)
+    over = int(count * share)
     threshold = float((ordered[-over - 1] + ordered[-over]) / 2)
     excess = ordered[-over:] - threshold
     mean = float(excess.mean())
     weight = (over - np.arange(over) - 0.5) / over
     gap = mean - 2 * float((weight * excess).mean())
     xi = float(np.clip(2.0 - mean / gap, -1.0, 0.45)) if gap > 0 else 0.0
-    scores = np.linspace(ndtri(1.0 - _PARETO_SHARE), _HIGHEST_SCORE, _POINTS)
+    scores = np.linspace(ndtri(1.0 - share), _HIGHEST_SCORE, _POINTS)
     log_survival = np.asarray(log_ndtr(-scores), dtype=np.float64)
-    beyond = np.log(_PARETO_SHARE) - log_survival
+    beyond = np.log(share) - log_survival
     grown = beyond if abs(xi) < 1e-6 else np.expm1(xi * beyond) / xi
     return xi, (threshold + mean * (1.0 - xi) * grown, log_survival)
 
@@ -127,9 +151,14 @@ def slowest(classes: Sequence[tuple[FloatArray, float]]) -> Duration:
     """Return the time of the slowest replica; each class is (samples in seconds, how many replicas).
 
     Replicas of a class are alike and independent: F(t) = prod_c F_c(t)^n_c, at a cost that does not
-    depend on their number.
+    depend on their number. One replica alone is as it was drawn.
     """
-    fitted = [(with_tail(samples), count) for samples, count in classes]
+    alone = sum(count for _, count in classes) <= 1
+    nothing = np.zeros(0)
+    fitted = [
+        (Tailed(np.sort(samples), nothing, nothing) if alone else with_tail(samples), count)
+        for samples, count in classes
+    ]
     low = max(float(one.ordered[0]) for one, _ in fitted)
     high = max(one.beyond(5e-5 / max(count, 1.0)) for one, count in fitted)
     if high <= low:

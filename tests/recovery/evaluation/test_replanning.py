@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from rerail.errors import ClusterError
 from rerail.recovery.evaluation.coordinator import Coordinator
 from rerail.recovery.evaluation.failures import Failures
 from rerail.recovery.evaluation.files import RunFolder, claim
@@ -18,7 +19,10 @@ class ClockRunner:
 
     poll_s = 0.0
 
-    def __init__(self, folder, seconds, fails=lambda name, first, last, begin, end: None):
+    def __init__(self, folder, seconds, fails=lambda name, first, last, begin, end: None, out=None):
+        self.out = (
+            out or {}
+        )  # node: (begin, end) of the time in which all that is there dies without a word
         self.files = RunFolder(folder)
         self.fails = fails  # the time at which a piece that runs from begin to end fails, or None
         self.failed = []  # name, first and last item of each piece that failed
@@ -26,15 +30,47 @@ class ClockRunner:
         self.now = 0.0
         self.next = {}  # handle -> (time of its next event, generator of these)
         self.inferred = Counter()
+        self.node, self.started = {}, []
 
     def nodes(self, count):
-        return ["here"]
+        return list(self.out) or ["here"]
+
+    def node_of(self, handle):
+        return self.node[handle]
 
     def start(self, task):
         asked = json.loads((task.folder / "task.json").read_text())
-        steps = self._trial(task.folder, asked) if task.kind == "trial" else self._metric(asked)
+        # As a scheduler would: an idle node, and one that is out looks idle at once.
+        free = [one for one in self.nodes(0) if one not in task.avoid] or self.nodes(0)
+        least = min(free, key=lambda one: sum(self.node[h] == one for h in self.next))
+        self.node[task.name] = task.node or least
+        kinds = {"trial": self._trial, "probe": self._probe, "metric": self._metric}
+        steps = self._alive(task.name, kinds[task.kind](task.folder, asked))
+        self.started.append((self.now, task.kind, self.node[task.name]))
         self.next[task.name] = (next(steps), steps, task.folder)
         return task.name
+
+    def _alive(self, handle, steps):
+        """Run the steps while the node is not out."""
+        begin, end = self.out.get(self.node[handle]) or (0.0, 0.0)
+        at = self.now
+        if begin <= at < end:
+            yield at + 0.1
+            return None
+        while True:
+            try:
+                coming = next(steps)
+            except StopIteration as stop:
+                return stop.value
+            if at < begin < coming:
+                yield begin
+                return None
+            at = coming
+            yield coming
+
+    def _probe(self, folder, asked):
+        yield self.now + 0.2
+        return {"ok": True}
 
     def _trial(self, folder, asked):
         at, pieces = self.now, []
@@ -47,7 +83,7 @@ class ClockRunner:
             if end is not None:
                 self.failed.append((name, first, last))
                 yield end
-                return False
+                return {"ok": False, "error": "it failed"}
             at += took
             yield at
             self.inferred.update((name, i) for i in range(first, last))
@@ -55,21 +91,25 @@ class ClockRunner:
             pieces.append({**piece, "took_s": took})
             (folder / "progress.json").write_text(json.dumps({"pieces": pieces}))
         yield at
-        return True
+        return {"ok": True}
 
-    def _metric(self, asked):
+    def _metric(self, folder, asked):
         yield self.now
         for name in asked["datasets"]:
             self.files.write_metric(name, {"done": 1.0})
-        return True
+        return {"ok": True}
 
     def ended(self, handles):
+        if not handles:
+            return set()
         handle = min(handles, key=lambda one: self.next[one][0])
         self.now, steps, folder = self.next[handle]
         try:
             self.next[handle] = (next(steps), steps, folder)
         except StopIteration as stop:
-            (Path(folder) / "result.json").write_text(json.dumps({"ok": stop.value}))
+            if stop.value is not None:
+                (Path(folder) / "result.json").write_text(json.dumps(stop.value))
+            del self.next[handle]
             return {handle}
         return set()
 
@@ -161,6 +201,103 @@ def test_a_set_is_given_up_for_one_item_that_fails_again_and_again(tmp_path):
     found, runner = with_failures(tmp_path, fails, retries=2)
     assert list(found.failed) == ["big"] and not found.metrics
     assert len(runner.failed) == 3 and found.retried == 2
+
+
+def on_nodes(folder, out, retries=0, runs=ClockRunner):
+    """Run eight sets of ten items on nodes of one GPU each, some of which are out for a time."""
+    spec = parse_evaluation(
+        {
+            "datasets": {name: {"inference_s": 10, "items": 10} for name in "abcdefgh"},
+            "cluster": {"nodes": len(out), "gpus_per_node": 1, "cpus_per_node": 1},
+            "retries": retries,
+        }
+    )
+    runner = runs(folder / "run", {name: 10.0 for name in "abcdefgh"}, out=out)
+    told = []
+    found = Coordinator(spec, runner, folder / "run", told.append, again_s=0.01).run()
+    return found, runner, told
+
+
+def test_a_node_that_is_out_costs_no_set_and_its_trials_go_to_the_others(tmp_path):
+    found, runner, told = on_nodes(tmp_path, {"n1": None, "n2": (3.0, 1e9), "n3": None})
+    assert not found.failed and len(found.metrics) == 8 and found.retried == 0
+    assert set(runner.inferred.values()) == {1}
+    assert any("node n2 is set aside" in one for one in found.outages)
+    assert any("node n2 is set aside" in why for why in found.replanned)
+    aside = min(at for at, kind, node in runner.started if kind == "probe")
+    assert {node for at, kind, node in runner.started if at > aside and kind != "probe"} == {"n1", "n3"}  # fmt: skip
+    assert told.count(next(one for one in told if "n2 is set aside: " in one)) == 1
+
+
+def test_an_outage_of_all_nodes_is_waited_for_and_what_waits_is_named(tmp_path):
+    # Try-outs begin again after hundredths of a second of the real clock, each takes 0.1 of the other.
+    found, runner, _ = on_nodes(tmp_path, {"n1": (3.0, 3.35), "n2": (3.0, 3.35)})
+    assert not found.failed and len(found.metrics) == 8
+    assert any("so these wait: " in one and "a[0:10]" in one for one in found.outages)
+    assert any("is used again" in one for one in found.outages)
+    assert set(runner.inferred.values()) == {1}
+
+
+@pytest.mark.parametrize(("told", "tries"), [("no such model", 3), (None, 7)])
+def test_where_nothing_ever_runs_the_sets_are_given_up_with_the_reason(tmp_path, told, tries):
+    class Broken(ClockRunner):
+        """Nodes on which the model cannot be loaded, or nothing runs."""
+
+        def _trial(self, folder, asked):
+            yield self.now + 0.1
+            return {"ok": False, "error": told} if told else None
+
+        _probe = _trial
+
+    found, runner, _ = on_nodes(tmp_path, {"n1": None, "n2": None}, retries=2, runs=Broken)
+    assert list(found.failed) == list("abcdefgh")
+    assert all(why.startswith(told or "0001-trial died") for why in found.failed.values())
+    probes = [node for _, kind, node in runner.started if kind == "probe"]
+    assert min(probes.count("n1"), probes.count("n2")) == tries
+
+
+def test_a_piece_that_failed_on_a_node_is_tried_on_another(tmp_path):
+    class Bad(ClockRunner):
+        """One node on which every piece fails with a word, though the model loads."""
+
+        def _trial(self, folder, asked):
+            node = self.node[folder.name]
+            self.fails = lambda name, first, last, begin, end: begin + 1 if node == "n1" else None
+            return super()._trial(folder, asked)
+
+    spec = parse_evaluation(
+        {
+            "datasets": {"a": {"inference_s": 4, "items": 4}, "b": {"inference_s": 4, "items": 4}},
+            "cluster": {"nodes": 2, "gpus_per_node": 1, "cpus_per_node": 1},
+            "retries": 1,
+        }
+    )
+    runner = Bad(tmp_path / "run", {"a": 4.0, "b": 4.0}, out={"n1": None, "n2": None})
+    found = Coordinator(spec, runner, tmp_path / "run").run()
+    assert not found.failed and sorted(found.metrics) == ["a", "b"]
+
+
+def test_a_scheduler_that_has_worked_is_waited_for(tmp_path):
+    class Away(ClockRunner):
+        """A scheduler that does not answer three times, once it has done something."""
+
+        away = 3
+
+        def ended(self, handles):
+            if self.inferred and self.away:
+                self.away -= 1
+                raise ClusterError(
+                    "squeue: no contact", subject="squeue", hint="-", recoverable=True
+                )
+            return super().ended(handles)
+
+    spec = parse_evaluation(
+        {"datasets": {n: {"inference_s": 9, "items": 3} for n in "ab"}, "cluster": {"gpus_per_node": 1}}
+    )  # fmt: skip
+    runner = Away(tmp_path / "run", {"a": 9.0, "b": 9.0})
+    found = Coordinator(spec, runner, tmp_path / "run", again_s=0.001).run()
+    assert runner.away == 0 and len(found.metrics) == 2
+    assert found.outages == ["the scheduler does not answer and is waited for: squeue: no contact"]
 
 
 def test_pieces_cut_anew_keep_what_was_held_against_their_items():

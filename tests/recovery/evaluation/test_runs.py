@@ -1,6 +1,5 @@
 """Evaluation runs with real processes: failures, drift, resumption, a real harness and real Slurm."""
 
-import json
 import os
 import signal
 import sys
@@ -9,8 +8,7 @@ import time
 
 import pytest
 
-from rerail.errors import ClusterError, ConfigError
-from rerail.evals.cluster.lab import Lab, cannot_run
+from rerail.errors import ConfigError
 from rerail.recovery.evaluation.coordinator import Coordinator
 from rerail.recovery.evaluation.files import RunFolder
 from rerail.recovery.evaluation.identity import hold_to
@@ -241,51 +239,3 @@ def test_lm_evaluation_harness_gives_the_numbers_of_its_own_run(tmp_path, monkey
         assert found.metrics[name] == pytest.approx(values)
     pieces = list((tmp_path / "run" / "outputs" / "sums_a").iterdir())
     assert len(pieces) > 1  # it was split, and the numbers are the same
-
-
-@pytest.mark.nightly
-@pytest.mark.filterwarnings(
-    "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
-)
-def test_a_run_on_ray(tmp_path):
-    ray = pytest.importorskip("ray")
-    from rerail.recovery.evaluation.ray_runner import RayRunner
-
-    (tmp_path / "b").write_text("killed")
-    one = spec(tmp_path, {name: {"inference_s": 1} for name in "abc"})
-    try:
-        found = run(one, tmp_path, _on_a_busy_machine(lambda: RayRunner(cpus=2)))
-    finally:
-        ray.shutdown()
-    assert {n: m["sum"] for n, m in found.metrics.items()} == dict.fromkeys("abc", 45.0)
-
-
-def _on_a_busy_machine(start):
-    """Ray gives its own daemon 30 seconds to start and takes no longer time for an answer."""
-    for _ in range(3):
-        try:
-            return start()
-        except ClusterError as error:
-            told = error
-    raise told
-
-
-@pytest.mark.slurm
-@pytest.mark.skipif(bool(cannot_run()), reason=cannot_run() or "-")
-def test_a_run_on_a_real_slurm(tmp_path):
-    from rerail.recovery.evaluation.slurm_runner import SlurmRunner
-
-    (tmp_path / "b").write_text("killed")
-    one = spec(tmp_path, {name: {"inference_s": 1} for name in "abcd"}, gpus=1)
-    one = one.model_copy(update={"cluster": one.cluster.model_copy(update={"nodes": 2})})
-    with Lab(2, accounting=False, rest=False) as lab:
-        runner = SlurmRunner(environment=lab.environment)
-        assert len(runner.nodes(2)) == 2
-        found = run(one, tmp_path, runner)
-        assert runner.ended([]) == set()
-    assert {n: m["sum"] for n, m in found.metrics.items()} == dict.fromkeys("abcd", 45.0)
-    assert found.retried == 1
-    tasks = [
-        json.loads(p.read_text())["kind"] for p in (tmp_path / "run" / "tasks").glob("*/task.json")
-    ]
-    assert 1 <= tasks.count("metric") <= 4

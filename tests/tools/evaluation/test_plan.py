@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from rerail.errors import ConfigError
 from rerail.evals.evaluation.toy import toy_speedups
+from rerail.tools.evaluation import plan as plan_module
 from rerail.tools.evaluation.baselines import one_job_per_set, size_partitioned
 from rerail.tools.evaluation.page import render as page
 from rerail.tools.evaluation.plan import plan_evaluation
@@ -72,6 +73,24 @@ def test_the_longest_metric_is_not_left_to_the_end():
     assert plan.makespan_s == pytest.approx(70)
 
 
+def test_large_plans_weigh_as_many_pieces_as_are_allowed_and_no_more(monkeypatch):
+    weighed = []
+    clock = plan_module.expected
+
+    def counted(spec, trials, *more):
+        weighed.append(sum(len(trial.pieces) for trial in trials))
+        return clock(spec, trials, *more)
+
+    monkeypatch.setattr(plan_module, "expected", counted)
+    one = spec([(1e4, 10**6, 1)] + [(36, 1000, 1)] * 20, nodes=8, gpus=8)
+    plan = plan_evaluation(one)
+    whole = sum(weighed)
+    monkeypatch.setattr(plan_module, "_MOST_PIECES", whole // 4)
+    weighed.clear()
+    assert plan.makespan_s <= plan_evaluation(one).makespan_s < 3 * plan.bound_s
+    assert sum(weighed) < whole / 2
+
+
 def test_what_is_left_is_planned_with_the_times_that_were_seen():
     one = spec([(10, 10, 0), (10, 10, 0)], gpus=1)
     plan = plan_evaluation(one, {"d0": [(6, 10)]}, {"d0": 3.0}, scored={"d1"}, loaded=True)
@@ -112,9 +131,20 @@ def test_the_toy_of_the_paper_s_size_gains_at_least_what_the_paper_reports():
         ("cluster.nodes", {"datasets": {"a": {"inference_s": 1}}, "cluster": {"nodes": 10**9}}),
         ("datasets.a.items", {"datasets": {"a": {"inference_s": 1, "items": 10**12}}}),
         ("harness", {"datasets": {"a": {"inference_s": 1}}, "harness": {"kind": "command"}}),
+        ("spec", ["datasets"]),
+        ("drift", {"datasets": {"a": {"inference_s": 1}}, "drift": float("inf")}),
+        ("drift", {"datasets": {"a": {"inference_s": 1}}, "drift": float("nan")}),
+        ("drift", {"datasets": {"a": {"inference_s": 1}}, "drift": 1e300}),
+        ("datasets.a.inference_s", {"datasets": {"a": {"inference_s": 1e300}}}),
+        ("datasets.a.metric_s", {"datasets": {"a": {"inference_s": 1, "metric_s": float("inf")}}}),
+        ("model.contention", {"datasets": {"a": {"inference_s": 1}}, "model": {"contention": 1e9}}),
+        ("cluster.gpus_per_node", {"datasets": {"a": {"inference_s": 1}}, "cluster": {"nodes": 30_000, "gpus_per_node": 64}}),
+        ("cluster.cpus_per_node", {"datasets": {"a": {"inference_s": 1}}, "cluster": {"nodes": 30_000, "gpus_per_node": 1}}),
+        ("datasets", {"datasets": {n: {"inference_s": 1, "items": 6 * 10**7} for n in "ab"}}),
+        ("datasets", {"datasets": {f"d{i}": {"inference_s": 1} for i in range(10_001)}}),
         ("harness.kind", {"datasets": {"a": {"inference_s": 1}}, "harness": {"kind": "x"}}),
     ],
-)
+)  # fmt: skip
 def test_the_wrong_key_is_named(key, content):
     with pytest.raises(ConfigError) as raised:
         parse_evaluation(content)

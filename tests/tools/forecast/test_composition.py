@@ -1,24 +1,65 @@
 """The step-time model against numbers computed elsewhere and against brute force."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy import stats
 
 from rerail.errors import UsageError
+from rerail.evals.forecast import command
 from rerail.evals.forecast.brute import agreement, cases
 from rerail.evals.forecast.command import forecast_eval_command
-from rerail.evals.forecast.reference import invariants, reference_checks
+from rerail.evals.forecast.reference import (
+    LEAST_NEAR,
+    composed,
+    invariants,
+    reference_checks,
+    resampled_agreement,
+)
 from rerail.tools.forecast.durations import gamma, lognormal, max_moments, maximum, normal, total
 from rerail.tools.forecast.engine import Draw, deterministic, simulate
 from rerail.tools.forecast.fit import fit_pool, ks_distance, otsu_split
 from rerail.tools.forecast.program import pipeline_program
 from rerail.tools.forecast.schedule import zero_bubble_order
+from rerail.tools.forecast.spec import Parallelism
+from rerail.tools.forecast.step import StepModel
 from rerail.tools.forecast.tails import slowest, standard_error
 
 
 def test_every_reference_number_and_invariant_holds():
     assert [one for one in reference_checks() if not one.holds] == []
     assert [text for text, holds in invariants().items() if not holds] == []
+
+
+def _without(**changes):
+    """Return a composition that leaves something of the spec out."""
+    return lambda spec: composed(spec.model_copy(update=changes))
+
+
+def _alone(spec):
+    """The maximum over replicas is forgotten."""
+    return StepModel(spec).forecast(20_000, 5, errors=False).replica
+
+
+def _widened(spec):
+    """Deviations of the step are a fifth too large."""
+    right = composed(spec)
+    return right.widened(1.2)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        _alone,
+        _widened,
+        lambda spec: composed(spec).scaled(1.001),
+        _without(parallel=Parallelism(tp=1, pp=4, dp=2)),
+        _without(parallel=Parallelism(tp=4, pp=4, dp=3)),
+    ],
+)
+def test_a_wrong_composition_does_not_pass_the_resampled_agreement(wrong):
+    assert resampled_agreement(wrong) < LEAST_NEAR
 
 
 @pytest.mark.parametrize(
@@ -158,3 +199,32 @@ def test_waits_are_parted_from_transfers_and_one_population_is_left_whole():
 def test_an_unknown_table_is_refused():
     with pytest.raises(UsageError, match="reference, brute"):
         forecast_eval_command("nonsense")
+
+
+def test_bars_that_were_not_run_are_told_and_are_no_success(monkeypatch, capsys):
+    monkeypatch.setattr(command, "torch_missing", lambda: "torch is not installed")
+    assert forecast_eval_command("real") == 1
+    shown = capsys.readouterr().out
+    assert shown.count("not run (torch is not installed): real job") == 2
+    monkeypatch.setattr(command, "torch_missing", lambda: None)
+    assert forecast_eval_command("real", real=False) == 0  # asked for
+    assert capsys.readouterr().out.count("not run (--no-real): real job") == 2
+    monkeypatch.setattr(command, "_TRACE", Path("nowhere.parquet"))
+    assert forecast_eval_command("trace") == 1
+    assert "not run (there is no nowhere.parquet" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 8, 64])
+def test_two_populations_in_the_tail_are_not_smoothed_into_one(replicas):
+    rng = np.random.default_rng(4)
+
+    def step(count):
+        seldom = rng.random(count) < 0.02
+        return np.where(seldom, rng.normal(1.5, 0.02, count), rng.normal(1.0, 0.02, count))
+
+    found = slowest([(step(20_000), replicas)])
+    brute = step(8000 * replicas).reshape(8000, replicas).max(axis=1)
+    for at in (0.5, 0.9, 0.95, 0.99):
+        assert float(found.quantile(np.array([at]))[0]) == pytest.approx(
+            np.quantile(brute, at), rel=0.02
+        )

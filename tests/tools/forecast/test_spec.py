@@ -1,17 +1,20 @@
 """What a spec may say, and which key is named where it may not."""
 
 import copy
+import json
 
 import numpy as np
 import pytest
 
 from rerail.errors import ConfigError, EvidenceError
+from rerail.tools.durations import counted, digits, seconds
 from rerail.tools.forecast.durations import normal, total
 from rerail.tools.forecast.forecast import forecast
 from rerail.tools.forecast.job import forecast_job
 from rerail.tools.forecast.placement import place_slow_nodes
 from rerail.tools.forecast.spec import parse_spec, read_spec
 from rerail.tools.forecast.step import StepModel
+from rerail.tools.forecast.svg_plot import render as svg
 
 INF = float("inf")
 SPEC = {
@@ -326,3 +329,55 @@ def test_the_placement_names_the_slow_node_itself_and_its_new_place(order):
     _, stage = np.argwhere(found.node == 6)[0]
     assert stage == 0  # 0.7 x 1.4 is below the last stage's 1.1
     assert sorted(found.node.ravel()) == list(range(16))
+
+
+def test_a_job_that_never_fails_and_saves_nothing_trains_all_of_its_time():
+    found = forecast(parse_spec(spec(job={"steps": 100})), samples=300, explain=False)
+    row = json.loads(json.dumps(found.to_json(), allow_nan=False))["job"]
+    assert row["goodput"] == 1.0
+    assert row["checkpoint_every_s"] is None and row["mean_between_failures_s"] is None
+
+
+def test_checkpoints_that_leave_no_time_are_named_and_no_failures_are_blamed():
+    job = {"steps": 100, "checkpoint_s": 1e9, "checkpoint_every_s": 1.0}
+    with pytest.raises(ConfigError, match="every 1 s of training leave the job no time") as told:
+        forecast(parse_spec(spec(job=job)), samples=300, explain=False)
+    assert told.value.subject == "job.checkpoint_every_s" and "inf" not in str(told.value)
+
+
+def test_long_names_leave_room_for_the_plot(recwarn):
+    long_name = "void_at_native_elementwise_kernel_" * 6
+    content = spec(name=long_name, passes={"forward": [long_name, "c"], "backward": ["b", "c"]})
+    content["pools"][long_name] = content["pools"].pop("f") | {"kernel": long_name}
+    found = forecast(parse_spec(content), samples=300)
+    text = svg(found)
+    assert not recwarn.list
+    assert long_name not in text and "void_at_native" in text and "..." in text
+
+
+def test_numbers_of_things_are_said_as_people_say_them():
+    alone = parse_spec(
+        {"pools": {"f": {"mean_s": 1.0}}, "passes": {"forward": ["f"], "backward": ["f"]}}
+    )
+    assert forecast(alone, samples=300).size() == "1 rank, 1 replica, 300 drawn pipelines"
+    assert [counted(n, "node") for n in (0, 1, 16_384)] == ["0 nodes", "1 node", "16,384 nodes"]
+    assert [seconds(v) for v in (4e-5, 5e-4, 0.0, 3.0)] == ["40 us", "500 us", "0 ms", "3 s"]
+    assert [digits(v) for v in (1.451, 12.5, 81120.3)] == ["1.4510", "12.500", "81120"]
+
+
+def test_what_a_small_variation_moves_is_not_drowned_by_the_luck_of_a_heavy_one():
+    content = {
+        "parallel": {"dp": 64, "pp": 2},
+        "schedule": {"micro_batches": 4},
+        "pools": {
+            "f": {"mean_s": 0.1, "cv": 0.002},
+            "s": {"mean_s": 0.01, "cv": 5, "distribution": "lognormal"},
+        },
+        "passes": {"forward": ["f"], "backward": ["f"]},
+        "transfer": "s",
+    }
+    told = {
+        (e.kernel, e.change): e for e in forecast(parse_spec(content), samples=2000).sensitivity
+    }
+    assert abs(told["f", "no variation"].p95_change) < 0.002
+    assert told["s", "no variation"].p95_change < -0.1
