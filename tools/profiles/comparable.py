@@ -18,6 +18,8 @@ _FEW = 0.25
 _LEAST = 4
 _COMMON = 0.5
 _FOREIGN = 0.1
+_MOST = 5000
+"""Of more, one of other work is in a role of its own; looking at all their functions takes seconds."""
 _NOT_OWN = ("collective", "waiting", "idle", "others")
 
 
@@ -67,7 +69,8 @@ def _same_time(rows: list[Summary]) -> tuple[list[Summary], list[str]]:
 
 def _same_work(rows: list[Summary]) -> tuple[list[Summary], list[str]]:
     """Leave out a single profile that shares no function with the others."""
-    if len(rows) < _LEAST or any(one.role for one in rows) or len({one.device for one in rows}) > 1:
+    known = any(one.role for one in rows) or len({one.device for one in rows}) > 1
+    if known or not _LEAST <= len(rows) <= _MOST:
         return rows, []
     own = [{p.function for p in one.functions if p.work not in _NOT_OWN} for one in rows]
     seen = Counter(name for names in own for name in names)
