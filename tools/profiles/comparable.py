@@ -57,10 +57,11 @@ def _same_time(rows: list[Summary]) -> tuple[list[Summary], list[str]]:
     apart = np.abs(window - usual) > _APART * usual
     if not apart.any() or apart.mean() > _FEW:
         return rows, []
+    counted = f"{steps} step{'s' if steps > 1 else ''}"
     notes = [
-        f"left out: rank {one.rank}: {steps} step{'s' if steps > 1 else ''} took {seconds(float(took))} by its clock and {seconds(usual)} "
-        "by that of the others, with which it meets in collectives: its clock jumped, or the profile is "
-        "of another job"
+        f"left out: rank {one.rank}: {counted} took {seconds(float(took))} by its clock and "
+        f"{seconds(usual)} by that of the others, with which it meets in collectives: its clock jumped, "
+        "or the profile is of another job"
         for one, took, out in zip(rows, window, apart, strict=True)
         if out
     ]
@@ -87,4 +88,3 @@ def _same_work(rows: list[Summary]) -> tuple[list[Summary], list[str]]:
         "another, or the profile is of another job"
     )
     return [one for one in rows if one is not foreign[0]], [note]
-

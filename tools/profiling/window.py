@@ -197,7 +197,6 @@ class WindowProfiler:
         self._jobs = [job for job in self._jobs if job.poll() is None]
         self._jobs.append(subprocess.Popen(command, stdin=subprocess.DEVNULL))
 
-
     def _per_step(self) -> list[float]:
         """Return the seconds of each step in which this thread had no core, [] where Linux does not say."""
         waits = [after - before for before, after in pairwise(self._waits)]

@@ -18,7 +18,9 @@ Steps = Sequence[float]
 def _function(name: str, work: str, by_step: Steps) -> FunctionPattern:
     beta = sum(by_step) / (STEPS * STEP_S)
     nan = float("nan")
-    return FunctionPattern(name, work, "cpu", beta, nan, nan, "none", STEPS, sum(by_step), tuple(by_step))
+    return FunctionPattern(
+        name, work, "cpu", beta, nan, nan, "none", STEPS, sum(by_step), tuple(by_step)
+    )
 
 
 def _judged(

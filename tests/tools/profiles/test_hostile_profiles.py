@@ -35,12 +35,23 @@ def _events(rank: int, device: bool, steps: int = 6, slow: float = 1.0) -> list[
                 {"ph": "X", "cat": cat, "name": name, "tid": 7, "ts": at, "dur": took, "args": {}}
             )
             at += took
-        meet = ("kernel", "ncclDevKernel_AllReduce") if device else ("user_annotation", "gloo:all_reduce")
+        meet = (
+            ("kernel", "ncclDevKernel_AllReduce")
+            if device
+            else ("user_annotation", "gloo:all_reduce")
+        )
         took = begin + STEP_US - at
         events.append({"ph": "X", "cat": meet[0], "name": meet[1], "tid": 8, "ts": at, "dur": took})
         name = f"ProfilerStep#{100 + step}"
         events.append(
-            {"ph": "X", "cat": "user_annotation", "name": name, "tid": 1, "ts": begin, "dur": STEP_US}
+            {
+                "ph": "X",
+                "cat": "user_annotation",
+                "name": name,
+                "tid": 1,
+                "ts": begin,
+                "dur": STEP_US,
+            }
         )
     return events
 
@@ -99,9 +110,7 @@ def test_windows_of_ranks_that_never_meet_may_differ(tmp_path: Path) -> None:
     for rank in range(RANKS):
         slow = 1.7 if rank == ODD else 1.0
         events = [e for e in _events(rank, True) if "AllReduce" not in e["name"]]
-        events = [
-            {**e, "ts": 1e6 + (e["ts"] - 1e6) * slow, "dur": e["dur"] * slow} for e in events
-        ]
+        events = [{**e, "ts": 1e6 + (e["ts"] - 1e6) * slow, "dur": e["dur"] * slow} for e in events]
         _write(tmp_path, rank, events)
     judged = localize_paths([tmp_path], lambda _: None)[0].localization
     assert [one.workers for one in judged.findings] == [(ODD,)]
@@ -122,7 +131,9 @@ def test_a_trace_of_one_step_does_not_cut_the_others(tmp_path: Path) -> None:
         _write(tmp_path, rank, _events(rank, True, steps=1 if rank == ODD else 6, slow=slow))
     judged = localize_paths([tmp_path], lambda _: None)[0].localization
     assert [one.workers for one in judged.findings] == [(5,)]
-    assert any("rank 3: its profile holds 1 step, those of the others 6" in n for n in judged.missing)
+    assert any(
+        "rank 3: its profile holds 1 step, those of the others 6" in n for n in judged.missing
+    )
 
 
 @pytest.mark.parametrize("bad", ["abc", [1], {"a": 1}])
