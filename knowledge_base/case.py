@@ -108,9 +108,19 @@ class Case:
         return view is None or view.section(a.number) == view.section(b.number)
 
     def seconds_between(self, a: Observation, b: Observation) -> float | None:
-        """Return how many seconds after `a` `b` happened, or None when a clock is missing."""
-        time_a, time_b = self.near_time(a.line), self.near_time(b.line)
-        return None if time_a is None or time_b is None else time_b - time_a
+        """Return how many seconds after `a` `b` happened at least, or None when no clock tells which came first.
+
+        A line without a stamp was written between the stamps above and below it.
+        """
+        first_a, first_b = self.near_time(a.line), self.near_time(b.line)
+        if first_a is None or first_b is None:
+            return None
+        last_a, last_b = self.not_after(a.line), self.not_after(b.line)
+        if last_a is not None and first_b >= last_a:
+            return first_b - last_a
+        if last_b is not None and first_a >= last_b:
+            return last_b - first_a
+        return None
 
     def rows(self) -> list[tuple[LogView, StepRow]]:
         """Return all step rows with their view."""

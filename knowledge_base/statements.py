@@ -26,7 +26,7 @@ FOLDER = Path(__file__).with_name("statements")
 HOST = r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,80}[A-Za-z0-9])?"
 """What `%host%` in a pattern stands for."""
 _SLOTS = frozenset({
-    "rank", "ranks", "local", "task", "tasks", "node", "pid", "gpu", "pci", "address", "container", "place",
+    "rank", "ranks", "local", "last_local", "task", "tasks", "node", "pid", "gpu", "pci", "address", "container", "place",
     "world", "nodes", "per_node", "tasks_per_node", "node_rank", "code", "signal", "word", "root", "time", "pod",
 })  # fmt: skip
 _KEYS = frozenset({
@@ -44,6 +44,7 @@ _KINDS = frozenset(
         "pod_event",
         "on_rank",
         "block",
+        "own_host",
     }
 )
 _BLOCK_LINES = 12

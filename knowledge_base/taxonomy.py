@@ -33,14 +33,19 @@ class Leaf:
     layer: Layer
     action: Action
     traits: frozenset[str] = frozenset()
+    explains: frozenset[str] = frozenset()
+    """The leaves that it can have caused although they were printed before it was told."""
 
 
 @lru_cache(maxsize=1)
 def leaves() -> dict[str, Leaf]:
     """Return every leaf by id, in the order of the file."""
     found: dict[str, Leaf] = {}
-    for category in load_cached(PATH)["categories"]:
+    categories = load_cached(PATH)["categories"]
+    inside = {c["id"]: [raw["id"] for raw in c["leaves"]] for c in categories}
+    for category in categories:
         for raw in category["leaves"]:
+            named = raw.get("explains") or category.get("explains") or ()
             found[raw["id"]] = Leaf(
                 raw["id"],
                 category["id"],
@@ -49,6 +54,7 @@ def leaves() -> dict[str, Leaf]:
                 Layer(raw["layer"]),
                 Action(raw["action"]),
                 frozenset(category.get("traits") or ()) | frozenset(raw.get("traits") or ()),
+                frozenset(leaf for name in named for leaf in inside.get(name, [name])),
             )
     return found
 

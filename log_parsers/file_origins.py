@@ -67,7 +67,7 @@ def content_origins(surveys: Sequence[FileSurvey], *, year: int) -> dict[str, Or
         if front is not None and changed.node is not None:
             changed = replace(changed, node=changed.node.removeprefix(front))
         if changed.node is None and origin.stream is not Stream.SCHEDULER:
-            described = {m["node"].decode() for m in _in(one, b"Node: ", _DESCRIBED)}
+            described = _described(one)
             named = short & set(_PART.split(name))
             node = described or named
             if len(node) == 1:
@@ -118,6 +118,14 @@ def _hosts_listed(one: FileSurvey) -> frozenset[str]:
         for match in _in(one, word, _MAPPED):
             hosts |= {m["host"].decode() for m in _MAPPED.finditer(match.string)}
     return frozenset(hosts)
+
+
+def _described(one: FileSurvey) -> set[str]:
+    """Return the node of the pod that a file describes from its top on; further down it is that of one section."""
+    first = one.kept.get(1, b"")
+    if not first.startswith((b"Name:", b"$ kubectl", b"# kubectl")):
+        return set()
+    return {m["node"].decode() for m in _in(one, b"Node: ", _DESCRIBED)}
 
 
 def _in(one: FileSurvey, word: bytes, pattern: re.Pattern[bytes]) -> list[re.Match[bytes]]:

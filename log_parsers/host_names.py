@@ -37,8 +37,8 @@ def is_device(word: str) -> bool:
 
 
 def is_local(name: str | None) -> bool:
-    """Tell whether a name stands for whichever host says it, and so for none."""
-    return name in _own_names()
+    """Tell whether a name stands for whichever host says it, or for a link of its own, and so for none."""
+    return name in _own_names() or (name or "").startswith(_own_prefixes())
 
 
 def looks_like_host(word: str) -> bool:
@@ -61,6 +61,11 @@ def counted_host() -> str:
 @lru_cache(maxsize=1)
 def _own_names() -> frozenset[str]:
     return frozenset(load_cached(PATH)["addresses_of_no_node"])
+
+
+@lru_cache(maxsize=1)
+def _own_prefixes() -> tuple[str, ...]:
+    return tuple(load_cached(PATH)["prefixes_of_no_node"])
 
 
 @lru_cache(maxsize=4)

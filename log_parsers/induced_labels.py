@@ -68,6 +68,11 @@ def _words() -> dict[str, str]:
     return {word: kind for kind, words in table.items() for word in words}
 
 
+@lru_cache(maxsize=1)
+def _prepends_ranks() -> re.Pattern[str]:
+    return re.compile("|".join(f"(?:{text})" for text in load_cached(PATH)["bare_number_is_rank"]))
+
+
 def induce(texts: Sequence[str], *, year: int) -> tuple[Label, ...]:
     """Return the labels that the lines of one file have in common and that no pattern knows, at most one."""
     rest: list[str] = []
@@ -124,12 +129,13 @@ def _label(texts: Sequence[str], parts: int) -> Label | None:
     if not fronts:
         return None
     form, seen = max(fronts.items(), key=lambda item: (len(item[1]), item[0]))
-    enough = max(_LEAST_LINES, _LEAST_SHARE * len(texts))
+    told = form == _BARE_NUMBER and any(map(_prepends_ranks().search, texts))
+    enough = _LEAST_LINES if told else max(_LEAST_LINES, _LEAST_SHARE * len(texts))
     values = [tuple(piece.value for piece in one) for one in seen]
     on_all = form == _BARE_NUMBER and len(seen) == len(texts) and len(set(values)) < len(values)
     if len(seen) < enough or not (_takes_turns(values) or on_all):
         return None
-    slots = _slots(seen) or _bare_ranks(form, seen, own[form])
+    slots = _slots(seen) or ({0: "rank"} if told else _bare_ranks(form, seen, own[form]))
     if not slots:
         return None
     return Label("induced", "own", _pattern(form, slots, seen))
@@ -198,6 +204,8 @@ def looks_counted(token: str) -> bool:
     """Tell whether a name is that of a machine of a series, and no model, stage, thread or file."""
     first = _FIRST_WORD.match(token)
     known = _words().get(first[0]) if first else None
+    if known == "local" and not _COUNTED.fullmatch(token):
+        known = None  # gpu-b-09 is a machine, gpu3 is none
     if known in ("counter", "rank", "local") or _FILE.search(token):
         return False
     letters = sum(sign.isalpha() for sign in token)

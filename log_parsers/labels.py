@@ -26,7 +26,8 @@ _SYSLOG_TIME = lazy(r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,9})?Z? ")
 _KINDS = frozenset({"own", "collector", "task", "device", "kernel"})
 _KEYS = frozenset({
     "id", "kind", "pattern", "source", "matches", "must_not_match", "begins", "ahead", "without", "not_counter", "but",
-    "but_at_start", "not_device", "not_first", "behind_syslog_time", "program_host", "generic",
+    "but_at_start", "not_device", "not_first", "behind_syslog_time", "program_host", "own_host",
+    "generic",
 })  # fmt: skip
 _SLOTS = frozenset({"rank", "local", "node", "pid", "actor", "place", "job", "tid", "dev"})
 _AHEAD = 200
@@ -53,6 +54,8 @@ class Label:
     """It looks like a label and names no launcher: what the file itself shows of its labels counts for more."""
     program_host: bool = False
     """The host is what the program calls it: inside a container another name than the launcher's."""
+    own_host: bool = False
+    """The writer says which host it is on: what a label further out calls the host is another name of it."""
     matches: tuple[str, ...] = ()
     must_not_match: tuple[str, ...] = ()
 
@@ -170,6 +173,7 @@ def make_label(raw: dict[str, Any], file: str) -> Label:
         "not_first",
         "behind_syslog_time",
         "program_host",
+        "own_host",
         "generic",
     )
     return Label(

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from rerail.domain.evidence import LogLine, Stream
 from rerail.lazy_patterns import lazy
+from rerail.log_parsers.host_names import is_address
 from rerail.log_parsers.labels import Label, peel
 from rerail.log_parsers.timestamps import Stamp, find_stamp
 
@@ -74,6 +75,7 @@ class _Front:
     node: str | None
     pid: int | None
     place: str | None = None
+    alias: str | None = None
     names: list[str] = field(default_factory=list)
     launcher_host: bool = False
     kernel: bool = False
@@ -94,7 +96,9 @@ class _Front:
         if node := groups.get("node"):
             # A program inside a container calls its host by another name than those who drain it.
             if not (label.program_host and self.launcher_host):
-                self.node = node
+                self._call(node, by_name=label.own_host)
+            elif self.node and is_address(self.node):
+                self._call(node, by_name=True)
             self.launcher_host = self.launcher_host or not (label.program_host or _is_pod(label))
             self.names.append(node)
         self.place = groups.get("place") or self.place
@@ -104,6 +108,12 @@ class _Front:
         # What a log collector puts in front says nothing of the program's own labels.
         self.outermost = self.outermost and label.kind == "collector"
         self.kernel = self.kernel or label.kind == "kernel"
+
+    def _call(self, node: str, *, by_name: bool) -> None:
+        """Take the inner name of the host, and keep the outer one where both are of one host."""
+        if by_name and self.node and self.node != node:
+            self.alias = self.node
+        self.node = node
 
 
 def _induced(
@@ -165,6 +175,7 @@ def parse_line(
         stream=origin.stream or _stream(text, front.kernel),
         label="/".join(front.names),
         place=front.place,
+        alias=front.alias,
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -22,11 +23,15 @@ from rerail.log_parsers.sources import origin_of
 
 FILE = Path(__file__).with_name("sections.yaml")
 _FIRST = lazy(
-    rb"\s?(?:[=#*~+><:-]{2,}|[$#>%+] |ipmitool |\[?[\w.@-]{2,120}(?:\]|[: ][^\s:]{0,60}\]?) ?[$#] )"
+    rb"\s?(?:[=#*~+><:-]{2,}|[$#>%+] |ipmitool |kubectl |\[[\w.]{2,40}=[^\]]{1,160}\] ?[$#] |"
+    rb"\[?[\w.@-]{2,120}(?:\]|[: ][^\s:]{0,60}\]?) ?[$#] )"
 )
 _FILE_NAME = lazy(r"\.(?:log|err|out|txt)$|^dmesg-|/")
 _DASHES = lazy(rb"-{5,}")
-_ONE_WORD = lazy(r"(?=[\w.-]*\d)[A-Za-z][\w.-]{0,80}")
+_ONE_WORD = lazy(r"(?P<word>(?=[\w.-]*\d)[A-Za-z][\w.-]{0,80})(?: \([^()]{0,80}\))?")
+_OUTPUT_OF = lazy(
+    r"(?:\S*/)?(?:out|err|log|logs|stdout|stderr|output)[._-](?P<word>[A-Za-z][\w.-]{0,80})"
+)
 _DIGITS = lazy(r"\d+")
 _LEAST_ALIKE = 2
 _MOST_HEADINGS = 20_000
@@ -132,7 +137,8 @@ def heading(text: str, framed: bool = False) -> Heading | None:
             return Heading(Origin(place=pod), shape.id)
         slots = match.groupdict()
         if path := slots.get("path"):
-            return Heading(_known(origin_of(path)), shape.id)
+            bare = bool(_ONE_WORD.fullmatch(path)) and looks_like_host(path) and not _files(path)
+            return Heading(_known(origin_of(path)), shape.id, title=path if bare else "")
         if shape.id == "prompt":
             return Heading(Origin(node=slots["title"]), shape.id)
         find = _titled if shape.id == "banner" else _host
@@ -143,7 +149,8 @@ def heading(text: str, framed: bool = False) -> Heading | None:
         if host is not None:
             origin = replace(origin or Origin(), node=host)
         file = shape.id == "banner" and len(_files(slots["title"])) == 1
-        title = slots["title"] if _ONE_WORD.fullmatch(slots["title"]) else ""
+        word = _ONE_WORD.fullmatch(slots["title"]) or _OUTPUT_OF.fullmatch(slots["title"])
+        title = word["word"] if word else ""
         return Heading(origin, shape.id, slots.get("rule") or "", file, title)
     return None
 
@@ -193,8 +200,12 @@ def _host(title: str, data: _Data) -> str | None:
 def _named_alike(found: list[tuple[int, Heading]]) -> list[tuple[int, Heading]]:
     """Titles of one word each that differ in their numbers alone are names of hosts: what a loop over them prints."""
     alone = [one for _, one in found if one.origin is None and one.title]
-    forms = {_DIGITS.sub("0", one.title) for one in alone}
-    if len(forms) != 1 or len({one.title for one in alone}) < _LEAST_ALIKE:
+    forms = Counter(_DIGITS.sub("0", title) for title in {one.title for one in alone})
+    stems = {form.split("-")[0] for form in forms}
+    # The pods of one job differ in a word besides: its master and its workers.
+    if len(stems) != 1 or max(forms.values(), default=0) < _LEAST_ALIKE:
+        return found
+    if len(forms) > 1 and any("-" not in form for form in forms):
         return found
     if any(is_counter(one.title) or is_local(one.title) for one in alone):
         return found

@@ -26,7 +26,7 @@ _FORMS: tuple[tuple[str, re.Pattern[str]], ...] = (
     (
         "iso",
         re.compile(
-            r"(?P<y>20\d\d|19\d\d)[-/](?P<mo>[01]?\d)[-/](?P<d>[0-3]?\d)[T _]"
+            r"(?P<y>20\d\d|19\d\d)[-/](?P<mo>[01]?\d)[-/](?P<d>[0-3]?\d)[T _-]"
             + _HMS
             + r"(?:\s?(?P<z>Z|[+-]\d\d:?\d\d))?(?:\s(?P<ap>AM|PM)\b)?"
         ),

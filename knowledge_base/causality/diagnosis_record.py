@@ -94,7 +94,7 @@ def _first_fault(case: Case, verdict: Verdict) -> FirstFault | None:
     elsewhere = (
         len(verdict.nodes) == 1 and own is not None and short(own) != short(verdict.nodes[0])
     )
-    told = None if elsewhere else line.rank
+    told = None if elsewhere or verdict.nobody else line.rank
     return FirstFault(
         file=line.file,
         line=line.number,
@@ -112,6 +112,8 @@ def _node_of_fault(verdict: Verdict, line: LogLine) -> str | None:
     if len(verdict.nodes) == 1:
         return verdict.nodes[0]
     ranks = verdict.ranks
+    if verdict.nobody and not verdict.nodes:
+        return None
     if len(ranks) == 1 and line.rank not in (None, ranks[0]):
         return verdict.identities.node_of_rank.get(ranks[0])
     if (line.node is None or is_local(line.node)) and line.rank is not None:

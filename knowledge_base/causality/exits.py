@@ -79,6 +79,9 @@ def _fact(statement: Statement, identities: Identities, tasks_are_ranks: bool) -
         rank = who.rank if who else None
         node = node or (who.node if who else None) or line.node
     local = statement.number("local")
+    last = statement.number("last_local")
+    if last is not None and (last == 0 or last < (identities.per_node or 0) - 1):
+        local = last
     if local is None and rank is None and statement.form.about == "writer":
         local = line.local_rank
     if rank is None and local is not None:

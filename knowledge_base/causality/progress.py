@@ -61,10 +61,12 @@ def survived(
 ) -> bool:
     """Tell whether training went on after an observation: the step count rose by `steps` or more.
 
-    `but` are lines of the same file that count something else, such as the bar of an evaluation.
+    `but` are lines of the same file that count something else, such as the bar of an evaluation. What
+    stands under another heading of the file is compared by time, as another file is.
     """
     view = case.view(observation.line)
-    rows = step_rows(view)
+    here = view.section(observation.line.number)
+    rows = [row for row in step_rows(view) if view.section(row.line) == here]
     if rows:
         rows = [row for row in rows if row.line not in but]
         return _rose(rows, observation.line.number, steps)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from rerail.domain.evidence import Blames, Observation, Tier
 from rerail.knowledge_base.case import Case
+from rerail.knowledge_base.causality.own_failures import is_own
 from rerail.knowledge_base.rules import Rule
 from rerail.knowledge_base.taxonomy import Kind, has, leaves
 from rerail.log_parsers.tracebacks import is_frame
@@ -33,7 +34,10 @@ _DEEPER_PENALTY = {Kind.ROOT: 0.0, Kind.LOOK_DEEPER: 1.5, Kind.SYMPTOM: 3.0}
 SLACK_S = 120.0
 """A deeper fault this much later than a shallower one did not cause it."""
 DECLARED_S = 600.0
-"""A lost host is declared so long after others felt it (SlurmdTimeout is 300 s, a pod's toleration as well)."""
+"""A lost host is declared so long after others felt it (SlurmdTimeout is 300 s, a pod's toleration as well), and a
+service says so long after it ended a job why it did, once the job's outputs are put away."""
+_CLOCKS_APART_S = 5.0
+"""Clocks of two hosts differ by less: a fault this much later did not raise what no machine raises."""
 _ONE_EVENT_S = 30.0
 """Xids of one GPU within this time are one event."""
 _SAYS_MORE = 10
@@ -58,7 +62,7 @@ class Roots:
     roots: list[Observation] = field(default_factory=list)
     edges: list[Edge] = field(default_factory=list)
     contested: bool = False
-    """Another root may have come before the first one: no clock tells."""
+    """Another root may have come before the first one, or the first one was told after what it explains."""
 
 
 def level(observation: Observation) -> float:
@@ -100,8 +104,14 @@ def find(case: Case, rules: dict[str, Rule], candidates: Sequence[Observation]) 
     first = result.first
     result.contested = any(
         o.leaf != first.leaf and not _together(case, o, first) for o in earliest if o is not first
-    )
+    ) or any(_told_late(case, edge) for edge in result.edges if edge.cause is first)
     return result
+
+
+def _told_late(case: Case, edge: Edge) -> bool:
+    """Tell whether a cause was told only after its effect: then the clocks do not prove the edge."""
+    gap = case.seconds_between(edge.effect, edge.cause)
+    return gap is not None and gap > _CLOCKS_APART_S
 
 
 def _together(case: Case, a: Observation, b: Observation) -> bool:
@@ -211,10 +221,20 @@ def _edge(case: Case, rules: dict[str, Rule], a: Observation, b: Observation) ->
         return _fuller(rules, a, b)
     deeper, shallower = (a, b) if level(a) < level(b) else (b, a)
     gap = case.seconds_between(shallower, deeper)
-    if gap is not None and gap > SLACK_S:
+    late = _CLOCKS_APART_S if is_own(shallower) or not _can_explain(deeper, shallower) else SLACK_S
+    if late == SLACK_S and has(shallower.leaf, "by_order"):
+        late = DECLARED_S
+    if gap is not None and gap > late:
         return None
     when = " before it" if case.known_before(deeper, shallower) else ""
     return Edge(deeper, shallower, f"explained by the deeper fault{when}")
+
+
+def _can_explain(cause: Observation, effect: Observation) -> bool:
+    """Tell whether one kind of failure can have caused another that was printed before it was told."""
+    if cause.leaf is None or effect.leaf is None:
+        return True
+    return effect.leaf in leaves()[cause.leaf].explains
 
 
 def _lost_peer(case: Case, lost: Observation, teller: Observation) -> Edge | None:

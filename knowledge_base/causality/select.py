@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from rerail.domain.evidence import LogLine, Observation, Role, Tier
+from rerail.domain.evidence import LogLine, Observation, Role, Stream, Tier
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality import roots
 from rerail.knowledge_base.causality.end_of_log import planned_steps
@@ -27,6 +27,7 @@ from rerail.knowledge_base.taxonomy import Kind, has, leaves
 from rerail.log_parsers.tracebacks import looks_like_exception
 
 _GRACE_STEPS = 50
+_SHORTLY_S, _LONG_BEFORE_S = 600.0, 6 * 3600.0
 _TRAINED = 3  # step lines that make it known how a run goes on
 
 
@@ -78,6 +79,9 @@ def select(case: Case, rules: dict[str, Rule], beside: Collection[int] = frozens
         ):
             result.candidates.append(observation)
             continue
+        if result.success is not None and _healed(case, rules, observation):
+            result.rejected.append(Rejected(observation, "it healed, and the run completed"))
+            continue
         if result.success is not None and not case.before(observation, result.success):
             if not has(observation.leaf, "counts_after_success") and not _stage_failed(
                 case, in_last, observation
@@ -93,6 +97,7 @@ def select(case: Case, rules: dict[str, Rule], beside: Collection[int] = frozens
         result.candidates.append(observation)
     _drop_hints(case, rules, result)
     _drop_healed(case, rules, result)
+    _drop_old(case, result)
     weak = outweighed(case, result.candidates)
     gone = {id(claim) for claim, _ in weak}
     result.candidates = [o for o in result.candidates if id(o) not in gone]
@@ -128,6 +133,23 @@ def _drop_healed(case: Case, rules: dict[str, Rule], result: Selection) -> None:
     gone = [o for o in result.candidates if id(o) in healed and o.leaf in lasting]
     result.candidates = [o for o in result.candidates if o not in gone]
     result.rejected += [Rejected(o, "a later line says that it healed") for o in gone]
+
+
+def _drop_old(case: Case, result: Selection) -> None:
+    """Reject what a kernel told long before the failure, where it tells of another fault shortly before it."""
+    felt = [
+        time
+        for o in case.observations
+        if o.line.stream is not Stream.KERNEL and o.role in (Role.CASCADE, Role.INITIATING, Role.TEARDOWN)
+        and (time := case.not_after(o.line)) is not None
+    ]  # fmt: skip
+    told = [(o, case.time(o.line)) for o in result.candidates if o.line.stream is Stream.KERNEL]
+    if not felt or not any(t is not None and 0 <= min(felt) - t < _SHORTLY_S for _, t in told):
+        return
+    gone = [o for o, t in told if t is not None and min(felt) - t > _LONG_BEFORE_S]
+    result.candidates = [o for o in result.candidates if o not in gone]
+    because = "told hours before the failure, and another fault just before it"
+    result.rejected += [Rejected(o, because) for o in gone]
 
 
 def _healed(case: Case, rules: dict[str, Rule], observation: Observation) -> bool:

@@ -62,6 +62,10 @@ class Verdict:
     exits: list[exits.ExitFact] = field(default_factory=list)
     numeric: list[numeric.NumericFinding] = field(default_factory=list)
     identities: Identities = field(default_factory=Identities)
+    everywhere: list[int] = field(default_factory=list)
+    """The ranks that failed alike, none of which is to blame."""
+    nobody: bool = False
+    """It is known that the rank that prints the first fault is not to blame."""
     reasons: list[Reason] = field(default_factory=list)
     """Why the fault is placed where it is: one link for rank, node and GPU each."""
     last: LastStep | None = None
@@ -257,7 +261,7 @@ def _put(case: Case, verdict: Verdict, winner: Observation, at: Place) -> None:
     """Take over where the first fault was."""
     verdict.pci, verdict.gpu, verdict.reasons = at.pci, at.gpu, at.reasons
     verdict.why = at.why or verdict.why
-    verdict.ranks = at.ranks
+    verdict.ranks, verdict.everywhere, verdict.nobody = at.ranks, at.everywhere, at.nobody
     found = verdict.waiting
     if not verdict.ranks and winner.leaf == "rank_divergence" and found is not None:
         verdict.ranks = list(found.suspects[:16])

@@ -70,7 +70,7 @@ def _slots(case: Case, verdict: Verdict, where: Where) -> dict[str, str]:
         "was": "were" if len(ranks) > 1 else "was",
         "node": _node(verdict, where),
         "gpu": _gpu(verdict, where),
-        "teller": _speaker(line),
+        "teller": _few(verdict.everywhere) if verdict.everywhere else _speaker(line),
         "accused": _accused(verdict, line),
         "frame": _frame(found),
         "host": where.suspects.nodes[0] if where.suspects.nodes else "",
@@ -86,7 +86,7 @@ def _slots(case: Case, verdict: Verdict, where: Where) -> dict[str, str]:
 def _who(verdict: Verdict, where: Where) -> tuple[str, list[int]]:
     """The processes held responsible; where nobody is, the one whose line is the first fault."""
     first = where.first
-    ranks = list(verdict.ranks)
+    ranks = list(verdict.ranks or verdict.everywhere)
     if not ranks and first is not None and first.rank is not None:
         ranks = [first.rank]
     nodes = _nodes(verdict, where)
@@ -192,9 +192,9 @@ def _path(line: LogLine) -> str:
 
 def _effect(case: Case, verdict: Verdict, where: Where) -> str:
     """What the lines of the other ranks say of them, if they say one thing."""
-    own = set(verdict.ranks)
-    if not own and where.first is not None and where.first.rank is not None:
-        own = {where.first.rank}
+    own = set(verdict.ranks or verdict.everywhere)
+    if not own and verdict.line is not None and verdict.line.rank is not None:
+        own = {verdict.line.rank}
     cascades = case.with_role(Role.CASCADE)
     if not own or not cascades or has(verdict.leaf, "whole_run"):
         return ""

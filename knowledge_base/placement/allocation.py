@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from rerail.domain.evidence import Observation, Role
 from rerail.errors import RerailError
 from rerail.knowledge_base.case import Case
-from rerail.knowledge_base.phrases import phrase_in_bytes
+from rerail.knowledge_base.phrases import phrase, phrase_in_bytes
 from rerail.knowledge_base.placement.identities import Identities
 from rerail.knowledge_base.placement.names import short
 from rerail.knowledge_base.statements import Form, all_forms
@@ -22,8 +22,8 @@ _HEAD = 400
 
 
 def foreign(case: Case, identities: Identities) -> frozenset[int]:
-    """Return the identities (`id`) of the observations on nodes, or about pods, known not to be the job's."""
-    about = _about_other_pods(case, identities)
+    """Return the identities (`id`) of the observations on nodes, or about pods or jobs, known not to be the job's."""
+    about = _about_other_pods(case, identities) | _about_other_jobs(case)
     own = nodes(case, identities)
     if not own:
         return about
@@ -41,6 +41,20 @@ def _about_other_pods(case: Case, identities: Identities) -> frozenset[int]:
     known = {pod for _, pod in told} & identities.nodes_seen
     stems = {pod.split("-")[0] for pod in known}
     return frozenset(id(o) for o, pod in told if known and pod.split("-")[0] not in stems)
+
+
+def _about_other_jobs(case: Case) -> frozenset[int]:
+    """A controller's log is about all its jobs; where the job's own output tells its number, the others can be told apart."""
+    own = {job for o in case.observations for job in _numbers("own-job", o)}
+    if len(own) != 1:
+        return frozenset()
+    told = [(o, _numbers("job-of-daemon", o)) for o in case.with_role(Role.INITIATING)]
+    return frozenset(id(o) for o, jobs in told if jobs and not jobs & own)
+
+
+def _numbers(name: str, observation: Observation) -> set[str]:
+    match = phrase(name).search(observation.line.text)
+    return {number for number in match.groups() if number} if match else set()
 
 
 def _pod_of_event(observation: Observation, forms: Sequence[Form]) -> str | None:

@@ -19,13 +19,14 @@ from rerail.log_parsers.host_names import is_local
 from rerail.log_parsers.view import LogView
 
 FILE = Path(__file__).with_name("column_tables.yaml")
-_NUMBERS = frozenset({"rank", "task", "local", "pid"})
+_NUMBERS = frozenset({"rank", "task", "local", "pid", "gpu"})
 _RUNS = frozenset({"rank", "task", "pod", "address"})
-_WIDE = lazy(r"\s*[|│┃]\s*|\s{2,}|\t")
+_WIDE = lazy(r"\s*[|│┃]\s*|\s{2,}|\t|,\s*")
 _RULE = lazy(r"[\s|│┃+=:─━┼╋├┤┡┩┏┓└┘╇-]*")
 _HOST = lazy(r"[A-Za-z0-9](?:[\w.-]{0,120}[A-Za-z0-9])?")
+_IN_BRACKETS = lazy(r"\(([\w ]{8,200})\) ?:\s*$")
 _LONGEST, _MOST_ROWS, _MOST_TABLES = 400, 20_000, 64
-_TITLE_FIRST = lazy(rb"[|\s\xe2]{0,8}(?:[A-Za-z][\w ()/-]{0,40})")
+_TITLE_FIRST = lazy(rb"[|\s\xe2]{0,8}(?:[A-Za-z][\w ()./-]{0,40})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +55,10 @@ def _data() -> _Data:
     raw = load_cached(FILE)
     titles = {title: kind for kind, listed in raw["columns"].items() for title in listed}
     beside = tuple((one["title"], one["means"], one["beside"]) for one in raw["with"])
-    words = "|".join(sorted({re.escape(title.split()[-1]) for title in titles}))
-    sieve = re.compile(rf"(?i)(?:^|[\s|_-])(?:{words})(?=[\s|]|$)".encode())
+    words = "|".join(
+        sorted({re.escape(title.split()[-1]) for title in [*titles, *(t for t, _, _ in beside)]})
+    )
+    sieve = re.compile(rf"(?i)(?:^|[\s|_,(-])(?:{words})(?=[\s|,)]|$)".encode())
     return _Data(titles, beside, frozenset(raw["empty"]), sieve)
 
 
@@ -92,6 +95,7 @@ def _words(line: LogLine, head: LogLine) -> str:
 
 def _below(view: LogView, head: LogLine, kinds: Sequence[str | None]) -> Iterator[Row]:
     data = _data()
+    titles = set(_words(head, head).lower().split())
     starts = [match.start() for match in re.finditer(r"\S+(?: \S+)*", _words(head, head))]
     for number in range(head.number + 1, head.number + 1 + _MOST_ROWS):
         line = view.line(number)
@@ -112,6 +116,8 @@ def _below(view: LogView, head: LogLine, kinds: Sequence[str | None]) -> Iterato
         }
         if any(kind in _NUMBERS and not cell.isdigit() for kind, cell in told.items()):
             return
+        if any(cell.lower() in titles for cell in told.values()):
+            return  # two sentences that are alike, and no titles with a row
         node = told.get("node")
         if node is not None and (_HOST.fullmatch(node) is None or is_local(node)):
             return
@@ -140,8 +146,15 @@ def _row(text: str, count: int, starts: Sequence[int]) -> list[str] | None:
 
 def _titles(text: str) -> list[str | None]:
     """Return what the columns hold; titles of one word each may stand close together."""
+    text = _told_in_brackets(text)
     wide, close = _kinds(_cells(text)), _kinds(text.split())
     return close if sum(map(bool, close)) > sum(map(bool, wide)) else wide
+
+
+def _told_in_brackets(text: str) -> str:
+    """Return the titles that a sentence gives in brackets before a colon, else the text itself."""
+    match = _IN_BRACKETS.search(text)
+    return match[1] if match else text
 
 
 def _kinds(titles: Sequence[str]) -> list[str | None]:
@@ -157,4 +170,5 @@ def _kinds(titles: Sequence[str]) -> list[str | None]:
 def _tells(kinds: Sequence[str | None]) -> bool:
     known = {kind for kind in kinds if kind is not None}
     once = len(known) == sum(kind is not None for kind in kinds)
-    return once and (("node" in known and bool(known & _RUNS)) or {"rank", "pid"} <= known)
+    runs = "node" in known and bool(known & _RUNS)
+    return once and (runs or {"rank", "pid"} <= known or {"gpu", "pci"} <= known)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rerail.domain.evidence import Blames
 from rerail.knowledge_base.placement.headings import named_above
+from rerail.knowledge_base.placement.names import pci_key, short
 from rerail.knowledge_base.placement.own_words import number_in
 from rerail.knowledge_base.placement.place import Asked, Reason
 from rerail.knowledge_base.placement.processes import Identity
@@ -15,6 +16,9 @@ def device(asked: Asked) -> None:
     gpu = fields.get("gpu", "")
     found.gpu = int(gpu) if gpu.isdigit() else None
     found.pci = fields.get("pci")
+    if found.pci is not None and found.gpu is None:
+        node = fields.get("node") or asked.line.node or ""
+        found.gpu = asked.identities.gpu_of_pci.get((short(node), pci_key(found.pci)))
     if found.pci is None and (section := named_above(asked.case, asked.line, "pci")) is not None:
         # nvidia-smi lists devices in the order of their addresses.
         found.pci, found.gpu = section.slots["pci"], section.position

@@ -14,7 +14,9 @@ from typing import TypeVar
 from rerail.domain.evidence import LogLine, Stream
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.placement.column_tables import Row, rows
+from rerail.knowledge_base.placement.host_aliases import HostAliases, without_domain
 from rerail.knowledge_base.placement.names import pci_key, same_host, short
+from rerail.knowledge_base.placement.one_name import rename
 from rerail.knowledge_base.placement.own_words import node_in
 from rerail.knowledge_base.placement.pod_ranks import node_numbers
 from rerail.knowledge_base.placement.processes import Identity, Processes
@@ -38,6 +40,8 @@ _ALL_LABELS = 4_000  # lines of a file of which every label is read; of longer o
 _MOST_TASKS = 65_536
 _LONG, _FEW = 400, 64
 _NAMES_HOST = lazy(rb"(?i)\b(?:host|node|agent|machine|instance)")
+# A process may print lines with its rank in front and lines without.
+_RANK_IN_FRONT = lazy(rb"\[(?:[Rr]ank|RANK) ?\d{1,6}\]")
 _DIGITS = lazy(r"\d+")
 # What stands in front of a line and differs in nothing but the time says the same.
 _CLOCK = lazy(
@@ -66,8 +70,12 @@ class Identities:
     """The rank at a local rank of a host, where a line names all three."""
     rank_of_gpu: dict[tuple[str, int], int] = field(default_factory=dict)
     """The rank on a GPU of a host by the machine's number of it, where a line names all three."""
+    gpu_of_pci: dict[tuple[str, str], int] = field(default_factory=dict)
+    """The machine's number of a GPU by host and PCI address; the host is empty where nothing names it."""
     gpus_in_order: set[str] = field(default_factory=set)
     """Places whose ranks are in the order of their GPUs as well."""
+    other_names: dict[str, str] = field(default_factory=dict)
+    """The host that an address, a number or a pod in front of lines stands for, where its own lines say it."""
     lost_nodes: dict[str, LogLine] = field(default_factory=dict)
     """Nodes that the scheduler calls lost, with the line that does."""
     told_by: dict[tuple[str, object], LogLine] = field(default_factory=dict)
@@ -104,9 +112,10 @@ class Identities:
         if exact is not None:
             return exact
         found = [v for k, v in self.by_pci.items() if k.endswith(f"|{key}")]
-        if len(found) != 1 or (node and found[0].node and found[0].node != node):
+        if len(found) != 1:
             return None
-        return found[0]
+        own = self.node_of_place.get(found[0].node or "", found[0].node)  # a pod's name in front
+        return None if node and own and not same_host(own, node) else found[0]
 
 
 @dataclass(slots=True)
@@ -117,6 +126,8 @@ class _Reading:
     hosts: dict[int, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     places: dict[str, dict[str, LogLine]] = field(default_factory=lambda: defaultdict(dict))
     """The hosts that the lines of a container, pod or replica name."""
+    aliases: HostAliases = field(default_factory=HostAliases)
+    labels: set[str] = field(default_factory=set)
     printed: dict[int, LogLine] = field(default_factory=dict)
     """Lines of ranks that are nothing but a name, as `srun -l hostname` prints them."""
 
@@ -141,16 +152,34 @@ def build(case: Case, statements: list[Statement]) -> Identities:
         for line, who in described(view):
             _introduce(line, who, found)
         _labels(view, found, reading)
+    _aliases(case, found, reading)
+    rename(found, reading.hosts)
     _conclude(found, reading)
     _tables(case, found)
+    rename(found, reading.hosts)
     if found.world_size is None and found.per_node and len(found.nodes_seen) <= 1:
         found.world_size = found.per_node * (found.node_count or 1)
     found.ranks_seen |= case.facts.ranks_heard()
-    for rank, node in case.facts.nodes_of_ranks().items():
+    for rank, seen in case.facts.nodes_of_ranks().items():
+        node = found.other_names.get(seen, seen)
         found.node_of_rank.setdefault(rank, node)
         found.nodes_seen.add(node)
         found.nodes_at_work.add(node)
     return found
+
+
+def _aliases(case: Case, found: Identities, reading: _Reading) -> None:
+    """Tie what stands in front of lines to the names of hosts."""
+    for view in case.views:
+        reading.aliases.listed(view, reading.labels)
+    for label, host, line in reading.aliases.agreed():
+        if is_address(label):
+            _keep(found.node_of_address, "address", label, host, line, found)
+        else:
+            _keep(found.node_of_place, "place", label, host, line, found)
+        found.other_names[label] = host
+    for name, called in without_domain(found.nodes_seen, reading.labels):
+        found.other_names.setdefault(name, called)
 
 
 def _block(statement: Statement, found: Identities) -> None:
@@ -176,7 +205,8 @@ def _job(statement: Statement, found: Identities) -> None:
     found.per_node = statement.number("per_node") or found.per_node
     found.node_count = statement.number("nodes") or found.node_count
     found.tasks_per_node = statement.number("tasks_per_node") or found.tasks_per_node
-    node, number = statement.line.node, statement.number("node_rank")
+    node = statement.slots.get("node") or statement.line.node or node_in(statement.line.message)
+    number = statement.number("node_rank")
     if node and number is not None:
         found.node_ranks.setdefault(node, number)
         found.told_by.setdefault(("node rank", node), statement.line)
@@ -197,8 +227,8 @@ def _learn(statement: Statement, found: Identities, reading: _Reading) -> None:
     _world(statement, found)
     if address := slots.get("address"):
         _keep(found.node_of_address, "address", address, node, line, found)
-    if line.node and is_address(line.node) and node and statement.form.about == "writer":
-        _keep(found.node_of_address, "address", line.node, node, line, found)
+    if statement.form.about == "writer" or "own_host" in statement.form.tells:
+        reading.aliases.told(line.node, slots.get("node"), line)
     if statement.form.about == "writer" and line.place and "node" in slots:
         _keep(found.node_of_place, "place", line.place, node, line, found)
     for slot in ("container", "pod", "place"):
@@ -281,7 +311,7 @@ _Key = TypeVar("_Key", int, str)
 def _keep(
     table: dict[_Key, str], kind: str, key: _Key, node: str | None, line: LogLine, found: Identities
 ) -> None:
-    if not node:
+    if not node or node == key:  # the host name of a pod is its own
         return
     if key not in table:
         table[key] = node
@@ -338,7 +368,9 @@ def _tables(case: Case, found: Identities) -> None:
 def _row(row: Row, found: Identities) -> None:
     """What one row of a table with titles ties together."""
     node, rank, pid = row.cells.get("node"), row.number("rank"), row.number("pid")
-    task, line = row.number("task"), row.line
+    task, line, gpu = row.number("task"), row.line, row.number("gpu")
+    if gpu is not None and (pci := row.cells.get("pci")):
+        found.gpu_of_pci.setdefault((short(line.node or ""), pci_key(pci)), gpu)
     for kind in ("pod", "address"):
         if name := row.cells.get(kind):
             table = found.node_of_place if kind == "pod" else found.node_of_address
@@ -443,7 +475,8 @@ def _labels(view: LogView, found: Identities, reading: _Reading) -> None:
     naming: Counter[bytes] = Counter()
     for number in view.numbers if len(view.numbers) <= _ALL_LABELS else hits:
         front = _CLOCK.sub(b"", kept[number][:160]) if number in kept else b""
-        front = b" ".join(front.split(None, 2)[:2])
+        rank = _RANK_IN_FRONT.search(front)
+        front = b" ".join(front.split(None, 2)[:2]) + (rank[0] if rank else b"")
         if front in fronts and not _may_introduce(kept.get(number, b"")[:_LONG], naming):
             continue
         fronts.add(front)
@@ -462,6 +495,8 @@ def _may_introduce(raw: bytes, seen: Counter[bytes]) -> bool:
 
 
 def _read_label(line: LogLine, found: Identities, reading: _Reading) -> None:
+    reading.labels |= {name for name in (line.node, line.place) if name}
+    reading.aliases.told(line.alias, line.node, line)
     if line.rank is not None:
         found.ranks_seen.add(line.rank)
         if line.node:

@@ -35,6 +35,24 @@ def _not_joined(asked: Asked) -> Answer[str] | None:
 ACCUSED: tuple[Source[str], ...] = (_not_joined, _accused)
 
 
+def _checked_elsewhere(asked: Asked) -> Answer[str] | None:
+    """A rank's work was done again on another host, which prints it: the host that it had before is meant."""
+    if "checked_elsewhere" not in asked.event.marks:
+        return None
+    known, rank = asked.identities, asked.place.rank
+    checked_on = asked.event.fields.get("checked_on") or asked.line.node
+    had = (
+        {known.node_of_rank.get(rank), *known.conflicts.get(rank, ())}
+        if rank is not None
+        else {None}
+    )
+    before = {host for host in had if host and not same_host(host, checked_on)}
+    if checked_on is None or len(before) != 1:
+        return Answer(None, "the work was checked on another host than the one at fault")
+    line = known.told_by.get(("rank", rank))
+    return Answer(before.pop(), f"rank {rank} ran there before it was checked elsewhere", line)
+
+
 def _slot(asked: Asked) -> Answer[str] | None:
     node = asked.event.fields.get("node")
     return Answer(node, "the line names it", asked.line) if node else None
@@ -185,7 +203,7 @@ def _only_one(asked: Asked) -> Answer[str] | None:
 
 
 SOURCES: tuple[Source[str], ...] = (
-    _slot, _label, _odd_version, _own_words, _process, _others_words, _heading, _found_faulty, _place, _pod_in_words,
+    _checked_elsewhere, _slot, _label, _odd_version, _own_words, _process, _others_words, _heading, _found_faulty, _place, _pod_in_words,
     _of_rank, _of_task, _lost, _of_exits, _only_one,
 )  # fmt: skip
 

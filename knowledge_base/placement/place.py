@@ -63,6 +63,10 @@ class Place:
     pci: str | None = None
     ranks: list[int] = field(default_factory=list)
     nodes: list[str] = field(default_factory=list)
+    everywhere: list[int] = field(default_factory=list)
+    """The ranks that failed alike, so that none of them is to blame."""
+    nobody: bool = False
+    """It is known that the rank that prints the line is not to blame."""
     reasons: list[Reason] = field(default_factory=list)
     why: str | None = None
     """What the summary says of the place, where its line alone would not tell it."""
@@ -124,12 +128,12 @@ def place(
     _within_the_host(asked)
     gpu_sources.index(asked)
     rank_sources.on_the_node(asked)
-    if rank_sources.everywhere(asked):
-        found.rank = None
+    everywhere = rank_sources.everywhere(asked)
     if found.rank is not None:
         found.ranks = [found.rank]
     if found.node is not None:
         found.nodes = [found.node]
+    found.nobody = everywhere or (rank is not None and rank.value is None)
     return found
 
 

@@ -24,6 +24,8 @@ class Identity:
 class Processes:
     """The processes of a job by their ids; one id stands for as many as there are nodes with it."""
 
+    other_names: dict[str, str] = field(default_factory=dict)
+    """The name of a host by what else it is called."""
     _by_pid: dict[int, list[Identity]] = field(default_factory=lambda: defaultdict(list))
 
     def __iter__(self) -> Iterator[Identity]:
@@ -33,9 +35,31 @@ class Processes:
     def get(self, pid: int, node: str | None = None) -> Identity | None:
         """Return the process, or None where the id is unknown or may be several processes'."""
         found = self._by_pid.get(pid, [])
+        node = self.other_names.get(node or "", node)
         exact = [one for one in found if node and same_host(one.node, node)]
         near = exact or [one for one in found if not node or one.node is None]
         return near[0] if len(near) == 1 else None
+
+    def rename(self, other_names: dict[str, str]) -> None:
+        """Call hosts by one name each; what was known of one process under two names of its host is joined."""
+        self.other_names = other_names
+        for pid, found in self._by_pid.items():
+            for one in found:
+                one.node = other_names.get(one.node or "", one.node)
+            joined: list[Identity] = []
+            for one in sorted(found, key=lambda one: one.rank is None):
+                same = [
+                    other
+                    for other in joined
+                    if same_host(one.node, other.node)
+                    and _fits(one.rank, other.rank)
+                    and _fits(one.local_rank, other.local_rank)
+                ]
+                if len(same) == 1:
+                    _fill(same[0], one)
+                else:
+                    joined.append(one)
+            self._by_pid[pid] = joined
 
     def learn(
         self,
@@ -67,12 +91,16 @@ class Processes:
         if not found:
             found = [Identity(pid=pid)]
             self._by_pid[pid].append(found[0])
-        one = found[0]
-        one.rank = rank if one.rank is None else one.rank
-        one.local_rank = local_rank if one.local_rank is None else one.local_rank
-        one.node = node if one.node is None else one.node
-        one.gpu = gpu if one.gpu is None else one.gpu
-        return one
+        _fill(found[0], Identity(rank, local_rank, node, gpu))
+        return found[0]
+
+
+def _fill(one: Identity, told: Identity) -> None:
+    """Add what is not known yet."""
+    one.rank = told.rank if one.rank is None else one.rank
+    one.local_rank = told.local_rank if one.local_rank is None else one.local_rank
+    one.node = told.node if one.node is None else one.node
+    one.gpu = told.gpu if one.gpu is None else one.gpu
 
 
 def _fits(known: int | None, told: int | None) -> bool:

@@ -7,6 +7,7 @@ import re
 from rerail.domain.evidence import Blames, LogLine, Role, Stream, Tier
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.exits import ExitFact
+from rerail.knowledge_base.causality.own_failures import is_own
 from rerail.knowledge_base.phrases import phrase, phrase_in_bytes, says
 from rerail.knowledge_base.placement import witnesses
 from rerail.knowledge_base.placement.gpu_sources import told as gpu_told
@@ -19,12 +20,14 @@ from rerail.knowledge_base.placement.own_words import node_in, number_in, number
 from rerail.knowledge_base.placement.place import Answer, Asked, Reason, Source, named
 from rerail.knowledge_base.placement.rank_of_local import rank_at
 from rerail.knowledge_base.taxonomy import has
+from rerail.log_parsers.tracebacks import looks_like_exception
 
 EVERYWHERE = 3
 """A fault of one kind on this many ranks is nobody's in particular."""
 _MOST_RANKS_OF_A_NODE = 64
 _WITNESSES = 2
 _MOST_LINES = 20_000
+_CHAINED_LINES = 80  # from an exception to the one that is raised from it
 # Signals that a process brings on itself, or the kernel for what it did. Not SIGABRT: that is how NCCL
 # ends the ranks that waited in vain.
 _OWN_SIGNALS = frozenset({"crashed", "killed"})
@@ -61,6 +64,16 @@ def _noticed(asked: Asked) -> Answer[int] | None:
     """Who noticed that two ranks do different things is one of the two, and not known to be the wrong one."""
     if not has(asked.event.leaf, "noticed_by_either"):
         return None
+    told = {
+        o.line.label: numbers_in(o.line.message, "rank")
+        for o in asked.case.observations
+        if o.rule_id == asked.event.rule_id
+    }
+    common = set.intersection(*told.values()) if len(told) > _WITNESSES else set()
+    if len(common) == 1:
+        return Answer(
+            common.pop(), "each line names it, and no other rank stands in all", asked.line
+        )
     odd = odd_one_out(asked.case, asked.line)
     return Answer(odd, "its value in the table below differs from all others", asked.line)
 
@@ -156,6 +169,16 @@ def _seat(asked: Asked) -> Answer[int] | None:
     return None if rank is None else Answer(rank, "its launcher lists who sits there", asked.line)
 
 
+def _in_pod(asked: Asked) -> Answer[int] | None:
+    """The only process that calls its host by the name of the pod that the event is about."""
+    known, pod = asked.identities, asked.line.place
+    ranks = [rank for rank, node in known.node_of_rank.items() if pod and node == pod]
+    if len(ranks) != 1 or (known.per_node or 1) > 1:
+        return None
+    line = known.told_by.get(("rank", ranks[0]))
+    return Answer(ranks[0], f"it runs in {pod}", line)
+
+
 def _own_words(asked: Asked) -> Answer[int] | None:
     if asked.line.stream is Stream.KERNEL:
         return None
@@ -194,7 +217,7 @@ def _others(asked: Asked) -> Answer[int] | None:
         rank = witnesses.rank_that_ended(case, asked.selection, asked.exits, event)
         if rank is not None:
             return Answer(rank, "this rank alone ended by itself")
-    elif event.leaf != "node_fail_scheduler":
+    elif not has(event.leaf, "declared_dead"):
         told = witnesses.rank_told_again(case, event)
         if told is not None:
             return Answer(told, "the same fault is told again with this rank's label")
@@ -280,7 +303,8 @@ def _by_device(asked: Asked) -> Answer[int] | None:
 def _only_exit_there(asked: Asked) -> Answer[int] | None:
     """The only process of the event's host that its launcher reports, where nobody else there cried."""
     node = asked.line.node
-    if node is None or asked.line.rank is not None or not asked.event.lines:
+    of_one = bool(asked.event.lines) or _counted_by_the_machine(asked)
+    if node is None or asked.line.rank is not None or not of_one:
         return None
     there = [
         f for f in asked.exits if f.node and short(f.node) == short(node) and f.how != "ordered"
@@ -294,6 +318,40 @@ def _only_exit_there(asked: Asked) -> Answer[int] | None:
     if len(ranks) != 1 or None in ranks or cried - ranks:
         return None
     return Answer(ranks.pop(), "the only process of this host that ended by itself", there[0].line)
+
+
+def _raised_exit(asked: Asked) -> Answer[int] | None:
+    """The only worker that ended as a Python process does that raises; who waits in vain is aborted or terminated."""
+    if not asked.event.lines or asked.line.rank is not None or asked.event.blames is Blames.PEER:
+        return None
+    workers = [f for f in asked.exits if f.rank is not None and f.local_rank is not None]
+    raised = {f.rank for f in workers if f.how == "plain"}
+    others = [o for o in asked.case.with_role(Role.CASCADE) if o.lines]
+    if len(raised) != 1 or others:
+        return None
+    line, node = next((f.line, f.node) for f in workers if f.rank in raised)
+    if not same_place(node, asked.line.node):
+        return None
+    return Answer(raised.pop(), "this process alone ended as one that raised", line)
+
+
+def _raised_from(asked: Asked) -> Answer[int] | None:
+    """The exception that was raised from this one names the rank that raised it."""
+    view, start = asked.case.view(asked.line), asked.line.number
+    if not asked.event.lines:
+        return None
+    chained = False
+    for number in view.between(start + 1, start + _CHAINED_LINES):
+        line = view.line(number)
+        if line is None or line.label != asked.line.label:
+            continue
+        chained = chained or says("raised-from", line.message)
+        if chained and looks_like_exception(line.message):
+            rank = number_in(line.message, "rank")
+            return None if rank is None else Answer(rank, "what was raised from it names it", line)
+        if not chained and line.message.strip():
+            return None
+    return None
 
 
 def _awaited(asked: Asked) -> Answer[int] | None:
@@ -314,16 +372,34 @@ def _awaited(asked: Asked) -> Answer[int] | None:
 
 
 SOURCES: tuple[Source[int], ...] = (
-    _slot, _subject, _noticed, _of_the_job, _heading, _process, _named_process, _local_rank, _said_on, _label, _seat,
-    _only_node, _own_words, _others, _only_exit_there, _awaited, _own_exit, _by_device,
+    _slot, _subject, _noticed, _of_the_job, _heading, _process, _named_process, _local_rank, _said_on, _label, _seat, _in_pod,
+    _only_node, _own_words, _raised_from, _others, _only_exit_there, _awaited, _own_exit, _raised_exit, _by_device,
 )  # fmt: skip
 
 
 def everywhere(asked: Asked) -> bool:
-    """Tell whether the same fault stands on so many ranks that it is nobody's in particular."""
-    leaf, place = asked.event.leaf, asked.place
-    same = {c.line.rank for c in asked.selection.candidates if c.leaf == leaf} - {None}
-    return len(same) >= EVERYWHERE and place.rank in same and not place.pci
+    """Tell whether a fault is nobody's: several ranks have the same, and it is of no host where they are on several."""
+    leaf, found = asked.event.leaf, asked.place
+    if has(leaf, "noticed_by_either"):
+        return  # all others tell of the one
+    same = [c.line for c in asked.selection.candidates if c.leaf == leaf]
+    ranks = {line.rank for line in same if line.rank is not None}
+    if found.pci or not (
+        (len(ranks) >= EVERYWHERE and found.rank in ranks) or _on_every_host(asked, same)
+    ):
+        return False
+    found.rank, found.everywhere = None, sorted(ranks)
+    if len({asked.identities.node_of(line) for line in same} - {None}) > 1:
+        found.node = None
+    return True
+
+
+def _on_every_host(asked: Asked, same: list[LogLine]) -> bool:
+    """Tell whether every host, or pod, that the logs know raises the very same: what the job was given is wrong."""
+    if not asked.event.lines or not has(asked.event.leaf, "given_to_all"):
+        return False
+    hosts = {line.node or line.place for line in same if line.message == asked.line.message}
+    return len(hosts - {None}) > 1 and asked.identities.nodes_seen <= hosts
 
 
 def accused_device(asked: Asked) -> None:
@@ -347,8 +423,8 @@ def on_the_node(asked: Asked) -> None:
         return
     known = asked.identities
     ranks = known.ranks_on(found.node)
-    if not ranks or len(ranks) > _MOST_RANKS_OF_A_NODE:
-        return
+    if not ranks or not (known.per_node or 1) <= len(ranks) <= _MOST_RANKS_OF_A_NODE:
+        return  # fewer names than processes: what is known of them may count the nodes
     if len(ranks) == 1 and (known.per_node or known.tasks_per_node or 1) == 1:
         found.rank = ranks[0]
     found.ranks = ranks
@@ -400,7 +476,9 @@ def _felt_by(asked: Asked) -> int | None:
         and says("felt-on-gpu", o.line.text)
     } - {None}
     device = device or _lost_its_device(case)
-    felt = device or {c.line.rank for c in asked.selection.candidates} - {None}
+    # What a program raises by itself is no sign of a broken machine under it.
+    others = [c for c in asked.selection.candidates if not is_own(c)]
+    felt = device or {c.line.rank for c in others} - {None}
     # A lost-connection line is printed by the peer, and who waited in vain in a collective felt
     # nothing but that another rank did not come.
     told: list[LogLine] = [

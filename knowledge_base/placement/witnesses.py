@@ -13,6 +13,7 @@ from rerail.knowledge_base.causality.select import Selection
 from rerail.knowledge_base.phrases import phrase, says
 from rerail.knowledge_base.placement.identities import Identities
 from rerail.knowledge_base.taxonomy import has
+from rerail.log_parsers.host_names import is_local
 
 _LEAST_SENTENCE = 24
 _RAISED_NEAR = 12  # lines from the output of a subprocess to the exception that reports it
@@ -152,14 +153,31 @@ def accused_by_several(
     selection: Selection, identities: Identities, winner: Observation
 ) -> str | None:
     """Return the one peer that hosts beside it could not reach, when two or more of them say so, or None."""
-    told_by = tellers(selection, identities, winner)
     same = [c for c in selection.candidates if c.leaf == winner.leaf]
-    peers = {c.fields.get("peer") or "" for c in same}
-    if len(told_by) < 2 or len(peers) != 1:
+    edges = {(_teller(identities, c), _peer(identities, c)) for c in same}
+    named = {host for edge in edges if edge[1] for host in edge}
+    # One that names no peer adds nothing where its host names one elsewhere.
+    edges = {(teller, peer) for teller, peer in edges if peer or teller not in named}
+    # Whom all complaints are about or come from: the others do not complain of each other.
+    common = set.intersection(*({*edge} - {""} for edge in edges)) if edges else set()
+    accused = common & {peer for _, peer in edges if peer}
+    if len(accused) != 1:
         return None
-    peer = peers.pop().split("<")[0].strip("[]")
-    named = identities.node_of_address.get(peer, peer)
-    return named if peer and named not in told_by else None
+    peer = accused.pop()
+    return (
+        peer if len({teller for teller, other in edges if other == peer} - {peer, ""}) > 1 else None
+    )
+
+
+def _teller(identities: Identities, told: Observation) -> str:
+    own = told.fields.get("own", "")
+    return identities.node_of(told.line) or identities.node_of_place.get(own, own)
+
+
+def _peer(identities: Identities, told: Observation) -> str:
+    peer = (told.fields.get("peer") or "").split("<")[0].strip("[]")
+    named = identities.node_of_address.get(peer) or identities.node_of_place.get(peer, peer)
+    return "" if is_local(named) else named
 
 
 def ended_before_order(case: Case, exits: list[ExitFact]) -> list[ExitFact]:

@@ -15,6 +15,8 @@ def told(text: str) -> dict[str, str]:
     case = diagnose_texts({"job.log": text}).case
     for row in (row for view in case.views for row in rows(view)):
         beside = row.cells.get("node") or row.cells.get("rank")
+        if "gpu" in row.cells and "pci" in row.cells:
+            found[f"gpu {row.cells['gpu']}"] = row.cells["pci"]
         for kind in ("rank", "pod", "address", "pid"):
             if kind in row.cells and beside and (kind != "rank" or "node" in row.cells):
                 found[f"{kind} {row.cells[kind]}"] = beside
@@ -34,6 +36,8 @@ def test_an_example_is_read(example):
         "HOST  NODE\ngn-1  gn-2\n",  # two columns of hosts, and nothing that runs there
         "RANK  HOST\nfirst gn-1\n",
         "RANK  HOST\n0     localhost\n",
+        "The server socket has failed (98 - Address already in use)\n"
+        "The server socket has failed (98 - Address already in use)\n",
     ],
 )
 def test_what_is_no_table_of_places_tells_nothing(text):
@@ -47,3 +51,14 @@ def test_the_table_places_the_fault():
     )
     fault = diagnose_texts({"job.log": text}).diagnosis.first_fault
     assert fault is not None and (fault.rank, fault.node) == (1, "gn-12")
+
+
+def test_the_table_of_nvidia_smi_says_which_gpu_an_address_is():
+    text = (
+        "NODE_RANK=1 HOSTNAME=gn-b7 LOCAL_WORLD_SIZE=2\nNODE_RANK=0 HOSTNAME=gn-b6 LOCAL_WORLD_SIZE=2\n"
+        "[root@gn-b7 ~]# nvidia-smi --query-gpu=index,pci.bus_id --format=csv\nindex, pci.bus_id\n"
+        "0, 00000000:19:00.0\n1, 00000000:CD:00.0\n[root@gn-b7 ~]# dmesg -T\n"
+        "[Mon Aug 19 23:14:29 2024] NVRM: Xid (PCI:0000:cd:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.\n"
+    )
+    fault = diagnose_texts({"job.log": text}).diagnosis.first_fault
+    assert fault is not None and (fault.rank, fault.node, fault.gpu) == (3, "gn-b7", 1)

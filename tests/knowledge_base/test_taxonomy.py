@@ -32,6 +32,16 @@ def test_no_failure_is_a_verdict_and_no_leaf() -> None:
     assert NO_FAILURE not in leaves()
 
 
+def test_what_a_leaf_explains_are_leaves_and_every_leaf_says_it() -> None:
+    assert [x.id for x in leaves().values() if not x.explains or x.explains - set(leaves())] == []
+
+
+def test_no_program_and_no_waiting_explains_a_broken_machine() -> None:
+    machines = {x.id for x in leaves().values() if "machine" in x.traits}
+    causes = {x.category for x in leaves().values() if x.explains & machines}
+    assert causes == {"hardware_gpu", "gpu_memory_ecc", "nvlink_nvswitch", "container_driver"}
+
+
 def test_leaves_that_code_concludes_exist() -> None:
     assert set(leaves()) >= CODED_LEAVES
 

@@ -234,3 +234,70 @@ def test_the_address_of_an_amd_gpu(diagnose: Run) -> None:
     found = diagnose(STEPS + "[22100.6] amdgpu 0000:43:00.0: amdgpu: GPU mode1 reset failed\n")
     assert found.failure_type == "gpu_internal_fault"
     assert [gpu.gpu for gpu in found.suspects.gpus] == ["0000:43:00.0"]
+
+
+def _qp(teller: str, own: str, other: str) -> str:
+    return (
+        f"{teller}:9105:9405 [5] ibvwrap.c:262 NCCL WARN Call to ibv_modify_qp failed with 110 Connection timed out, on dev mlx5_5:1, "
+        f"curr state INIT, next state RTR, local GID index 3, local GID ::ffff:10.44.5.{own}, remote GID ::ffff:10.44.5.{other}\n"
+    )
+
+
+def test_whom_all_complaints_are_about_or_come_from_is_accused_by_the_name_it_gives_itself(
+    diagnose,
+):
+    log = _qp("hgx-08", "19", "22") + _qp("hgx-10", "21", "22") + _qp("hgx-11", "22", "19")
+    assert diagnose(log).suspects.nodes == ["hgx-11"]
+
+
+def test_two_that_complain_of_each_other_do_not_tell(diagnose):
+    log = _qp("hgx-08", "19", "22") + _qp("hgx-11", "22", "19")
+    assert "hgx-11" not in diagnose(log).suspects.nodes
+
+
+def test_a_link_local_address_is_no_host(diagnose):
+    log = "".join(
+        _qp(f"hgx-{n}", str(n), "99").replace("::ffff:10.44.5.99", "fe80::ba3f:d2ff:fe11:7a02")
+        for n in (11, 12, 13)
+    )
+    assert diagnose(log).suspects.nodes == []
+
+
+def test_the_rank_whose_fingerprint_differs_is_the_one_that_left_the_sequence(diagnose):
+    said = (
+        "[rank{r}]: RuntimeError: Detected mismatch between collectives on ranks. Rank {r} is running collective: "
+        "CollectiveFingerPrint(SequenceNumber=1911, OpType={op}, TensorShape=[{n}], TensorDtypes=Float)\n"
+    )
+    calls = {
+        1: ("ALLREDUCE", 512),
+        3: ("BROADCAST", 64),
+        0: ("ALLREDUCE", 512),
+        2: ("ALLREDUCE", 512),
+    }
+    found = diagnose("".join(said.format(r=r, op=op, n=n) for r, (op, n) in calls.items()))
+    assert (found.failure_type, found.suspects.ranks) == ("rank_divergence", [3])
+
+
+def test_the_host_that_announced_dockers_bridge_is_the_one_whose_interface_is_wrong(diagnose):
+    used = "".join(
+        f"dgx-0{n}:7{n}00:7{n}00 [0] NCCL INFO Bootstrap : Using enp97s0:10.141.0.{n}<0>\n"
+        for n in (1, 2)
+    )
+    used += "dgx-03:7300:7300 [0] NCCL INFO Bootstrap : Using docker0:172.17.0.1<0>\n"
+    lost = "".join(
+        f"dgx-0{n}:7{n}00:7{n}60 [0] misc/socket.cc:533 NCCL WARN socketPollConnect: Connect to 172.17.0.1<41267> returned "
+        "111(Connection refused) errno 115(Operation now in progress)\n"
+        for n in (1, 2)
+    )
+    assert diagnose(used + lost).suspects.nodes == ["dgx-03"]
+    assert diagnose(lost).suspects.nodes in ([], ["dgx-01"])  # every host has that address
+
+
+def test_one_name_of_a_node_with_eight_processes_is_no_rank(diagnose):
+    log = (
+        "0: cn-11 NODE_RANK=0 NPROC=8\n1: cn-12 NODE_RANK=1 NPROC=8\n2: cn-13 NODE_RANK=2 NPROC=8\n"
+        "2: cn-13:302:302 [0] NCCL INFO Bootstrap : Using eth0:10.1.0.3<0>\n"
+        "srun: error: Node failure on cn-13\n"
+    )
+    found = diagnose(log)
+    assert (found.suspects.nodes, 2 in found.suspects.ranks) == (["cn-13"], False)

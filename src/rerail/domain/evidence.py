@@ -63,7 +63,8 @@ class LogLine:
     `number` counts raw newlines from 1, as grep does. `text` is the whole line without control
     characters and with secrets masked; `message` is the part behind the prefixes. `time` is in
     seconds since the epoch, or None; `clock` says which clock the time was read from. `place` is
-    the container or replica that a collector names where it does not name a host.
+    the container or replica that a collector names where it does not name a host. `alias` is what an
+    outer label calls the host that `node` names.
     """
 
     file: str
@@ -79,6 +80,7 @@ class LogLine:
     stream: Stream = Stream.TRAIN
     label: str = ""
     place: str | None = None
+    alias: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
