@@ -13,6 +13,8 @@ from rerail.log_parsers.view import LogView
 
 MIN_SHARED = 3
 _MOST_SHARED = 50
+_LEAST_SHARED = 8
+_MOST_LINES = 20_000
 MIN_SKEW = 2.0
 """Seconds; below this the difference may be the printing, not the clock."""
 
@@ -31,13 +33,14 @@ def clock_offsets(views: Sequence[LogView]) -> dict[str, float]:
     ]
     if len(stepping) < 2:
         return {}
-    # Parsing a line is dear, so only some of the steps that a file shares are looked at.
+    # Parsing a line is dear, so only some of the steps that a file shares are looked at, of many files fewer.
+    most = max(_LEAST_SHARED, min(_MOST_SHARED, _MOST_LINES // len(stepping)))
     reference = max(stepping, key=lambda view: (len(lines[view.name]), view.name))
     known = lines[reference.name]
     offsets = {}
     for view in stepping:
         shared = sorted(lines[view.name].keys() & known.keys())
-        shared = shared[:: max(1, len(shared) // _MOST_SHARED)]
+        shared = shared[:: max(1, len(shared) // most)]
         if view is reference or len(shared) < MIN_SHARED:
             continue
         differences = []

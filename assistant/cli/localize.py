@@ -102,7 +102,8 @@ def _write_perfetto(out: Path, paths: list[Path], judged: list[Judged]) -> None:
         sys.stderr.write(f"{out} was not written: no rank is named\n")
         return
     count = write_perfetto([file for path in paths for file in profile_files(path)], ranks, out)
-    sys.stderr.write(f"{count} events of {len(ranks)} ranks written to {out}\n")
+    of = f"{len(ranks)} rank{'s' if len(ranks) > 1 else ''}"
+    sys.stderr.write(f"{count} events of {of} written to {out}\n")
 
 
 def _print(judged: list[Judged], plot: Path | None) -> None:

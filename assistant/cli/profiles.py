@@ -90,5 +90,8 @@ def change_command(
         role = f"{row['role']}: " if row["role"] not in ("", "all") else ""
         sys.stdout.write(f"  {role}{row['function']}: {old} -> {new} a step\n")
     if not rows:
-        sys.stdout.write("no function changed by 5 % and 0.3 % of the step or more\n")
+        sys.stdout.write(
+            "on the typical rank no function changed by 5 % and 0.3 % of the step or more; "
+            f"single ranks: rerail localize {' '.join(map(str, after))}\n"
+        )
     return 0 if rows else 3

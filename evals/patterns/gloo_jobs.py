@@ -15,7 +15,7 @@ from rerail.tools.localize.findings import Localization
 from rerail.tools.localize.localize_paths import localize_paths
 
 FAULTS = ("healthy", "function", "rank", "loader", "collector")
-_LIMIT_S = 300
+_LIMIT_S = 900
 _WORLD = 4
 
 
@@ -35,7 +35,7 @@ def run_real_job(
     """Run four processes over gloo through the faults, profiled by the collector, and judge each.
 
     Raises:
-        RuntimeError: the job failed or took longer than five minutes; with its last output.
+        RuntimeError: the job failed or took longer than fifteen minutes; with its last output.
     """
     if folder is None:
         with TemporaryDirectory() as name:

@@ -14,7 +14,7 @@ from rerail.tools.localize.localize_paths import localize_paths
 from rerail.tools.profiles.summary import SUFFIX, read_summary
 
 GUILTY = 2
-_WORLD, _LIMIT_S = 4, 240
+_WORLD, _LIMIT_S = 4, 900
 
 
 @dataclass(frozen=True)

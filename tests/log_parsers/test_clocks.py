@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 from rerail.domain.diagnosis import Diagnosis
+from rerail.domain.evidence import LogLine
+from rerail.log_parsers import clocks
 from rerail.log_parsers.clocks import clock_offsets
 from rerail.log_parsers.collect import ScanPlan, collect
+from rerail.log_parsers.view import LogView
 
 START = datetime(2026, 3, 1, 2, 0, tzinfo=UTC).timestamp()
 
@@ -49,6 +52,26 @@ def test_a_clock_that_is_ahead_is_set_back(job: Callable[..., Path]) -> None:
 )
 def test_a_clock_is_left_alone(other: str, why: str, job: Callable[..., Path]) -> None:
     assert offsets(job({"node1.log": steps(0, 40), "node2.log": other})) == {}, why
+
+
+def test_of_many_files_fewer_lines_are_parsed(
+    job: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed: list[int] = []
+    line = LogView.line
+
+    def counted(view: LogView, number: int) -> LogLine | None:
+        parsed.append(number)
+        return line(view, number)
+
+    monkeypatch.setattr(LogView, "line", counted)
+    folder = job({"node1.log": steps(0, 40), "node2.log": steps(95, 39)})
+    assert offsets(folder) == {"node2.log": pytest.approx(-95)}
+    many = len(parsed)
+    parsed.clear()
+    monkeypatch.setattr(clocks, "_MOST_LINES", 16)
+    assert offsets(folder) == {"node2.log": pytest.approx(-95)}
+    assert len(parsed) < many / 3
 
 
 def test_one_file_has_no_skew(job: Callable[..., Path]) -> None:

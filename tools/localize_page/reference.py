@@ -35,9 +35,12 @@ def reference_sentences(judged: Judged, boxes: Path | None = None) -> list[str]:
             f"Fewer than {LEAST_PEERS} ranks in {_list(small)}: too few to colour one against the others."
         )
     if not matrix.device:
+        waits = (
+            "" if matrix.cpu_wait_s is None else "; verdict and price leave waits for a core out"
+        )
         out.append(
             "The profiles hold no GPU events: times are those of the processes, which whatever else ran "
-            "on the host stretches too."
+            f"on the host stretches too{waits}."
         )
     return out
 

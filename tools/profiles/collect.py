@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rerail.errors import EvidenceError
+from rerail.tools.profiles.comparable import comparable
 from rerail.tools.profiles.counter_files import with_counters
 from rerail.tools.profiles.matrix import ProfileMatrix, build_matrix
 from rerail.tools.profiles.read_trace import read_trace
@@ -65,7 +66,8 @@ def read_job(paths: Sequence[Path]) -> ProfileMatrix:
         gaps += more
     if not summaries:
         raise bad[0] if bad else EvidenceError(gaps[0] if gaps else "no profiles", hint=_HINT)
-    return build_matrix(summaries).with_notes(tuple(gaps))
+    kept, odd = comparable(summaries)
+    return build_matrix(kept).with_notes((*gaps, *odd))
 
 
 def _read_shards(paths: Sequence[Path]) -> tuple[list[Summary], list[str]]:

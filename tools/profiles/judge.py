@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from rerail.tools.durations import seconds
 from rerail.tools.localize.findings import Finding, Localization, LocalizeOutcome
 from rerail.tools.profiles.balance import balance_signs
 from rerail.tools.profiles.cause_table import Cause, cause_of
 from rerail.tools.profiles.channels import BETA
 from rerail.tools.profiles.expected import Expected, expected_signs
+from rerail.tools.profiles.host_noise import BESIDE_FIRST
 from rerail.tools.profiles.matrix import ProfileMatrix
 from rerail.tools.profiles.own_work import own_work_signs
 from rerail.tools.profiles.price import price
@@ -48,7 +50,8 @@ def judge_profiles(
             "or give a healthy window of the same job; what differs is described, nobody is blamed"
         )
         return Localization(name, LocalizeOutcome.NO_REFERENCE, [], missing, details)
-    findings, imbalance = _findings(matrix, signs)
+    findings, imbalance, slight = _findings(matrix, signs)
+    missing += _noise_notes(matrix, own.blurred, slight)
     outcome = LocalizeOutcome.HEALTHY
     if findings:
         outcome = LocalizeOutcome.IMBALANCE if imbalance else LocalizeOutcome.LOCALIZED
@@ -141,12 +144,41 @@ def _joined_members(signs: list[Sign]) -> list[Sign]:
     return list(seen.values())
 
 
-def _findings(matrix: ProfileMatrix, signs: list[Sign]) -> tuple[list[Finding], bool]:
+def _noise_notes(
+    matrix: ProfileMatrix, blurred: tuple[int, ...], slight: list[tuple[Sign, float]]
+) -> list[str]:
+    """Say whose time was longer without being told from the noise of a host that several processes share."""
+    notes = [
+        f"{who(matrix, sign)}: {sign.function} took longer too, which costs {seconds(lost)} a step: too little "
+        "beside the first finding to tell it from the noise of a busy host; profile again once that is mended"
+        for sign, lost in slight
+    ]
+    if blurred:
+        ranks = ", ".join(map(str, matrix.of_ranks(blurred)[:8]))
+        notes.append(
+            f"the time of rank{'s' if len(blurred) > 1 else ''} {ranks} was longer, but not in enough steps, or by "
+            "too little beside the slowest, to tell it from the noise of a busy host; profile more steps"
+        )
+    return notes
+
+
+def _findings(
+    matrix: ProfileMatrix, signs: list[Sign]
+) -> tuple[list[Finding], bool, list[tuple[Sign, float]]]:
+    """Return the findings, whether all are of the split of the work, and signs too small beside the first."""
     out = []
     imbalance = True
+    slight: list[tuple[Sign, float]] = []
+    dearest: dict[str, float] = {}
     for sign, lost in price(matrix, signs):
         if lost < _LEAST_LOST * matrix.step_time_s and sign.kind != "ring_member":
             continue
+        hosts = [matrix.host[int(w)] for w in sign.workers]
+        first = min(dearest.get(host, 0.0) for host in hosts)
+        if not matrix.device and sign.kind != "expected" and lost < BESIDE_FIRST * first:
+            slight.append((sign, lost))
+            continue
+        dearest = {host: lost for host in hosts} | dearest
         cause = _cause(matrix, sign)
         imbalance &= cause.imbalance
         out.append(
@@ -157,7 +189,7 @@ def _findings(matrix: ProfileMatrix, signs: list[Sign]) -> tuple[list[Finding], 
                 failure_type=cause.failure_type, nodes=_hosts(matrix, sign), z=sign.z,
             )
         )  # fmt: skip
-    return out, imbalance
+    return out, imbalance, slight
 
 
 def _cause(matrix: ProfileMatrix, sign: Sign) -> Cause:

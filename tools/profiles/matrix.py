@@ -42,7 +42,8 @@ class ProfileMatrix:
 
     `pattern` (F, 3, W) holds beta, mu and sigma; `by_step_s` (F, S, W) what each function owned in each
     step, or None where it would not fit. `counted` (F,) says that mu comes from counters. `role`
-    (W,) numbers `role_names`. `step_s` and `own_s` are (S, W). Missing functions have beta 0.
+    (W,) numbers `role_names`. `step_s` and `own_s` are (S, W). Missing functions have beta 0. `cpu_wait_s` (S, W) is how
+    long the thread of the loop was ready and had no core, None where a profile does not say it.
     """
 
     ranks: IntArray
@@ -61,6 +62,7 @@ class ProfileMatrix:
     device: bool
     collectives: tuple[CollectiveTable, ...]
     notes: tuple[str, ...] = ()
+    cpu_wait_s: FloatArray | None = None
 
     @property
     def steps(self) -> int:
@@ -125,8 +127,14 @@ def build_matrix(summaries: Iterable[Summary]) -> ProfileMatrix:
         role_names, known, tuple(one.host for one in rows), tuple(names), tuple(work), counted,
         values, by_step, np.array([one.step_s[:steps] for one in rows]).T,
         np.array([one.own_s[:steps] for one in rows]).T, all(one.device for one in rows),
-        tuple(_tables(rows)), tuple(notes),
+        tuple(_tables(rows)), tuple(notes), _waits(rows, steps),
     )  # fmt: skip
+
+
+def _waits(rows: list[Summary], steps: int) -> FloatArray | None:
+    if any(len(one.cpu_wait_s) < steps for one in rows):
+        return None
+    return np.array([one.cpu_wait_s[:steps] for one in rows]).T
 
 
 def _check(rows: list[Summary]) -> list[str]:

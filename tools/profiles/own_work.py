@@ -15,6 +15,7 @@ from rerail.tools.localize.compare import compare
 from rerail.tools.profiles.channels import BETA, MU, Float32
 from rerail.tools.profiles.distance import differences
 from rerail.tools.profiles.function_table import DEVICE_COMPUTE
+from rerail.tools.profiles.host_noise import core_wait, longer, not_beside, undisturbed
 from rerail.tools.profiles.matrix import ProfileMatrix
 from rerail.tools.profiles.signs import Sign
 
@@ -43,11 +44,12 @@ _MEMORY, _HOST_GATE = Gate(0.15, 0.002), Gate(0.5, 0.02)
 
 @dataclass(frozen=True, eq=False)
 class OwnWork:
-    """The signs, the roles without a reference, and who is slow by itself."""
+    """The signs, the roles without a reference, those of one worker, and who is lost in the noise."""
 
     signs: list[Sign]
     split: tuple[str, ...]
     few: tuple[str, ...]
+    blurred: tuple[int, ...] = ()
 
 
 def own_work_signs(matrix: ProfileMatrix) -> OwnWork:
@@ -57,8 +59,8 @@ def own_work_signs(matrix: ProfileMatrix) -> OwnWork:
     loader, pauses = _loader(matrix), _pauses(matrix)
     if not matrix.device:
         known = {int(w) for sign in loader + pauses for w in sign.workers}
-        signs, split, few = _process(matrix, known)
-        return OwnWork(signs + loader + pauses, split, few)
+        signs, split, few, blurred = _process(matrix, known)
+        return OwnWork(signs + loader + pauses, split, few, blurred)
     compute = matrix.of_class(*DEVICE_COMPUTE)
     hot, split, few = _slow(matrix, matrix.seconds(compute), _COMPUTE)
     signs = _by_function(matrix, compute, hot, "function")
@@ -73,9 +75,18 @@ def own_work_signs(matrix: ProfileMatrix) -> OwnWork:
 
 def _process(
     matrix: ProfileMatrix, known: set[int]
-) -> tuple[list[Sign], tuple[str, ...], tuple[str, ...]]:
-    """Judge processes without a device: all that is not a collective is their own work."""
-    hot, split, few = _slow(matrix, matrix.own_s, _PROCESS)
+) -> tuple[list[Sign], tuple[str, ...], tuple[str, ...], tuple[int, ...]]:
+    """Judge processes without a device: all that is not a collective is their own work.
+
+    On a host that they share they hold each other up, so their waits for a core are taken away, and who
+    is slow must be so in nearly all steps.
+    """
+    own = undisturbed(matrix)
+    seen, split, few = _slow(matrix, own, _PROCESS)
+    hot = longer(own, seen, matrix.role)
+    typical = np.median(own, axis=0)
+    usual = np.array([np.median(typical[matrix.role == matrix.role[w]]) for w in hot.tolist()])
+    hot = not_beside(matrix, hot, typical[hot] - usual)
     hot = np.array([w for w in hot.tolist() if w not in known], dtype=np.int64)
     mine = np.array(
         [i for i, work in enumerate(matrix.work) if work not in ("collective", "waiting")],
@@ -86,7 +97,8 @@ def _process(
     for sign in _by_function(matrix, mine, hot, "process") + _apart(matrix, mine, known):
         kind = {"checkpoint": "checkpoint", "loader": "loader"}.get(sign.work, "process")
         signs.append(replace(sign, kind=kind))
-    return signs, split, few
+    clear = known | {int(w) for sign in signs for w in sign.workers}
+    return signs, split, few, tuple(w for w in seen.tolist() if w not in clear)
 
 
 def _apart(matrix: ProfileMatrix, functions: IntArray, known: set[int]) -> list[Sign]:
@@ -99,15 +111,22 @@ def _apart(matrix: ProfileMatrix, functions: IntArray, known: set[int]) -> list[
         return []
     assert matrix.by_step_s is not None
     out = []
+    wait = core_wait(matrix)
+    whole = np.median(undisturbed(matrix), axis=0)
+    beyond = whole - np.median(whole)
     for f in functions.tolist():
         values = matrix.by_step_s[f].astype(np.float64)
         top = int(values.min(axis=0).argmax())
+        values[:, top] = np.maximum(values[:, top] - wait[:, top], 0.0)
         others = np.delete(values, top, axis=1)
         same = np.delete(matrix.role, top) == matrix.role[top]
         extra = float(np.median(values[:, top]) - np.median(others))
         if top in known or same.sum() < 2 or matrix.work[f] in ("idle", "others"):
             continue
         if values[:, top].min() <= 2 * others.max() or extra < _APART_SHARE * matrix.step_time_s:
+            continue
+        # Without the waits for a core the whole must be longer as well, not this part of it alone.
+        if matrix.cpu_wait_s is not None and beyond[top] < 0.5 * extra:
             continue
         usual = float(np.median(others))
         out.append(
@@ -304,6 +323,9 @@ def _loader(matrix: ProfileMatrix) -> list[Sign]:
     else:
         hot = np.flatnonzero((share >= usual + least) & (share >= 2 * usual))
         reference = usual * matrix.step_time_s
+    if not matrix.device and usual < _ALL_LOADERS:
+        # One fetch in which the host gave a process no core is no slow storage.
+        hot = longer(np.maximum(total - core_wait(matrix), 0.0), hot, matrix.role)
     if not len(hot):
         return []
     top = functions[int(matrix.pattern[functions][:, BETA][:, hot].sum(axis=1).argmax())]

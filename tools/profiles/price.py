@@ -11,6 +11,7 @@ import numpy as np
 
 from rerail.domain.series import FloatArray
 from rerail.tools.profiles.function_table import DEVICE_COMPUTE
+from rerail.tools.profiles.host_noise import undisturbed
 from rerail.tools.profiles.matrix import ProfileMatrix
 from rerail.tools.profiles.signs import Sign
 
@@ -22,7 +23,7 @@ def price(matrix: ProfileMatrix, signs: list[Sign]) -> list[tuple[Sign, float]]:
     if matrix.by_step_s is None:
         return [(sign, float(sign.extra_s.mean(axis=0).max())) for sign in signs]
     # On a device what runs is a rank's own; without one, a sleep leaves no event and is its own as well.
-    own = matrix.seconds(matrix.of_class(*_OWN)) if matrix.device else matrix.own_s.copy()
+    own = matrix.seconds(matrix.of_class(*_OWN)) if matrix.device else undisturbed(matrix)
     left = list(signs)
     out: list[tuple[Sign, float]] = []
     while left:

@@ -12,6 +12,7 @@ import numpy as np
 
 from rerail.domain.process_group import group_kind
 from rerail.domain.series import FloatArray, IntArray
+from rerail.errors import EvidenceError
 from rerail.tools.profiles.event_decoder import event_decoder
 from rerail.tools.profiles.trace import (
     ANNOTATION,
@@ -125,7 +126,13 @@ def part_of(make: Callable[[Decode], TraceStream]) -> TracePart:
     stream = make(event_decoder())
     columns = _Columns()
     for events in stream.pieces():
-        columns.add(events)
+        try:
+            columns.add(events)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise EvidenceError(
+                f"{stream.path}: not a readable trace (an event holds {error})", subject=str(stream.path),
+                hint="export it again with export_chrome_trace",
+            ) from None  # fmt: skip
     return TracePart(
         stream.head, list(columns.numbers), list(columns.lanes), list(columns.groups),
         tuple(columns.column(at, kind) for at, kind in enumerate(_TYPES)),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
@@ -166,6 +167,7 @@ def _steps(trace: Trace, work: IntArray) -> tuple[int, FloatArray, FloatArray]:
         )
         keep = end > begin
         if keep.any():
+            _in_order(trace, [numbered[int(n)] for n in trace.name[mine].tolist()], begin)
             return numbered[int(trace.name[mine[0]])], begin[keep], end[keep]
     device = (trace.kind == KERNEL) | (work == _CLASSES.index("collective"))
     whole = np.flatnonzero(device & (trace.dur_us > 0))
@@ -177,6 +179,21 @@ def _steps(trace: Trace, work: IntArray) -> tuple[int, FloatArray, FloatArray]:
     begin = trace.start_us[whole].min()
     end = (trace.start_us[whole] + trace.dur_us[whole]).max()
     return 0, np.array([begin]), np.array([end])
+
+
+def _in_order(trace: Trace, numbers: list[int], begin: FloatArray) -> None:
+    """Refuse a trace whose clock went back: steps that come later would be held for earlier ones."""
+    for before, after in pairwise(numbers):
+        if after < before:
+            raise EvidenceError(
+                f"{trace.source}: step {before} begins before step {after}: its clock jumped",
+                subject=trace.source, hint="profile this rank again",
+            )  # fmt: skip
+    if len(begin) > 1 and begin[-1] == begin[0]:
+        raise EvidenceError(
+            f"{trace.source}: all steps begin at the same time: its clock stood still",
+            subject=trace.source, hint="profile this rank again",
+        )  # fmt: skip
 
 
 def _levels(

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rerail.errors import EvidenceError
+from rerail.tools.shards.unpack import unpack
 
 VERSION = 1
 SUFFIX = ".profile.json.gz"
@@ -59,7 +60,10 @@ class CollectiveRuns:
 
 @dataclass(frozen=True)
 class Summary:
-    """One worker's window. `role` is a stage, expert or node type, empty where nobody said it."""
+    """One worker's window. `role` is a stage, expert or node type, empty where nobody said it.
+
+    `cpu_wait_s` are the seconds of each step in which the thread of the loop was ready and had no core.
+    """
 
     rank: int
     world: int
@@ -75,6 +79,7 @@ class Summary:
     source: str = ""
     notes: tuple[str, ...] = ()
     cost: dict[str, float] = field(default_factory=dict)
+    cpu_wait_s: tuple[float, ...] = ()
 
     @property
     def window_s(self) -> float:
@@ -118,7 +123,7 @@ def read_summary(path: Path) -> Summary:
     """
     try:
         raw = path.read_bytes()
-        text = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
+        text = unpack(raw) if raw[:2] == b"\x1f\x8b" else raw
         row = json.loads(text)
     except (OSError, EOFError, ValueError, gzip.zlib.error) as error:  # type: ignore[attr-defined]
         raise EvidenceError(
@@ -149,6 +154,7 @@ def summary_of(row: Any, where: str) -> Summary:
             tuple(_collective(one) for one in row["collectives"]),
             str(row.get("source", "")), tuple(map(str, row.get("notes", ()))),
             {str(k): float(v) for k, v in row.get("cost", {}).items()},
+            _floats(row.get("cpu_wait_s", ())),
         )  # fmt: skip
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise EvidenceError(

@@ -26,8 +26,12 @@ def main(request: str) -> int:
         world = summary.world or asked["world"]
         cost = {**summary.cost, **asked["cost"]}
         write_summary(
-            replace(summary, host=host, world=world, cost=cost, source=""), Path(asked["folder"])
-        )
+            replace(
+                summary, host=host, world=world, cost=cost, source="",
+                cpu_wait_s=tuple(asked.get("cpu_wait_s", ())),
+            ),
+            Path(asked["folder"]),
+        )  # fmt: skip
     except (RerailError, OSError) as error:
         sys.stderr.write(f"rerail: no profile of rank {asked['rank']}: {error}\n")
         return 1

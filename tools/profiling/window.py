@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import gc
 import json
+import math
 import os
 import subprocess
 import sys
 import tempfile
 import time
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +71,7 @@ class WindowProfiler:
         self._annotation: Any = None
         self._pause: Any = None
         self._cost: dict[str, float] = {}
+        self._waits: list[float] = []
         self._jobs: list[subprocess.Popen[bytes]] = []
         self._at = time.perf_counter()
 
@@ -128,12 +131,14 @@ class WindowProfiler:
         self._profiler.start()
         gc.callbacks.append(self._collected)
         self._first = self.iteration
+        self._waits = [_waited_s()]
         self._annotate()
         self._cost = {"start_s": time.perf_counter() - begin}
 
     def _inside(self) -> None:
         self._annotation.__exit__(None, None, None)
         self._annotation = None
+        self._waits.append(_waited_s())
         if self.iteration - self._first >= self._steps:
             self._stop()
         else:
@@ -180,7 +185,7 @@ class WindowProfiler:
     def _summarise(self, trace: str) -> None:
         request = {
             "trace": trace, "folder": str(self.folder), "rank": self.rank, "world": self.world,
-            "role": self._role, "job": self._job, "cost": self._cost,
+            "role": self._role, "job": self._job, "cost": self._cost, "cpu_wait_s": self._per_step(),
         }  # fmt: skip
         # Another process: summarising in this one would hold the interpreter's lock.
         command = [
@@ -191,6 +196,20 @@ class WindowProfiler:
         ]
         self._jobs = [job for job in self._jobs if job.poll() is None]
         self._jobs.append(subprocess.Popen(command, stdin=subprocess.DEVNULL))
+
+    def _per_step(self) -> list[float]:
+        """Return the seconds of each step in which this thread had no core, [] where Linux does not say."""
+        waits = [after - before for before, after in pairwise(self._waits)]
+        return waits if all(wait >= 0 for wait in waits) else []
+
+
+def _waited_s() -> float:
+    """Return how long this thread has been ready without a core, NaN where Linux does not count it."""
+    try:
+        text = Path("/proc/thread-self/schedstat").read_text()
+        return int(text.split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return math.nan
 
 
 def _place(torch: Any) -> tuple[int, int]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Sequence
+from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -31,19 +32,20 @@ def run_processes(
         while left or running:
             while left and len(running) < max(jobs, 1):
                 number = left.pop(0)
-                ours, theirs = context.Pipe(duplex=False)
-                process = context.Process(
-                    target=_scan_and_send, args=(theirs, work, list(files), number, shards)
-                )
+                ours, theirs = context.Pipe()
+                process = context.Process(target=_scan_and_send, args=(theirs,))
                 process.start()
                 theirs.close()
+                # What `start` itself sends to a process that dies at once would never be taken.
+                with suppress(OSError):
+                    ours.send((work, list(files), number, shards))
                 running[ours] = (number, process)
             answered = set(wait(list(running)))
             for ready in [pipe for pipe in running if pipe in answered]:
                 number, process = running.pop(ready)
                 try:
                     answer = ready.recv()
-                except EOFError:  # the process died and said nothing
+                except (EOFError, OSError):  # the process died and said nothing, or not all
                     answer = None
                 process.join()
                 if isinstance(answer, EvidenceError):
@@ -56,9 +58,8 @@ def run_processes(
     return done
 
 
-def _scan_and_send(
-    pipe: Connection, work: ShardWork, files: list[str], number: int, count: int
-) -> None:
+def _scan_and_send(pipe: Connection) -> None:
+    work, files, number, count = pipe.recv()
     try:
         pipe.send(scan_shard(work, files, number, count))
     except EvidenceError as error:

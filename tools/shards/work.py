@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from rerail.errors import EvidenceError
+from rerail.tools.shards.unpack import unpack
 
 VERSION = 1
 
@@ -103,7 +104,7 @@ def read_head(part: bytes) -> dict[str, Any]:
         EvidenceError: the bytes are cut off or no such result.
     """
     try:
-        head = json.loads(gzip.decompress(part).split(b"\n", 1)[0])
+        head = json.loads(unpack(part).split(b"\n", 1)[0])
         if head["rerail_shard"] != VERSION:
             raise ValueError(f"version {head['rerail_shard']}")
     except (OSError, EOFError, ValueError, KeyError, TypeError, gzip.zlib.error) as error:  # type: ignore[attr-defined]
@@ -117,7 +118,7 @@ def _unpacked(work: ShardWork, part: bytes) -> list[Any]:
     head = read_head(part)
     if head["work"] != work.name:
         raise EvidenceError(f"a shard of {head['work']}, not of {work.name}", hint="rerail scan")
-    return [json.loads(line) for line in gzip.decompress(part).splitlines()]
+    return [json.loads(line) for line in unpack(part).splitlines()]
 
 
 def _packed(rows: Sequence[Any]) -> bytes:

@@ -62,7 +62,7 @@ def test_the_named_rank_is_written_for_perfetto(tmp_path: Path, capsys) -> None:
     assert {row["pid"] for row in rows} == {4}
     assert sum(row["ph"] == "X" for row in rows) == 12
     assert min(row["ts"] for row in rows if row["ph"] == "X") == 0
-    assert "12 events of 1 ranks" in capsys.readouterr().err
+    assert "12 events of 1 rank written" in capsys.readouterr().err
 
 
 def test_what_slows_all_ranks_is_seen_with_a_healthy_window(tmp_path: Path, capsys) -> None:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import multiprocessing.spawn
 import os
+import stat
+import struct
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,10 +45,21 @@ class Lengths:
     def scan(self, files: Sequence[str]) -> list[Any]:
         if "dies" in files:
             os._exit(9)
+        if "breaks" in files:
+            _write_half_an_answer()
         return [[file, len(file)] for file in files]
 
     def key(self, row: Any) -> Any:
         return row[0]
+
+
+def _write_half_an_answer() -> None:
+    """Promise 1,000 bytes to whoever listens to this process, write three and die."""
+    for number in map(int, os.listdir("/proc/self/fd")):
+        with suppress(OSError):
+            if stat.S_ISSOCK(os.fstat(number).st_mode):
+                os.write(number, struct.pack("!i", 1000) + b"abc")
+    os._exit(9)
 
 
 @settings(max_examples=60, deadline=None)
@@ -75,6 +90,20 @@ def test_a_dead_worker_is_one_missing_shard() -> None:
     merged = merge_shards(Lengths(), list(done.values()))
     assert merged.missing == ((1, 3),)
     assert [row[0] for row in merged.rows] == ["a", "x"]
+
+
+def test_workers_that_die_before_they_read_their_work_are_missing_shards(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """More than a pipe holds is sent to each, which nobody would ever take."""
+    monkeypatch.setattr(multiprocessing.spawn, "_python_exe", b"/bin/false")
+    names = [f"{n:0100d}" for n in range(10_000)]
+    assert run_processes(Lengths(), names, 2, jobs=2) == {}
+
+
+def test_a_worker_that_dies_in_the_middle_of_its_answer_is_a_missing_shard() -> None:
+    done = run_processes(Lengths(), ["a", "breaks", "x"], 3, jobs=2)
+    assert sorted(done) == [0, 2]
 
 
 def test_a_missing_shard_is_told_by_localize(tmp_path: Path) -> None:
