@@ -8,7 +8,7 @@ A file up to `WHOLE_FILE` bytes is kept whole.
 from __future__ import annotations
 
 import io
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
@@ -23,6 +23,7 @@ from rerail.log_parsers.facts import FactCounter, Facts
 from rerail.log_parsers.flight_recorder.recognise import looks_like_flight_recorder
 from rerail.log_parsers.known_hits import KnownHits, in_order
 from rerail.log_parsers.known_lines import compiled
+from rerail.log_parsers.last_hits import LastHits
 from rerail.log_parsers.metrics import MAX_ROWS, StepReader, StepRow
 from rerail.log_parsers.nearby_lines import (
     TAIL_LINES,
@@ -217,9 +218,7 @@ class FilePass:
         self._full: set[tuple[int, bytes]] = set()
         # Wordings that hold what was looked for whenever they were looked at, by signature.
         self._sure: dict[tuple[int, bytes], bool] = {}
-        self._last: defaultdict[int, deque[tuple[int, bytes]]] = defaultdict(
-            lambda: deque(maxlen=LAST_HITS)
-        )
+        self._last = LastHits(LAST_HITS)
         self._kept_bytes = 0
         self._settled: set[int] = set()
         self._above = Above()
@@ -378,8 +377,7 @@ class FilePass:
             self._facts.hit(rows, members)
         for index, count in counts.items():
             self.result.counts[index] = self.result.counts.get(index, 0) + count
-            last = [(row, first + row) for row in sorted(set(latest[index]))[-LAST_HITS:]]
-            self._last[index].extend((line, raw) for _, line, raw in piece.with_lines(last))
+        self._last.add(piece, first, latest)
 
     def _shows(self, index: int, line: CandidateLine, *, known: bool) -> bool:
         """Tell whether a line shows a signature, where that is not `known`; `fresh`: the hit is to be kept."""
@@ -589,7 +587,7 @@ class FilePass:
 
     def _keep_last_hits(self) -> None:
         kept = {(hit.line, hit.signature) for hit in self.result.hits}
-        for index, last in self._last.items():
+        for index, last in self._last.lines():
             for number, raw in last:
                 if (number, index) not in kept:
                     self._keep(number, raw, always=True)
