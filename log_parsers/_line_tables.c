@@ -510,6 +510,37 @@ static PyTypeObject TableType = {
     .tp_as_sequence = &Table_sequence,
 };
 
+#include "_line_facts.h"
+#include "_step_layouts.h"
+
+PyDoc_STRVAR(begun_doc, "Return the rows of the lines from `first` up to `last` that begin with some bytes, 64-bit integers.\n\n"
+                        "Args:\n    data, ends: the piece and where its lines end, 64-bit integers.\n    label: the bytes.");
+
+static PyObject *begun(PyObject *module, PyObject *args) {
+    Py_buffer data, ends, label;
+    Py_ssize_t first, last;
+    if (!PyArg_ParseTuple(args, "y*y*y*nn", &data, &ends, &label, &first, &last))
+        return NULL;
+    const int64_t *end = ends.buf;
+    Py_ssize_t lines = ends.len / 8;
+    Growing rows = {0};
+    PyObject *result = NULL;
+    for (Py_ssize_t row = first < 0 ? 0 : first; row < last && row <= lines; row++) {
+        Py_ssize_t start = row ? (Py_ssize_t)end[row - 1] + 1 : 0;
+        if (start < 0 || data.len - start < label.len)
+            break;
+        if (memcmp((const char *)data.buf + start, label.buf, (size_t)label.len) == 0 && !push64(&rows, row))
+            goto done;
+    }
+    result = released(&rows);
+done:
+    PyMem_Free(rows.bytes);
+    PyBuffer_Release(&data);
+    PyBuffer_Release(&ends);
+    PyBuffer_Release(&label);
+    return result;
+}
+
 PyDoc_STRVAR(windows_doc, "Return so many bytes of some lines, behind an offset in each, padded with NUL.\n\n"
                           "Args:\n    data: the piece.\n    ends, rows: 64-bit integers.\n"
                           "    offsets: of all lines, 32-bit integers.\n    size: bytes of each.");
@@ -639,6 +670,8 @@ static PyMethodDef functions[] = {
     {"taken", taken, METH_VARARGS, taken_doc},
     {"windows", windows, METH_VARARGS, windows_doc},
     {"grouped", grouped, METH_VARARGS, grouped_doc},
+    {"begun", begun, METH_VARARGS, begun_doc},
+    {"step_lines", step_lines, METH_VARARGS, step_lines_doc},
     {NULL, NULL, 0, NULL},
 };
 
@@ -648,10 +681,11 @@ static struct PyModuleDef module = {
 
 PyMODINIT_FUNC PyInit__line_tables(void) {
     choose_loops();
-    if (PyType_Ready(&TableType) < 0)
+    if (PyType_Ready(&TableType) < 0 || PyType_Ready(&FactsType) < 0)
         return NULL;
     PyObject *made = PyModule_Create(&module);
-    if (made != NULL && PyModule_AddObjectRef(made, "Table", (PyObject *)&TableType) < 0)
+    if (made != NULL && (PyModule_AddObjectRef(made, "Table", (PyObject *)&TableType) < 0 ||
+                         PyModule_AddObjectRef(made, "Facts", (PyObject *)&FactsType) < 0))
         Py_CLEAR(made);
     return made;
 }

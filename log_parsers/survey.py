@@ -495,19 +495,19 @@ class FilePass:
 
     def _keep_around(self, piece: Piece, first: int, row: int) -> None:
         """Keep the lines around a hit, those in earlier pieces too, and ask for those to come."""
-        lines = piece.lines()
-        match = _LABEL.match(lines[row])
+        count = piece.rows
+        match = _LABEL.match(piece.line(row))
         if match is None:
-            for near in range(max(0, row - _BEFORE), min(len(lines), row + _AFTER + 1)):
-                self._keep(first + near, lines[near])
+            for near in range(max(0, row - _BEFORE), min(count, row + _AFTER + 1)):
+                self._keep(first + near, piece.line(near))
             for number, line in self._above.upwards(first, _BEFORE - row):
                 self._keep(number, line)
-            self._want(None, row + _AFTER + 1 - len(lines), row + _AFTER + 1 - len(lines))
+            self._want(None, row + _AFTER + 1 - count, row + _AFTER + 1 - count)
             return
         # Ranks interleave: what belongs to this hit carries the same label, however far above.
         label, kept = match[0], 0
         above = (
-            (first + near, lines[near]) for near in labelled_above(piece, label, row, _FAR_BEFORE)
+            (first + near, piece.line(near)) for near in labelled_above(piece, label, row, _FAR_BEFORE)
         )
         for number, line in chain(above, self._above.labelled(label, first, _FAR_BEFORE - row)):
             self._keep(number, line)
@@ -516,11 +516,11 @@ class FilePass:
                 break
         kept = 0
         for near in labelled_below(piece, label, row, _FAR_AFTER):
-            self._keep(first + near, lines[near])
+            self._keep(first + near, piece.line(near))
             kept += 1
             if kept > _AFTER:
                 return
-        self._want(label, _AFTER + 1 - kept, row + _FAR_AFTER - len(lines))
+        self._want(label, _AFTER + 1 - kept, row + _FAR_AFTER - count)
 
     def _want(self, label: bytes | None, count: int, within: int) -> None:
         if count > 0 and within > 0:
