@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
+from typing import Any
 
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.form_presence import Presence
@@ -293,6 +294,13 @@ class StepReader:
         numbers: Sequence[int] | None = None,
     ) -> None:
         """Read the step lines of some forms in a piece; `numbers` are those of its lines, if they are only some."""
+        known, others = self._layouts.lines(dict.fromkeys(name for name, _, _ in forms), piece.text)
+        if known:
+            self._take(piece, first_line, known, numbers)
+            if not others:
+                return
+            numbers = [first_line + row if numbers is None else numbers[row] for row in others]
+            piece = Piece(_some_lines(piece.text, others))
         chunk, ends = piece.text, piece.text_ends
         # A progress bar draws its frames into one line, each behind a carriage return.
         if b"\r" not in chunk:
@@ -341,6 +349,23 @@ class StepReader:
             latest[one.rank] = row
         self._keep_latest(piece, first_line, latest, numbers)
 
+    def _take(
+        self,
+        piece: Piece,
+        first_line: int,
+        known: Sequence[tuple[int, str, Sequence[Any]]],
+        numbers: Sequence[int] | None,
+    ) -> None:
+        """Take the numbers of lines whose layouts are known."""
+        latest: dict[int | None, int] = {}
+        for row, form, values in known:
+            one = StepRow(first_line + row if numbers is None else numbers[row], form, *values)
+            self.rows.append(one)
+            latest[one.rank] = row
+        self._seen.update(form for _, form, _ in known)
+        self._ranks.update(latest)
+        self._keep_latest(piece, first_line, latest, numbers)
+
     def _keep_latest(
         self,
         piece: Piece,
@@ -379,6 +404,13 @@ class StepReader:
         if form not in _NO_LAYOUT and row.form == form:
             self._layouts.learn(form, text, spans)
         return row
+
+
+def _some_lines(text: bytes, rows: Sequence[int]) -> bytes:
+    """Return some lines of a text; the last one lacks its end where it lacks it there."""
+    lines = text.split(b"\n")
+    ended = rows[-1] < len(lines) - 1
+    return b"\n".join(lines[row] for row in rows) + (b"\n" if ended else b"")
 
 
 def _occurring(piece: Piece, places: Sequence[int]) -> Sequence[int]:
