@@ -541,6 +541,25 @@ done:
     return result;
 }
 
+PyDoc_STRVAR(line_ends_doc, "Return the offset of every newline, bytes of 64-bit integers.");
+
+static PyObject *line_ends(PyObject *module, PyObject *args) {
+    Py_buffer data;
+    if (!PyArg_ParseTuple(args, "y*", &data))
+        return NULL;
+    Growing ends = {0};
+    PyObject *result = NULL;
+    const char *start = data.buf, *stop = start + data.len;
+    for (const char *at = start; at < stop && (at = memchr(at, '\n', (size_t)(stop - at))) != NULL; at++)
+        if (!push64(&ends, at - start))
+            goto done;
+    result = released(&ends);
+done:
+    PyMem_Free(ends.bytes);
+    PyBuffer_Release(&data);
+    return result;
+}
+
 PyDoc_STRVAR(windows_doc, "Return so many bytes of some lines, behind an offset in each, padded with NUL.\n\n"
                           "Args:\n    data: the piece.\n    ends, rows: 64-bit integers.\n"
                           "    offsets: of all lines, 32-bit integers.\n    size: bytes of each.");
@@ -670,6 +689,7 @@ static PyMethodDef functions[] = {
     {"taken", taken, METH_VARARGS, taken_doc},
     {"windows", windows, METH_VARARGS, windows_doc},
     {"grouped", grouped, METH_VARARGS, grouped_doc},
+    {"line_ends", line_ends, METH_VARARGS, line_ends_doc},
     {"begun", begun, METH_VARARGS, begun_doc},
     {"step_lines", step_lines, METH_VARARGS, step_lines_doc},
     {NULL, NULL, 0, NULL},

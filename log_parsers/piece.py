@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rerail.lazy_patterns import lazy
+from rerail.log_parsers.line_tables import compiled
 from rerail.log_parsers.scan import searchable
 
 # Below this, importing numpy would cost more than it saves.
@@ -139,6 +140,8 @@ def line_ends(data: bytes) -> Any:
     if len(data) > _LARGE:
         import numpy as np
 
+        if compiled() is not None:
+            return np.frombuffer(compiled().line_ends(data), np.int64)
         return np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == _LF)
     found: list[int] = []
     at = data.find(b"\n")

@@ -63,7 +63,8 @@ class SecretSieve:
         codes, new = self._lines.of(piece, rows)
         if len(new):
             found = look(rows[new])
-            self._proposed.extend(int(row) in found for row in rows[new].tolist())
+            here = np.isin(rows[new], np.fromiter(found, np.int64, len(found)))
+            self._proposed.frombytes(here.tobytes())
         return set(rows[np.frombuffer(self._proposed, np.bool_)[codes]].tolist())
 
     def _suspects(self, keys: list[bytes]) -> set[bytes]:

@@ -99,6 +99,10 @@ class StepLayouts:
         rows = memoryview(others).cast("q").tolist()
         return [(row, known[which][0], values) for row, which, values in found], rows
 
+    def settled(self, form: str) -> bool:
+        """Tell whether no further layouts of a form are learned."""
+        return self._seen[form] >= _LEARN_AFTER + _TRIES or self._own[form] >= _MOST
+
     def learn(self, form: str, text: bytes, spans: dict[str, Span]) -> None:
         """Remember the layout of a line that was read field by field."""
         self._seen[form] += 1

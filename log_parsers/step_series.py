@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from rerail.domain.series import FloatArray, IntArray, StepSeries
-from rerail.log_parsers.metrics import WEAK_FORMS, StepRow
+from rerail.log_parsers.metrics import WEAK_FORMS
+from rerail.log_parsers.step_numbers import StepRow
 from rerail.log_parsers.view import LogView
 
 _MOST_STAMPED = 20_000

@@ -24,7 +24,7 @@ from rerail.log_parsers.flight_recorder.recognise import looks_like_flight_recor
 from rerail.log_parsers.known_hits import KnownHits, in_order
 from rerail.log_parsers.known_lines import compiled
 from rerail.log_parsers.last_hits import LastHits
-from rerail.log_parsers.metrics import MAX_ROWS, StepReader, StepRow
+from rerail.log_parsers.metrics import MAX_ROWS, StepReader
 from rerail.log_parsers.nearby_lines import (
     TAIL_LINES,
     Above,
@@ -40,6 +40,7 @@ from rerail.log_parsers.scan import Scanner, Signature, searchable
 from rerail.log_parsers.skeletons import SkeletonMiner
 from rerail.log_parsers.sources import Problem, Source, iter_chunks
 from rerail.log_parsers.step_mining import LEAST_ROWS, StepMiner
+from rerail.log_parsers.step_numbers import StepRow
 from rerail.log_parsers.streams import NOBODY
 from rerail.log_parsers.tallies import sieves_pay, vectors_pay
 from rerail.log_parsers.text import MAX_LINE, clean
@@ -507,7 +508,8 @@ class FilePass:
         # Ranks interleave: what belongs to this hit carries the same label, however far above.
         label, kept = match[0], 0
         above = (
-            (first + near, piece.line(near)) for near in labelled_above(piece, label, row, _FAR_BEFORE)
+            (first + near, piece.line(near))
+            for near in labelled_above(piece, label, row, _FAR_BEFORE)
         )
         for number, line in chain(above, self._above.labelled(label, first, _FAR_BEFORE - row)):
             self._keep(number, line)
