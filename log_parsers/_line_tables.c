@@ -212,6 +212,10 @@ static int counted(Table *self, const unsigned char *skeleton, Py_ssize_t length
     int32_t code = code_of(self, skeleton, length, 1);
     if (code < 0)
         return 0;
+    if (code > PyList_GET_SIZE(self->texts)) {
+        PyErr_SetString(PyExc_ValueError, "a table of skeletons holds nothing else");
+        return 0;
+    }
     if (code == PyList_GET_SIZE(self->texts)) {
         PyObject *key = PyBytes_FromStringAndSize((const char *)skeleton, length);
         if (key == NULL || PyList_Append(self->texts, key) < 0) {
@@ -339,7 +343,7 @@ static PyObject *Table_lines(Table *self, PyObject *args) {
         Py_ssize_t start = row[at] ? (Py_ssize_t)end[row[at] - 1] + 1 : 0;
         Py_ssize_t size = (Py_ssize_t)end[row[at]] - start, known = self->count;
         const unsigned char *line = text + start;
-        if (size < 0) {
+        if (start < 0 || size < 0) {
             PyErr_SetString(PyExc_IndexError, "no such line");
             goto done;
         }
@@ -418,7 +422,7 @@ static PyObject *Table_streams(Table *self, PyObject *args) {
     Py_ssize_t start = row ? (Py_ssize_t)end[row - 1] + 1 : 0;
     for (; row < lines && left.size < 8 * most; start = (Py_ssize_t)end[row] + 1, row++) {
         Py_ssize_t size = (Py_ssize_t)end[row] - start;
-        if (code[row] < 0 || code[row] >= kinds || size < 0 || end[row] > data.len) {
+        if (code[row] < 0 || code[row] >= kinds || start < 0 || size < 0 || end[row] > data.len) {
             PyErr_SetString(PyExc_IndexError, "no such line");
             goto done;
         }
@@ -662,7 +666,8 @@ static PyObject *taken(PyObject *module, PyObject *args) {
     PyObject *text = NULL;
     for (Py_ssize_t at = 0; at < count; at++) {
         Py_ssize_t line = (Py_ssize_t)row[at];
-        if (line < 0 || line >= lines || end[line] >= data.len || (line && end[line] <= end[line - 1])) {
+        if (line < 0 || line >= lines || end[line] < 0 || end[line] >= data.len ||
+            (line && (end[line - 1] < 0 || end[line] <= end[line - 1]))) {
             PyErr_SetString(PyExc_IndexError, "no such line");
             goto done;
         }

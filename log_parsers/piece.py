@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -9,8 +10,8 @@ from rerail.lazy_patterns import lazy
 from rerail.log_parsers.line_tables import compiled
 from rerail.log_parsers.scan import searchable
 
-# Below this, importing numpy would cost more than it saves.
-_LARGE = 65_536
+# Below this, numpy costs more than it saves; where it is not imported yet, importing it does for much longer.
+_LARGE, _WORTH_AN_IMPORT = 65_536, 1 << 20
 
 _LF, _CR = 10, 13
 _FRAME_END = lazy(rb"[\r\n]")
@@ -135,9 +136,13 @@ class Piece:
         return self._lines
 
 
+def _is_large(data: bytes) -> bool:
+    return len(data) > _LARGE and ("numpy" in sys.modules or len(data) > _WORTH_AN_IMPORT)
+
+
 def line_ends(data: bytes) -> Any:
     """Return the offset of every newline: a numpy array of large data, a list of small."""
-    if len(data) > _LARGE:
+    if _is_large(data):
         import numpy as np
 
         if compiled() is not None:
@@ -153,7 +158,7 @@ def line_ends(data: bytes) -> Any:
 
 def ends_of_frames(data: bytes) -> Any:
     """Return the offset of every newline and carriage return, as `line_ends` does."""
-    if len(data) > _LARGE:
+    if _is_large(data):
         import numpy as np
 
         letters = np.frombuffer(data, dtype=np.uint8)
