@@ -148,6 +148,9 @@ def line_ends(data: bytes) -> Any:
         if compiled() is not None:
             return np.frombuffer(compiled().line_ends(data), np.int64)
         return np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == _LF)
+    if compiled() is not None:
+        known: list[int] = memoryview(compiled().line_ends(data)).cast("q").tolist()
+        return known
     found: list[int] = []
     at = data.find(b"\n")
     while at >= 0:

@@ -14,6 +14,7 @@ from typing import Any
 from rerail.log_parsers.line_tables import LineCodes
 from rerail.log_parsers.piece import Piece
 from rerail.log_parsers.scan import Scanner, Signature, make_scanner
+from rerail.log_parsers.sieve import texts_of
 from rerail.log_parsers.skeleton_patterns import skeleton_pattern
 from rerail.log_parsers.tallies import Tally
 
@@ -68,18 +69,18 @@ class SecretSieve:
         return set(rows[np.frombuffer(self._proposed, np.bool_)[codes]].tolist())
 
     def _suspects(self, keys: list[bytes]) -> set[bytes]:
-        text = b"".join(key if key.endswith(b"\n") else key + b"\n" for key in keys)
-        ends = {end for end, _ in self._scanner.candidates(text)}
-        found = {
-            key
-            for key in keys
-            if b"\x1b" in key or (not key.isascii() and self._hidden.search(key))
-        }
-        at = 0
-        waiting = sorted(ends)
-        place = 0
+        found = {key for key in keys if not key.isascii() and self._hidden.search(key)}
+        asked: list[tuple[bytes, bytes]] = []
         for key in keys:
-            at += len(key) + (not key.endswith(b"\n"))
+            texts = texts_of(key)  # a secret may stand among colours
+            if not texts:
+                found.add(key)
+            asked += ((key, text if text.endswith(b"\n") else text + b"\n") for text in texts)
+        text = b"".join(one for _, one in asked)
+        waiting = sorted({end for end, _ in self._scanner.candidates(text)})
+        at = place = 0
+        for key, one in asked:
+            at += len(one)
             while place < len(waiting) and waiting[place] <= at:
                 found.add(key)
                 place += 1
