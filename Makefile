@@ -16,11 +16,11 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet uv
 
-$(VENV)/.core: $(BIN)/python pyproject.toml log_parsers/_line_tables.c
+$(VENV)/.core: $(BIN)/python pyproject.toml log_parsers/_line_tables.c log_parsers/_line_skeletons.h
 	$(BIN)/uv pip install --quiet --python $(BIN)/python -e .
 	@touch $@
 
-$(VENV)/.dev: $(BIN)/python pyproject.toml log_parsers/_line_tables.c
+$(VENV)/.dev: $(BIN)/python pyproject.toml log_parsers/_line_tables.c log_parsers/_line_skeletons.h
 	$(BIN)/uv pip install --quiet --python $(BIN)/python torch==2.13.0
 	$(BIN)/uv pip install --quiet --python $(BIN)/python -e '.[dev]'
 	@touch $@ $(VENV)/.core

@@ -25,7 +25,7 @@ from rerail.domain.incident import (
 from rerail.domain.job import Allocation, NodeShare
 from rerail.knowledge_base.causality.diagnosis_record import iso
 from rerail.knowledge_base.causality.progress import step_rows
-from rerail.log_parsers.metrics import StepRow
+from rerail.log_parsers.step_numbers import StepRow
 from rerail.log_parsers.view import LogView
 
 MOST_LINES = 600

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from rerail.domain.evidence import LogLine, Observation, Role
 from rerail.knowledge_base.job_facts import NOTHING, JobFacts
 from rerail.log_parsers.clocks import clock_offsets
-from rerail.log_parsers.metrics import StepRow
 from rerail.log_parsers.sources import Problem
+from rerail.log_parsers.step_numbers import StepRow
 from rerail.log_parsers.view import LogView
 
 if TYPE_CHECKING:

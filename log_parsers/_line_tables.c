@@ -10,7 +10,10 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "_line_skeletons.h"
+
 #define LONGEST_ON_STACK 4096
+#define BLOCK 2048 /* bytes whose skeletons are made before any of them is counted */
 
 typedef struct {
     uint64_t low, high;
@@ -28,6 +31,8 @@ typedef struct {
     uint32_t *stamp; /* of the piece that `place` is of */
     uint32_t piece;
     Py_ssize_t room; /* of `place` and `stamp` */
+    unsigned char *scratch; /* for skeletons */
+    Py_ssize_t scratch_room;
 } Table;
 
 typedef struct {
@@ -72,37 +77,6 @@ static PyObject *released(Growing *array) {
     return made;
 }
 
-static inline uint64_t eight(const unsigned char *at) {
-    uint64_t value;
-    memcpy(&value, at, 8);
-    return value;
-}
-
-static inline uint64_t mixed(uint64_t a, uint64_t b) {
-    __uint128_t product = (__uint128_t)a * b;
-    return (uint64_t)product ^ (uint64_t)(product >> 64);
-}
-
-static inline void hash_of(const Table *table, const unsigned char *text, Py_ssize_t size, uint64_t *low,
-                           uint64_t *high) {
-    const uint64_t *keys = table->keys;
-    uint64_t a = keys[0] ^ (uint64_t)size, b = keys[1] + (uint64_t)size;
-    while (size > 16) {
-        uint64_t first = eight(text), second = eight(text + 8);
-        a = mixed(first ^ keys[2] ^ a, second ^ keys[3]);
-        b = (b ^ first) * (keys[0] | 1);
-        b = ((b << 29 | b >> 35) ^ second) * (keys[2] | 1);
-        b ^= b >> 31;
-        text += 16;
-        size -= 16;
-    }
-    unsigned char rest[16] = {0};
-    memcpy(rest, text, (size_t)size);
-    uint64_t first = eight(rest), second = eight(rest + 8);
-    *low = mixed(mixed(first ^ keys[2] ^ a, second ^ keys[3]), keys[1] | 1);
-    *high = mixed(b ^ first ^ keys[3], (second ^ keys[1]) + a);
-}
-
 static int larger(Table *table) {
     Py_ssize_t mask = 2 * table->mask + 1;
     Slot *slots = PyMem_Malloc((size_t)(mask + 1) * sizeof(Slot));
@@ -130,7 +104,7 @@ static int larger(Table *table) {
 /* Return the code of a text, -1 where it is not known, -2 where there is no memory. */
 static inline int32_t code_of(Table *table, const unsigned char *text, Py_ssize_t size, int add) {
     uint64_t low, high;
-    hash_of(table, text, size, &low, &high);
+    hash_of(table->keys, text, size, &low, &high);
     Py_ssize_t at = (Py_ssize_t)low & table->mask;
     while (table->slots[at].code >= 0) {
         if (table->slots[at].low == low && table->slots[at].high == high)
@@ -151,22 +125,6 @@ static void emptied(Table *table) {
     for (Py_ssize_t at = 0; at <= table->mask; at++)
         table->slots[at].code = -1;
     table->count = 0;
-}
-
-static unsigned char kept_letter[256]; /* 0 for what a skeleton leaves out */
-
-static inline Py_ssize_t skeleton(const unsigned char *text, Py_ssize_t size, unsigned char *out) {
-    Py_ssize_t length = 0;
-    for (Py_ssize_t at = 0; at < size; at++) {
-        out[length] = text[at];
-        length += kept_letter[text[at]];
-    }
-    return length;
-}
-
-static inline void zeroed(const unsigned char *text, Py_ssize_t size, unsigned char *out) {
-    for (Py_ssize_t at = 0; at < size; at++)
-        out[at] = (unsigned char)((unsigned char)(text[at] - '0') < 10 ? '0' : text[at]);
 }
 
 static int Table_init(Table *self, PyObject *args, PyObject *kwargs) {
@@ -198,6 +156,7 @@ static void Table_dealloc(Table *self) {
     PyMem_Free(self->slots);
     PyMem_Free(self->place);
     PyMem_Free(self->stamp);
+    PyMem_Free(self->scratch);
     Py_XDECREF(self->texts);
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
@@ -235,16 +194,30 @@ static int room_for(Table *self, Py_ssize_t codes) {
     return 1;
 }
 
+static int wider(Table *self, Py_ssize_t room) {
+    unsigned char *scratch = PyMem_Realloc(self->scratch, (size_t)room);
+    if (scratch == NULL) {
+        PyErr_NoMemory();
+        return 0;
+    }
+    self->scratch = scratch;
+    self->scratch_room = room;
+    return 1;
+}
+
 /* Count one frame; the arrays hold what was counted of the piece so far. */
-static int counted(Table *self, const unsigned char *text, Py_ssize_t size, unsigned char *buffer,
-                   int64_t frame, Growing *codes, Growing *firsts, int64_t **lasts, int64_t **counts,
-                   Py_ssize_t *room, PyObject *keys) {
-    Py_ssize_t length = skeleton(text, size, buffer);
-    int32_t code = code_of(self, buffer, length, 1);
+static int counted(Table *self, const unsigned char *skeleton, Py_ssize_t length, int64_t frame,
+                   Growing *codes, Growing *firsts, int64_t **lasts, int64_t **counts, Py_ssize_t *room,
+                   PyObject *keys) {
+    int32_t code = code_of(self, skeleton, length, 1);
     if (code < 0)
         return 0;
+    if (code > PyList_GET_SIZE(self->texts)) {
+        PyErr_SetString(PyExc_ValueError, "a table of skeletons holds nothing else");
+        return 0;
+    }
     if (code == PyList_GET_SIZE(self->texts)) {
-        PyObject *key = PyBytes_FromStringAndSize((char *)buffer, length);
+        PyObject *key = PyBytes_FromStringAndSize((const char *)skeleton, length);
         if (key == NULL || PyList_Append(self->texts, key) < 0) {
             Py_XDECREF(key);
             return 0;
@@ -296,8 +269,7 @@ static PyObject *Table_tally(Table *self, PyObject *args) {
     Growing ends = {0}, codes = {0}, firsts = {0};
     int64_t *lasts = NULL, *counts = NULL;
     Py_ssize_t room = 0;
-    unsigned char stack[LONGEST_ON_STACK], *buffer = stack, *heap = NULL;
-    Py_ssize_t widest = sizeof stack;
+    Frame frames[BLOCK];
     PyObject *result = NULL, *keys = PyList_New(0);
     if (keys == NULL)
         goto done;
@@ -312,31 +284,21 @@ static PyObject *Table_tally(Table *self, PyObject *args) {
         for (Py_ssize_t at = 0; at < self->room; at++)
             self->stamp[at] = 0;
     }
-    const unsigned char *start = data.buf, *stop = start + data.len, *at = start;
-    int64_t frame = 0;
-    while (at < stop) {
-        const unsigned char *end = memchr(at, '\n', (size_t)(stop - at));
-        if (returns) {
-            const unsigned char *turn = memchr(at, '\r', (size_t)((end == NULL ? stop : end) - at));
-            if (turn != NULL)
-                end = turn;
-        }
-        if (end == NULL)
-            break; /* pieces end with a frame */
-        if (end - at > widest) {
-            PyMem_Free(heap);
-            widest = 2 * (end - at);
-            buffer = heap = PyMem_Malloc((size_t)widest);
-            if (heap == NULL) {
-                PyErr_NoMemory();
-                goto done;
-            }
-        }
-        if (!push64(&ends, end - start) ||
-            !counted(self, at, end - at, buffer, frame, &codes, &firsts, &lasts, &counts, &room, keys))
+    int64_t frame = 0, length = 0;
+    for (Py_ssize_t from = 0; from < data.len; from += BLOCK) {
+        if (length + BLOCK + SLACK > self->scratch_room && !wider(self, 2 * (length + BLOCK + SLACK)))
             goto done;
-        frame++;
-        at = end + 1;
+        Py_ssize_t to = data.len - from < BLOCK ? data.len : from + BLOCK;
+        int64_t found = skeletons(data.buf, from, to, returns, self->scratch, &length, frames), begun = 0;
+        for (int64_t at = 0; at < found; at++, frame++) {
+            if (!push64(&ends, frames[at].end) ||
+                !counted(self, self->scratch + begun, frames[at].skeleton - begun, frame, &codes, &firsts, &lasts,
+                         &counts, &room, keys))
+                goto done;
+            begun = frames[at].skeleton + 1;
+        }
+        length -= begun; /* of a frame that goes on; a piece ends with a frame */
+        memmove(self->scratch, self->scratch + begun, (size_t)length);
     }
     Growing last = {(char *)lasts, 8 * PyList_GET_SIZE(keys), 0};
     Growing count = {(char *)counts, 8 * PyList_GET_SIZE(keys), 0};
@@ -349,7 +311,6 @@ done:
     PyMem_Free(firsts.bytes);
     PyMem_Free(lasts);
     PyMem_Free(counts);
-    PyMem_Free(heap);
     Py_XDECREF(keys);
     PyBuffer_Release(&data);
     return result;
@@ -368,7 +329,7 @@ static PyObject *Table_lines(Table *self, PyObject *args) {
     const unsigned char *text = data.buf;
     const int64_t *end = ends.buf, *row = rows.buf;
     Py_ssize_t count = rows.len / 8, lines = ends.len / 8, widest = LONGEST_ON_STACK;
-    unsigned char stack[LONGEST_ON_STACK], *buffer = stack, *heap = NULL;
+    unsigned char stack[LONGEST_ON_STACK + SLACK], *buffer = stack, *heap = NULL;
     Growing fresh = {0};
     PyObject *result = NULL, *codes = PyBytes_FromStringAndSize(NULL, 4 * count);
     if (codes == NULL)
@@ -382,17 +343,21 @@ static PyObject *Table_lines(Table *self, PyObject *args) {
         Py_ssize_t start = row[at] ? (Py_ssize_t)end[row[at] - 1] + 1 : 0;
         Py_ssize_t size = (Py_ssize_t)end[row[at]] - start, known = self->count;
         const unsigned char *line = text + start;
+        if (start < 0 || size < 0) {
+            PyErr_SetString(PyExc_IndexError, "no such line");
+            goto done;
+        }
         if (zero) {
             if (size > widest) {
                 PyMem_Free(heap);
                 widest = 2 * size;
-                buffer = heap = PyMem_Malloc((size_t)widest);
+                buffer = heap = PyMem_Malloc((size_t)widest + SLACK);
                 if (heap == NULL) {
                     PyErr_NoMemory();
                     goto done;
                 }
             }
-            zeroed(line, size, buffer);
+            zeroed(line, size, text + data.len, buffer);
             line = buffer;
         }
         out[at] = code_of(self, line, size, 1);
@@ -447,7 +412,7 @@ static PyObject *Table_streams(Table *self, PyObject *args) {
     Py_ssize_t spans = parts.len / 8;
     int32_t *stream = streams.buf, *where = starts.buf;
     Growing left = {0}, labels = {0};
-    unsigned char front[LONGEST_ON_STACK], name[LONGEST_ON_STACK];
+    unsigned char front[LONGEST_ON_STACK + SLACK], name[LONGEST_ON_STACK];
     PyObject *result = NULL;
     if (Py_TYPE(names) != Py_TYPE(self) || codes.len / 4 < lines || streams.len / 4 < lines ||
         starts.len / 4 < lines || windows.len / 4 < kinds || row < 0 || row > lines) {
@@ -457,7 +422,7 @@ static PyObject *Table_streams(Table *self, PyObject *args) {
     Py_ssize_t start = row ? (Py_ssize_t)end[row - 1] + 1 : 0;
     for (; row < lines && left.size < 8 * most; start = (Py_ssize_t)end[row] + 1, row++) {
         Py_ssize_t size = (Py_ssize_t)end[row] - start;
-        if (code[row] < 0 || code[row] >= kinds || size < 0 || end[row] > data.len) {
+        if (code[row] < 0 || code[row] >= kinds || start < 0 || size < 0 || end[row] > data.len) {
             PyErr_SetString(PyExc_IndexError, "no such line");
             goto done;
         }
@@ -469,8 +434,8 @@ static PyObject *Table_streams(Table *self, PyObject *args) {
         if (wide > size)
             wide = size;
         int32_t shape = -1;
-        if (wide <= (Py_ssize_t)sizeof front) {
-            zeroed(text + start, wide, front);
+        if (wide <= LONGEST_ON_STACK) {
+            zeroed(text + start, wide, text + data.len, front);
             shape = code_of(self, front, wide, 0);
         }
         int known_shape = shape >= 0 && shape < shapes;
@@ -548,6 +513,56 @@ static PyTypeObject TableType = {
     .tp_methods = Table_methods,
     .tp_as_sequence = &Table_sequence,
 };
+
+#include "_line_facts.h"
+#include "_step_layouts.h"
+
+PyDoc_STRVAR(begun_doc, "Return the rows of the lines from `first` up to `last` that begin with some bytes, 64-bit integers.\n\n"
+                        "Args:\n    data, ends: the piece and where its lines end, 64-bit integers.\n    label: the bytes.");
+
+static PyObject *begun(PyObject *module, PyObject *args) {
+    Py_buffer data, ends, label;
+    Py_ssize_t first, last;
+    if (!PyArg_ParseTuple(args, "y*y*y*nn", &data, &ends, &label, &first, &last))
+        return NULL;
+    const int64_t *end = ends.buf;
+    Py_ssize_t lines = ends.len / 8;
+    Growing rows = {0};
+    PyObject *result = NULL;
+    for (Py_ssize_t row = first < 0 ? 0 : first; row < last && row <= lines; row++) {
+        Py_ssize_t start = row ? (Py_ssize_t)end[row - 1] + 1 : 0;
+        if (start < 0 || data.len - start < label.len)
+            break;
+        if (memcmp((const char *)data.buf + start, label.buf, (size_t)label.len) == 0 && !push64(&rows, row))
+            goto done;
+    }
+    result = released(&rows);
+done:
+    PyMem_Free(rows.bytes);
+    PyBuffer_Release(&data);
+    PyBuffer_Release(&ends);
+    PyBuffer_Release(&label);
+    return result;
+}
+
+PyDoc_STRVAR(line_ends_doc, "Return the offset of every newline, bytes of 64-bit integers.");
+
+static PyObject *line_ends(PyObject *module, PyObject *args) {
+    Py_buffer data;
+    if (!PyArg_ParseTuple(args, "y*", &data))
+        return NULL;
+    Growing ends = {0};
+    PyObject *result = NULL;
+    const char *start = data.buf, *stop = start + data.len;
+    for (const char *at = start; at < stop && (at = memchr(at, '\n', (size_t)(stop - at))) != NULL; at++)
+        if (!push64(&ends, at - start))
+            goto done;
+    result = released(&ends);
+done:
+    PyMem_Free(ends.bytes);
+    PyBuffer_Release(&data);
+    return result;
+}
 
 PyDoc_STRVAR(windows_doc, "Return so many bytes of some lines, behind an offset in each, padded with NUL.\n\n"
                           "Args:\n    data: the piece.\n    ends, rows: 64-bit integers.\n"
@@ -651,7 +666,8 @@ static PyObject *taken(PyObject *module, PyObject *args) {
     PyObject *text = NULL;
     for (Py_ssize_t at = 0; at < count; at++) {
         Py_ssize_t line = (Py_ssize_t)row[at];
-        if (line < 0 || line >= lines || end[line] >= data.len || (line && end[line] <= end[line - 1])) {
+        if (line < 0 || line >= lines || end[line] < 0 || end[line] >= data.len ||
+            (line && (end[line - 1] < 0 || end[line] <= end[line - 1]))) {
             PyErr_SetString(PyExc_IndexError, "no such line");
             goto done;
         }
@@ -678,6 +694,9 @@ static PyMethodDef functions[] = {
     {"taken", taken, METH_VARARGS, taken_doc},
     {"windows", windows, METH_VARARGS, windows_doc},
     {"grouped", grouped, METH_VARARGS, grouped_doc},
+    {"line_ends", line_ends, METH_VARARGS, line_ends_doc},
+    {"begun", begun, METH_VARARGS, begun_doc},
+    {"step_lines", step_lines, METH_VARARGS, step_lines_doc},
     {NULL, NULL, 0, NULL},
 };
 
@@ -686,14 +705,12 @@ static struct PyModuleDef module = {
     NULL, NULL};
 
 PyMODINIT_FUNC PyInit__line_tables(void) {
-    for (int letter = 0; letter < 256; letter++) {
-        int out = letter == 0 || (letter >= '0' && letter <= '9') || (letter >= 'a' && letter <= 'f');
-        kept_letter[letter] = (unsigned char)!out;
-    }
-    if (PyType_Ready(&TableType) < 0)
+    choose_loops();
+    if (PyType_Ready(&TableType) < 0 || PyType_Ready(&FactsType) < 0)
         return NULL;
     PyObject *made = PyModule_Create(&module);
-    if (made != NULL && PyModule_AddObjectRef(made, "Table", (PyObject *)&TableType) < 0)
+    if (made != NULL && (PyModule_AddObjectRef(made, "Table", (PyObject *)&TableType) < 0 ||
+                         PyModule_AddObjectRef(made, "Facts", (PyObject *)&FactsType) < 0))
         Py_CLEAR(made);
     return made;
 }

@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Any
 
 from rerail.lazy_patterns import lazy
-from rerail.log_parsers.line_tables import grouped
+from rerail.log_parsers.line_tables import grouped, new_facts
 from rerail.log_parsers.piece import Piece
 from rerail.log_parsers.prefixes import Origin, parse_line
 from rerail.log_parsers.streams import NOBODY, WINDOW, Streams, windows_of
@@ -173,6 +173,7 @@ class FactCounter:
         self.streams = Streams(origin)
         self._sets: dict[tuple[int, ...], int] = {(ANY,): _EVERY_LINE}
         self._table: dict[int, list[Any]] = {}
+        self._counted = new_facts()
         self._columns: Any = None
         self._pending: list[Any] = []
         self._pending_rows = 0
@@ -223,15 +224,16 @@ class FactCounter:
     def first_lines(self) -> list[int]:
         """Return the number of the first line of each stream so far, of the first few thousand."""
         self._known = len(self.streams.writers.examples) if self._here is not None else 0
-        firsts = [row[1] for key, row in self._table.items() if key >> SHIFT == _EVERY_LINE]
+        first = {key: row[1] for key, row in self._table.items() if key >> SHIFT == _EVERY_LINE}
         for keys, _, lines, *_ in [
-            *self._pending,
             *([] if self._columns is None else [self._columns]),
+            *self._pending,
+            *([self._counted_columns()] if self._counted else []),
         ]:
-            firsts += [
-                int(n) for k, n in zip(keys, lines, strict=True) if k >> SHIFT == _EVERY_LINE
-            ]
-        return sorted(firsts)[:_FIRST_LINES]
+            for key, line in zip(keys.tolist(), lines.tolist(), strict=True):
+                if key >> SHIFT == _EVERY_LINE:
+                    first[key] = min(line, first.get(key, line))
+        return sorted(first.values())[:_FIRST_LINES]
 
     def hit(self, rows: Sequence[int], signatures: tuple[int, ...]) -> None:
         """Count lines of the piece that was read last, by row, in order, each once with all that it shows."""
@@ -270,6 +272,10 @@ class FactCounter:
 
         assert self._here is not None
         piece, first_line, _, offsets = self._here
+        if self._counted is not None:
+            ends = np.asarray(piece.ends)
+            self._counted.add(piece.raw, ends, streams, offsets, rows, number << SHIFT, first_line)
+            return
         present, counts, first, last = grouped(streams, rows)
         self._pending.append((
             present.astype(np.int64) + (number << SHIFT), counts, first + first_line, last + first_line,
@@ -307,14 +313,13 @@ class FactCounter:
         found = Facts(self.streams.writers.examples, self.streams.writers.ends, list(self._sets))
         if self._pending:
             self._merge()
-        if self._columns is None:
+        columns = self._counted_columns() if self._counted else self._columns
+        if columns is None:
             self._from_table(found)
             return found
         if self._table:
-            self._pending = [_table_columns(self._table)]
-            self._table = {}
-            self._merge_any_order()
-        keys, counts, firsts, lasts, first_windows, last_windows = self._columns
+            columns = _merged([columns, _table_columns(self._table)])
+        keys, counts, firsts, lasts, first_windows, last_windows = columns
         for column, values in (
             (found.keys, keys),
             (found.counts, counts),
@@ -325,27 +330,15 @@ class FactCounter:
         found.first_windows, found.last_windows = first_windows.tobytes(), last_windows.tobytes()
         return found
 
-    def _merge_any_order(self) -> None:
-        """Merge the lines that were counted one by one into the columns: either may come first."""
+    def _counted_columns(self) -> tuple[Any, ...]:
+        """Return what the compiled loops counted, in order of keys."""
         import numpy as np
 
-        parts = [self._columns, *self._pending]
-        self._pending = []
-        keys, counts, firsts, lasts, first_windows, last_windows = (
-            np.concatenate(column) for column in zip(*parts, strict=True)
-        )
-        by_first, by_last = np.lexsort((firsts, keys)), np.lexsort((lasts, keys))
-        ordered = keys[by_first]
-        starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
-        stops = np.concatenate((starts[1:], [len(keys)])) - 1
-        self._columns = (
-            ordered[starts],
-            np.add.reduceat(counts[by_first], starts),
-            firsts[by_first[starts]],
-            lasts[by_last[stops]],
-            first_windows[by_first[starts]],
-            last_windows[by_last[stops]],
-        )
+        columns = self._counted.columns()
+        numbers = [np.frombuffer(column, np.int64) for column in columns[:4]]
+        windows = [np.frombuffer(column, f"S{WINDOW}") for column in columns[4:]]
+        order = np.argsort(numbers[0])
+        return tuple(column[order] for column in (*numbers, *windows))
 
     def _from_table(self, found: Facts) -> None:
         first, last = [], []
@@ -358,6 +351,27 @@ class FactCounter:
             first.append(first_window.ljust(WINDOW, b"\0"))
             last.append(last_window.ljust(WINDOW, b"\0"))
         found.first_windows, found.last_windows = b"".join(first), b"".join(last)
+
+
+def _merged(parts: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
+    """Merge the lines that were counted one by one with the others: either may come first."""
+    import numpy as np
+
+    keys, counts, firsts, lasts, first_windows, last_windows = (
+        np.concatenate(column) for column in zip(*parts, strict=True)
+    )
+    by_first, by_last = np.lexsort((firsts, keys)), np.lexsort((lasts, keys))
+    ordered = keys[by_first]
+    starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
+    stops = np.concatenate((starts[1:], [len(keys)])) - 1
+    return (
+        ordered[starts],
+        np.add.reduceat(counts[by_first], starts),
+        firsts[by_first[starts]],
+        lasts[by_last[stops]],
+        first_windows[by_first[starts]],
+        last_windows[by_last[stops]],
+    )
 
 
 def _table_columns(table: dict[int, list[Any]]) -> tuple[Any, ...]:

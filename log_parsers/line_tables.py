@@ -31,6 +31,11 @@ def new_table() -> Any:
     return None if compiled_loops is None else compiled_loops.Table(os.urandom(32))
 
 
+def new_facts() -> Any:
+    """Return an empty table of facts by key (`facts.FactCounter`), None where the loops were not built."""
+    return None if compiled_loops is None else compiled_loops.Facts()
+
+
 class LineCodes:
     """Numbers lines in the order in which they first appear, by their text or by it with all digits zeroed."""
 
@@ -87,6 +92,15 @@ def taken(piece: Piece, rows: Any) -> tuple[bytes, Any]:
     import pyarrow as pa
 
     return _lines_of(piece).take(pa.array(rows)).buffers()[2].to_pybytes(), stops
+
+
+def begun(piece: Piece, label: bytes, first: int, last: int) -> list[int]:
+    """Return the rows from `first` up to `last` that begin with a label; only of the compiled loops."""
+    import numpy as np
+
+    found = compiled_loops.begun(piece.raw, np.asarray(piece.ends), label, first, last)
+    rows: list[int] = np.frombuffer(found, np.int64).tolist()
+    return rows
 
 
 def _lines_of(piece: Piece) -> Any:

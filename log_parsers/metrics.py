@@ -10,15 +10,24 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
+from typing import Any
 
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.form_presence import Presence
 from rerail.log_parsers.line_tables import taken
 from rerail.log_parsers.piece import Piece, ends_of_frames, rows_of
 from rerail.log_parsers.step_layouts import Span, StepLayouts
+from rerail.log_parsers.step_numbers import (
+    NO_LAYOUT,
+    VALUE,
+    StepRow,
+    labelled,
+    read_row,
+    row_alike,
+)
+from rerail.log_parsers.text import ZERO
 
 MAX_ROWS = 200_000
 # Progress bars count images, shards and files too; they show life, not training steps.
@@ -27,9 +36,8 @@ DENSE_ROWS = 60_000
 _MANY_RANKS = 8
 _DENSE_OF_EACH, _DENSE_OF_MANY = 128, 16_000  # rows of a rank, of all
 _MOST_LATEST, _LONGEST_LATEST = 4_096, 4_000
+_MOST_ALIKE, _LONGEST_ALIKE = 2_000, 2_000
 _LAST_CHUNKS, _FEWEST_LAST_CHUNKS = 8, 2
-_NUMBER = rb"[-+]?(?:\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+)"
-_VALUE = rb"(?:" + _NUMBER + rb"|[-+]?(?:nan|inf)(?:inity)?)"
 
 # Each pattern is led by a literal, so that a chunk without it costs one memchr-like search. Where
 # a form begins with a choice of letters, the literal starts behind them and a guard looks back.
@@ -98,20 +106,20 @@ _FORMS: tuple[_Form, ...] = tuple(
         ),
         (
             "json",
-            rb'loss": ?(?P<loss>' + _VALUE + rb')[^\n]{1,300}?step": ?(?P<step>\d+)',
+            rb'loss": ?(?P<loss>' + VALUE + rb')[^\n]{1,300}?step": ?(?P<step>\d+)',
             rb'"(?:train[_/])?',
         ),
-        ("composer", rb"Train (?:metrics )?loss/train/total: (?P<loss>" + _VALUE + rb")", b""),
+        ("composer", rb"Train (?:metrics )?loss/train/total: (?P<loss>" + VALUE + rb")", b""),
         ("tutorial", rb"\[\d+, +(?P<step>\d+)\] loss: ", b""),
         (
             "keras",
-            rb"s/step - (?:\w{1,40}: [\d.eE+-]{1,24} - ){0,6}loss: (?P<loss>" + _VALUE + rb")",
+            rb"s/step - (?:\w{1,40}: [\d.eE+-]{1,24} - ){0,6}loss: (?P<loss>" + VALUE + rb")",
             b"",
         ),
-        ("keras", rb"s - loss: (?P<loss>" + _VALUE + rb")", rb"\d/\d{1,8} - \d{1,6}"),
-        ("hf", rb"\{'loss': '?(?P<loss>" + _VALUE + rb")", b""),
-        ("hf_eval", rb"\{'train/(?:batch_)?loss': (?P<loss>" + _VALUE + rb")", b""),
-        ("mllog", rb'"key": "(?:train_loss|loss)", "value": (?P<loss>' + _VALUE + rb")", b""),
+        ("keras", rb"s - loss: (?P<loss>" + VALUE + rb")", rb"\d/\d{1,8} - \d{1,6}"),
+        ("hf", rb"\{'loss': '?(?P<loss>" + VALUE + rb")", b""),
+        ("hf_eval", rb"\{'train/(?:batch_)?loss': (?P<loss>" + VALUE + rb")", b""),
+        ("mllog", rb'"key": "(?:train_loss|loss)", "value": (?P<loss>' + VALUE + rb")", b""),
         (
             "mllog_rate",
             rb'"key": "tracked_stats", "value": \{"throughput": (?P<tps>[\d.eE+-]+)',
@@ -127,84 +135,6 @@ _FORMS: tuple[_Form, ...] = tuple(
 _PRESENCE = Presence([pattern for _, pattern, _ in _FORMS])
 _FEW_FORMS = 6
 _MOSTLY = 0.5  # share of the lines of a piece above which it is read as it is
-_LOSS_VALUE = rb"(?:\s*\([^)]{1,12}\))?['\"]?\s*(?:[:= ]|is )\s*['\"]?\(?(" + _VALUE + rb")"
-_LOSS = lazy(
-    rb"(?:lm[ _]loss|reduced_train_loss|train[_/]loss(?:_step)?|total[_ ]loss|loss[_ ]train|"
-    rb"(?<![\w/-])[Ll]oss(?:_?avg)?|(?<=, )ce)" + _LOSS_VALUE,
-    re.IGNORECASE,
-)
-# Where no loss of the whole is printed, the first that is printed stands for it.
-# Losses of a part or of held-out data go their own ways: they do not.
-_SOME_LOSS = lazy(
-    rb"(?<!pg_)(?<!vf_)(?<!kl_)(?<!aux_)(?<!val_)(?<!eval_)(?<!test_)(?<!policy_)(?<!value_)(?<!entropy_)"
-    rb"(?<!balancing_)(?<!critic/)loss(?:_?avg)?" + _LOSS_VALUE,
-    re.IGNORECASE,
-)
-_TIME = lazy(
-    rb"(?:elapsed time per iteration|iteration_time|train_step_timing|step[_ ]time|"
-    rb"iter(?:ation)?[ _]time|time[ _]per[ _](?:step|iteration)|timing_s/step|batch[_ ]time|avg_batch_cost|Batch \(t\))"
-    rb"['\"]?\s*(?:in |\()?(?P<unit>ms|s)?\)?\s*[:=]?\s*(?P<value>"
-    + _NUMBER
-    + rb")\s*(?P<after>ms|s)?",
-    re.IGNORECASE,
-)
-_SEC_STEP = lazy(rb"(?P<value>[\d.]+) ?(?:sec/step|s/step|s/it\b)")
-_SEC_FIELD = lazy(
-    rb"(?:\(sec: |, time = |(?<![\w(-])(?<!apsed )(?<!all )(?<!otal )(?<!ining )"
-    rb"[Tt]ime(?::| ) *|\bseconds: )(?P<value>\d[\d.]*\d) ?(?P<ms>ms)?"
-    rb"|[|(] ?(?P<mid>\d[\d.]*\d) ms \||\((?P<end>\d[\d.]*\d) sec\)"
-)
-_DATA = lazy(
-    rb"(?<![\w-])[Dd]ata(?:[_ ][Tt]ime)?(?: \(t\))?(?:[:=]|[ \t])[ \t]*(?P<value>\d+\.\d+)"
-)
-_GRAD = lazy(
-    rb"(?:grad(?:ient)?[ _]norm|gnorm|\| norm)['\"]?\s*[:= ]\s*['\"]?(" + _VALUE + rb")",
-    re.IGNORECASE,
-)
-_LR = lazy(
-    rb"(?<![\w.])(?:learning[ _-]rate|lr(?:_0|-0)?)['\"]?\s*[:= ]\s*['\"\[(]*("
-    + _NUMBER
-    + rb")(?![\w/:])",
-    re.IGNORECASE,
-)
-_SCALE = lazy(rb"loss[ _]scale['\"]?\s*[:= ]\s*(" + _NUMBER + rb")", re.IGNORECASE)
-_TPS = lazy(
-    rb"(?:\btps|\bwps|\bips|\btgs(?: \(tokens/gpu/second\))?|(?:tokens|samples)_per_sec(?:ond)?(?:_per_gpu)?|"
-    rb"tokens/s(?:ec)?|samples/s(?:ec(?:ond)?)?|imgs/s|train_speed\(iter/s\)|"
-    rb"throughput(?: per GPU \(TFLOP/s/GPU\))?)['\"]?\s*[:= ]\s*(" + _NUMBER + rb")",
-    re.IGNORECASE,
-)
-_SAMPLES = lazy(rb'"(?:step_num|samples_count|iteration|step|iter)": ?(\d+)(?:\.0+)?(?![\d.])')
-# Where a form begins with another number than the step, which stands somewhere behind it; ms-swift
-# prints the Trainer's line with the step beside the last one.
-_STEP_BEHIND = {
-    "mllog": _SAMPLES,
-    "mllog_rate": _SAMPLES,
-    "hf": re.compile(rb"'global_step/max_steps': '(\d+)/"),
-    "fairseq": re.compile(rb"\bnum_updates=(\d+)"),
-}
-_EPOCH = lazy(rb"(?:'epoch': |epoch[ :=\[]{1,3})([\d.]+)", re.IGNORECASE)
-_RANK = lazy(rb"^\s*(?:\[(?:rank|default) ?(\d+)\]|(\d+): |\[\d+,(\d+)\]<)", re.IGNORECASE)
-
-
-@dataclass(slots=True)
-class StepRow:
-    """One step line. `step` may be None where the framework prints none; times are seconds."""
-
-    line: int
-    form: str
-    step: int | None = None
-    loss: float | None = None
-    step_time: float | None = None
-    grad_norm: float | None = None
-    loss_scale: float | None = None
-    throughput: float | None = None
-    epoch: float | None = None
-    data_time: float | None = None
-    rank: int | None = None
-    learning_rate: float | None = None
-    time: float | None = None
-    """Seconds since the epoch, of files that hold no lines with stamps."""
 
 
 class StepReader:
@@ -230,6 +160,8 @@ class StepReader:
         last = _LAST_CHUNKS if most >= DENSE_ROWS else _LAST_CHUNKS // 4
         self._unread: deque[tuple[Piece, int]] = deque(maxlen=last)
         self._latest: dict[int | None, tuple[int, bytes]] = {}
+        # Where numbers stand in lines that differ in digits alone; no search below tells digits apart, but `_SAMPLES`.
+        self._alike: dict[tuple[str, bytes], dict[str, Span]] = {}
 
     def feed(self, piece: Piece, first_line: int) -> None:
         """Read one piece of whole lines whose first line has the number `first_line`."""
@@ -293,6 +225,23 @@ class StepReader:
         numbers: Sequence[int] | None = None,
     ) -> None:
         """Read the step lines of some forms in a piece; `numbers` are those of its lines, if they are only some."""
+        known, others = self._layouts.lines(dict.fromkeys(name for name, _, _ in forms), piece.text)
+        if known:
+            self._take(piece, first_line, known, numbers)
+            if not others:
+                return
+            numbers = [first_line + row if numbers is None else numbers[row] for row in others]
+            piece = Piece(_some_lines(piece.text, others))
+        self._search(piece, first_line, forms, numbers)
+
+    def _search(
+        self,
+        piece: Piece,
+        first_line: int,
+        forms: Sequence[_Form],
+        numbers: Sequence[int] | None,
+    ) -> None:
+        """Look for the forms in all lines of a piece."""
         chunk, ends = piece.text, piece.text_ends
         # A progress bar draws its frames into one line, each behind a carriage return.
         if b"\r" not in chunk:
@@ -341,6 +290,23 @@ class StepReader:
             latest[one.rank] = row
         self._keep_latest(piece, first_line, latest, numbers)
 
+    def _take(
+        self,
+        piece: Piece,
+        first_line: int,
+        known: Sequence[tuple[int, str, Sequence[Any]]],
+        numbers: Sequence[int] | None,
+    ) -> None:
+        """Take the numbers of lines whose layouts are known."""
+        latest: dict[int | None, int] = {}
+        for row, form, values in known:
+            one = StepRow(first_line + row if numbers is None else numbers[row], form, *values)
+            self.rows.append(one)
+            latest[one.rank] = row
+        self._seen.update(form for _, form, _ in known)
+        self._ranks.update(latest)
+        self._keep_latest(piece, first_line, latest, numbers)
+
     def _keep_latest(
         self,
         piece: Piece,
@@ -384,10 +350,27 @@ class StepReader:
         numbers = self._layouts.read(form, text)
         if numbers is not None:
             return StepRow(line, form, *numbers)
-        row, spans = _row(line, form, match, text, start)
-        if form not in _NO_LAYOUT and row.form == form:
+        alike = None
+        if len(text) <= _LONGEST_ALIKE and (form in NO_LAYOUT or self._layouts.settled(form)):
+            alike = form, text.translate(ZERO)
+        places = self._alike.get(alike) if alike is not None else None
+        if places is not None:
+            return row_alike(line, form, match, text, places)
+        row, spans = read_row(line, form, match, text, start)
+        if alike is not None and row.form == form and form not in WEAK_FORMS:
+            if len(self._alike) >= _MOST_ALIKE:
+                self._alike.clear()
+            self._alike[alike] = spans
+        if form not in NO_LAYOUT and row.form == form:
             self._layouts.learn(form, text, spans)
         return row
+
+
+def _some_lines(text: bytes, rows: Sequence[int]) -> bytes:
+    """Return some lines of a text; the last one lacks its end where it lacks it there."""
+    lines = text.split(b"\n")
+    ended = rows[-1] < len(lines) - 1
+    return b"\n".join(lines[row] for row in rows) + (b"\n" if ended else b"")
 
 
 def _occurring(piece: Piece, places: Sequence[int]) -> Sequence[int]:
@@ -417,16 +400,7 @@ def _kept_frames(rows: Sequence[int], *, all_frames: bool) -> list[int]:
 def _rank_of_line(chunk: bytes, start: int) -> int | None:
     """Return the rank in the label of a line; only the first of its frames has it."""
     at = chunk.rfind(b"\n", 0, start) + 1
-    return _labelled(chunk[at : at + 40])[0]
-
-
-def _labelled(text: bytes) -> tuple[int | None, Span | None]:
-    """Return the rank in the label of a line, and where it stands."""
-    label = _RANK.match(text)
-    if label is None:
-        return None, None
-    group = label.lastindex or 1  # one of the forms matched
-    return int(label[group]), Span(*label.span(group))
+    return labelled(chunk[at : at + 40])[0]
 
 
 def _stands_behind(guard: re.Pattern[bytes], chunk: bytes, at: int) -> bool:
@@ -437,124 +411,3 @@ def _follows(chunk: bytes, at: int, words: tuple[bytes, ...], form: re.Pattern[b
     stop = chunk.find(b"\n", at, at + _AHEAD)
     ahead = chunk[at : at + _AHEAD if stop < 0 else stop]
     return any(word in ahead for word in words) and form.search(ahead) is not None
-
-
-_RATES = (b"tps", b"s/s", b"throughput", b"wps", b"ips", b"tgs", b"s_per_sec", b"speed(")
-
-# Sentences of one length make a batch here, so that healthy times differ threefold from line to line.
-_UNTIMED = frozenset({"gnmt"})
-# Forms whose lines are read in a way that a layout of plain numbers does not describe.
-_NO_LAYOUT = frozenset({"tqdm", "mllog", "mllog_rate"})
-
-
-def _row(
-    line: int, form: str, match: re.Match[bytes], text: bytes, start: int
-) -> tuple[StepRow, dict[str, Span]]:
-    """Read one step line, and say at which bytes of `text` each of its numbers stands."""
-    row = StepRow(line, form)
-    spans: dict[str, Span] = {}
-    groups = match.groupdict()
-    if groups.get("step"):
-        row.step = int(groups["step"].replace(b",", b""))
-        spans["step"] = Span(match.start("step") - start, match.end("step") - start)
-    # Searches that ignore case read every byte; one word that they need is found much sooner.
-    lower = text.lower()
-    if groups.get("loss") is not None:
-        row.loss = _float(groups["loss"])
-        spans["loss"] = Span(match.start("loss") - start, match.end("loss") - start)
-    elif b"loss" in lower or b", ce" in lower:
-        row.loss = _loss(text, spans)
-    _other_values(row, text, lower, spans)
-    row.data_time = _data_time(text, lower, spans)
-    timed = form not in _UNTIMED
-    row.step_time = _step_time(form, groups, text, lower, spans) if timed else None
-    if groups.get("tps") is not None:
-        row.throughput = _float(groups["tps"])
-    behind = _STEP_BEHIND[form].search(text) if form in _STEP_BEHIND else None
-    if behind is not None:
-        row.step = int(behind[1])
-        spans["step"] = Span(*behind.span(1))
-    row.rank, place = _labelled(text)
-    if place is not None:
-        spans["rank"] = place
-    return row, spans
-
-
-def _other_values(row: StepRow, text: bytes, lower: bytes, spans: dict[str, Span]) -> None:
-    if b"norm" in lower:
-        row.grad_norm = _first(_GRAD, text, "grad_norm", spans)
-    if b"valid" in text and re.search(rb"valid(?:ation)? loss", text):
-        row.form, row.loss = "evaluation", None
-    if b"scale" in lower:
-        row.loss_scale = _first(_SCALE, text, "loss_scale", spans)
-    if any(word in lower for word in _RATES):
-        row.throughput = _first(_TPS, text, "throughput", spans)
-    if b"epoch" in lower:
-        row.epoch = _first(_EPOCH, text, "epoch", spans)
-    if b"lr" in lower or b"learning" in lower:
-        row.learning_rate = _first(_LR, text, "learning_rate", spans)
-
-
-def _loss(text: bytes, spans: dict[str, Span]) -> float | None:
-    found = _first(_LOSS, text, "loss", spans)
-    return _first(_SOME_LOSS, text, "loss", spans) if found is None else found
-
-
-def _data_time(text: bytes, lower: bytes, spans: dict[str, Span]) -> float | None:
-    match = _DATA.search(text) if b"data" in lower else None
-    if match is None:
-        return None
-    spans["data_time"] = Span(*match.span("value"))
-    return _float(match["value"])
-
-
-def _step_time(
-    form: str,
-    groups: dict[str, bytes | None],
-    text: bytes,
-    lower: bytes,
-    spans: dict[str, Span],
-) -> float | None:
-    if form == "tqdm":
-        rate = _float(groups["rate"] or b"0")
-        if not rate:
-            return None
-        return rate if groups["unit"] == b"s/it" else 1.0 / rate
-    match = _TIME.search(text) if any(word in lower for word in (b"tim", b"(t)", b"cost")) else None
-    if match:
-        value = _float(match["value"])
-        unit = (match["unit"] or match["after"] or b"s").lower()
-        spans["step_time"] = Span(*match.span("value"), milli=unit == b"ms")
-        return None if value is None else value / 1000.0 if unit == b"ms" else value
-    match = None
-    if b"s/it" in text or b"/step" in text:
-        match = _SEC_STEP.search(text)
-        if match:
-            spans["step_time"] = Span(*match.span("value"))
-            return _float(match["value"])
-    if any(word in lower for word in (b"sec: ", b"time", b"seconds: ", b" ms |", b" sec)")):
-        match = _SEC_FIELD.search(text)
-    if match is None:
-        return None
-    group = "value" if match["value"] else "mid" if match["mid"] else "end"
-    milli = group == "mid" or match["ms"] is not None
-    spans["step_time"] = Span(*match.span(group), milli=milli)
-    value = _float(match[group])
-    return None if value is None else value / 1000.0 if milli else value
-
-
-def _first(
-    pattern: re.Pattern[bytes], text: bytes, name: str, spans: dict[str, Span]
-) -> float | None:
-    match = pattern.search(text)
-    if match is None:
-        return None
-    spans[name] = Span(*match.span(1))
-    return _float(match[1])
-
-
-def _float(raw: bytes) -> float | None:
-    try:
-        return float(raw.replace(b",", b""))
-    except ValueError:
-        return None

@@ -7,10 +7,12 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from rerail.log_parsers.line_tables import begun, compiled
 from rerail.log_parsers.piece import Piece
 
 TAIL_LINES = 300
 TAIL_BYTES = 16 << 20
+_AT_ONCE = 256  # lines whose beginnings are compared before the next are asked for
 
 
 @dataclass(slots=True)
@@ -76,11 +78,10 @@ class Above:
         for first, piece in reversed(self._pieces):
             if count <= 0 or first >= before:
                 continue
-            lines = piece.lines()
-            for at in range(len(lines) - 1, -1, -1):
+            for at in range(piece.rows - 1, -1, -1):
                 if count <= 0:
                     return
-                yield first + at, lines[at]
+                yield first + at, piece.line(at)
                 count -= 1
 
     def labelled(self, label: bytes, before: int, count: int) -> Iterator[tuple[int, bytes]]:
@@ -90,7 +91,7 @@ class Above:
                 continue
             last = piece.rows - 1
             for at in labelled_above(piece, label, last, count):
-                yield first + at, piece.lines()[at]
+                yield first + at, piece.line(at)
             count -= last + 1
 
 
@@ -98,6 +99,10 @@ def labelled_above(piece: Piece, label: bytes, row: int, most: int) -> Iterator[
     """Yield the rows that begin with a label, from `row` upwards, among so many rows; nearest first."""
     raw, ends = piece.raw, piece.ends
     lowest = max(0, row - most + 1)
+    if compiled() is not None and not isinstance(ends, list):
+        for stop in range(row + 1, lowest, -_AT_ONCE):
+            yield from reversed(begun(piece, label, max(lowest, stop - _AT_ONCE), stop))
+        return
     sought, begin = b"\n" + label, int(ends[lowest - 1]) if lowest else 0
     stop = (int(ends[row - 1]) + 1 if row else 0) + len(label)
     while (at := raw.rfind(sought, begin, stop)) >= 0:
@@ -112,6 +117,10 @@ def labelled_below(piece: Piece, label: bytes, row: int, most: int) -> Iterator[
     raw, ends = piece.raw, piece.ends
     sought, count = b"\n" + label, len(ends)
     last = row + most - 1
+    if compiled() is not None and not isinstance(ends, list):
+        for start in range(row + 1, last + 1, _AT_ONCE):
+            yield from begun(piece, label, start, min(last + 1, start + _AT_ONCE))
+        return
     stop = int(ends[last - 1]) + len(sought) if last <= count else len(raw)
     at = int(ends[row]) if row < count else len(raw)
     while (at := raw.find(sought, at, stop)) >= 0:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rerail.lazy_patterns import lazy
+from rerail.log_parsers.line_tables import compiled
 from rerail.log_parsers.scan import searchable
 
-# Below this, importing numpy would cost more than it saves.
-_LARGE = 65_536
+# Below this, numpy costs more than it saves; where it is not imported yet, importing it does for much longer.
+_LARGE, _WORTH_AN_IMPORT = 65_536, 1 << 20
 
 _LF, _CR = 10, 13
 _FRAME_END = lazy(rb"[\r\n]")
@@ -119,6 +121,14 @@ class Piece:
         for (row, number), start, stop in zip(pairs, starts, stops, strict=True):
             yield row, number, raw[start:stop]
 
+    def line(self, row: int) -> bytes:
+        """Return one line without its newline; a few cost less than to cut out all of them."""
+        if self._lines is not None:
+            return self._lines[row]
+        ends, raw = self.ends, self.raw
+        start = int(ends[row - 1]) + 1 if row else 0
+        return raw[start : int(ends[row]) if row < len(ends) else len(raw)]
+
     def lines(self) -> list[bytes]:
         """Return all lines without their newlines."""
         if self._lines is None:
@@ -126,12 +136,21 @@ class Piece:
         return self._lines
 
 
+def _is_large(data: bytes) -> bool:
+    return len(data) > _LARGE and ("numpy" in sys.modules or len(data) > _WORTH_AN_IMPORT)
+
+
 def line_ends(data: bytes) -> Any:
     """Return the offset of every newline: a numpy array of large data, a list of small."""
-    if len(data) > _LARGE:
+    if _is_large(data):
         import numpy as np
 
+        if compiled() is not None:
+            return np.frombuffer(compiled().line_ends(data), np.int64)
         return np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == _LF)
+    if compiled() is not None:
+        known: list[int] = memoryview(compiled().line_ends(data)).cast("q").tolist()
+        return known
     found: list[int] = []
     at = data.find(b"\n")
     while at >= 0:
@@ -142,7 +161,7 @@ def line_ends(data: bytes) -> Any:
 
 def ends_of_frames(data: bytes) -> Any:
     """Return the offset of every newline and carriage return, as `line_ends` does."""
-    if len(data) > _LARGE:
+    if _is_large(data):
         import numpy as np
 
         letters = np.frombuffer(data, dtype=np.uint8)

@@ -122,10 +122,15 @@ def _redact_named(key: Any, value: Any) -> Any:
 def redact_line(raw: bytes) -> bytes:
     """Return one line with its secrets masked; the same object where there is none."""
     lower = raw.lower()
-    for at, kind in enumerate(secret_kinds()):
-        if any(word in lower for word in kind.words):
-            raw = compiled(at).sub(_masker(kind.unless), raw)
+    for at in sorted({at for word, at in _words() if word in lower}):
+        raw = compiled(at).sub(_masker(secret_kinds()[at].unless), raw)
     return raw
+
+
+@lru_cache(maxsize=1)
+def _words() -> tuple[tuple[bytes, int], ...]:
+    """Return the words that kinds need, each with the place of its kind."""
+    return tuple((word, at) for at, kind in enumerate(secret_kinds()) for word in kind.words)
 
 
 @lru_cache(maxsize=512)

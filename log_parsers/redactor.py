@@ -67,6 +67,7 @@ class Redactor:
         self._seen = 0
         # Lines that were looked at and hold no secret: programs print the same ones again.
         self._without: set[bytes] = set()
+        self._masked: dict[bytes, bytes] = {}
         self._room = _ROOM
 
     def feed(self, chunk: bytes) -> bytes:
@@ -100,14 +101,18 @@ class Redactor:
             if asked:
                 next_row = next(waiting, None)
             known = not self._open and line in self._without
-            masked = line if known else self._line(line, asked)
+            masked = line if known else self._known_mask(line) or self._line(line, asked)
             if masked is not line:
                 lines[row], changed = masked, True
             row += 1
         return Piece(b"\n".join(lines)) if changed else piece
 
+    def _known_mask(self, line: bytes) -> bytes | None:
+        """Return what became of such a line before, where no block is open."""
+        return None if self._open else self._masked.get(line)
+
     def _line(self, raw: bytes, asked: bool) -> bytes:
-        line = raw
+        line, open_before = raw, bool(self._open)
         if b"\x1b" in line or not line.isascii() or b"\x00" in line:
             line = _INVISIBLE.sub(b"", strip_escapes(line))
         seen = line
@@ -122,6 +127,9 @@ class Redactor:
             line = redact_line(line)
         # A line without a secret stays as it was printed, colours included.
         if line != seen:
+            if begin is None and not open_before and self._room > 0:
+                self._room -= len(raw) + len(line) + _ENTRY
+                self._masked[raw] = line
             return line
         if asked and begin is None and len(raw) < _ROOM and self._room > 0:
             self._room -= len(raw) + _ENTRY

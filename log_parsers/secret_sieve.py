@@ -14,6 +14,7 @@ from typing import Any
 from rerail.log_parsers.line_tables import LineCodes
 from rerail.log_parsers.piece import Piece
 from rerail.log_parsers.scan import Scanner, Signature, make_scanner
+from rerail.log_parsers.sieve import texts_of
 from rerail.log_parsers.skeleton_patterns import skeleton_pattern
 from rerail.log_parsers.tallies import Tally
 
@@ -63,22 +64,28 @@ class SecretSieve:
         codes, new = self._lines.of(piece, rows)
         if len(new):
             found = look(rows[new])
-            self._proposed.extend(int(row) in found for row in rows[new].tolist())
+            here = np.isin(rows[new], np.fromiter(found, np.int64, len(found)))
+            self._proposed.frombytes(here.tobytes())
         return set(rows[np.frombuffer(self._proposed, np.bool_)[codes]].tolist())
 
     def _suspects(self, keys: list[bytes]) -> set[bytes]:
-        text = b"".join(key if key.endswith(b"\n") else key + b"\n" for key in keys)
-        ends = {end for end, _ in self._scanner.candidates(text)}
-        found = {
-            key
-            for key in keys
-            if b"\x1b" in key or (not key.isascii() and self._hidden.search(key))
-        }
-        at = 0
-        waiting = sorted(ends)
-        place = 0
+        found: set[bytes] = set()
+        asked: list[tuple[bytes, bytes]] = []
         for key in keys:
-            at += len(key) + (not key.endswith(b"\n"))
+            texts = texts_of(key)  # a secret may stand among colours
+            coloured = b"\x1b" in key
+            # What else hides letters goes from a line that is masked, so the skeleton says nothing of it.
+            if not texts or (
+                (coloured or not key.isascii())
+                and self._hidden.search(texts[0] if coloured else key)
+            ):
+                found.add(key)
+            asked += ((key, text if text.endswith(b"\n") else text + b"\n") for text in texts)
+        text = b"".join(one for _, one in asked)
+        waiting = sorted({end for end, _ in self._scanner.candidates(text)})
+        at = place = 0
+        for key, one in asked:
+            at += len(one)
             while place < len(waiting) and waiting[place] <= at:
                 found.add(key)
                 place += 1

@@ -35,6 +35,7 @@ _NEW = 4  # a piece in which every fourth skeleton is new gains nothing
 _PATIENCE = 4  # such pieces in a row
 _REST = 64  # pieces that are then scanned line by line
 _ROUND, _TRIED, _LEARNING, _TIMED = 512, 4, 128, 16  # pieces
+_FAR_SLOWER = 4  # times; what was so much slower is not tried again
 _COLOUR = lazy(rb"\x1b\[[:;<=>?]*(m)")
 # Lines of one skeleton of which so many were new, and so large a share, are not remembered.
 _NEW_LINES, _NEW_SHARE = 3_000, 4
@@ -90,7 +91,8 @@ class Sieve:
             return False, False
         turn = self._pieces % _ROUND
         timed = turn < 2 * _TRIED or self._pieces % _TIMED == 0
-        if turn < _TRIED:
+        untried = self._direct == inf
+        if turn < _TRIED and (untried or self._direct < _FAR_SLOWER * self._sieved):
             return False, timed
         if turn < 2 * _TRIED or self._pieces < _LEARNING:
             return True, timed

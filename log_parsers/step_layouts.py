@@ -11,11 +11,12 @@ from __future__ import annotations
 import re
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rerail.lazy_patterns import lazy
+from rerail.log_parsers.line_tables import compiled
 
 _TOKEN = lazy(rb"[-+]?\d+(?:,\d{3})*\.?\d*(?:[eE][-+]?\d+)?")
 # Possessive: what a number has taken it never gives back, and is not tried again.
@@ -24,6 +25,8 @@ _LEARN_AFTER = 64  # compiling a pattern pays only where many lines follow
 _TRIES = 40
 _MOST = 6  # layouts per form
 _LONGEST = 2_000
+_LONGEST_READ = 4_000
+_BLANKS = lazy(rb"( +)")
 _INTEGERS = frozenset({"step", "rank"})
 FIELDS = (
     "step",
@@ -74,6 +77,32 @@ class StepLayouts:
                 return layout.numbers(match)
         return None
 
+    def lines(
+        self, forms: Iterable[str], text: bytes
+    ) -> tuple[list[tuple[int, str, Sequence[Any]]], list[int] | None]:
+        """Return the lines of a text that have a known layout, and which have none.
+
+        Args:
+            forms: those that are looked for, the first of two that fit counts.
+            text: lines; the last one may lack its end.
+
+        Returns:
+            Row, form and numbers of each such line, and the rows of the others; None where no layout is known.
+        """
+        known = [(form, one) for form in forms for one in self._layouts.get(form, ())]
+        if not known:
+            return [], None
+        loops = compiled()
+        if loops is None:
+            return _lines(text, known)
+        found, others = loops.step_lines(text, [one.program for _, one in known])
+        rows = memoryview(others).cast("q").tolist()
+        return [(row, known[which][0], values) for row, which, values in found], rows
+
+    def settled(self, form: str) -> bool:
+        """Tell whether no further layouts of a form are learned."""
+        return self._seen[form] >= _LEARN_AFTER + _TRIES or self._own[form] >= _MOST
+
     def learn(self, form: str, text: bytes, spans: dict[str, Span]) -> None:
         """Remember the layout of a line that was read field by field."""
         self._seen[form] += 1
@@ -98,6 +127,8 @@ class _Layout:
     pattern: re.Pattern[bytes]
     places: tuple[int, ...]
     kinds: tuple[Callable[[bytes], int | float], ...]
+    program: bytes
+    """The same for the compiled loops (`_step_layouts.h`)."""
 
     def numbers(self, match: re.Match[bytes]) -> list[Any]:
         values: list[Any] = [None] * len(FIELDS)
@@ -122,24 +153,61 @@ def _layout(text: bytes, spans: dict[str, Span]) -> _Layout | None:
     if len(wanted) < len(spans):
         return None
     parts: list[bytes] = []
+    program: list[bytes] = []
     places: list[int] = []
     kinds: list[Callable[[bytes], int | float]] = []
     at = 0
     for token in _TOKEN.finditer(text):
         parts.append(_literal(text[at : token.start()]))
+        program += _encoded(text[at : token.start()])
         at = token.end()
         field = wanted.pop(token.span(), None)
         if field is None:
             parts.append(_ANY)
+            program.append(b"A")
         else:
             places.append(FIELDS.index(field[0]))
             kinds.append(_kind(*field, commas=b"," in token[0]))
             parts.append(b"(" + _like(token[0]) + b")")
+            program.append(_wanted(token[0], places[-1], field[0], field[1]))
     # A field that is no number of its own (a NaN, a part of one) cannot be described.
     if wanted:
         return None
     parts.append(_literal(text[at:]))
-    return _Layout(re.compile(b"".join(parts) + rb"\Z"), tuple(places), tuple(kinds))
+    program += _encoded(text[at:])
+    pattern = re.compile(b"".join(parts) + rb"\Z")
+    return _Layout(pattern, tuple(places), tuple(kinds), b"".join(program))
+
+
+def _lines(
+    text: bytes, known: Sequence[tuple[str, _Layout]]
+) -> tuple[list[tuple[int, str, Sequence[Any]]], list[int]]:
+    found: list[tuple[int, str, Sequence[Any]]] = []
+    others: list[int] = []
+    for row, line in enumerate(text.removesuffix(b"\n").split(b"\n") if text else ()):
+        for form, layout in known if len(line) <= _LONGEST_READ else ():
+            match = layout.pattern.match(line)
+            if match is not None:
+                found.append((row, form, layout.numbers(match)))
+                break
+        else:
+            others.append(row)
+    return found, others
+
+
+def _encoded(text: bytes) -> Iterator[bytes]:
+    for part in _BLANKS.split(text):
+        if part.startswith(b" "):
+            yield b"S"
+        elif part:
+            yield b"L" + len(part).to_bytes(2, "little") + part
+
+
+def _wanted(number: bytes, place: int, name: str, milli: bool) -> bytes:
+    sign = number[0] if number[:1] in (b"-", b"+") else 0
+    kind = 0 if name in _INTEGERS else 2 if milli else 1
+    exponent = re.search(rb"[eE]", number) is not None
+    return b"N" + bytes((sign, b"," in number, b"." in number, exponent, place, kind))
 
 
 def _literal(text: bytes) -> bytes:

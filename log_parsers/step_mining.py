@@ -19,7 +19,8 @@ from pathlib import Path
 
 from rerail.cached_yaml import load_cached
 from rerail.lazy_patterns import lazy
-from rerail.log_parsers.metrics import MAX_ROWS, StepRow
+from rerail.log_parsers.metrics import MAX_ROWS
+from rerail.log_parsers.step_numbers import StepRow
 from rerail.log_parsers.text import strip_escapes
 
 PATH = Path(__file__).with_name("step_mining.yaml")

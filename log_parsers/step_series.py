@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from rerail.domain.series import BoolArray, FloatArray, IntArray, StepSeries
-from rerail.log_parsers.metrics import WEAK_FORMS, StepRow
+from rerail.log_parsers.metrics import WEAK_FORMS
 from rerail.log_parsers.series_files.forms import FORMS
+from rerail.log_parsers.step_numbers import StepRow
 from rerail.log_parsers.view import LogView
 
 _MOST_STAMPED = 20_000

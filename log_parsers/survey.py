@@ -8,7 +8,7 @@ A file up to `WHOLE_FILE` bytes is kept whole.
 from __future__ import annotations
 
 import io
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
@@ -23,7 +23,8 @@ from rerail.log_parsers.facts import FactCounter, Facts
 from rerail.log_parsers.flight_recorder.recognise import looks_like_flight_recorder
 from rerail.log_parsers.known_hits import KnownHits, in_order
 from rerail.log_parsers.known_lines import compiled
-from rerail.log_parsers.metrics import MAX_ROWS, StepReader, StepRow
+from rerail.log_parsers.last_hits import LastHits
+from rerail.log_parsers.metrics import MAX_ROWS, StepReader
 from rerail.log_parsers.nearby_lines import (
     TAIL_LINES,
     Above,
@@ -39,6 +40,7 @@ from rerail.log_parsers.scan import Scanner, Signature, searchable
 from rerail.log_parsers.skeletons import SkeletonMiner
 from rerail.log_parsers.sources import Problem, Source, iter_chunks
 from rerail.log_parsers.step_mining import LEAST_ROWS, StepMiner
+from rerail.log_parsers.step_numbers import StepRow
 from rerail.log_parsers.streams import NOBODY
 from rerail.log_parsers.tallies import sieves_pay, vectors_pay
 from rerail.log_parsers.text import MAX_LINE, clean
@@ -217,9 +219,7 @@ class FilePass:
         self._full: set[tuple[int, bytes]] = set()
         # Wordings that hold what was looked for whenever they were looked at, by signature.
         self._sure: dict[tuple[int, bytes], bool] = {}
-        self._last: defaultdict[int, deque[tuple[int, bytes]]] = defaultdict(
-            lambda: deque(maxlen=LAST_HITS)
-        )
+        self._last = LastHits(LAST_HITS)
         self._kept_bytes = 0
         self._settled: set[int] = set()
         self._above = Above()
@@ -378,8 +378,7 @@ class FilePass:
             self._facts.hit(rows, members)
         for index, count in counts.items():
             self.result.counts[index] = self.result.counts.get(index, 0) + count
-            last = [(row, first + row) for row in sorted(set(latest[index]))[-LAST_HITS:]]
-            self._last[index].extend((line, raw) for _, line, raw in piece.with_lines(last))
+        self._last.add(piece, first, latest)
 
     def _shows(self, index: int, line: CandidateLine, *, known: bool) -> bool:
         """Tell whether a line shows a signature, where that is not `known`; `fresh`: the hit is to be kept."""
@@ -497,19 +496,20 @@ class FilePass:
 
     def _keep_around(self, piece: Piece, first: int, row: int) -> None:
         """Keep the lines around a hit, those in earlier pieces too, and ask for those to come."""
-        lines = piece.lines()
-        match = _LABEL.match(lines[row])
+        count = piece.rows
+        match = _LABEL.match(piece.line(row))
         if match is None:
-            for near in range(max(0, row - _BEFORE), min(len(lines), row + _AFTER + 1)):
-                self._keep(first + near, lines[near])
+            for near in range(max(0, row - _BEFORE), min(count, row + _AFTER + 1)):
+                self._keep(first + near, piece.line(near))
             for number, line in self._above.upwards(first, _BEFORE - row):
                 self._keep(number, line)
-            self._want(None, row + _AFTER + 1 - len(lines), row + _AFTER + 1 - len(lines))
+            self._want(None, row + _AFTER + 1 - count, row + _AFTER + 1 - count)
             return
         # Ranks interleave: what belongs to this hit carries the same label, however far above.
         label, kept = match[0], 0
         above = (
-            (first + near, lines[near]) for near in labelled_above(piece, label, row, _FAR_BEFORE)
+            (first + near, piece.line(near))
+            for near in labelled_above(piece, label, row, _FAR_BEFORE)
         )
         for number, line in chain(above, self._above.labelled(label, first, _FAR_BEFORE - row)):
             self._keep(number, line)
@@ -518,11 +518,11 @@ class FilePass:
                 break
         kept = 0
         for near in labelled_below(piece, label, row, _FAR_AFTER):
-            self._keep(first + near, lines[near])
+            self._keep(first + near, piece.line(near))
             kept += 1
             if kept > _AFTER:
                 return
-        self._want(label, _AFTER + 1 - kept, row + _FAR_AFTER - len(lines))
+        self._want(label, _AFTER + 1 - kept, row + _FAR_AFTER - count)
 
     def _want(self, label: bytes | None, count: int, within: int) -> None:
         if count > 0 and within > 0:
@@ -589,7 +589,7 @@ class FilePass:
 
     def _keep_last_hits(self) -> None:
         kept = {(hit.line, hit.signature) for hit in self.result.hits}
-        for index, last in self._last.items():
+        for index, last in self._last.lines():
             for number, raw in last:
                 if (number, index) not in kept:
                     self._keep(number, raw, always=True)

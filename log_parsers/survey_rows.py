@@ -18,9 +18,9 @@ from typing import Any
 from rerail.domain.evidence import Stream
 from rerail.errors import EvidenceError
 from rerail.log_parsers.facts import SHIFT, Facts
-from rerail.log_parsers.metrics import StepRow
 from rerail.log_parsers.prefixes import Origin
 from rerail.log_parsers.sources import Problem, Source
+from rerail.log_parsers.step_numbers import StepRow
 from rerail.log_parsers.streams import NOBODY, WINDOW
 from rerail.log_parsers.survey import FileSurvey, Hit
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rerail.assistant.verdict_out import exit_code, show
-from rerail.domain.diagnosis import Diagnosis
+from rerail.domain.diagnosis import Diagnosis, Outcome
 from rerail.errors import UsageError
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from rerail.domain.evidence import LogLine, Observation
 from rerail.knowledge_base.case import Case
-from rerail.log_parsers.metrics import WEAK_FORMS, StepRow
+from rerail.log_parsers.metrics import WEAK_FORMS
+from rerail.log_parsers.step_numbers import StepRow
 from rerail.log_parsers.view import LogView
 
 

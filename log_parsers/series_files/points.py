@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from rerail.domain.series import BoolArray, FloatArray, IntArray
-from rerail.log_parsers.metrics import MAX_ROWS, StepRow
+from rerail.log_parsers.metrics import MAX_ROWS
 from rerail.log_parsers.series_files.names import choose
+from rerail.log_parsers.step_numbers import StepRow
 
 MOST_POINTS = 1_000_000  # values kept of one name; 32 bytes each
 _MOST_NAMES = 64

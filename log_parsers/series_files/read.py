@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rerail.lazy_patterns import lazy
-from rerail.log_parsers.metrics import StepRow
 from rerail.log_parsers.opening import open_source
 from rerail.log_parsers.redaction import redact_line
 from rerail.log_parsers.series_files.event_file import EventFile, read_events
@@ -22,6 +21,7 @@ from rerail.log_parsers.series_files.metrics_csv import read_metrics_csv
 from rerail.log_parsers.series_files.points import MOST_POINTS, Points
 from rerail.log_parsers.series_files.trainer_state import read_state
 from rerail.log_parsers.sources import Problem, Readable, Source, reading_order
+from rerail.log_parsers.step_numbers import StepRow
 from rerail.log_parsers.survey import FileSurvey
 
 _MOST_BYTES = 128 << 20  # of a JSON or CSV file; a million steps take some 60 MB

@@ -148,3 +148,28 @@ def test_ten_times_the_ranks(job: Callable[[int], list[str]], tmp_path: Path) ->
         many.suspects,
     )
     assert [len(c.ranks) for c in many.consequences] == [10 * RANKS - 1 for _ in few.consequences]
+
+
+def chatting_ranks(folder: Path, lines: list[str]) -> None:
+    """A file of each rank, each with more chatter around what matters than is kept of one file among many."""
+    per_rank(folder, lines)
+    for path in folder.iterdir():
+        chatter = [
+            f"loader fetched shard {k * 7919 % 99991} and waits for the next one"
+            for k in range(900)
+        ]
+        own = path.read_text().splitlines()
+        path.write_text("\n".join([*chatter, *own, *chatter]) + "\n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("job", [timed_out, broken])
+def test_among_so_many_files_that_little_of_each_is_kept(
+    job: Callable[[], list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = facts(diagnose(tmp_path / "a", merged, job()))[:8]
+    # As if there were 30,000 files: none is kept whole, and of the lines around findings 32 kB. Then the
+    # number of GPUs, and with it what the failure cost, is not known any more; the verdict is.
+    monkeypatch.setattr(collecting, "_ALL_KEPT", 0)
+    monkeypatch.setattr(surveying, "WHOLE_FILE", 4_096)
+    assert facts(diagnose(tmp_path / "b", chatting_ranks, job()))[:8] == expected

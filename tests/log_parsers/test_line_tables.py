@@ -12,12 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rerail.log_parsers import line_tables, tallies
+from rerail.log_parsers import line_tables, step_layouts, tallies
 from rerail.log_parsers import survey as surveying
 from rerail.log_parsers.line_tables import LineCodes, grouped, taken
 from rerail.log_parsers.piece import Piece
 from rerail.log_parsers.scan import Scanner, Signature, make_scanner
 from rerail.log_parsers.sources import Source
+from rerail.log_parsers.step_layouts import Span
 
 pytest.importorskip("pyarrow")
 pytestmark = pytest.mark.skipif(
@@ -70,6 +71,118 @@ def test_tallies_are_the_same(text: bytes) -> None:
     found = columns(text)
     with without_the_compiled():
         assert columns(text) == found
+
+
+@given(st.binary(min_size=1, max_size=9_000), st.integers(1, 40))
+@settings(max_examples=100, deadline=None)
+def test_tallies_of_any_bytes_are_the_same(data: bytes, every: int) -> None:
+    # Blocks of the loop end anywhere in a line, and lines anywhere in sixteen bytes.
+    text = b"\n".join(data[at : at + every * 7] for at in range(0, len(data), every * 7)) + b"\n"
+    found = columns(text)
+    with without_the_compiled():
+        assert columns(text) == found
+
+
+@given(TEXTS)
+@settings(max_examples=50, deadline=None)
+def test_line_ends_are_the_same(text: bytes) -> None:
+    found = np.frombuffer(line_tables.compiled().line_ends(text), np.int64).tolist()
+    assert found == [at for at, letter in enumerate(text) if letter == 10]
+
+
+@given(
+    TEXTS,
+    st.integers(0, 60),
+    st.integers(1, 70),
+    st.sampled_from([b"[rank3]:", b"node7:", b"x"]),
+)
+@settings(max_examples=100, deadline=None)
+def test_lines_of_a_label_are_the_same(text: bytes, row: int, most: int, label: bytes) -> None:
+    piece = Piece(text)
+    lines = piece.lines()
+    row = min(row, len(lines) - 1)
+    ends = np.asarray(piece.ends)
+    found = np.frombuffer(
+        line_tables.compiled().begun(text, ends, label, row, row + most), np.int64
+    )
+    last = min(row + most, len(lines))
+    assert found.tolist() == [at for at in range(row, last) if lines[at].startswith(label)]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 300), st.sampled_from([0, 1, 5])), min_size=1, max_size=80)
+)
+@settings(max_examples=50, deadline=None)
+def test_facts_hold_the_first_and_the_last_line_whatever_the_order(
+    lines: list[tuple[int, int]],
+) -> None:
+    rows = list(dict.fromkeys(row for row, _ in lines))
+    streams = np.zeros(301, np.int32)
+    for row, stream in lines:
+        streams[row] = stream
+    text = b"".join(b"%05d\n" % row for row in range(301))
+    ends, offsets = np.asarray(Piece(text).ends), np.zeros(301, np.int32)
+    facts = line_tables.new_facts()
+    half = len(rows) // 2
+    for some in (rows[:half], rows[half:]):
+        facts.add(
+            text, ends.astype(np.int64), streams, offsets, np.asarray(some, np.int64), 7 << 24, 10
+        )
+    keys, counts, firsts, lasts, first, last = facts.columns()
+    numbers = [np.frombuffer(column, np.int64).tolist() for column in (keys, counts, firsts, lasts)]
+    for at, (key, count, low, high) in enumerate(zip(*numbers, strict=True)):
+        own = [row for row in rows if streams[row] == key & 0xFFFFFF]
+        assert key >> 24 == 7 and count == len(own)
+        assert (low, high) == (10 + min(own), 10 + max(own))
+        assert first[at * 48 :][:5] == b"%05d" % min(own) and last[at * 48 :][:5] == b"%05d" % max(
+            own
+        )
+    assert len(numbers[0]) == len({int(streams[row]) for row in rows})
+
+
+NUMBERS = st.sampled_from(
+    [b"7", b"-3", b"+2", b"12", b"1,024", b"12,34", b"0.25", b"3.", b".5", b"1e5", b"1.5E-04", b"2e", b"nan", b"1,000,000.5"]
+)  # fmt: skip
+WORDS = st.sampled_from(
+    [b"loss: ", b" | ", b"  ", b" ", b"it", b"e", b",", b".", b"/", b"\xff", b"[rank", b"]: "]
+)
+
+
+@given(
+    st.lists(st.tuples(WORDS, NUMBERS), min_size=1, max_size=6),
+    st.lists(st.lists(NUMBERS, min_size=6, max_size=6), min_size=1, max_size=8),
+    st.integers(0, 2),
+)
+@settings(max_examples=200, deadline=None)
+def test_step_lines_are_read_as_their_patterns_read_them(
+    parts: list[tuple[bytes, bytes]], others: list[list[bytes]], blanks: int
+) -> None:
+    text = b"".join(word + number for word, number in parts)
+    tokens = [match.span() for match in step_layouts._TOKEN.finditer(text)]
+    names = ("step", "loss", "step_time", "rank")
+    spans = {
+        name: Span(*at, milli=name == "step_time") for name, at in zip(names, tokens, strict=False)
+    }
+    if any(
+        not text[at.start : at.end].lstrip(b"+-").replace(b",", b"").isdigit()
+        for name, at in spans.items()
+        if name in ("step", "rank")
+    ):
+        return  # a form finds whole numbers there
+    layout = step_layouts._layout(text, spans)
+    assert layout is not None
+    lines = [text] + [
+        b"".join(word.replace(b" ", b" " * (1 + blanks)) + number for (word, _), number in zip(parts, more, strict=False))
+        for more in others
+    ]  # fmt: skip
+    whole = b"\n".join(lines)
+    known = [("step", layout)]
+    found, rest = line_tables.compiled().step_lines(whole, [layout.program])
+    plain, left = step_layouts._lines(whole, known)
+    assert [(row, list(values)) for row, _, values in found] == [
+        (row, list(values)) for row, _, values in plain
+    ]
+    assert memoryview(rest).cast("q").tolist() == left and 0 not in left
 
 
 @given(TEXTS, st.booleans(), st.randoms(use_true_random=False))

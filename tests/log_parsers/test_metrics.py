@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rerail.log_parsers.metrics import StepReader, StepRow
+from rerail.log_parsers.metrics import StepReader
 from rerail.log_parsers.piece import Piece
+from rerail.log_parsers.step_numbers import StepRow
 
 
 def rows(text: str) -> list[StepRow]:

@@ -13,9 +13,10 @@ from rerail.assistant.pipeline import diagnose_paths
 from rerail.assistant.step_logs import read_step_log
 from rerail.errors import EvidenceError
 from rerail.log_parsers.collect import ScanPlan, collect
-from rerail.log_parsers.metrics import StepReader, StepRow
+from rerail.log_parsers.metrics import StepReader
 from rerail.log_parsers.piece import Piece
 from rerail.log_parsers.step_mining import LEAST_ROWS, PATH, StepMiner
+from rerail.log_parsers.step_numbers import StepRow
 from rerail.log_parsers.survey import WHOLE_FILE
 
 LAYOUTS = yaml.safe_load(PATH.read_text())["layouts"]

@@ -1,0 +1,54 @@
+"""The last lines on which each signature was found, cut out of their pieces only when they are still the last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from rerail.log_parsers.piece import Piece
+
+_HELD = 8  # pieces that may be held on to: as many as `nearby_lines.Above` holds anyhow
+
+
+class LastHits:
+    """Remembers the last lines of each signature of one file.
+
+    A signature that is found on every other line would have its lines cut out of every piece, for nothing
+    but the last of them. So rows are noted, and cut out when their piece is to be let go.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lines: dict[int, list[tuple[int, bytes]]] = {}
+        self._noted: dict[int, list[tuple[Piece, int, list[int]]]] = {}
+        self._pieces = 0
+
+    def add(self, piece: Piece, first: int, rows: Mapping[int, Sequence[int]]) -> None:
+        """Take the rows of a piece, whose first line has the number `first`, by signature, in any order."""
+        if self._pieces == _HELD:
+            self._cut_out()
+        self._pieces += 1
+        for index, some in rows.items():
+            last = sorted(set(some))[-self._most :]
+            noted = self._noted.get(index)
+            if noted is None or len(last) == self._most:
+                self._noted[index] = [(piece, first, last)]
+            else:
+                noted.append((piece, first, last))
+
+    def lines(self) -> Iterator[tuple[int, list[tuple[int, bytes]]]]:
+        """Yield each signature and its last lines with their numbers, in order."""
+        self._cut_out()
+        yield from self._lines.items()
+
+    def _cut_out(self) -> None:
+        for index, noted in self._noted.items():
+            known = self._lines.setdefault(index, [])
+            left, found = self._most, []
+            for piece, first, rows in reversed(noted):
+                wanted = [(row, first + row) for row in rows[-left:]] if left else []
+                found.append([(line, raw) for _, line, raw in piece.with_lines(wanted)])
+                left -= len(wanted)
+            known += (pair for some in reversed(found) for pair in some)
+            del known[: -self._most]
+        self._noted.clear()
+        self._pieces = 0
