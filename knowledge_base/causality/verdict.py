@@ -203,16 +203,20 @@ def _last_observation(case: Case, default: Observation) -> Observation:
 
 def _bad_teardown(case: Case, verdict: Verdict, success: Observation) -> list[LogLine]:
     """Return lines behind the success marker that tell of an abort, a crash or a killed hang."""
+    late = [
+        fact
+        for fact in verdict.exits
+        if _later(case, fact.line, success.line) and fact.how not in ("ordered", "plain")
+    ]
+    ended = {fact.rank for fact in late} - {None}
     bad = [
         o.line
         for o in verdict.selection.after_success
         if o.tier not in (Tier.GENERIC,)
         and not o.fields.get("thread")
-        and case.known_before(success, o)
+        and (case.known_before(success, o) or o.line.rank in ended)
     ]
-    for fact in verdict.exits:
-        if _later(case, fact.line, success.line) and fact.how not in ("ordered", "plain"):
-            bad.append(fact.line)
+    bad += [fact.line for fact in late]
     abort = [o.line for o in verdict.selection.after_success if o.line in bad]
     return abort or bad
 
