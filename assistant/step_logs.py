@@ -37,7 +37,7 @@ def read_good_runs(paths: Sequence[Path]) -> list[Sequence[StepSeries]]:
     Raises:
         EvidenceError: One cannot be read, holds no steps, or is no good run.
     """
-    from rerail.assistant.cli.detect import read_steps
+    from rerail.assistant.read_steps import read_steps
     from rerail.tools.detectors.with_baseline import good_runs
 
     return good_runs([(str(path), read_steps(path, read_step_log)) for path in paths])

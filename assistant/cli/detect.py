@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rerail.assistant.cli.plot_file import check_plot_name, write_plot
-from rerail.errors import EvidenceError, UsageError
+from rerail.assistant.read_steps import LogReader, read_steps
+from rerail.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from rerail.domain.series import StepSeries
     from rerail.tools.detectors.events import SeriesReport
 
-LogReader = Callable[[Path], "list[StepSeries]"]
-_TABLES = {".csv", ".tsv", ".parquet", ".pq"}
 _MOST_PLOTS = 4
 _MOST_ROWS = 40
 _FAULTS = {"fail_slow", "loss_divergence", "nan", "hang", "worse_than_baseline"}
@@ -108,34 +107,6 @@ def report_json(pairs: list[tuple[StepSeries, SeriesReport]]) -> str:
     """Return the object of contracts, `rerail detect --json`, as one line of text."""
     rows = [report.to_json() for _, report in pairs]
     return json.dumps({"schema_version": 1, "series": rows}, allow_nan=False)
-
-
-def read_steps(path: Path, read_log: LogReader | None) -> list[StepSeries]:
-    """Return the series of a table, a file of numbers or a log.
-
-    Raises:
-        EvidenceError: It cannot be read or holds no steps.
-    """
-    from rerail.log_parsers.series_files.recognise import is_metrics_csv
-    from rerail.tools.detectors.read_series import UnknownColumnsError, read_series
-
-    if path.suffix.lower() in _TABLES or read_log is None:
-        try:
-            return read_series(path)
-        except UnknownColumnsError:
-            # A logger's CSV has columns of its own; where that is none either, the first error says more.
-            if read_log is None or not is_metrics_csv(path):
-                raise
-    if not path.exists():
-        raise EvidenceError(f"{path} does not exist", subject=str(path))
-    found = read_log(path)
-    if not found:
-        raise EvidenceError(
-            f"{path} has no step lines that rerail can read",
-            subject=str(path),
-            hint="give a CSV file with the columns step,step_time_s",
-        )
-    return found
 
 
 def _write_plot(plot: Path, pairs: list[tuple[StepSeries, SeriesReport]]) -> None:
