@@ -46,6 +46,8 @@ _KINDS = frozenset(
         "block",
         "own_host",
         "whole_group",
+        "host_above",
+        "rank_below",
     }
 )
 _BLOCK_LINES = 12

@@ -154,6 +154,7 @@ def build(case: Case, statements: list[Statement]) -> Identities:
     """Return everything that ties names together: statements, self-descriptions, and labels."""
     found = Identities()
     reading = _Reading()
+    above: dict[str, str] = {}
     for statement in without_parts(statements):
         kinds = statement.form.tells
         if "lost_node" in kinds and (node := statement.slots.get("node")):
@@ -162,6 +163,13 @@ def build(case: Case, statements: list[Statement]) -> Identities:
             found.ranks_heard.add(rank)
         if "job" in kinds:
             _job(statement, found)
+        if "host_above" in kinds:
+            above[statement.line.file] = statement.slots["node"]
+        if "rank_below" in kinds and (host := above.get(statement.line.file)):
+            number = statement.number("rank")
+            if number is not None and number <= MOST_RANKS:
+                _keep(found.node_of_rank, "rank", number, host, statement.line, found)
+                found.nodes_seen.add(host)
         if "identity" in kinds:
             _learn(statement, found, reading)
         if "block" in kinds:

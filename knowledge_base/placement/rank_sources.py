@@ -125,11 +125,18 @@ def _on(asked: Asked, line: LogLine, node: str) -> bool:
 
 
 def _process(asked: Asked) -> Answer[int] | None:
-    who = asked.process
-    if who is None or who.rank is None:
+    who, known = asked.process, asked.identities
+    if who is None:
         return None
     by = f"process {who.pid}" if who.pid is not None else "this GPU"
-    return Answer(who.rank, f"{by} is this rank", asked.identities.told_by.get(("pid", who.pid)))
+    line = known.told_by.get(("pid", who.pid))
+    if who.rank is not None:
+        return Answer(who.rank, f"{by} is this rank", line)
+    seats = known.ranks_at.get(who.node or "", ())
+    if who.local_rank is None or who.local_rank >= len(seats):
+        return None
+    because = f"{by} is local rank {who.local_rank} of {who.node}, which holds {named(seats)}"
+    return Answer(seats[who.local_rank], because, line)
 
 
 def _local_rank(asked: Asked) -> Answer[int] | None:

@@ -68,3 +68,19 @@ def test_a_fault_of_the_week_before_is_not_this_jobs(diagnose):
     )
     job = "[2024-03-29 05:52:51,640] torch.distributed.elastic.multiprocessing.api: [WARNING] Sending process 71 closing signal SIGTERM\n"
     assert diagnose({"train.log": job, "kern.log": kernel}).failure_type == "gpu_fallen_off_bus"
+
+
+def test_the_map_of_open_mpi_places_the_ranks_below_each_host(diagnose):
+    rows = "".join(
+        f" Data for node: p10n2{n}\tNum slots: 2\tMax slots: 0\tNum procs: 2\n"
+        + "".join(
+            f" \tProcess OMPI jobid: [29973,1] App: 0 Process rank: {2 * n + i} Bound: N/A\n"
+            for i in (0, 1)
+        )
+        for n in (0, 1)
+    )
+    fault = (
+        "[1,3]<stderr>:torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
+    )
+    found = diagnose(rows + fault).first_fault
+    assert (found.rank, found.node) == (3, "p10n21")
