@@ -71,7 +71,10 @@ class Case:
         view = self._by_name.get(line.file)
         if own is not None or view is None:
             return own
+        here = view.section(line.number)
         for number in view.between(line.number + 1, line.number + _BELOW):
+            if view.section(number) != here:
+                return None  # another log, put below this one
             below = view.line(number)
             if below is not None and (time := self.time(below)) is not None:
                 return time

@@ -22,7 +22,7 @@ _RANK_LABEL = lazy(rb"^.{0,60}?\[(?:rank|default)(?P<rank>\d{1,6})\]:", re.MULTI
 _NCCL_HOST = lazy(rb"(?:^|[\s\]:])(?P<host>[A-Za-z][\w.-]{1,80}):\d+:\d+ \[\d+\] ")
 # torchrun's table of failures names the host of its agent.
 _TABLE_HOST = lazy(rb"\s{2}host {2,8}: (?P<host>[A-Za-z][\w.-]{1,80})\s*$")
-_DESCRIBED = lazy(rb"^Node: {2,}(?P<node>[A-Za-z0-9][\w.-]*)(?:/[\da-fA-F.:]+)?\s*$")
+_DESCRIBED = lazy(rb"^Node: {2,}(?P<node>[A-Za-z0-9][\w.-]*)(?:/[\da-fA-F.:]*)?\s*$")
 # DeepSpeed's launcher lists the hosts of the job; pdsh, which it starts, puts the host in front of each line.
 _MAPPED = lazy(rb"'(?P<host>[A-Za-z][\w.-]{0,80})': \[\d{1,6}(?:, \d{1,6})*\]")
 _MAPS = (b"global_rank_mapping=", b"WORLD INFO DICT: ")

@@ -119,7 +119,7 @@ def _below(view: LogView, head: LogLine, kinds: Sequence[str | None]) -> Iterato
         if any(cell.lower() in titles for cell in told.values()):
             return  # two sentences that are alike, and no titles with a row
         node = told.get("node")
-        if node is not None and (_HOST.fullmatch(node) is None or is_local(node)):
+        if node is not None and (_HOST.fullmatch(node) is None or node.isdigit() or is_local(node)):
             return
         yield Row(told, line)
 
@@ -147,6 +147,8 @@ def _row(text: str, count: int, starts: Sequence[int]) -> list[str] | None:
 def _titles(text: str) -> list[str | None]:
     """Return what the columns hold; titles of one word each may stand close together."""
     text = _told_in_brackets(text)
+    if text.rstrip().endswith("."):
+        return []  # a sentence
     wide, close = _kinds(_cells(text)), _kinds(text.split())
     return close if sum(map(bool, close)) > sum(map(bool, wide)) else wide
 

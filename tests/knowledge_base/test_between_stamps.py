@@ -82,3 +82,16 @@ def test_what_no_clock_puts_behind_a_table_of_completed_pods_is_no_failed_teardo
     )
     found = diagnosed(table + section)
     assert (found.outcome, found.failure_type) == (Outcome.NO_FAILURE, "no_failure")
+
+
+def test_the_stamps_of_another_log_below_do_not_date_an_event(diagnose):
+    events = (
+        "$ kubectl get events -n research --field-selector involvedObject.name=vit-l-2\n"
+        "14m         Warning   Evicted               pod/vit-l-2   The node was low on resource: ephemeral-storage. "
+        "Threshold quantity: 161060959643, available: 156203440Ki.\n"
+    )
+    log = "$ kubectl logs -n research vit-l-0\n" + "".join(
+        f"[2025-05-20 14:{26 + n}:03] train: epoch 31 step {n} loss 2.{n} lr 3.1e-4\n"
+        for n in range(9)
+    )
+    assert diagnose(events + log).failure_type == "k8s_pod_evicted"
