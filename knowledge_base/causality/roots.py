@@ -220,6 +220,13 @@ def _edge(case: Case, rules: dict[str, Rule], a: Observation, b: Observation) ->
     if abs(level(a) - level(b)) < 1.0:
         return _fuller(rules, a, b)
     deeper, shallower = (a, b) if level(a) < level(b) else (b, a)
+    if (
+        has(deeper.leaf, "told_by_peers")
+        and has(shallower.leaf, "of_one_process")
+        and not has(deeper.leaf, "of_one_process")
+        and case.known_before(shallower, deeper)
+    ):
+        return Edge(shallower, deeper, "peers of the process that had ended tell of it")
     gap = case.seconds_between(shallower, deeper)
     late = _CLOCKS_APART_S if is_own(shallower) or not _can_explain(deeper, shallower) else SLACK_S
     if late == SLACK_S and has(shallower.leaf, "by_order"):

@@ -148,32 +148,16 @@ class _Reading:
     labels: set[str] = field(default_factory=set)
     printed: dict[int, LogLine] = field(default_factory=dict)
     """Lines of ranks that are nothing but a name, as `srun -l hostname` prints them."""
+    above: dict[str, str] = field(default_factory=dict)
+    """The host that a map of the job named last, by file."""
 
 
 def build(case: Case, statements: list[Statement]) -> Identities:
     """Return everything that ties names together: statements, self-descriptions, and labels."""
     found = Identities()
     reading = _Reading()
-    above: dict[str, str] = {}
     for statement in without_parts(statements):
-        kinds = statement.form.tells
-        if "lost_node" in kinds and (node := statement.slots.get("node")):
-            found.lost_nodes.setdefault(node, statement.line)
-        if "group_rank" in kinds and (rank := statement.number("rank")) is not None:
-            found.ranks_heard.add(rank)
-        if "job" in kinds:
-            _job(statement, found)
-        if "host_above" in kinds:
-            above[statement.line.file] = statement.slots["node"]
-        if "rank_below" in kinds and (host := above.get(statement.line.file)):
-            number = statement.number("rank")
-            if number is not None and number <= MOST_RANKS:
-                _keep(found.node_of_rank, "rank", number, host, statement.line, found)
-                found.nodes_seen.add(host)
-        if "identity" in kinds:
-            _learn(statement, found, reading)
-        if "block" in kinds:
-            _block(statement, found)
+        _read(statement, found, reading)
     for view in case.views:
         for line, who in described(view):
             _introduce(line, who, found)
@@ -192,6 +176,34 @@ def build(case: Case, statements: list[Statement]) -> Identities:
         found.nodes_seen.add(node)
         found.nodes_at_work.add(node)
     return found
+
+
+def _read(statement: Statement, found: Identities, reading: _Reading) -> None:
+    """Take over what one statement tells, by the kinds of its form."""
+    kinds = statement.form.tells
+    if "lost_node" in kinds and (node := statement.slots.get("node")):
+        found.lost_nodes.setdefault(node, statement.line)
+    if "group_rank" in kinds and (rank := statement.number("rank")) is not None:
+        found.ranks_heard.add(rank)
+    if "job" in kinds:
+        _job(statement, found)
+    if kinds & {"host_above", "rank_below"}:
+        _map(statement, found, reading)
+    if "identity" in kinds:
+        _learn(statement, found, reading)
+    if "block" in kinds:
+        _block(statement, found)
+
+
+def _map(statement: Statement, found: Identities, reading: _Reading) -> None:
+    """A map of a job names a host, and below it its ranks."""
+    file = statement.line.file
+    if "host_above" in statement.form.tells:
+        reading.above[file] = statement.slots["node"]
+    number, host = statement.number("rank"), reading.above.get(file)
+    if host is not None and number is not None and number <= MOST_RANKS:
+        _keep(found.node_of_rank, "rank", number, host, statement.line, found)
+        found.nodes_seen.add(host)
 
 
 def _aliases(case: Case, found: Identities, reading: _Reading) -> None:

@@ -62,3 +62,13 @@ def test_a_line_without_a_stamp_is_not_as_old_as_the_stamp_above_it(diagnose):
     hang = "2026-03-01T02:07:00.000000+00:00 gpu-a kernel: i915 0000:cf:00.0: [drm] GPU HANG: ecode 12:10:84dffffb, in python [91203]\n"
     found = diagnose({"train.log": start + lost, "kern.log": hang})
     assert found.first_fault.rule == "i915-gpu-hang"
+
+
+def test_what_peers_tell_of_a_process_that_crashed_before_is_no_cause_of_the_crash(diagnose):
+    crash = "[default3]:Fatal Python error: Segmentation fault\n"
+    told = (
+        "gn-31:74:1320 [3] process_completions:1120 NCCL WARN NET/OFI Request 0x7f2b completed with error. RC: 113. "
+        "Error: 4119 (unresponsive receiver). Completed length: 0\n"
+    )
+    assert diagnose(crash + told).failure_type == "process_segfault"
+    assert diagnose(told + crash).failure_type == "efa_libfabric_error"
