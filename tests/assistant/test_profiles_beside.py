@@ -79,7 +79,7 @@ def test_a_slow_job_is_explained_from_the_profiles_beside_its_logs(job):
     view = verdict_view(outcome.diagnosis)
     assert "a step" in view.profiles
     assert [(row.function, row.ranks, row.cost) for row in view.slow] == [
-        (seen.functions[0].function, "4", "0.799 ms a step")
+        (seen.functions[0].function, "4", "799 us a step")
     ]
     (result,) = to_sarif(outcome.diagnosis)["runs"][0]["results"]
     assert f"Profiles: {seen.says}." in result["message"]["text"]

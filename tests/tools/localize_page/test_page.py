@@ -124,7 +124,7 @@ def test_the_slow_rank_is_named_priced_and_outlined(tmp_path: Path, capsys) -> N
     assert localize_command([job], json_output=True) == 0
     (finding,) = json.loads(capsys.readouterr().out)["findings"]
     assert finding["reason"] in page.text
-    assert f"{1e3 * finding['lost_per_step_s']:.3g} ms a step" in page.text
+    assert f"{1e6 * finding['lost_per_step_s']:.3g} us a step" in page.text
     assert f"{1e3 * finding['lost_s']:.3g} ms in the steps that were seen" in page.text
     assert page.found("rect", class_="mark")
     assert "all compute kernels, rank 4: +" in page.text
@@ -266,7 +266,7 @@ def test_before_and_after_stand_on_one_page(tmp_path: Path, capsys) -> None:
     page = Read(html.read_text())
     assert "What changed" in page.text
     assert str(then) in page.text
-    assert re.search(r"gemm_a\s*all\s*1 ms\s*1\.5 ms\s*\+0\.501 ms", page.text)
+    assert re.search(r"gemm_a\s*all\s*1 ms\s*1\.5 ms\s*\+501 us", page.text)
     assert "rank 2" in page.text
     assert page.found("rect", class_="longer")
     assert change_command(then, [then], json_output=False, html=html) == 3
