@@ -11,7 +11,15 @@ from rerail.evals.launchers.truth import read_truths
 
 RECORDED = Path(__file__).parents[2] / "data" / "launchers"
 # What rerail does not tell of these runs today; README.md of the lab says why.
-OPEN = {"mpich/hang", "mpich/vanish", "openmpi/hang", "openmpi/vanish", "ray/oom", "ray/vanish"}
+OPEN = {
+    "deepspeed/argument",
+    "mpich/hang",
+    "mpich/vanish",
+    "openmpi/hang",
+    "openmpi/vanish",
+    "ray/oom",
+    "ray/vanish",
+}
 LEAST_LAUNCHERS, LEAST_FAULTS = 10, 6
 RANK_BAR, HOST_BAR = 0.94, 0.94
 SIZE_LIMIT = 3_000_000
