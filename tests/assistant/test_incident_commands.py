@@ -13,6 +13,7 @@ import pytest
 from rerail.assistant.cli.incidents import incidents_command
 from rerail.assistant.pipeline import diagnose_paths
 from rerail.assistant.record import make_incident
+from rerail.settings import load_settings
 
 RERAIL = Path(sys.executable).parent / "rerail"
 XID = (
@@ -227,9 +228,14 @@ def test_the_list_says_what_happened_and_fits_a_narrow_terminal(rerail, tmp_path
     monkeypatch.setenv("RERAIL_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(sys, "stdout", shown := Terminal())
-    incidents_command(
-        since=None, failure_type=None, node=None, job=None, everything=False, limit=5, json_output=False
-    )  # fmt: skip
+    load_settings.cache_clear()
+    try:
+        incidents_command(
+            since=None, failure_type=None, node=None, job=None, everything=False, limit=5,
+            json_output=False,
+        )  # fmt: skip
+    finally:
+        load_settings.cache_clear()
     rows = shown.getvalue().splitlines()
     assert max(map(len, rows)) <= 80
     assert " ".join(" ".join(rows).split()) == " ".join(" ".join(piped).split())

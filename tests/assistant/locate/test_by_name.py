@@ -57,7 +57,7 @@ def by_page(folders, path):
             lambda self, *rest, **how: runs.append(real(self, *rest, **how)) or runs[-1],
         )
         page = FastAPI()
-        page.include_router(diagnose_page.routes(None, folders))
+        page.include_router(diagnose_page.routes(None, folders, own_account=False))
         page.dependency_overrides[written_here] = lambda: "ann"
         answer = TestClient(page).post("/diagnose", data={"path": path}, follow_redirects=False)
     assert answer.status_code == 303
