@@ -40,6 +40,7 @@ class Case:
     missing_shards: int = 0
     """Parts of the logs that were to be read elsewhere and of which nothing came back."""
     _by_name: dict[str, LogView] = field(default_factory=dict)
+    _below: dict[tuple[str, int], float | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._by_name = {view.name: view for view in self.views}
@@ -71,6 +72,12 @@ class Case:
         view = self._by_name.get(line.file)
         if own is not None or view is None:
             return own
+        key = line.file, line.number
+        if key not in self._below:
+            self._below[key] = self._time_below(view, line)
+        return self._below[key]
+
+    def _time_below(self, view: LogView, line: LogLine) -> float | None:
         here = view.section(line.number)
         for number in view.between(line.number + 1, line.number + _BELOW):
             if view.section(number) != here:

@@ -6,8 +6,7 @@ import sys
 from pathlib import Path
 
 from rerail.assistant.locate.gather import Gathered, gather
-from rerail.assistant.locate.job_name import JobName, job_name
-from rerail.errors import UsageError
+from rerail.assistant.locate.job_name import JobName, job_name, the_one
 
 
 def located(
@@ -51,13 +50,7 @@ def split(arguments: list[str]) -> tuple[list[str], JobName | None]:
                 )
         else:
             jobs.append(name)
-    if len(jobs) > 1:
-        raise UsageError(
-            f"one job at a time: {jobs[0].text} and {jobs[1].text} were named",
-            subject=jobs[1].text,
-            hint=f"rerail diagnose {jobs[0].text}",
-        )
-    return paths, jobs[0] if jobs else None
+    return paths, the_one(jobs, "rerail diagnose {}")
 
 
 def _exists(text: str) -> bool:

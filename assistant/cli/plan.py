@@ -87,7 +87,7 @@ def _diagnosed(job: JobName) -> str:
     """
     from rerail.assistant.locate.by_name import diagnose_and_record
 
-    _, recorded = diagnose_and_record([], job)
+    _, recorded = diagnose_and_record(job)
     for banner in recorded.banners:
         print(f"rerail: {banner}", file=sys.stderr)
     if recorded.incident is None:

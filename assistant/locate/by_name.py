@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from rerail.assistant.locate.gather import Gathered, gather
-from rerail.assistant.locate.job_name import JobName, job_name
+from rerail.assistant.locate.job_name import JobName, job_name, the_one
 from rerail.assistant.pipeline import Outcome, diagnose_paths
 from rerail.assistant.readable import discovered, within
 from rerail.assistant.record import Recorded, record_outcome
@@ -34,23 +34,7 @@ def paths_and_job(
             if name is None:
                 raise
             jobs.append(name)
-    if len(jobs) > 1:
-        raise UsageError(
-            f"one job at a time: {jobs[0].text} and {jobs[1].text} were named",
-            subject=jobs[1].text,
-            hint=f"name {jobs[0].text} alone",
-        )
-    return paths, jobs[0] if jobs else None
-
-
-def found_for(job: JobName | None, folders: tuple[Path, ...] | None) -> Gathered:
-    """Return the evidence of a job for as long as it is read; of none, nothing.
-
-    Raises:
-        EvidenceError: There is no such job, nobody to ask, or nothing of it can be read.
-        ClusterError: The scheduler does not answer.
-    """
-    return Gathered() if job is None else gather(job, LOCATE_S, folders=folders)
+    return paths, the_one(jobs, "name {} alone")
 
 
 def diagnose_for_others(arguments: list[str], folders: tuple[Path, ...]) -> Diagnosis:
@@ -62,7 +46,7 @@ def diagnose_for_others(arguments: list[str], folders: tuple[Path, ...]) -> Diag
         ClusterError: The scheduler does not answer.
     """
     allowed, job = paths_and_job(arguments, folders)
-    with found_for(job, folders) as found:
+    with Gathered() if job is None else gather(job, LOCATE_S, folders=folders) as found:
         if allowed:
             files = discovered(allowed, folders)
             found.evidence.sources += files.sources
@@ -72,20 +56,16 @@ def diagnose_for_others(arguments: list[str], folders: tuple[Path, ...]) -> Diag
         return diagnose_paths([], located=found.evidence).diagnosis
 
 
-def diagnose_and_record(
-    paths: list[str],
-    job: JobName | None,
-    folders: tuple[Path, ...] | None = None,
-    on_progress: Callable[[int, int], None] | None = None,
-) -> tuple[Outcome, Recorded]:
-    """Diagnose files and a job that was named, and keep the incident under the job's own id.
+def diagnose_and_record(job: JobName) -> tuple[Outcome, Recorded]:
+    """Diagnose a job by its name, and keep the incident under its id.
 
     Raises:
         EvidenceError: Nothing can be read.
         ClusterError: The scheduler does not answer.
     """
-    with found_for(job, folders) as found:
-        outcome = diagnose_paths(paths, on_progress=on_progress, located=found.evidence)
-        kept = [*paths, *sorted(found.paths)]
+    with gather(job, LOCATE_S) as found:
+        outcome = diagnose_paths([], located=found.evidence)
         number = found.job or None
-        return outcome, record_outcome(outcome, kept, job=number, attempt=found.attempt)
+        return outcome, record_outcome(
+            outcome, sorted(found.paths), job=number, attempt=found.attempt
+        )

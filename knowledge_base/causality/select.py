@@ -144,9 +144,10 @@ def _drop_old(case: Case, result: Selection) -> None:
         and (time := case.not_after(o.line)) is not None
     ]  # fmt: skip
     told = [(o, case.time(o.line)) for o in result.candidates if o.line.stream is Stream.KERNEL]
-    if not felt or not any(t is not None and 0 <= min(felt) - t < _SHORTLY_S for _, t in told):
+    first = min(felt, default=None)
+    if first is None or not any(t is not None and 0 <= first - t < _SHORTLY_S for _, t in told):
         return
-    gone = [o for o, t in told if t is not None and min(felt) - t > _LONG_BEFORE_S]
+    gone = [o for o, t in told if t is not None and first - t > _LONG_BEFORE_S]
     result.candidates = [o for o in result.candidates if o not in gone]
     because = "told hours before the failure, and another fault just before it"
     result.rejected += [Rejected(o, because) for o in gone]
