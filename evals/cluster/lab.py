@@ -51,18 +51,6 @@ def die_with_parent() -> None:
     ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
 
-def free_ports(count: int) -> list[int]:
-    """Return TCP ports of the loopback address that are free now."""
-    held = [socket.socket() for _ in range(count)]
-    try:
-        for one in held:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in held]
-    finally:
-        for one in held:
-            one.close()
-
-
 class Lab:
     """One cluster; use it as a context manager, or `start` and `stop` it.
 
@@ -85,7 +73,7 @@ class Lab:
         self.root.mkdir(parents=True, exist_ok=True)
         self.root.chmod(0o755)
         with_accounting = shutil.which("mariadbd", path="/usr/sbin:/usr/bin") is not None
-        ports = free_ports(nodes + 3)
+        ports = machine.free_ports(nodes + 3)
         self.layout = Layout(
             root=self.root,
             host=socket.gethostname().split(".")[0],

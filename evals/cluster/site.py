@@ -225,7 +225,7 @@ class LabSite:
         """Submit a training job in a folder that may hold checkpoints already; return its id."""
         script = folder / "job.sh"
         # MASTER_PORT is chosen anew at every start: an old one may still be in TIME_WAIT.
-        port = 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
+        port = "from rerail.evals.faultlab.machine import free_port; print(free_port())"
         script.write_text(
             "#!/bin/bash\n"
             "export MASTER_ADDR=127.0.0.1 OMP_NUM_THREADS=1 PYTHONUNBUFFERED=1\n"

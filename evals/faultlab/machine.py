@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import shutil
 import signal
 import socket
 import subprocess
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 CGROUPS = Path("/sys/fs/cgroup")
@@ -119,11 +121,29 @@ def end_processes(token: str, *, spare_callers: bool = False) -> int:
     return total
 
 
+def free_ports(count: int) -> list[int]:
+    """Return TCP ports that nobody holds now and that the kernel gives to no connection.
+
+    A port of the ephemeral range that is free now may belong to a connection of any other process
+    when its user listens seconds later; Linux tells the range in `ip_local_port_range`.
+    """
+    low = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    candidates = range(10_000, low) if low > 11_000 else range(61_000, 65_536)
+    with ExitStack() as held:
+        found: list[int] = []
+        while len(found) < count:
+            probe = held.enter_context(socket.socket())
+            try:
+                probe.bind(("127.0.0.1", random.choice(candidates)))
+            except OSError:
+                continue
+            found.append(int(probe.getsockname()[1]))
+        return found
+
+
 def free_port() -> int:
-    """Return a port nobody listens on at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return one port as `free_ports` does."""
+    return free_ports(1)[0]
 
 
 def listen(port: int) -> socket.socket:

@@ -24,7 +24,8 @@ from types import TracebackType
 from typing import Any
 
 from rerail.errors import UsageError
-from rerail.evals.cluster.lab import die_with_parent, free_ports
+from rerail.evals.cluster.lab import die_with_parent
+from rerail.evals.faultlab.machine import free_ports
 
 PROGRAMS = ("kube-apiserver", "kube-controller-manager")
 BIN = "KUBERNETES_BIN"

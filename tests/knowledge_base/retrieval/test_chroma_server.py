@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rerail.errors import StoreError
+from rerail.evals.faultlab.machine import free_port
 from rerail.knowledge_base.retrieval.documents import INCIDENT, Document
 from rerail.knowledge_base.retrieval.embedding import embedder_from
 from rerail.knowledge_base.retrieval.search import Question, Retriever
@@ -28,9 +29,7 @@ def server(tmp_path):
     chroma = Path(sys.executable).parent / "chroma"
     if not chroma.exists():
         pytest.skip("the server of ChromaDB is not installed")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     with subprocess.Popen(
         [chroma, "run", "--host", "127.0.0.1", "--port", str(port), "--path", tmp_path / "server"],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
