@@ -22,9 +22,10 @@ from rerail.knowledge_base.causality.own_failures import in_doubt
 from rerail.knowledge_base.causality.progress import LastStep, last_step, outlived, survived
 from rerail.knowledge_base.causality.several_jobs import jobs_in
 from rerail.knowledge_base.placement.allocation import foreign
-from rerail.knowledge_base.placement.identities import Identities, build
+from rerail.knowledge_base.placement.identities import Identities
 from rerail.knowledge_base.placement.one_node import node_around, one_node
 from rerail.knowledge_base.placement.place import Place, Reason, named, place
+from rerail.knowledge_base.placement.who_is_who import build
 from rerail.knowledge_base.placement.witnesses import ended_before_order
 from rerail.knowledge_base.rules import Rule
 from rerail.knowledge_base.statements import read

@@ -20,13 +20,15 @@ STRUCTURE = {
     "placement/column_tables.py": 6,
     "placement/headings.py": 2,
     "placement/host_aliases.py": 1,
-    "placement/identities.py": 4,
+    "placement/identities.py": 1,
+    "placement/identity_statements.py": 3,
     "placement/names.py": 2,
     "placement/own_words.py": 2,
     "placement/pod_ranks.py": 1,
     "placement/rank_sources.py": 1,
     "placement/rank_tables.py": 14,
     "placement/self_descriptions.py": 1,
+    "placement/who_is_who.py": 1,
 }
 
 

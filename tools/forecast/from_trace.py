@@ -17,8 +17,9 @@ import numpy as np
 
 from rerail.domain.series import FloatArray
 from rerail.errors import EvidenceError
+from rerail.tools.forecast.congestion import congestion
 from rerail.tools.forecast.fit import LEAST_TO_FIT, otsu_split
-from rerail.tools.forecast.spec import GraphOp, Nodes, Pool, Spec
+from rerail.tools.forecast.spec import Effects, GraphOp, Nodes, Pool, Spec
 
 if TYPE_CHECKING:
     from rerail.tools.replay.dependencies import Graph
@@ -39,7 +40,8 @@ def spec_from_spans(steps: Mapping[int, Sequence[Step]], name: str = "trace") ->
 
     A rank works between its collectives; each collective waits for its ranks and then takes what it
     took on the rank that came last. One that usually begins while another runs does not wait for that
-    one. The k-th piece of work of a rank has a pool of its own.
+    one. The k-th piece of work of a rank has a pool of its own. Where communication stays slow for a
+    while, the steps are parted into calm and congested ones (`congestion`).
 
     Raises:
         EvidenceError: the ranks or steps have no common sequence of collectives.
@@ -73,14 +75,23 @@ def spec_from_spans(steps: Mapping[int, Sequence[Step]], name: str = "trace") ->
             pools[work] = _pool(_gaps(own, k, earlier, ended), "compute")
             before = node_of[rank, earlier] if ended else f"rank {rank} work {earlier}"
             graph[work] = GraphOp(pool=work, rank=rank, after=() if earlier < 0 else (before,))
+    lengths = {
+        (key, n): np.array([min(_length(steps[rank][i], k) for rank, k in all_of) for i in kept])
+        for (key, n), all_of in members.items()
+    }
+    slow = congestion(
+        np.array([one for at, one in lengths.items() if not at[0].startswith(TRANSFER)])
+    )
     for (key, n), all_of in members.items():
-        took = np.array([min(_length(steps[rank][i], k) for rank, k in all_of) for i in kept])
-        node, transfer = f"{key} {n}", key.startswith(TRANSFER)
+        node, transfer, took = f"{key} {n}", key.startswith(TRANSFER), lengths[key, n]
+        if slow is not None:
+            took = np.where(slow.steps, took / slow.regime.scale, took)
         if transfer:
             took = took[took <= otsu_split(took)]
         pools[node] = _pool(took, "transfer" if transfer else "collective", group="dp")
         graph[node] = GraphOp(pool=node, after=tuple(f"rank {rank} work {k}" for rank, k in all_of))
-    return Spec(name=name, pools=pools, graph=graph, nodes=Nodes(gpus_per_node=1))
+    effects = Effects(regime=None if slow is None else slow.regime)
+    return Spec(name=name, pools=pools, graph=graph, nodes=Nodes(gpus_per_node=1), effects=effects)
 
 
 def _usual_sequences(

@@ -1,0 +1,256 @@
+"""What statements and labels tell of ranks, tasks, processes, hosts and addresses, one line at a time."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+
+from rerail.domain.evidence import LogLine, Stream
+from rerail.knowledge_base.placement.host_aliases import HostAliases
+from rerail.knowledge_base.placement.identities import MOST_RANKS, Identities
+from rerail.knowledge_base.placement.names import pci_key
+from rerail.knowledge_base.placement.own_words import node_in
+from rerail.knowledge_base.placement.processes import Identity
+from rerail.knowledge_base.statements import Statement
+from rerail.lazy_patterns import lazy
+from rerail.log_parsers.host_names import is_local, looks_like_host
+from rerail.log_parsers.text import ZERO
+from rerail.log_parsers.view import LogView
+
+MOST_TASKS = 65_536
+_ALL_LABELS = 4_000  # lines of a file of which every label is read; of longer ones those of hits
+_LONG, _FEW = 400, 64
+_NAMES_HOST = lazy(rb"(?i)\b(?:host|node|agent|machine|instance)")
+# A process may print lines with its rank in front and lines without.
+_RANK_IN_FRONT = lazy(rb"\[(?:[Rr]ank|RANK) ?\d{1,6}\]")
+# What stands in front of a line and differs in nothing but the time says the same.
+_CLOCK = lazy(
+    rb"\d{1,4}[-/]\d\d?[-/]\d\d?[T ]?|\d\d:\d\d:\d\d(?:[.,]\d+)?|(?<![\w.])\d+\.\d{3,}(?![\w.])"
+)
+
+
+@dataclass(slots=True)
+class Reading:
+    """What is collected while the statements are read."""
+
+    on_gpu: list[tuple[str | None, str, int]] = field(default_factory=list)
+    hosts: dict[int, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    places: dict[str, dict[str, LogLine]] = field(default_factory=lambda: defaultdict(dict))
+    """The hosts that the lines of a container, pod or replica name."""
+    aliases: HostAliases = field(default_factory=HostAliases)
+    labels: set[str] = field(default_factory=set)
+    printed: dict[int, LogLine] = field(default_factory=dict)
+    """Lines of ranks that are nothing but a name, as `srun -l hostname` prints them."""
+    above: dict[str, str] = field(default_factory=dict)
+    """The host that a map of the job named last, by file."""
+
+
+def read(statement: Statement, found: Identities, reading: Reading) -> None:
+    """Take over what one statement tells, by the kinds of its form."""
+    kinds = statement.form.tells
+    if "lost_node" in kinds and (node := statement.slots.get("node")):
+        found.lost_nodes.setdefault(node, statement.line)
+    if "group_rank" in kinds and (rank := statement.number("rank")) is not None:
+        found.ranks_heard.add(rank)
+    if "job" in kinds:
+        _job(statement, found)
+    if kinds & {"host_above", "rank_below"}:
+        _map(statement, found, reading)
+    if "identity" in kinds:
+        _learn(statement, found, reading)
+    if "block" in kinds:
+        _block(statement, found)
+
+
+def _map(statement: Statement, found: Identities, reading: Reading) -> None:
+    """A map of a job names a host, and below it its ranks."""
+    file = statement.line.file
+    if "host_above" in statement.form.tells:
+        reading.above[file] = statement.slots["node"]
+    number, host = statement.number("rank"), reading.above.get(file)
+    if host is not None and number is not None and number <= MOST_RANKS:
+        found.keep(found.node_of_rank, "rank", number, host, statement.line)
+        found.nodes_seen.add(host)
+
+
+def _block(statement: Statement, found: Identities) -> None:
+    """The ranks from the first of a host on, where its launcher counts them one after the other."""
+    rank, local = statement.number("rank"), statement.number("local")
+    node = statement.slots.get("node")
+    if rank is None or local is None or not node or is_local(node) or not 0 < local <= rank:
+        return
+    for other in range(rank - local, rank):
+        found.keep(found.node_of_rank, "rank", other, node, statement.line)
+
+
+def _job(statement: Statement, found: Identities) -> None:
+    found.per_node = statement.number("per_node") or found.per_node
+    found.node_count = statement.number("nodes") or found.node_count
+    found.tasks_per_node = statement.number("tasks_per_node") or found.tasks_per_node
+    node = statement.slots.get("node") or statement.line.node or node_in(statement.line.message)
+    number = statement.number("node_rank")
+    if node and number is not None:
+        found.node_ranks.setdefault(node, number)
+        found.told_by.setdefault(("node rank", node), statement.line)
+    _world(statement, found)
+
+
+def _world(statement: Statement, found: Identities) -> None:
+    size = statement.number("world")
+    if size is not None and 1 < size <= MOST_RANKS:
+        found.world_size = max(found.world_size or 0, size)
+
+
+def _learn(statement: Statement, found: Identities, reading: Reading) -> None:
+    """Join the names of one statement; those of a writer with the label of its line."""
+    line, slots = statement.line, statement.slots
+    who = _who(statement, found)
+    node = who.node
+    _world(statement, found)
+    if address := slots.get("address"):
+        found.keep(found.node_of_address, "address", address, node, line)
+    if statement.form.about == "writer" or "own_host" in statement.form.tells:
+        reading.aliases.told(line.node, slots.get("node"), line)
+    if statement.form.about == "writer" and line.place and "node" in slots:
+        found.keep(found.node_of_place, "place", line.place, node, line)
+    for slot in ("container", "pod", "place"):
+        if place := slots.get(slot):
+            found.keep(found.node_of_place, "place", place, node, line)
+    if ranks := slots.get("ranks"):
+        _seats(statement, ranks, found)
+    elif tasks := slots.get("tasks") or slots.get("task"):
+        _tasks(numbers(tasks), node, line, found)
+    else:
+        _process(who, slots.get("pci"), line, found, reading)
+        if node and statement.form.about == "writer" and line.stream is not Stream.KERNEL:
+            found.nodes_seen.add(node)
+            found.nodes_at_work.add(node)
+
+
+def _who(statement: Statement, found: Identities) -> Identity:
+    """Return the process that a statement is about; a writer is the process of the label as well.
+
+    A writer that names a process id may speak of another; one that introduces itself does not.
+    """
+    line = statement.line
+    rank, pid = statement.number("rank"), statement.number("pid")
+    node = statement.slots.get("node")
+    if statement.form.about in ("writer", "self"):
+        node = node or line.node
+        if rank is None and (pid is None or statement.form.about == "self"):
+            rank = line.rank
+        elif rank is not None and line.rank is not None and rank > line.rank:
+            found.rank_of_task.setdefault(line.rank, rank)
+            found.told_by.setdefault(("task's rank", line.rank), line)
+        if pid is None and (rank is None or line.rank in (None, rank)):
+            pid = line.pid
+    return Identity(
+        rank=rank,
+        local_rank=statement.number("local"),
+        node=None if is_local(node) else node,
+        gpu=statement.number("gpu"),
+        pid=pid,
+    )
+
+
+def _tasks(listed: list[int], node: str | None, line: LogLine, found: Identities) -> None:
+    found.tasks_are_ranks = found.tasks_are_ranks or len(listed) > 1
+    for task in listed:
+        found.keep(found.node_of_task, "task", task, node, line)
+
+
+def _process(
+    who: Identity, pci: str | None, line: LogLine, found: Identities, reading: Reading
+) -> None:
+    if pci is not None and who.rank is None:
+        if who.pid is not None:
+            reading.on_gpu.append((who.node, pci, who.pid))
+        return
+    if pci is not None:
+        found.by_pci.setdefault(f"{who.node or ''}|{pci_key(pci)}", who)
+    found.learn(who, line)
+
+
+def _seats(statement: Statement, text: str, found: Identities) -> None:
+    """The ranks of one place; those of a later round replace those of an earlier one."""
+    ranks = tuple(int(part) for part in text.split(", "))
+    node = statement.slots.get("node")
+    place = node or statement.line.node or statement.line.place
+    if place is None:
+        return
+    found.ranks_at[place] = ranks
+    if node is None:
+        return
+    found.gpus_in_order.add(node)
+    for rank in ranks:
+        found.keep(found.node_of_rank, "rank", rank, node, statement.line)
+
+
+def numbers(text: str) -> list[int]:
+    """Return the numbers of a list with ranges: "0-2,5" is 0, 1, 2 and 5."""
+    found: list[int] = []
+    for part in text.strip("[]").split(","):
+        first, _, last = part.strip("[]").partition("-")
+        if first.isdigit():
+            end = int(last) if last.isdigit() else int(first)
+            found += range(int(first), min(end, int(first) + MOST_TASKS) + 1)
+    return found
+
+
+def introduce(line: LogLine, who: Identity, found: Identities) -> None:
+    """A line on which a process gives its rank, host and id is believed as a whole."""
+    if who.rank is None or who.node is None:
+        return
+    found.ranks_seen.add(who.rank)
+    found.keep(found.node_of_rank, "rank", who.rank, who.node, line)
+    found.nodes_seen.add(who.node)
+    found.nodes_at_work.add(who.node)
+    if who.pid is not None:
+        found.by_pid.learn(who.pid, rank=who.rank, node=who.node, gpu=who.gpu)
+
+
+def read_labels(view: LogView, found: Identities, reading: Reading) -> None:
+    """Labels tie ranks to nodes; parsing every line is too slow for large logs, hits suffice."""
+    kept = view.survey.kept
+    hits = sorted({h.line for h in view.survey.hits})
+    fronts: set[bytes] = set()
+    naming: Counter[bytes] = Counter()
+    for number in view.numbers if len(view.numbers) <= _ALL_LABELS else hits:
+        front = _CLOCK.sub(b"", kept[number][:160]) if number in kept else b""
+        rank = _RANK_IN_FRONT.search(front)
+        front = b" ".join(front.split(None, 2)[:2]) + (rank[0] if rank else b"")
+        if front in fronts and not _may_introduce(kept.get(number, b"")[:_LONG], naming):
+            continue
+        fronts.add(front)
+        line = view.line(number)
+        if line is not None:
+            _read_label(line, found, reading)
+
+
+def _may_introduce(raw: bytes, seen: Counter[bytes]) -> bool:
+    """Tell whether a line may say where its writer runs; of lines that differ in numbers alone a few tell."""
+    if not _NAMES_HOST.search(raw):
+        return False
+    same = raw.translate(ZERO)
+    seen[same] += 1
+    return seen[same] <= _FEW
+
+
+def _read_label(line: LogLine, found: Identities, reading: Reading) -> None:
+    reading.labels |= {name for name in (line.node, line.place) if name}
+    reading.aliases.told(line.alias, line.node, line)
+    if line.rank is not None:
+        found.ranks_seen.add(line.rank)
+        if line.node:
+            reading.hosts[line.rank][line.node] += 1
+            found.told_by.setdefault(("label", line.rank), line)
+    if line.rank is not None and not line.node and looks_like_host(line.message):
+        reading.printed[line.rank] = line
+    if line.place and not line.node and (host := node_in(line.message)):
+        reading.places[line.place].setdefault(host, line)
+    if line.node and line.stream is not Stream.TOOL:
+        found.nodes_seen.add(line.node)
+        if line.stream is not Stream.KERNEL:
+            found.nodes_at_work.add(line.node)
+    if line.pid is not None and line.rank is not None:
+        found.by_pid.learn(line.pid, rank=line.rank, node=line.node)

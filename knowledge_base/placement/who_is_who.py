@@ -1,0 +1,215 @@
+"""Who is who, put together from statements, self-descriptions, labels and tables, and what follows from them."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from rerail.knowledge_base.case import Case
+from rerail.knowledge_base.placement.column_tables import Row, rows
+from rerail.knowledge_base.placement.host_aliases import without_domain
+from rerail.knowledge_base.placement.identities import Identities, rivals
+from rerail.knowledge_base.placement.identity_statements import (
+    MOST_TASKS,
+    Reading,
+    introduce,
+    read,
+    read_labels,
+)
+from rerail.knowledge_base.placement.names import pci_key, short
+from rerail.knowledge_base.placement.one_name import rename
+from rerail.knowledge_base.placement.pod_ranks import node_numbers
+from rerail.knowledge_base.placement.processes import Identity
+from rerail.knowledge_base.placement.rank_tables import (
+    Held,
+    aliases,
+    held,
+    lines_with_tables,
+    orders,
+    placed,
+)
+from rerail.knowledge_base.placement.self_descriptions import described
+from rerail.knowledge_base.placement.whole_groups import without_parts
+from rerail.knowledge_base.statements import Statement
+from rerail.lazy_patterns import lazy
+from rerail.log_parsers.host_names import is_address
+
+_DIGITS = lazy(r"\d+")
+
+
+def build(case: Case, statements: list[Statement]) -> Identities:
+    """Return everything that ties names together: statements, self-descriptions, and labels."""
+    found = Identities()
+    reading = Reading()
+    for statement in without_parts(statements):
+        read(statement, found, reading)
+    for view in case.views:
+        for line, who in described(view):
+            introduce(line, who, found)
+        read_labels(view, found, reading)
+    _aliases(case, found, reading)
+    rename(found, reading.hosts)
+    _conclude(found, reading)
+    _tables(case, found)
+    rename(found, reading.hosts)
+    if found.world_size is None and found.per_node and len(found.nodes_seen) <= 1:
+        found.world_size = found.per_node * (found.node_count or 1)
+    found.ranks_seen |= case.facts.ranks_heard()
+    for rank, seen in case.facts.nodes_of_ranks().items():
+        node = found.other_names.get(seen, seen)
+        found.node_of_rank.setdefault(rank, node)
+        found.nodes_seen.add(node)
+        found.nodes_at_work.add(node)
+    return found
+
+
+def _aliases(case: Case, found: Identities, reading: Reading) -> None:
+    """Tie what stands in front of lines to the names of hosts."""
+    for view in case.views:
+        reading.aliases.listed(view, reading.labels)
+    for label, host, line in reading.aliases.agreed():
+        if is_address(label):
+            found.keep(found.node_of_address, "address", label, host, line)
+        else:
+            found.keep(found.node_of_place, "place", label, host, line)
+        found.other_names[label] = host
+    for name, called in without_domain(found.nodes_seen, reading.labels):
+        found.other_names.setdefault(name, called)
+
+
+def _introduced(found: Identities, reading: Reading) -> None:
+    """A place whose lines name one host, and no other place's lines name it, runs there."""
+    named = Counter(host for hosts in reading.places.values() for host in hosts)
+    for place, hosts in reading.places.items():
+        host, line = next(iter(hosts.items()))
+        if len(hosts) == 1 and named[host] == 1 and len(reading.places) > 1:
+            found.keep(found.node_of_place, "place", place, host, line)
+
+
+def _tables(case: Case, found: Identities) -> None:
+    """Place the ranks that tables of the logs place, as far as nothing contradicts a table."""
+    lines = [line for view in case.views for line in lines_with_tables(view)]
+    per_node = found.per_node or (found.tasks_per_node if (found.tasks_per_node or 0) > 1 else None)
+    for address, host, line in aliases(lines):
+        found.keep(found.node_of_address, "address", address, host, line)
+    for view in case.views:
+        for row in rows(view):
+            _row(row, found)
+    _pods(found, per_node)
+    known = found.node_of_task | found.node_of_rank
+    told = [held(lines)]
+    told += [placed(one, per_node, found.world_size, known) for one in orders(lines)]
+    told.append(_by_node_rank(per_node, found))
+    for blocks in told:
+        rivalled = any(
+            rank in found.node_of_rank and rivals(found.node_of_rank[rank], block.host)
+            for block in blocks
+            for rank in range(block.first, block.last + 1)
+        )
+        for block in blocks if not rivalled else ():
+            ranks = range(block.first, block.last + 1)
+            found.ranks_at.setdefault(block.host, tuple(ranks))
+            found.nodes_seen.add(block.host)
+            found.nodes_at_work.add(block.host)
+            for rank in ranks:
+                found.keep(found.node_of_rank, "rank", rank, block.host, block.line)
+
+
+def _row(row: Row, found: Identities) -> None:
+    """What one row of a table with titles ties together."""
+    node, rank, pid = row.cells.get("node"), row.number("rank"), row.number("pid")
+    task, line, gpu = row.number("task"), row.line, row.number("gpu")
+    if gpu is not None and (pci := row.cells.get("pci")):
+        found.gpu_of_pci.setdefault((short(line.node or ""), pci_key(pci)), gpu)
+    for kind in ("pod", "address"):
+        if name := row.cells.get(kind):
+            table = found.node_of_place if kind == "pod" else found.node_of_address
+            found.keep(table, "place" if kind == "pod" else kind, name, node, line)
+    if task is not None and rank is None:
+        found.keep(found.node_of_task, "task", task, node, line)
+    if rank is not None:
+        who = Identity(rank=rank, local_rank=row.number("local"), node=node, pid=pid)
+        found.learn(who, line)
+
+
+def _pods(found: Identities, per_node: int | None) -> None:
+    """The ranks of pods that an operator numbers, where each holds as many as the others."""
+    numbered = node_numbers(found.node_of_place)
+    world, count = found.world_size, len(numbered)
+    each = world // count if world and count and world % count == 0 else per_node
+    if count < 2 or not each or (per_node is not None and each != per_node):
+        return
+    for pod, number in numbered.items():
+        ranks = tuple(range(number * each, (number + 1) * each))
+        found.ranks_at.setdefault(pod, ranks)
+        for rank in ranks:
+            line = found.told_by["place", pod]
+            found.keep(found.node_of_rank, "rank", rank, found.node_of_place[pod], line)
+
+
+def _by_node_rank(per_node: int | None, found: Identities) -> list[Held]:
+    """The blocks of nodes that know their own number; of two with one number none."""
+    counted = Counter(found.node_ranks.values())
+    return [
+        Held(node, number * per_node, (number + 1) * per_node - 1, found.told_by["node rank", node])
+        for node, number in sorted(found.node_ranks.items())
+        if per_node and counted[number] == 1
+    ]
+
+
+def _fill_blocks(found: Identities) -> None:
+    """Give a rank of which nothing says where it ran the host whose block of ranks it is in.
+
+    Launchers give each host a block of consecutive ranks. It must be shown by the hosts that are known: each rank
+    known lies in the block of its host, no two hosts share one, and at least one block is known as a whole.
+    """
+    world, known = found.world_size, found.node_of_rank
+    hosts = sorted(set(known.values()))
+    if world is None or world > MOST_TASKS or len(hosts) < 2 or world % len(hosts):
+        return
+    size = world // len(hosts)
+    host_of: dict[int, str] = {}
+    for rank, host in known.items():
+        if host_of.setdefault(rank // size, host) != host:
+            return
+    blocks = {block: tuple(range(block * size, (block + 1) * size)) for block in host_of}
+    whole = [block for block, ranks in blocks.items() if all(rank in known for rank in ranks)]
+    if (
+        size < 2
+        or len(host_of) != len(hosts)
+        or len(set(host_of.values())) != len(hosts)
+        or not whole
+    ):
+        return
+    for block, ranks in blocks.items():
+        host, near = host_of[block], next(rank for rank in ranks if rank in known)
+        found.ranks_at.setdefault(host, ranks)
+        for rank in ranks:
+            if rank not in known and ("rank", near) in found.told_by:
+                found.keep(known, "rank", rank, host, found.told_by["rank", near])
+
+
+def _conclude(found: Identities, reading: Reading) -> None:
+    for rank, seen in reading.hosts.items():
+        # A collector's host and a pod's name are two names of one place; two counted hosts are not.
+        first = max(sorted(seen), key=lambda name: seen[name])
+        others = {name for name in seen if rivals(name, found.node_of_rank.get(rank, first))}
+        if others:
+            found.conflicts[rank] = tuple(sorted({*found.conflicts.get(rank, ()), first, *others}))
+        if rank not in found.node_of_rank:
+            found.node_of_rank[rank] = first
+            found.told_by.setdefault(("rank", rank), found.told_by["label", rank])
+    _introduced(found, reading)
+    if len({_DIGITS.sub("0", line.message) for line in reading.printed.values()}) == 1:
+        for rank, line in reading.printed.items() if len(reading.printed) > 1 else ():
+            found.keep(found.node_of_rank, "rank", rank, line.message, line)
+    if found.tasks_are_ranks and not found.rank_of_task:
+        for task, where in found.node_of_task.items():
+            if task in found.ranks_seen:
+                found.keep(found.node_of_rank, "rank", task, where, found.told_by["task", task])
+    _fill_blocks(found)
+    for node, pci, pid in reading.on_gpu:
+        identity = found.by_pid.learn(pid, node=node)
+        found.by_pci.setdefault(f"{node or ''}|{pci_key(pci)}", identity)
+    for identity in found.by_pid:
+        if identity.rank is not None and identity.node:
+            found.node_of_rank.setdefault(identity.rank, identity.node)
