@@ -19,11 +19,14 @@ _SAMPLE = 400
 _FEW_LINES, _HEAD = 80, 160
 _MOST_INDUCED = 64  # files; of more than these each has one writer
 _RANK_LABEL = lazy(rb"^.{0,60}?\[(?:rank|default)(?P<rank>\d{1,6})\]:", re.MULTILINE)
-# srun -l counts tasks; the process behind the number calls itself by its rank, PyTorch's errors and Lightning do.
+# srun -l counts tasks; the process behind the number tells its rank: PyTorch's errors, torchrun's table, Lightning.
 _TASK_AND_RANK = lazy(
-    rb"^ {0,8}(?P<task>\d{1,6}): (?:\[default(?P<local>\d{1,3})\]:)?"
-    rb"(?:\[rank|[^\[\]]{0,60}\bGLOBAL_RANK: )(?P<rank>\d{1,6})[\],]"
+    rb"^ {0,8}(?P<task>\d{1,6}): (?:"
+    rb"(?:\[default(?P<local>\d{1,3})\]:)?(?:\[rank|[^\[\]]{0,60}\bGLOBAL_RANK: )(?P<rank>\d{1,6})[\],]"
+    rb"| {1,3}rank {2,8}: (?P<rank2>\d{1,6}) \(local_rank: (?P<local2>\d{1,3})\))"
 )
+_TASK = lazy(rb"^ {0,8}(?P<task>\d{1,6}): ")
+_TASK_AND_AGENT = lazy(rb"^ {0,8}\d{1,6}: [^\[]{0,80}\btorch[./]distributed[./]elastic[./]")
 _NCCL_HOST = lazy(rb"(?:^|[\s\]:])(?P<host>[A-Za-z][\w.-]{1,80}):\d+:\d+ \[\d+\] ")
 # torchrun's table of failures names the host of its agent.
 _TABLE_HOST = lazy(rb"\s{2}host {2,8}: (?P<host>[A-Za-z][\w.-]{1,80})\s*$")
@@ -121,11 +124,23 @@ def _hosts_in_front(one: FileSurvey) -> frozenset[str]:
 
 
 def _tasks_hold_ranks(one: FileSurvey) -> bool:
-    """Tell whether several ranks, or one behind a local rank above 0, are behind one number in front."""
-    ranks: dict[bytes, set[bytes]] = defaultdict(set)
+    """Tell whether the number in front counts tasks of several ranks each.
+
+    It does where several ranks, or one behind a local rank above 0, are behind one number, where a rank is higher than
+    all numbers, and where torchrun's agent is a task, unless the ranks that its processes tell are the numbers.
+    """
+    ranks: dict[int, set[int]] = defaultdict(set)
+    above = False
     for match in _in(one, b": ", _TASK_AND_RANK):
-        ranks[match["task"]] |= {match["rank"], *([b""] if int(match["local"] or 0) else [])}
-    return any(len(found) > 1 for found in ranks.values())
+        ranks[int(match["task"])].add(int(match["rank"] or match["rank2"]))
+        above = above or int(match["local"] or match["local2"] or 0) > 0
+    if above or any(len(found) > 1 for found in ranks.values()):
+        return True
+    tasks = [int(match["task"]) for match in _in(one, b": ", _TASK)] if ranks else []
+    if tasks and max(max(found) for found in ranks.values()) > max(tasks):
+        return True
+    alike = any(task > 0 and found == {task} for task, found in ranks.items())
+    return not alike and any(_in(one, b"elastic", _TASK_AND_AGENT))
 
 
 def _hosts_listed(one: FileSurvey) -> frozenset[str]:

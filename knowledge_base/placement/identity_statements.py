@@ -116,6 +116,8 @@ def _learn(statement: Statement, found: Identities, reading: Reading) -> None:
     who = _who(statement, found)
     node = who.node
     _world(statement, found)
+    if node and statement.form.about == "writer" and (task := _task_of(line)) is not None:
+        reading.on_tasks[task].setdefault(node, line)
     if who.rank is not None and line.place and statement.form.about == "writer":
         reading.ranks_of_places[who.rank].setdefault(line.place, line)
     if address := slots.get("address"):
@@ -252,6 +254,8 @@ def _read_label(line: LogLine, found: Identities, reading: Reading) -> None:
     reading.aliases.told(line.alias, line.node, line)
     if line.rank is not None:
         found.ranks_seen.add(line.rank)
+        if line.place:
+            reading.ranks_of_places[line.rank].setdefault(line.place, line)
         if line.node:
             reading.hosts[line.rank][line.node] += 1
             found.told_by.setdefault(("label", line.rank), line)

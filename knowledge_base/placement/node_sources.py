@@ -11,7 +11,7 @@ from rerail.knowledge_base.placement.launch_checks import node_found_faulty, nod
 from rerail.knowledge_base.placement.names import same_host
 from rerail.knowledge_base.placement.odd_version import host_of_odd_version
 from rerail.knowledge_base.placement.one_node import one_node
-from rerail.knowledge_base.placement.own_words import node_in, number_in, words_of_pods
+from rerail.knowledge_base.placement.own_words import node_in, words_of_pods
 from rerail.knowledge_base.placement.place import Answer, Asked, Source
 from rerail.knowledge_base.taxonomy import has
 from rerail.log_parsers.prefixes import TASK
@@ -64,10 +64,10 @@ def _label(asked: Asked) -> Answer[str] | None:
     rank = asked.place.rank
     if asked.event.blames is Blames.SUBJECT and (rank is None or rank != asked.line.rank):
         return None  # who prints it only noticed
-    if asked.place.rank is not None and asked.place.rank in asked.identities.node_of_rank:
-        said = number_in(asked.line.message, "rank", telling="on_rank")
-        if said == asked.place.rank and asked.line.rank != said:
-            return None  # who prints the line speaks of another rank, whose host is known
+    if rank is not None and asked.line.rank != rank:
+        said = number_in(asked.line.message, "rank", telling="on_rank") == rank
+        if asked.line.rank is not None or (said and rank in asked.identities.node_of_rank):
+            return None  # who prints the line speaks of another rank
     return Answer(node, "the label in front of the line", asked.line) if node else None
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 
 from rerail.cached_yaml import load_cached
 
+_NUMBERED = re.compile(r"(?P<stem>.*\D)(?P<n>\d{1,5})")
 FILE = Path(__file__).with_name("pod_ranks.yaml")
 
 
@@ -44,3 +45,25 @@ def node_numbers(pods: Iterable[str]) -> dict[str, int]:
         if len(whole) == 1 and len(jobs) == 1:
             return whole[0]
     return {}
+
+
+def ranks_by_number(told: Mapping[str, set[int]], pods: Iterable[str]) -> dict[str, int]:
+    """Return the ranks of pods of which no line tells them, where those of others of their series follow the numbers.
+
+    Args:
+        told: the ranks that call themselves so in each pod.
+        pods: the names of all pods that the logs know.
+    """
+    series: dict[str, dict[int, set[int]]] = defaultdict(dict)
+    for pod, ranks in told.items():
+        if match := _NUMBERED.fullmatch(pod):
+            series[match["stem"]][int(match["n"])] = ranks
+    found: dict[str, int] = {}
+    for pod in set(pods) - set(told):
+        match = _NUMBERED.fullmatch(pod)
+        known = series.get(match["stem"], {}) if match else {}
+        apart = {rank - number for number, ranks in known.items() for rank in ranks}
+        alone = all(len(ranks) == 1 for ranks in known.values())
+        if match and len(known) > 1 and alone and len(apart) == 1:
+            found[pod] = int(match["n"]) + apart.pop()
+    return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.placement.column_tables import Row, rows
@@ -17,7 +17,7 @@ from rerail.knowledge_base.placement.identity_statements import (
 )
 from rerail.knowledge_base.placement.names import pci_key, short
 from rerail.knowledge_base.placement.one_name import rename
-from rerail.knowledge_base.placement.pod_ranks import node_numbers
+from rerail.knowledge_base.placement.pod_ranks import node_numbers, ranks_by_number
 from rerail.knowledge_base.placement.processes import Identity
 from rerail.knowledge_base.placement.rank_tables import (
     Held,
@@ -153,6 +153,16 @@ def _in_places(found: Identities, reading: Reading) -> None:
         place, line = next(iter(places.items()))
         if len(places) == 1 and (node := found.node_of_place.get(place)) is not None:
             found.keep(found.node_of_rank, "rank", rank, node, line)
+    told: dict[str, set[int]] = defaultdict(set)
+    for rank, names in [
+        *((rank, set(places)) for rank, places in reading.ranks_of_places.items()),
+        *((rank, {name}) for rank, name in found.node_of_rank.items()),
+    ]:
+        for name in names:
+            told[name].add(rank)
+    for pod, rank in ranks_by_number(told, found.node_of_place).items():
+        line = found.told_by["place", pod]
+        found.keep(found.node_of_rank, "rank", rank, found.node_of_place[pod], line)
 
 
 def _tasks(found: Identities, reading: Reading) -> None:

@@ -71,3 +71,29 @@ def test_the_gpu_that_fell_off_behind_a_bridge_tells_the_rank(diagnose):
     ]
     found = diagnose("\n".join(lines) + "\n")
     assert (found.suspects.ranks, found.suspects.nodes) == ([13], ["gpu-b07"])
+
+
+def test_behind_torchruns_agent_the_number_is_no_rank(diagnose):
+    agent = "1: E0614 03:12:44.512000 4588 torch/distributed/elastic/multiprocessing/api.py:874] failed (exitcode: -11) local_rank: 0 (pid: 913) of binary: /usr/bin/python3"
+    lines = [
+        "0: INFO host=q1 ranks 0-3",
+        "1: INFO host=q2 ranks 4-7",
+        "1: Fatal Python error: Segmentation fault",
+        agent,
+        "srun: error: q2: task 1: Exited with exit code 1",
+    ]
+    found = diagnose("\n".join(lines) + "\n")
+    assert (found.suspects.ranks, found.suspects.nodes) == ([], ["q2"])
+    one_each = [*lines[2:], "1:   rank      : 1 (local_rank: 0)", "1:   exitcode  : -11 (pid: 913)"]
+    assert diagnose("\n".join(one_each) + "\n").first_fault.rank == 1
+
+
+def test_a_rank_above_all_numbers_shows_that_they_are_none(diagnose):
+    lines = [
+        "1: INFO host=sv-21 global ranks 8-15",
+        "0: INFO host=sv-20 global ranks 0-7",
+        "1: ../aten/src/ATen/native/cuda/Indexing.cu:1308: indexSelectLargeIndex: block: [211,0,0], thread: [64,0,0] Assertion `srcIndex < srcSelectDimSize` failed.",
+        "1: [rank14]: RuntimeError: CUDA error: device-side assert triggered",
+    ]
+    found = diagnose("\n".join(lines) + "\n")
+    assert (found.suspects.ranks, found.first_fault.node) == ([14], "sv-21")

@@ -117,3 +117,33 @@ def test_what_a_table_and_a_described_pod_tell_is_of_their_own_pods(diagnose):
     found = diagnose("\n".join(lines) + "\n")
     assert found.suspects.nodes == ["a30-002"]
     assert set(found.suspects.ranks) <= {2}
+
+
+def test_a_pod_whose_lines_are_gone_has_the_rank_of_its_number(diagnose):
+    lost = "connection closed by remote peer rec-worker-1.rec-worker-1.ml.svc.cluster.local<52018>"
+    lines = [
+        *(f"[pod/rec-worker-{n}/pytorch] [rank{{rank}}]: socketProgress: {lost}" for n in (0, 2)),
+        "==== FILE events ====",
+        "29m  Normal  Scheduled     pod/rec-worker-1  Successfully assigned ml/rec-worker-1 to spot-q7m1",
+        "2m   Normal  NodeNotReady  node/spot-q7m1    Node spot-q7m1 status is now: NodeNotReady",
+    ]
+    as_numbered = [lines[0].format(rank=0), lines[1].format(rank=2), *lines[2:]]
+    assert diagnose("\n".join(as_numbered) + "\n").suspects.ranks == [1]
+    otherwise = [lines[0].format(rank=3), lines[1].format(rank=2), *lines[2:]]
+    assert diagnose("\n".join(otherwise) + "\n").suspects.ranks == []
+
+
+def test_the_host_of_who_prints_is_not_that_of_the_rank_of_which_it_speaks(diagnose):
+    front = "[trainer-1] [default3]:[rank11]: "
+    lines = [
+        "[trainer-0] [default0]:[rank0]: loading",
+        front
+        + "torch.distributed.checkpoint.api.CheckpointException: CheckpointException ranks:dict_keys([19])",
+        front + "Traceback (most recent call last): (RANK 19)",
+        front
+        + '  File "/usr/lib/python3/dist-packages/torch/distributed/checkpoint/filesystem.py", line 805, in read_data',
+        front
+        + "RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory",
+    ]
+    found = diagnose("\n".join(lines) + "\n")
+    assert (found.suspects.ranks, found.suspects.nodes, found.first_fault.node) == ([19], [], None)
