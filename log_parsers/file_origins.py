@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -19,6 +19,11 @@ _SAMPLE = 400
 _FEW_LINES, _HEAD = 80, 160
 _MOST_INDUCED = 64  # files; of more than these each has one writer
 _RANK_LABEL = lazy(rb"^.{0,60}?\[(?:rank|default)(?P<rank>\d{1,6})\]:", re.MULTILINE)
+# srun -l counts tasks; the process behind the number calls itself by its rank, PyTorch's errors and Lightning do.
+_TASK_AND_RANK = lazy(
+    rb"^ {0,8}(?P<task>\d{1,6}): (?:\[default(?P<local>\d{1,3})\]:)?"
+    rb"(?:\[rank|[^\[\]]{0,60}\bGLOBAL_RANK: )(?P<rank>\d{1,6})[\],]"
+)
 _NCCL_HOST = lazy(rb"(?:^|[\s\]:])(?P<host>[A-Za-z][\w.-]{1,80}):\d+:\d+ \[\d+\] ")
 # torchrun's table of failures names the host of its agent.
 _TABLE_HOST = lazy(rb"\s{2}host {2,8}: (?P<host>[A-Za-z][\w.-]{1,80})\s*$")
@@ -46,6 +51,7 @@ def content_origins(surveys: Sequence[FileSurvey], *, year: int) -> dict[str, Or
     - `kubectl describe pod` names the node of its pod at its top.
     - Words in front of the lines of a merged file are hosts where a launcher lists them, where they stand
       in front of the frames of a traceback too, or where a line further on calls one of them a host.
+    - Numbers that srun puts in front of lines count its tasks; they are no ranks where several are behind one.
     - A label that no pattern knows is learned from the lines that carry it.
     - A file without a node whose name holds a host that the other lines name is that host's.
     """
@@ -77,6 +83,8 @@ def content_origins(surveys: Sequence[FileSurvey], *, year: int) -> dict[str, Or
         if len(surveys) <= _MOST_INDUCED and not told:
             own = induce(_heads(one), year=year)
             changed = replace(changed, induced=own) if own else changed
+        if _tasks_hold_ranks(one):
+            changed = replace(changed, tasks_hold_ranks=True)
         if words := listed or (frozenset() if changed.induced else _hosts_in_front(one)):
             changed = replace(changed, hosts=words)
         if changed is not origin:
@@ -112,6 +120,14 @@ def _hosts_in_front(one: FileSurvey) -> frozenset[str]:
     return frozenset(found | {host for host in words if _DIGITS.sub("0", host) in series})
 
 
+def _tasks_hold_ranks(one: FileSurvey) -> bool:
+    """Tell whether several ranks, or one behind a local rank above 0, are behind one number in front."""
+    ranks: dict[bytes, set[bytes]] = defaultdict(set)
+    for match in _in(one, b": ", _TASK_AND_RANK):
+        ranks[match["task"]] |= {match["rank"], *([b""] if int(match["local"] or 0) else [])}
+    return any(len(found) > 1 for found in ranks.values())
+
+
 def _hosts_listed(one: FileSurvey) -> frozenset[str]:
     hosts: set[str] = set()
     for word in _MAPS:
@@ -123,7 +139,8 @@ def _hosts_listed(one: FileSurvey) -> frozenset[str]:
 def _described(one: FileSurvey) -> set[str]:
     """Return the node of the pod that a file describes from its top on; further down it is that of one section."""
     first = one.kept.get(1, b"")
-    if not first.startswith((b"Name:", b"$ kubectl", b"# kubectl")):
+    asked = first.startswith((b"$ kubectl", b"# kubectl")) and b" describe " in first
+    if not (asked or first.startswith(b"Name:")):
         return set()
     return {m["node"].decode() for m in _in(one, b"Node: ", _DESCRIBED)}
 

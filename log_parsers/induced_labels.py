@@ -42,6 +42,7 @@ _COUNTED = lazy(r"(?P<word>[A-Za-z]+(?:_[A-Za-z]+)*)[-_#]?(?P<number>\d{1,6})")
 _HOSTLIKE = lazy(r"(?=[\w-]*\d)[a-z][a-z\d-]{1,80}(?:\.[a-z\d.-]{1,80})?")
 _FIRST_WORD = lazy(r"[a-z]+")
 _DIGITS = lazy(r"\d+")
+_LETTER = lazy(r"(?<![A-Za-z])[a-z](?![A-Za-z])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,9 +268,12 @@ def _bare_ranks(
 
 
 def _is_series(column: Sequence[_Piece]) -> bool:
-    """Tell whether the names differ in their numbers alone, as those of machines do."""
+    """Tell whether the names differ in numbers and in single letters alone, as those of machines do.
+
+    The letter may be a rack's: mi-a01 and mi-b01 are of one series.
+    """
     names = {piece.value for piece in column}
-    forms = Counter(_DIGITS.sub("0", name) for name in names)
+    forms = Counter(_LETTER.sub("a", _DIGITS.sub("0", name)) for name in names)
     return len(names) >= 2 and min(forms.values()) >= 2
 
 

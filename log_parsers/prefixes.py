@@ -58,10 +58,14 @@ class Origin:
     """Words that a launcher puts in front of the lines of this file, and that are hosts by the file's own account."""
     induced: tuple[Label, ...] = ()
     """Labels that no pattern knows and that the lines of this file have in common."""
+    tasks_hold_ranks: bool = False
+    """The numbers in front of the lines count a scheduler's tasks, and a task starts several ranks."""
 
 
 DEVICE = "g"
 """How a label begins that names a device and no local rank of a launcher."""
+TASK = "t"
+"""How a label begins that numbers a task of several ranks."""
 NOWHERE = Origin()
 """The origin of lines of which only the text is known."""
 
@@ -81,9 +85,13 @@ class _Front:
     kernel: bool = False
     outermost: bool = True
 
-    def take(self, label: Label, found: re.Match[str]) -> None:
+    def take(self, label: Label, found: re.Match[str], *, tasks_hold_ranks: bool = False) -> None:
         """Add what one label says."""
         groups = found.groupdict()
+        if label.kind == "task" and tasks_hold_ranks:
+            self.names.append(f"{TASK}{int(groups['rank'])}")
+            self.outermost = False
+            return
         told = groups.get("rank") or groups.get("rank2")
         rank = told or _number_of_actor(groups.get("actor"))
         if rank is not None:
@@ -159,7 +167,7 @@ def parse_line(
             found = _induced(origin.induced, text, at, stamp) or found
         if found is None:
             break
-        front.take(*found)
+        front.take(*found, tasks_hold_ranks=origin.tasks_hold_ranks)
         at = found[1].end()
     return LogLine(
         file=file,

@@ -55,6 +55,7 @@ class Shape:
 class _Data:
     shapes: tuple[Shape, ...]
     contents: frozenset[str]
+    of_machines: tuple[str, ...]
     pods: tuple[re.Pattern[str], ...]
     hosts: tuple[re.Pattern[str], ...]
     no_hosts_by_form: re.Pattern[str]
@@ -76,7 +77,9 @@ def _data() -> _Data:
     pods = tuple(lazy(text) for text in raw["pods"])
     hosts = tuple(lazy(text) for text in raw["hosts"])
     by_form = lazy(raw["no_hosts_by_form"])
-    return _Data(tuple(shapes), frozenset(raw["contents"]), pods, hosts, by_form)
+    return _Data(
+        tuple(shapes), frozenset(raw["contents"]), tuple(raw["of_machines"]), pods, hosts, by_form
+    )
 
 
 def shapes() -> tuple[Shape, ...]:
@@ -176,7 +179,17 @@ def _of_file(title: str) -> Origin | None:
     return _known(origin)
 
 
+def _host_of_file(word: str, data: _Data) -> str | None:
+    """Return the host of a file called after it and its content, as in `gpu-7.nvidia-smi.txt`."""
+    first, *others = word.rpartition("/")[2].split(".")
+    about = any(part.lower().startswith(data.of_machines) for part in others)
+    return first if about and looks_like_host(first) else None
+
+
 def _titled(title: str, data: _Data) -> str | None:
+    called = {host for word in title.split() if (host := _host_of_file(word, data))}
+    if len(called) == 1:
+        return called.pop()
     words = {word.strip("():,'\"[]").lower() for word in title.split()}
     named = words & data.contents or any(
         word.startswith("/") or word.rpartition(".")[2] in data.contents for word in words

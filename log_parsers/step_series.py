@@ -74,13 +74,14 @@ def _build(view: LogView, form: str, rank: int | None, rows: list[StepRow]) -> L
         learning_rate=_column(rows, "learning_rate"),
         throughput=_column(rows, "throughput"),
         steps_told=any(row.step is not None for row in rows),
-        reported=_reported(rows) if form in FORMS else None,
+        reported=_told(rows) if form in FORMS else None,
+        left_out={name: ~told for name, told in _told(rows).items()},
     )
     return LogSeries(series, tuple(rows), rates is not None, clock)
 
 
-def _reported(rows: list[StepRow]) -> dict[str, BoolArray]:
-    """Return which values a file of numbers holds; one that a cut left out is not one that is no number."""
+def _told(rows: list[StepRow]) -> dict[str, BoolArray]:
+    """Return which values each row names; one that is left out is not one that is no number."""
     return {
         name: np.array([getattr(row, name) is not None for row in rows])
         for name in ("loss", "grad_norm")

@@ -2,17 +2,23 @@
 
 One object a line: `id`, `log`, `label`, `root_line` (0-based or null), `action`, and optionally
 `accept`, `accept_lines`, `accept_actions`, `rank`, `node`, `undecidable`, `category`, `difficulty`, and
-`parts`: how `log` falls into files, as pairs of name and number of lines.
+`parts`: how `log` falls into files, as pairs of name and number of lines. In place of `label` and `action` a
+case may give the `kind` of its cause (`kinds.yaml`): then every type of that kind is right, and every action.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from rerail.cached_yaml import load_cached
+from rerail.domain.diagnosis import Action
 from rerail.errors import EvidenceError
+
+_KINDS = Path(__file__).with_name("kinds.yaml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +90,17 @@ def load_cases(path: Path) -> list[LabelledCase]:
     return cases
 
 
+@lru_cache(maxsize=1)
+def _kinds() -> dict[str, list[str]]:
+    found: dict[str, list[str]] = load_cached(_KINDS)["kinds"]
+    return found
+
+
 def _case(raw: dict[str, Any]) -> LabelledCase:
+    if "label" not in raw:
+        label, *accept = _kinds()[raw["kind"]]
+        every = [str(action) for action in Action]
+        raw = {**raw, "label": label, "accept": accept, "action": every[0], "accept_actions": every}
     lines = set(raw.get("accept_lines") or ())
     if raw.get("root_line") is not None:
         lines.add(raw["root_line"])

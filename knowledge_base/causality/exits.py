@@ -13,6 +13,7 @@ from rerail.domain.evidence import LogLine, Observation, Role, Tier
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.catalogues import how_it_ended
 from rerail.knowledge_base.placement.identities import Identities
+from rerail.knowledge_base.placement.names import same_host
 from rerail.knowledge_base.statements import Statement
 from rerail.log_parsers.timestamps import find_stamp
 
@@ -53,7 +54,9 @@ def collect(case: Case, identities: Identities, statements: Sequence[Statement])
     for statement in statements:
         if "exit" in statement.form.tells:
             of_line.setdefault((statement.line.file, statement.line.number), statement)
-    tasks_are_ranks = identities.tasks_are_ranks or not _launched_per_node(case)
+    tasks_are_ranks = identities.tasks_are_ranks or not (
+        _launched_per_node(case) or _elsewhere(identities)
+    )
     facts = [
         fact
         for statement in of_line.values()
@@ -178,6 +181,15 @@ def _code(observation: Observation) -> int | None:
     return (-_signal_number(signal) or None) if signal is not None else None
 
 
+def _elsewhere(identities: Identities) -> bool:
+    """Tell whether a rank is known to run on another host than the task of its number."""
+    return any(
+        not same_host(identities.host(where), identities.host(identities.node_of_rank[task]))
+        for task, where in identities.node_of_task.items()
+        if task in identities.node_of_rank
+    )
+
+
 def _launched_per_node(case: Case) -> bool:
     """Tell whether a launcher sits between srun and the ranks; then a task is a node, not a rank."""
     for view in case.views:
@@ -217,6 +229,21 @@ def first_odd(facts: list[ExitFact]) -> ExitFact | None:
     ]
     chosen = next((f for f in same if f.rank is not None), facts[best])
     return _earliest([f for f in facts if weight(f) == weight(chosen)], chosen)
+
+
+def ended_first(facts: Sequence[ExitFact]) -> ExitFact | None:
+    """Return the process that by torchrun's tables ended alone on its host before those of all other hosts, or None.
+
+    By their clocks the others must be later by more than these may differ.
+    """
+    timed = [(f.ended, f) for f in facts if f.ended is not None and f.how != "ordered"]
+    if not timed:
+        return None
+    at, first = min(timed, key=lambda one: (one[0], one[1].rank or 0))
+    there = {f.rank for _, f in timed if f.node == first.node}
+    elsewhere = [ended for ended, f in timed if f.node != first.node]
+    alone = len(there) == 1 and first.rank is not None and first.node is not None
+    return first if alone and elsewhere and min(elsewhere) - at > _SKEW_S else None
 
 
 def _earliest(rivals: list[ExitFact], chosen: ExitFact) -> ExitFact:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from rerail.domain.evidence import Blames
+from rerail.domain.evidence import Blames, LogLine, Tier
 from rerail.knowledge_base.placement.headings import named_above
-from rerail.knowledge_base.placement.names import pci_key, short
+from rerail.knowledge_base.placement.names import pci_key, same_host, short
 from rerail.knowledge_base.placement.own_words import number_in
-from rerail.knowledge_base.placement.place import Asked, Reason
+from rerail.knowledge_base.placement.place import Answer, Asked, Reason
 from rerail.knowledge_base.placement.processes import Identity
+
+_BESIDE_S = 10.0
 
 
 def device(asked: Asked) -> None:
@@ -59,3 +61,28 @@ def told(asked: Asked) -> int | None:
     if asked.place.gpu is not None:
         return asked.place.gpu
     return number_in(asked.line.message, "gpu")
+
+
+def device_beside(asked: Asked) -> Answer[int] | None:
+    """The rank on the one GPU of the host that the kernel names within seconds of a fault of a bridge or link above it."""
+    node = asked.event.fields.get("node") or asked.line.node
+    if node is None or asked.event.tier is not Tier.HARDWARE:
+        return None
+    found: dict[int, LogLine] = {}
+    for other in asked.case.observations:
+        address = other.fields.get("pci")
+        apart = asked.case.seconds_between(asked.event, other)
+        there = same_host(other.fields.get("node") or other.line.node, node)
+        if address is None or not there or apart is None or abs(apart) > _BESIDE_S:
+            continue
+        gpu = asked.identities.gpu_of_pci.get((short(node), pci_key(address)))
+        held = asked.identities.ranks_at.get(asked.identities.host(short(node)), ())
+        who = asked.identities.gpu_at(address, node)
+        if who is not None and who.rank is not None:
+            found[who.rank] = other.line
+        elif gpu is not None and gpu < len(held):
+            found[held[gpu]] = other.line
+    if len(found) != 1:
+        return None
+    rank, line = next(iter(found.items()))
+    return Answer(rank, "the kernel names its GPU beside it", line)

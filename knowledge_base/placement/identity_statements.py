@@ -14,6 +14,7 @@ from rerail.knowledge_base.placement.processes import Identity
 from rerail.knowledge_base.statements import Statement
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.host_names import is_local, looks_like_host
+from rerail.log_parsers.prefixes import TASK
 from rerail.log_parsers.text import ZERO
 from rerail.log_parsers.view import LogView
 
@@ -37,10 +38,18 @@ class Reading:
     hosts: dict[int, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     places: dict[str, dict[str, LogLine]] = field(default_factory=lambda: defaultdict(dict))
     """The hosts that the lines of a container, pod or replica name."""
+    ranks_of_places: dict[int, dict[str, LogLine]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
+    """The containers, pods and replicas in which a process calls itself by a rank."""
     aliases: HostAliases = field(default_factory=HostAliases)
     labels: set[str] = field(default_factory=set)
     printed: dict[int, LogLine] = field(default_factory=dict)
     """Lines of ranks that are nothing but a name, as `srun -l hostname` prints them."""
+    of_tasks: dict[int, set[tuple[int, int]]] = field(default_factory=lambda: defaultdict(set))
+    """The local ranks and ranks that stand behind the number of a task."""
+    on_tasks: dict[int, dict[str, LogLine]] = field(default_factory=lambda: defaultdict(dict))
+    """The hosts that stand behind the number of a task."""
     above: dict[str, str] = field(default_factory=dict)
     """The host that a map of the job named last, by file."""
 
@@ -107,6 +116,8 @@ def _learn(statement: Statement, found: Identities, reading: Reading) -> None:
     who = _who(statement, found)
     node = who.node
     _world(statement, found)
+    if who.rank is not None and line.place and statement.form.about == "writer":
+        reading.ranks_of_places[who.rank].setdefault(line.place, line)
     if address := slots.get("address"):
         found.keep(found.node_of_address, "address", address, node, line)
     if statement.form.about == "writer" or "own_host" in statement.form.tells:
@@ -244,6 +255,11 @@ def _read_label(line: LogLine, found: Identities, reading: Reading) -> None:
         if line.node:
             reading.hosts[line.rank][line.node] += 1
             found.told_by.setdefault(("label", line.rank), line)
+    if (task := _task_of(line)) is not None:
+        if line.rank is not None and line.local_rank is not None:
+            reading.of_tasks[task].add((line.local_rank, line.rank))
+        if line.node:
+            reading.on_tasks[task].setdefault(line.node, line)
     if line.rank is not None and not line.node and looks_like_host(line.message):
         reading.printed[line.rank] = line
     if line.place and not line.node and (host := node_in(line.message)):
@@ -254,3 +270,11 @@ def _read_label(line: LogLine, found: Identities, reading: Reading) -> None:
             found.nodes_at_work.add(line.node)
     if line.pid is not None and line.rank is not None:
         found.by_pid.learn(line.pid, rank=line.rank, node=line.node)
+
+
+def _task_of(line: LogLine) -> int | None:
+    """Return the number of the task in front of a line, where a task holds several ranks."""
+    names = (name for name in line.label.split("/") if name.startswith(TASK))
+    return next(
+        (int(name.removeprefix(TASK)) for name in names if name[len(TASK) :].isdigit()), None
+    )

@@ -14,6 +14,7 @@ from rerail.knowledge_base.placement.one_node import one_node
 from rerail.knowledge_base.placement.own_words import node_in, number_in, words_of_pods
 from rerail.knowledge_base.placement.place import Answer, Asked, Source
 from rerail.knowledge_base.taxonomy import has
+from rerail.log_parsers.prefixes import TASK
 
 
 def _accused(asked: Asked) -> Answer[str] | None:
@@ -113,7 +114,15 @@ def _found_faulty(asked: Asked) -> Answer[str] | None:
     return Answer(node, "the check before training found it faulty") if node else None
 
 
+def _tells_of_another(asked: Asked) -> bool:
+    """Tell whether the fault is another rank's than that of the process that prints it."""
+    own = asked.place.rank is not None and asked.place.rank == asked.line.rank
+    return asked.event.blames is Blames.SUBJECT and not own
+
+
 def _place(asked: Asked) -> Answer[str] | None:
+    if _tells_of_another(asked):
+        return None
     place = asked.line.place
     node = asked.identities.node_of_place.get(place or "") or _of_replica(asked)
     line = asked.identities.told_by.get(("place", place))
@@ -131,6 +140,8 @@ def _of_replica(asked: Asked) -> str | None:
 
 def _pod_in_words(asked: Asked) -> Answer[str] | None:
     """The line speaks of one pod, and another line says on which host that runs."""
+    if _tells_of_another(asked):
+        return None
     known = asked.identities
     pods = {word for word in words_of_pods(asked.line.text) if word in known.node_of_place}
     if len(pods) != 1:
@@ -155,7 +166,9 @@ def _of_task(asked: Asked) -> Answer[str] | None:
     """Srun says of its tasks, when they end, on which node they were."""
     known = asked.identities
     front = phrase("task-in-front").match(asked.line.text)
-    task = int(front[1]) if front and f"r{int(front[1])}" in asked.line.label.split("/") else None
+    number = int(front[1]) if front else None
+    labelled = {f"r{number}", f"{TASK}{number}"} & set(asked.line.label.split("/"))
+    task = number if labelled else None
     if task is None and known.tasks_are_ranks:
         task = asked.place.rank
     node = known.node_of_task.get(task) if task is not None else None

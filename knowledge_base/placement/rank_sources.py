@@ -6,10 +6,11 @@ import re
 
 from rerail.domain.evidence import Blames, LogLine, Role, Stream, Tier
 from rerail.knowledge_base.case import Case
-from rerail.knowledge_base.causality.exits import ExitFact
+from rerail.knowledge_base.causality.exits import ExitFact, ended_first
 from rerail.knowledge_base.causality.own_failures import is_own
 from rerail.knowledge_base.phrases import phrase, phrase_in_bytes, says
 from rerail.knowledge_base.placement import witnesses
+from rerail.knowledge_base.placement.gpu_sources import device_beside
 from rerail.knowledge_base.placement.gpu_sources import told as gpu_told
 from rerail.knowledge_base.placement.headings import named_above, odd_one_out
 from rerail.knowledge_base.placement.identities import rivals
@@ -373,6 +374,16 @@ def _raised_exit(asked: Asked) -> Answer[int] | None:
     return Answer(raised.pop(), "this process alone ended as one that raised", line)
 
 
+def _ended_first(asked: Asked) -> Answer[int] | None:
+    """The process whose end torchrun's tables date before that of any other host, for what one process raised."""
+    if not asked.event.lines or asked.line.rank is not None or asked.event.blames is Blames.PEER:
+        return None
+    first = ended_first(asked.exits)
+    if first is None or not same_place(first.node, asked.line.node):
+        return None
+    return Answer(first.rank, "this process ended before those of all other hosts", first.line)
+
+
 def _raised_from(asked: Asked) -> Answer[int] | None:
     """The exception that was raised from this one names the rank that raised it."""
     view, start = asked.case.view(asked.line), asked.line.number
@@ -411,8 +422,8 @@ def _awaited(asked: Asked) -> Answer[int] | None:
 
 SOURCES: tuple[Source[int], ...] = (
     _slot, _subject, _noticed, _of_the_job, _heading, _process, _named_process, _local_rank, _said_on, _label, _seat,
-    _in_pod, _only_node, _own_words, _raised_from, _told_with_process, _alone_there, _others, _only_exit_there, _awaited,
-    _own_exit, _raised_exit, _by_device,
+    _in_pod, _only_node, _own_words, _raised_from, _told_with_process, _alone_there, _others, _only_exit_there,
+    device_beside, _awaited, _own_exit, _raised_exit, _ended_first, _by_device,
 )  # fmt: skip
 
 

@@ -50,6 +50,7 @@ def build(case: Case, statements: list[Statement]) -> Identities:
     rename(found, reading.hosts)
     _conclude(found, reading)
     _tables(case, found)
+    _in_places(found, reading)
     rename(found, reading.hosts)
     if found.world_size is None and found.per_node and len(found.nodes_seen) <= 1:
         found.world_size = found.per_node * (found.node_count or 1)
@@ -146,6 +147,32 @@ def _pods(found: Identities, per_node: int | None) -> None:
             found.keep(found.node_of_rank, "rank", rank, found.node_of_place[pod], line)
 
 
+def _in_places(found: Identities, reading: Reading) -> None:
+    """A rank that calls itself so in one place alone runs where that place does."""
+    for rank, places in reading.ranks_of_places.items():
+        place, line = next(iter(places.items()))
+        if len(places) == 1 and (node := found.node_of_place.get(place)) is not None:
+            found.keep(found.node_of_rank, "rank", rank, node, line)
+
+
+def _tasks(found: Identities, reading: Reading) -> None:
+    """Tasks of several ranks each, one on a node: ranks are counted through them where two tasks show it."""
+    each = {
+        (rank - local) // task if (rank - local) % task == 0 else 0
+        for task, seats in reading.of_tasks.items()
+        for local, rank in seats
+        if task
+    }
+    if len(each) != 1 or 0 in each or len(reading.of_tasks) < 2:
+        return
+    found.per_node = found.per_node or each.pop()
+    for task, hosts in reading.on_tasks.items():
+        if len(hosts) == 1:
+            host, line = next(iter(hosts.items()))
+            found.node_ranks.setdefault(host, task)
+            found.told_by.setdefault(("node rank", host), line)
+
+
 def _by_node_rank(per_node: int | None, found: Identities) -> list[Held]:
     """The blocks of nodes that know their own number; of two with one number none."""
     counted = Counter(found.node_ranks.values())
@@ -199,6 +226,7 @@ def _conclude(found: Identities, reading: Reading) -> None:
             found.node_of_rank[rank] = first
             found.told_by.setdefault(("rank", rank), found.told_by["label", rank])
     _introduced(found, reading)
+    _tasks(found, reading)
     if len({_DIGITS.sub("0", line.message) for line in reading.printed.values()}) == 1:
         for rank, line in reading.printed.items() if len(reading.printed) > 1 else ():
             found.keep(found.node_of_rank, "rank", rank, line.message, line)

@@ -129,6 +129,8 @@ def _reported(series: StepSeries, name: str, values: FloatArray) -> FloatArray:
         reported[: known[0]] = infinite[: known[0]]
     else:
         reported[known[-1] + 3 * (usual + 1) :] |= nan[known[-1] + 3 * (usual + 1) :]
+    if series.left_out is not None and name in series.left_out:
+        reported &= ~series.left_out[name]
     return np.asarray(reported, dtype=np.float64)
 
 

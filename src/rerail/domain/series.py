@@ -33,6 +33,7 @@ class StepSeries:
     Units: `step_time_s` seconds per step, `time` seconds since the epoch at the end of the step,
     `throughput` any measure of work per second,
     `reported` says by the name of a column which of its values were reported, where the source knows;
+    `left_out` which rows do not name the column at all, as lines of text that print a value now and then;
     `steps_told` is false where the source does not say its steps and `step` counts its entries;
     `tokens` any measure of work per step, `seq_len_sq` the sum of squared sequence lengths.
     """
@@ -51,11 +52,12 @@ class StepSeries:
     throughput: FloatArray | None = None
     steps_told: bool = True
     reported: Mapping[str, BoolArray] | None = None
+    left_out: Mapping[str, BoolArray] | None = None
 
     def __post_init__(self) -> None:
         for item in fields(self):
             value = getattr(self, item.name)
-            if item.name in ("name", "rank", "steps_told", "reported") or value is None:
+            if item.name in ("name", "rank", "steps_told", "reported", "left_out") or value is None:
                 continue
             dtype = np.int64 if item.name == "step" else np.float64
             array = _frozen_copy(value, dtype, item.name, self.name)
