@@ -80,7 +80,8 @@ class JobFacts:
         times: list[float] = []
         for view in self._views:
             shown = sorted(view.survey.facts.of(ANY), key=lambda one: -one.last)[:_LATEST]
-            times += _times([one.last_window for one in shown], view.year, offset(view.name))
+            windows = [one.last_window for one in shown] + [view.survey.facts.last_stamped]
+            times += _times(windows, view.year, offset(view.name))
         return max(times, default=None)
 
 

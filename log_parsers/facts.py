@@ -35,6 +35,7 @@ _PENDING = 100_000
 _LEARNED = 8
 _DIGITS = lazy(rb"\d+")
 _FIRST_LINES = 4_096
+_STAMPED = 400  # bytes of a line, as many as are looked at for its time
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,8 @@ class Facts:
     lasts: array[int] = field(default_factory=lambda: array("q"))
     first_windows: bytes = b""
     last_windows: bytes = b""
+    last_stamped: bytes = b""
+    """The beginning of the last line that tells a wall-clock time; nothing where none does."""
 
     def of(self, *signatures: int) -> Iterator[Shown]:
         """Yield what is known of the lines that show any of the signatures (or `ANY` line), by stream.
@@ -181,6 +184,7 @@ class FactCounter:
         self._vector = False
         self._open = NOBODY
         self._known = 0
+        self._last_stamped = b""
 
     def read(
         self, piece: Piece, first_line: int, tally: Tally | None, *, continued: bool = False
@@ -197,16 +201,23 @@ class FactCounter:
         self._vector = not plain
         if self._vector and tally is not None:
             streams, windows = self.streams.of_piece(piece, tally)
+            self._take_stamped(piece, 0)
             self._here = piece, first_line, streams, windows
             self._add_vector(streams, None, _EVERY_LINE)
             return streams
         listed, offsets = self.streams.of_lines(piece.lines())
+        self._take_stamped(piece, int(continued))
         self._here = piece, first_line, listed, offsets
         if continued and listed:
             listed[0] = self._open
         self._add_plain(islice(enumerate(listed), continued, None), _EVERY_LINE)
         self._open = listed[-1] if listed else NOBODY
         return listed
+
+    def _take_stamped(self, piece: Piece, least: int) -> None:
+        row = self.streams.stamped
+        if row >= least:
+            self._last_stamped = piece.line(row)[:_STAMPED]
 
     def new_rows(self) -> list[int]:
         """Return on which rows of the piece that was read last a stream begins, of the first few thousand."""
@@ -311,6 +322,7 @@ class FactCounter:
     def finish(self) -> Facts:
         """Return the facts of the whole file."""
         found = Facts(self.streams.writers.examples, self.streams.writers.ends, list(self._sets))
+        found.last_stamped = self._last_stamped
         if self._pending:
             self._merge()
         columns = self._counted_columns() if self._counted else self._columns

@@ -12,7 +12,7 @@ from rerail.log_parsers.piece import Piece
 
 TAIL_LINES = 300
 TAIL_BYTES = 16 << 20
-_AT_ONCE = 256  # lines whose beginnings are compared before the next are asked for
+_AT_ONCE = 256  # lines whose beginnings are compared at first; before the next are asked for, twice as many
 
 
 @dataclass(slots=True)
@@ -100,8 +100,10 @@ def labelled_above(piece: Piece, label: bytes, row: int, most: int) -> Iterator[
     raw, ends = piece.raw, piece.ends
     lowest = max(0, row - most + 1)
     if compiled() is not None and not isinstance(ends, list):
-        for stop in range(row + 1, lowest, -_AT_ONCE):
-            yield from reversed(begun(piece, label, max(lowest, stop - _AT_ONCE), stop))
+        stop, count = row + 1, _AT_ONCE
+        while stop > lowest:
+            yield from reversed(begun(piece, label, max(lowest, stop - count), stop))
+            stop, count = stop - count, 2 * count
         return
     sought, begin = b"\n" + label, int(ends[lowest - 1]) if lowest else 0
     stop = (int(ends[row - 1]) + 1 if row else 0) + len(label)
@@ -118,8 +120,10 @@ def labelled_below(piece: Piece, label: bytes, row: int, most: int) -> Iterator[
     sought, count = b"\n" + label, len(ends)
     last = row + most - 1
     if compiled() is not None and not isinstance(ends, list):
-        for start in range(row + 1, last + 1, _AT_ONCE):
-            yield from begun(piece, label, start, min(last + 1, start + _AT_ONCE))
+        start, step = row + 1, _AT_ONCE
+        while start <= last:
+            yield from begun(piece, label, start, min(last + 1, start + step))
+            start, step = start + step, 2 * step
         return
     stop = int(ends[last - 1]) + len(sought) if last <= count else len(raw)
     at = int(ends[row]) if row < count else len(raw)

@@ -67,16 +67,16 @@ def _data() -> _Data:
     shapes = [
         Shape(
             one["id"],
-            re.compile(one["pattern"]),
+            lazy(one["pattern"]),
             tuple(one["matches"]),
             bool(one.get("framed")),
             bool(one.get("only_telling")),
         )
         for one in raw["shapes"]
     ]
-    pods = tuple(re.compile(text) for text in raw["pods"])
-    hosts = tuple(re.compile(text) for text in raw["hosts"])
-    by_form = re.compile(raw["no_hosts_by_form"])
+    pods = tuple(lazy(text) for text in raw["pods"])
+    hosts = tuple(lazy(text) for text in raw["hosts"])
+    by_form = lazy(raw["no_hosts_by_form"])
     return _Data(
         tuple(shapes), frozenset(raw["contents"]), tuple(raw["of_machines"]), pods, hosts, by_form
     )

@@ -23,7 +23,7 @@ from rerail.log_parsers.piece import Piece
 from rerail.log_parsers.prefixes import Origin, parse_line
 from rerail.log_parsers.tallies import DELETED, Tally
 from rerail.log_parsers.text import ZERO, clean
-from rerail.log_parsers.timestamps import Stamp, find_stamp
+from rerail.log_parsers.timestamps import WALL, Stamp, find_stamp
 
 NOBODY = 0
 """The stream of the lines that carry no label: the file's own."""
@@ -44,13 +44,14 @@ _BEFORE_STAMP = 4
 class _Cut:
     """Where labels end, which parts of them do not tell who writes, and where to look for the time.
 
-    `slow` fronts hold escape codes.
+    `slow` fronts hold escape codes; `stamped` lines tell a wall-clock time near their beginning.
     """
 
     end: int = 0
     gaps: tuple[tuple[int, int], ...] = ()
     window: int = 0
     slow: bool = False
+    stamped: bool = False
 
 
 class _Fronts:
@@ -59,9 +60,10 @@ class _Fronts:
     def __init__(self, origin: Origin) -> None:
         self.origin = origin
         self.shapes: dict[bytes, _Cut] = {}
-        self.kinds: dict[bytes, tuple[int, int]] = {}
+        self.kinds: dict[bytes, tuple[int, int, bool]] = {}
         self.widths: dict[bytes, int] = {}
         self.windows: dict[bytes, int] = {}
+        self.stamped: set[bytes] = set()
         self.table = None if compiled() is None else FrontTable()
 
     def keep(self, shape: bytes, cut: _Cut) -> _Cut:
@@ -91,20 +93,28 @@ def _fronts_of(origin: Origin) -> _Fronts:
 
 
 class Streams:
-    """The streams of one file; a stream is known by its number, in order of appearance."""
+    """The streams of one file; a stream is known by its number, in order of appearance.
+
+    Attributes:
+        stamped: The last row of the piece asked for last that tells a wall-clock time, -1 where none does.
+    """
 
     def __init__(self, origin: Origin) -> None:
         self.writers = Writers()
+        self.stamped = -1
         self._fronts = _fronts_of(origin)
         self._masked: dict[bytes, int] = {}
 
     def of_lines(self, lines: Sequence[bytes]) -> tuple[list[int], list[int]]:
         """Return the stream of each line, and where the window around its time begins."""
         streams, windows = [], []
-        for line in lines:
-            stream, window = self._of(line)
+        self.stamped = -1
+        for row, line in enumerate(lines):
+            stream, window, stamped = self._of(line)
             streams.append(stream)
             windows.append(window)
+            if stamped:
+                self.stamped = row
         return streams, windows
 
     def of_piece(self, piece: Piece, tally: Tally) -> tuple[Any, Any]:
@@ -119,6 +129,8 @@ class Streams:
         windows = np.fromiter(
             (self._fronts.windows.get(key, 0) for key in tally.keys), np.int32, len(widths)
         )
+        stamped = np.fromiter(map(self._fronts.stamped.__contains__, tally.keys), bool, len(widths))
+        self.stamped = _last(stamped, skeletons)
         table = self._fronts.table
         if table is not None:
 
@@ -164,7 +176,7 @@ class Streams:
         streams[rows] = ids[codes_of_names]
         windows[rows] = np.fromiter((cut.window for cut in cuts), np.int32, len(cuts))[codes]
         for row in rows[np.isin(codes, slow)].tolist() if slow else ():
-            streams[row], windows[row] = self._of(_line(piece, row))
+            streams[row], windows[row], _ = self._of(_line(piece, row))
         return streams, windows
 
     def _width(self, key: bytes, tally: Tally, at: int) -> int:
@@ -178,7 +190,10 @@ class Streams:
             if len(widths) >= _SHAPES:
                 widths.clear()
                 windows.clear()
+                self._fronts.stamped.clear()
             widths[key] = width
+            if cut.stamped:
+                self._fronts.stamped.add(key)
             windows[key] = 0 if width else cut.window
         return width
 
@@ -188,19 +203,20 @@ class Streams:
             cut = self._fronts.keep(shape, self._learn(_line(piece, row)))
         return cut
 
-    def _of(self, line: bytes) -> tuple[int, int]:
+    def _of(self, line: bytes) -> tuple[int, int, bool]:
+        """Return the stream of a line, its window, and whether it tells a time."""
         # Pointers and hashes in a message would make a shape of their own of every line.
         kind = line[:_KIND].translate(None, DELETED)
         kinds = self._fronts.kinds
         known = kinds.get(kind)
         if known is None:
             cut = self._learn(line)
-            known = cut.end + _MORE_DIGITS if cut.end else 0, cut.window
+            known = cut.end + _MORE_DIGITS if cut.end else 0, cut.window, cut.stamped
             if len(kinds) >= _SHAPES:
                 kinds.clear()
             kinds[kind] = known
-        width, window = known
-        return self._of_front(line, width) if width else (NOBODY, window)
+        width, window, stamped = known
+        return (*self._of_front(line, width), stamped) if width else (NOBODY, window, stamped)
 
     def _of_front(self, line: bytes, width: int) -> tuple[int, int]:
         """Return the stream of a line, so many bytes of which tell the shape of its front, and its window."""
@@ -230,20 +246,22 @@ class Streams:
         parsed = parse_line("", 1, text, origin=self._fronts.origin, year=1970)
         stamp = find_stamp(text, year=1970)
         window = max(0, stamp.start - _BEFORE_STAMP) if stamp else 0
+        stamped = stamp is not None and stamp.clock == WALL and stamp.end <= _KIND
         own = self._fronts.origin
         if (
             not parsed.label
             and parsed.place is None
             and (parsed.rank, parsed.node) == (own.rank, own.node)
         ):
-            return _Cut(window=window)
+            return _Cut(window=window, stamped=stamped)
         # Between labels and message a program may change colours, or begin the frame of a bar.
         end = len(text[: len(text) - len(parsed.message)].rstrip())
         if text[:end].encode() != line[:end]:
-            return _Cut(end=end, slow=True)
+            return _Cut(end=end, slow=True, stamped=stamped)
         if stamp and text[: stamp.end].encode() != line[: stamp.end]:
             window = 0
-        return _Cut(end, tuple(sorted(self._gaps(parsed, text[:end], stamp))), window)
+        gaps = tuple(sorted(self._gaps(parsed, text[:end], stamp)))
+        return _Cut(end, gaps, window, stamped=stamped)
 
     def _gaps(self, parsed: LogLine, front: str, stamp: Stamp | None) -> Iterator[tuple[int, int]]:
         """Yield where a front tells nothing of who writes: its time, and numbers of processes and threads."""
@@ -278,6 +296,19 @@ def codes_of_lines(tally: Tally) -> Any:
     import numpy as np
 
     return tally.codes[np.flatnonzero(np.diff(tally.lines, prepend=-1))]
+
+
+def _last(wanted: Any, codes: Any) -> int:
+    """Return the last row whose code is wanted, -1 where none is."""
+    import numpy as np
+
+    if not wanted.any():
+        return -1
+    for width in (64, len(codes)):  # mostly one of the last lines
+        rows = np.flatnonzero(wanted[codes[-width:]])
+        if len(rows):
+            return int(rows[-1]) + max(0, len(codes) - width)
+    return -1
 
 
 def _line(piece: Piece, row: int) -> bytes:

@@ -306,33 +306,33 @@ class FilePass:
     def _spill(self) -> None:
         """The file outgrew `WHOLE_FILE`: keep its head, and from here on only what matters."""
         whole = Piece(b"".join(self._small or []))
-        lines = whole.lines() if whole.raw else []
+        count = whole.rows if whole.raw else 0
         self._small = None
         self.result.whole = False
-        for number, line in enumerate(lines[:HEAD_LINES], 1):
-            self._keep(number, line, always=True)
-        self._mine_steps(lines)
-        for number in self._facts.first_lines():
-            if number <= len(lines):
-                self._keep(number, lines[number - 1])
+        for row in range(min(count, HEAD_LINES)):
+            self._keep(row + 1, whole.line(row), always=True)
+        self._mine_steps(whole)
+        first_lines = [(number - 1, number) for number in self._facts.first_lines()]
+        for _, number, line in whole.with_lines(first_lines if count else []):
+            self._keep(number, line)
         contexts: Counter[tuple[int, bytes]] = Counter()
-        for hit in self.result.hits:
-            if hit.line > len(lines):
-                continue
-            raw = lines[hit.line - 1]
-            self._keep(hit.line, raw, always=True)
-            wording = hit.signature, stem(raw)
+        hits = [(hit.line - 1, hit.signature) for hit in self.result.hits] if count else []
+        for row, signature, raw in whole.with_lines(hits):
+            self._keep(row + 1, raw, always=True)
+            wording = signature, stem(raw)
             contexts[wording] += 1
             if contexts[wording] <= CONTEXTS_PER_WORDING:
-                self._keep_around(whole, 1, hit.line - 1)
-        self._above.add(1, b"\n".join(lines[-_FAR_BEFORE:]) + b"\n", len(lines[:-_FAR_BEFORE]))
-        start = max(0, len(lines) - TAIL_LINES)
-        self._end.add(start + 1, b"\n".join(lines[start:]) + b"\n", len(lines) - start)
+                self._keep_around(whole, 1, row)
+        start = max(0, count - _FAR_BEFORE)
+        self._above.add(1, _from_row(whole, start), start)
+        start = max(0, count - TAIL_LINES)
+        self._end.add(start + 1, _from_row(whole, start), count - start)
 
-    def _mine_steps(self, lines: list[bytes]) -> None:
+    def _mine_steps(self, piece: Piece) -> None:
         """Learn the step lines of a file that has none of a known form, and read those of its beginning."""
         if self._steps.count_known() >= LEAST_ROWS:
             return
+        lines = piece.lines() if piece.raw else []
         miner = StepMiner()
         if miner.learn(lines):
             miner.feed(lines, 1)
@@ -562,11 +562,9 @@ class FilePass:
         if not result.ends_with_newline and result.size:
             result.lines += 1
         if self._small is not None:
-            lines = b"".join(self._small).split(b"\n")
-            if lines and lines[-1] == b"":
-                lines.pop()
-            result.kept = dict(enumerate(lines, 1))
-            self._mine_steps(lines)
+            whole = Piece(b"".join(self._small))
+            result.kept = dict(enumerate(whole.lines() if whole.raw else [], 1))
+            self._mine_steps(whole)
         else:
             for number, raw in self._end.lines():
                 self._keep(number, raw, always=True)
@@ -594,3 +592,9 @@ class FilePass:
                 if (number, index) not in kept:
                     self._keep(number, raw, always=True)
                     self.result.hits.append(Hit(number, index))
+
+
+def _from_row(piece: Piece, row: int) -> bytes:
+    """Return the lines from a row on, the last one ended."""
+    raw = piece.raw[int(piece.ends[row - 1]) + 1 if row else 0 :]
+    return raw if raw.endswith(b"\n") else raw + b"\n"

@@ -141,6 +141,7 @@ def _facts_row(facts: Facts) -> dict[str, Any]:
         "ends": [facts.ends[at] for at in streams],
         **{name: _packed(values) for name, values in columns.items()},
         **{name: base64.b64encode(value).decode() for name, value in windows.items()},
+        "last_stamped": _text(facts.last_stamped),
     }
 
 
@@ -156,6 +157,7 @@ def _facts_of(row: dict[str, Any]) -> Facts:
         [_bytes(one) for one in row["examples"]], array("i", row["ends"]),
         [tuple(map(int, one)) for one in row["sets"]], keys, counts, firsts, lasts,
         base64.b64decode(row["first_windows"]), base64.b64decode(row["last_windows"]),
+        _bytes(row.get("last_stamped", "")),
     )  # fmt: skip
     rows = len(facts.keys)
     whole = len(facts.examples) == len(facts.ends) and all(

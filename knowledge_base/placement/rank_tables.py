@@ -96,13 +96,13 @@ def _data() -> _Data:
 
     return _Data(
         frozenset(raw["connectives"]), frozenset(raw["other_ranges"]), re.compile(raw["sieve"].encode()),
-        re.compile(raw["not_in"]), forms("orders"), forms("counts"), forms("node_ranks"),
+        lazy(raw["not_in"]), forms("orders"), forms("counts"), forms("node_ranks"),
     )  # fmt: skip
 
 
 def _form(raw: dict[str, Any]) -> _Form:
-    on = re.compile(raw["where"]) if "where" in raw else None
-    return _Form(re.compile(raw["pattern"]), on, bool(raw.get("needs_known")))
+    on = lazy(raw["where"]) if "where" in raw else None
+    return _Form(lazy(raw["pattern"]), on, bool(raw.get("needs_known")))
 
 
 def lines_with_tables(view: LogView) -> Iterator[LogLine]:

@@ -75,7 +75,7 @@ def _any_of_them() -> re.Pattern[str]:
 @lru_cache(maxsize=1)
 def frames() -> dict[str, re.Pattern[str]]:
     """Return what tells where a frame of a stack is: collective, gpu, point_to_point, data, library."""
-    return {name: re.compile(text) for name, text in load_cached(FILE)["frames"].items()}
+    return {name: lazy(text) for name, text in load_cached(FILE)["frames"].items()}
 
 
 @lru_cache(maxsize=1)
@@ -85,10 +85,10 @@ def needs_all() -> frozenset[str]:
 
 
 def _form(raw: dict[str, Any]) -> Form:
-    patterns = tuple(re.compile(text) for text in raw.get("patterns") or ())
+    patterns = tuple(lazy(text) for text in raw.get("patterns") or ())
     keys = ("within", "unbroken", "loose", "words", "lives", "gone", "outlived")
     rest: dict[str, Any] = {key: raw[key] for key in keys if key in raw}
-    rest |= {key: re.compile(raw[key]) for key in ("not_in", "below") if key in raw}
+    rest |= {key: lazy(raw[key]) for key in ("not_in", "below") if key in raw}
     return Form(
         raw["id"], raw["tells"], tuple(raw["literals"]), patterns, matches=tuple(raw["matches"]),
         **rest,

@@ -111,7 +111,10 @@ def test_facts_are_those_of_every_line(
     monkeypatch.setattr(surveying, "vectors_pay", lambda _: way != "plain")
     path = tmp_path / "train.log"
     path.write_bytes(mixed_log(seed))
-    assert told(read(path, scanner, size).facts) == line_by_line(path.read_bytes())
+    facts = read(path, scanner, size).facts
+    assert told(facts) == line_by_line(path.read_bytes())
+    stamped = [line for line in path.read_bytes().split(b"\n") if time_in(line, year=2026)]
+    assert facts.last_stamped == stamped[-1]
 
 
 @pytest.mark.parametrize("label", LABELS)
@@ -128,6 +131,16 @@ def test_every_rank_counts_beyond_what_is_kept(
     assert {writers[one.stream].rank for one in facts.of(ANY)} == set(range(ranks))
     assert facts.total(0) == result.counts[0] == ranks - 1
     assert len(result.hits) < 10_000
+
+
+def test_the_last_time_of_a_file_stands_above_lines_without_one(
+    scanner: Scanner, tmp_path: Path
+) -> None:
+    path = tmp_path / "train.log"
+    chatter = "".join(f"loader fetched shard {k}\n" for k in range(60_000))
+    path.write_text(f"2026-03-04 01:00:00 begins\n2026-03-04 01:07:00 works\n{chatter}")
+    last = read(path, scanner, 1 << 19).facts.last_stamped
+    assert time_in(last, year=1970) == time_in(b"2026-03-04 01:07:00", year=1970)
 
 
 def test_first_and_last_time_of_a_stream(scanner: Scanner, tmp_path: Path) -> None:
