@@ -57,6 +57,10 @@ def read_spec_file(path: Path, hint: str) -> Any:
         return yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}", subject=str(path), hint=hint) from None
+    except RecursionError:
+        raise ConfigError(
+            f"{path}: its values are nested too deeply", subject=str(path), hint=hint
+        ) from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{path}:{mark.line + 1}" if mark else str(path)

@@ -151,7 +151,8 @@ def _described(console: Console, profile: dict[str, Any]) -> None:
     console.print(
         f"  own compute a step: {seconds(least['s'])} on rank {least['rank']} to {seconds(most['s'])} on rank "
         f"{most['rank']}; the longest step, {seconds(long['s'])}, on rank {long['rank']}; "
-        f"step {seconds(profile['step_time_s'])}",
+        f"step {seconds(profile['step_time_s'])}"
+        + ("" if profile.get("gpu_events", True) else "; no GPU events: times of processes"),
         markup=False,
     )
 

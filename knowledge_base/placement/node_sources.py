@@ -11,7 +11,7 @@ from rerail.knowledge_base.placement.launch_checks import node_found_faulty, nod
 from rerail.knowledge_base.placement.names import same_host
 from rerail.knowledge_base.placement.odd_version import host_of_odd_version
 from rerail.knowledge_base.placement.one_node import one_node
-from rerail.knowledge_base.placement.own_words import node_in, words_of_pods
+from rerail.knowledge_base.placement.own_words import node_in, number_in, words_of_pods
 from rerail.knowledge_base.placement.place import Answer, Asked, Source
 from rerail.knowledge_base.taxonomy import has
 from rerail.log_parsers.prefixes import TASK

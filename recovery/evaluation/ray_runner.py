@@ -31,6 +31,21 @@ def _run(command: Sequence[str], output: str) -> int:
     return done.returncode
 
 
+def _not_there(address: str | None, error: Exception) -> ClusterError:
+    """Say why there is no cluster; a node whose agents need over 15 s to start gives up (ray-project/ray#65983)."""
+    if address is None:
+        return ClusterError(
+            f"Ray did not start on this machine: {error}. A node ends itself where its agents need more than 15 s "
+            "to start, as they do where all cores are busy; raylet.out in the folder named by the hint says so",
+            subject="local", recoverable=True,
+            hint="tail /tmp/ray/session_latest/logs/raylet.out; run it again when the machine is less busy",
+        )  # fmt: skip
+    return ClusterError(
+        f"the Ray cluster cannot be reached: {error}", subject=address, hint="ray status",
+        recoverable=True,
+    )  # fmt: skip
+
+
 class RayRunner:
     """Trials take one GPU where the cluster has any, else one CPU; metrics take one CPU.
 
@@ -57,10 +72,7 @@ class RayRunner:
                     logging_level=logging.ERROR,
                 )  # fmt: skip
         except Exception as error:  # Ray raises bare ones where a node does not come up
-            raise ClusterError(
-                f"the Ray cluster cannot be reached: {error}", subject=str(address or "local"),
-                hint="ray status", recoverable=True,
-            ) from None  # fmt: skip
+            raise _not_there(address, error) from None
         self.ray = ray
         self.gpu = 1 if ray.cluster_resources().get("GPU") else 0
         self.running: dict[str, Any] = {}

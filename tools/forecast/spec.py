@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from rerail.tools.forecast.durations import Duration, constant, empirical, gamma, lognormal, normal
 from rerail.tools.forecast.fit import fit_pool
+from rerail.tools.forecast.presets import preset_names
 from rerail.tools.spec_file import WrongKey, check_spec, read_spec_file
 
 Positive = Annotated[int, Field(ge=1, le=1 << 20)]
@@ -213,7 +214,19 @@ class Spec(_Part):
 
 
 def _problems(spec: Spec) -> list[tuple[str, str]]:
-    return [*_shape_problems(spec), *_pool_problems(spec), *_reference_problems(spec)]
+    return [
+        *_shape_problems(spec),
+        *_pool_problems(spec),
+        *_reference_problems(spec),
+        *_job_problems(spec),
+    ]
+
+
+def _job_problems(spec: Spec) -> list[tuple[str, str]]:
+    name = None if spec.job is None else spec.job.preset
+    if name is None or name in preset_names():
+        return []
+    return [("job.preset", f"there is no preset {name!r}, but {', '.join(preset_names())}")]
 
 
 def _shape_problems(spec: Spec) -> list[tuple[str, str]]:

@@ -15,7 +15,7 @@ from rerail.tools.localize.findings import Localization, LocalizeOutcome, outcom
 from rerail.tools.localize.heatmap_svg import HeatMap
 from rerail.tools.localize.observations import JobTimes
 from rerail.tools.profiles.counter_files import SUFFIXES
-from rerail.tools.profiles.summary import is_summary
+from rerail.tools.profiles.summary import REQUEST, is_summary
 
 if TYPE_CHECKING:
     from rerail.tools.localize.records import Records
@@ -118,7 +118,10 @@ def _files(paths: list[Path]) -> list[Path]:
             inside = sorted(
                 p
                 for p in path.rglob("*")
-                if p.is_file() and not p.name.startswith(".") and not p.name.endswith(SUFFIXES)
+                if p.is_file()
+                and not p.name.startswith(".")
+                and p.name != REQUEST
+                and not p.name.endswith(SUFFIXES)
             )
             if not inside:
                 raise EvidenceError(f"{path} is an empty folder", subject=str(path), hint=_HINT)
@@ -158,10 +161,15 @@ def _sniff(path: Path) -> str:
         return "profile"
     if looks_like_metrics(head):
         return "metrics"
-    delimiter = "\t" if suffix == ".tsv" else ","
-    if looks_like_times(next(csv.reader([first], delimiter=delimiter), [])):
-        return "times"
-    return "text"
+    return "times" if looks_like_times(_columns(first, suffix)) else "text"
+
+
+def _columns(line: str, suffix: str) -> list[str]:
+    """Return the names in the first line of a table, none where it is no line of a table."""
+    try:
+        return next(csv.reader([line], delimiter="\t" if suffix == ".tsv" else ","), [])
+    except csv.Error:
+        return []
 
 
 def _sniff_parquet(path: Path) -> str:

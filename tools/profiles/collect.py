@@ -11,7 +11,13 @@ from rerail.tools.profiles.counter_files import with_counters
 from rerail.tools.profiles.matrix import ProfileMatrix, build_matrix
 from rerail.tools.profiles.read_trace import read_trace
 from rerail.tools.profiles.summarise import summarise
-from rerail.tools.profiles.summary import SHARD_SUFFIX, Summary, is_summary, read_summary
+from rerail.tools.profiles.summary import (
+    REQUEST,
+    SHARD_SUFFIX,
+    Summary,
+    is_summary,
+    read_summary,
+)
 
 _HINT = "give a folder of PyTorch profiler traces (*.json, *.json.gz) or of their summaries"
 
@@ -29,7 +35,9 @@ def profile_files(path: Path) -> list[Path]:
     found = sorted(
         p
         for p in path.rglob("*")
-        if p.is_file() and (p.name.endswith((".json", ".json.gz", SHARD_SUFFIX)))
+        if p.is_file()
+        and p.name != REQUEST
+        and p.name.endswith((".json", ".json.gz", SHARD_SUFFIX))
     )
     if not found:
         raise EvidenceError(f"{path} holds no profiles", subject=str(path), hint=_HINT)
@@ -67,7 +75,7 @@ def read_job(paths: Sequence[Path]) -> ProfileMatrix:
     if not summaries:
         raise bad[0] if bad else EvidenceError(gaps[0] if gaps else "no profiles", hint=_HINT)
     kept, odd = comparable(summaries)
-    return build_matrix(kept).with_notes((*gaps, *odd))
+    return build_matrix(kept).without((*gaps, *odd))
 
 
 def _read_shards(paths: Sequence[Path]) -> tuple[list[Summary], list[str]]:

@@ -41,7 +41,7 @@ def judge_profiles(
     signs = _without_echoes(matrix, own.signs, slow_links, balance_signs(matrix))
     if expected is not None:
         signs += expected_signs(matrix, expected, signs)
-    if matrix.steps < _LEAST_STEPS and signs:
+    if matrix.steps < _LEAST_STEPS:
         details["profile"]["described"] = [
             f"{who(matrix, sign)}: {sign.function}: {sign.seen}" for sign in signs
         ]
@@ -61,6 +61,12 @@ def judge_profiles(
     elif len(own.few) == len(matrix.ranks):
         outcome = LocalizeOutcome.NO_REFERENCE
         missing.append("each rank does different work: there is none to compare it with")
+    elif not matrix.whole:
+        outcome = LocalizeOutcome.NO_REFERENCE
+        missing.append(
+            f"nobody stands out among the {len(matrix.ranks)} ranks that were read, but those that were not may be "
+            "slow: give the profiles of all ranks"
+        )
     return Localization(name, outcome, findings, missing, details)
 
 
@@ -239,7 +245,7 @@ def describe(matrix: ProfileMatrix) -> dict[str, Any]:
         "roles": {
             name or "all": int((matrix.role == r).sum()) for r, name in enumerate(matrix.role_names)
         },
-        "roles_known": matrix.role_known,
+        "roles_known": matrix.role_known, "gpu_events": matrix.device,
         "own_compute_s": {
             "least": {"rank": int(matrix.ranks[quick]), "s": _short(own[quick])},
             "most": {"rank": int(matrix.ranks[slow]), "s": _short(own[slow])},

@@ -43,7 +43,8 @@ class ProfileMatrix:
     `pattern` (F, 3, W) holds beta, mu and sigma; `by_step_s` (F, S, W) what each function owned in each
     step, or None where it would not fit. `counted` (F,) says that mu comes from counters. `role`
     (W,) numbers `role_names`. `step_s` and `own_s` are (S, W). Missing functions have beta 0. `cpu_wait_s` (S, W) is how
-    long the thread of the loop was ready and had no core, None where a profile does not say it.
+    long the thread of the loop was ready and had no core, None where a profile does not say it. `unread` is how
+    many files and shards were left out.
     """
 
     ranks: IntArray
@@ -63,6 +64,12 @@ class ProfileMatrix:
     collectives: tuple[CollectiveTable, ...]
     notes: tuple[str, ...] = ()
     cpu_wait_s: FloatArray | None = None
+    unread: int = 0
+
+    @property
+    def whole(self) -> bool:
+        """Tell whether every rank of the job is here; of an unknown world, whether nothing was left out."""
+        return len(self.ranks) >= self.world if self.world else not self.unread
 
     @property
     def steps(self) -> int:
@@ -84,9 +91,9 @@ class ProfileMatrix:
         total: FloatArray = self.by_step_s[functions].sum(axis=0, dtype=np.float64)
         return total
 
-    def with_notes(self, notes: tuple[str, ...]) -> ProfileMatrix:
-        """Return the same window with further notes in front."""
-        return replace(self, notes=notes + self.notes)
+    def without(self, left_out: tuple[str, ...]) -> ProfileMatrix:
+        """Return the same window with a note in front for each file or shard that was left out."""
+        return replace(self, notes=left_out + self.notes, unread=self.unread + len(left_out))
 
     def of_ranks(self, who: Sequence[int] | IntArray) -> tuple[int, ...]:
         """Return global ranks of worker numbers, in order."""

@@ -14,6 +14,7 @@ from rerail.domain.process_group import group_kind
 from rerail.domain.series import FloatArray, IntArray
 from rerail.errors import EvidenceError
 from rerail.tools.profiles.event_decoder import event_decoder
+from rerail.tools.profiles.summary import MOST_RANKS
 from rerail.tools.profiles.trace import (
     ANNOTATION,
     COPY,
@@ -33,13 +34,14 @@ _KINDS = {
     "runtime": RUNTIME, "hip_runtime": RUNTIME, "user_annotation": ANNOTATION,
     "python_function": PYTHON,
 }  # fmt: skip
-_IN_NAME = re.compile(r"(?:rank|worker)[-_]?(\d+)", re.IGNORECASE)
+_IN_NAME = re.compile(r"(?:rank|worker)[-_]?(\d{1,8})(?!\d)", re.IGNORECASE)
 _ELEMENT_BYTES = {
     "float": 4, "float32": 4, "int": 4, "int32": 4, "double": 8, "float64": 8, "long": 8, "int64": 8,
     "half": 2, "float16": 2, "bfloat16": 2, "byte": 1, "char": 1, "uint8": 1, "int8": 1, "bool": 1,
     "float8_e4m3fn": 1, "float8_e5m2": 1,
 }  # fmt: skip
 _YEAR_2001_US = 1e15
+_MOST_US = 1e17
 _TYPES = (np.int64, np.uint8, np.float64, np.float64, np.int64, np.float64, np.int64)
 
 
@@ -165,7 +167,7 @@ def join_parts(path: Path, parts: Sequence[TracePart]) -> Trace:
         for column, values in zip(joined, columns, strict=True):
             column.append(values)
     name, kind, start, took, lane, moved, group = (np.concatenate(one) for one in joined)
-    keep = np.isfinite(start) & np.isfinite(took) & (took >= 0)
+    keep = (np.abs(start) < _MOST_US) & (took >= 0) & (took < _MOST_US)
     info = head.get("distributedInfo")
     info = info if isinstance(info, dict) else {}
     host = head.get("host_name")
@@ -195,15 +197,16 @@ def _renumbered(codes: IntArray, here: Sequence[Any], known: dict[Any, int]) -> 
 
 
 def _rank(info: dict[str, Any], path: Path) -> int | None:
-    if isinstance(info.get("rank"), int):
-        return int(info["rank"])
+    told = info.get("rank")
+    if isinstance(told, int) and 0 <= told <= MOST_RANKS:
+        return told
     named = _IN_NAME.search(path.name)
     return int(named.group(1)) if named else None
 
 
 def _world(info: dict[str, Any]) -> int:
     size = info.get("world_size", 0)
-    return size if isinstance(size, int) else 0
+    return size if isinstance(size, int) and 0 <= size <= MOST_RANKS else 0
 
 
 def _named(groups: list[Group], info: dict[str, Any]) -> list[Group]:

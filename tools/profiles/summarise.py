@@ -13,6 +13,7 @@ import numpy as np
 
 from rerail.domain.series import FloatArray, IntArray
 from rerail.errors import EvidenceError
+from rerail.tools.durations import seconds
 from rerail.tools.profiles.critical_duration import critical_span
 from rerail.tools.profiles.critical_path import Cover, first_come, innermost
 from rerail.tools.profiles.function_table import (
@@ -168,6 +169,7 @@ def _steps(trace: Trace, work: IntArray) -> tuple[int, FloatArray, FloatArray]:
         keep = end > begin
         if keep.any():
             _in_order(trace, [numbered[int(n)] for n in trace.name[mine].tolist()], begin)
+            _note_gap(trace, begin, end)
             return numbered[int(trace.name[mine[0]])], begin[keep], end[keep]
     device = (trace.kind == KERNEL) | (work == _CLASSES.index("collective"))
     whole = np.flatnonzero(device & (trace.dur_us > 0))
@@ -194,6 +196,16 @@ def _in_order(trace: Trace, numbers: list[int], begin: FloatArray) -> None:
             f"{trace.source}: all steps begin at the same time: its clock stood still",
             subject=trace.source, hint="profile this rank again",
         )  # fmt: skip
+
+
+def _note_gap(trace: Trace, begin: FloatArray, end: FloatArray) -> None:
+    """Say where the clock went on by more than a step between two steps: that time is in none of them."""
+    gap = float((begin[1:] - end[:-1]).max(initial=0.0))
+    if gap > float(np.median(end - begin)):
+        trace.notes.append(
+            f"{trace.source}: {seconds(gap * 1e-6)} between two of its steps are in neither: its clock jumped, or "
+            "the profiler paused"
+        )
 
 
 def _levels(

@@ -19,6 +19,9 @@ from rerail.tools.shards.unpack import unpack
 VERSION = 1
 SUFFIX = ".profile.json.gz"
 SHARD_SUFFIX = ".profiles.jsonl.gz"
+REQUEST = "window.json"
+"""Beside the summaries of a running job: which iterations its ranks profile next."""
+MOST_RANKS = 100_000_000
 _HINT = "write it again with `rerail scan`"
 
 
@@ -125,7 +128,7 @@ def read_summary(path: Path) -> Summary:
         raw = path.read_bytes()
         text = unpack(raw) if raw[:2] == b"\x1f\x8b" else raw
         row = json.loads(text)
-    except (OSError, EOFError, ValueError, gzip.zlib.error) as error:  # type: ignore[attr-defined]
+    except (OSError, EOFError, ValueError, RecursionError, gzip.zlib.error) as error:  # type: ignore[attr-defined]
         raise EvidenceError(
             f"{path}: not a readable profile summary ({error})", subject=str(path), hint=_HINT
         ) from None
@@ -147,12 +150,12 @@ def summary_of(row: Any, where: str) -> Summary:
         )  # fmt: skip
     try:
         return Summary(
-            int(row["rank"]), int(row["world"]), str(row["host"]), str(row["role"]),
+            _rank(row["rank"]), _rank(row["world"]), str(row["host"]), str(row["role"]),
             str(row["job"]), int(row["first_step"]), _floats(row["step_s"]),
             _floats(row["own_s"]), bool(row["device"]),
             tuple(_function(one) for one in row["functions"]),
             tuple(_collective(one) for one in row["collectives"]),
-            str(row.get("source", "")), tuple(map(str, row.get("notes", ()))),
+            str(row.get("source") or where), tuple(map(str, row.get("notes", ()))),
             {str(k): float(v) for k, v in row.get("cost", {}).items()},
             _floats(row.get("cpu_wait_s", ())),
         )  # fmt: skip
@@ -177,6 +180,13 @@ def _collective(row: dict[str, Any]) -> CollectiveRuns:
         _float(row["bytes"]), int(row["calls"]), _floats(row["durations_s"]),
         tuple(int(n) for n in row["steps"]),
     )  # fmt: skip
+
+
+def _rank(value: Any) -> int:
+    number = int(value)
+    if not 0 <= number <= MOST_RANKS:
+        raise ValueError(f"a rank or world size of {number}")
+    return number
 
 
 def _float(value: Any) -> float:

@@ -18,6 +18,8 @@ from rerail.errors import EvidenceError
 
 PIECE = 4 << 20
 _MOST_CUTS = 400
+_MOST_HEAD = 64 << 20
+"""Before the first event stand a few kilobytes; a small packed file may unpack to any size."""
 _HINT = "export it again with profile.export_chrome_trace"
 Decode = Callable[[bytes], list[Any]]
 
@@ -41,7 +43,7 @@ class TraceStream:
         try:
             with _open(self.path) as stream:
                 yield from self._read(stream)
-        except (OSError, EOFError, ValueError) as error:
+        except (OSError, EOFError, ValueError, RecursionError) as error:
             raise self._bad(f"{error} after {self._count:,} events") from None
 
     def _read(self, stream: IO[bytes]) -> Iterator[list[Any]]:
@@ -73,11 +75,15 @@ class TraceStream:
             if not more:
                 self._without_events(data)
             data += more
+            if len(data) > _MOST_HEAD:
+                raise self._bad("no traceEvents in its first 64 MB")
         while (begin := data.find(b"[", at)) < 0:
             more = stream.read(self._piece)
             if not more:
                 raise self._bad("it is cut off before the first event")
             data += more
+            if len(data) > _MOST_HEAD:
+                raise self._bad("no event in its first 64 MB")
         self._keys(data[:at].rstrip().removesuffix(b",") + b"}")
         return data[begin + 1 :]
 
@@ -138,7 +144,7 @@ class TraceStream:
     def _keys(self, text: bytes) -> None:
         try:
             found = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             return
         if isinstance(found, dict):
             self.head.update(found)

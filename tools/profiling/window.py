@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import Any
 
 from rerail.errors import UsageError
+from rerail.tools.profiles.summary import REQUEST
 from rerail.tools.profiling.trigger import SlowTrigger
 
-REQUEST = "window.json"
 _LOOK_EVERY = 10
 _LEAD = 2 * _LOOK_EVERY
 _WAIT_S = 120.0

@@ -166,6 +166,21 @@ def test_a_file_that_is_no_yaml_is_refused_with_its_line(tmp_path):
         read_spec(tmp_path / "none.yaml")
 
 
+def test_a_file_nested_without_end_is_refused(tmp_path):
+    path = tmp_path / "deep.yaml"
+    path.write_text("a: " + "[" * 5000 + "]" * 5000)
+    with pytest.raises(ConfigError, match=r"deep\.yaml: its values are nested too deeply"):
+        read_spec(path)
+
+
+def test_an_unknown_preset_is_refused_before_anything_is_drawn():
+    with pytest.raises(
+        ConfigError, match=r"there is no preset 'llama9', but .*llama3_405b"
+    ) as told:
+        parse_spec(spec(job={"steps": 10, "preset": "llama9"}))
+    assert told.value.subject == "job.preset"
+
+
 def test_no_noise_gives_the_deterministic_step():
     content = spec(step=[])
     for pool in content["pools"].values():
