@@ -73,7 +73,11 @@ def _sources(outcome: Outcome) -> tuple[SourceFile, ...]:
             digest.update(b"\n")
         found.append(
             SourceFile(
-                name=view.name, size_bytes=one.size, lines=one.lines, digest=digest.hexdigest()[:32]
+                name=view.name,
+                size_bytes=one.size,
+                lines=one.lines,
+                digest=digest.hexdigest()[:32],
+                marks=one.marks.kept(),
             )
         )
     for one in outcome.collection.binaries[: _MOST_FILES - len(found)]:

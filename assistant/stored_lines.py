@@ -9,6 +9,7 @@ from rerail.assistant.agent_tools.lines import SnapshotSource, as_snapshot
 from rerail.domain.incident import Incident, SnapshotLine, SourceFile
 from rerail.knowledge_base.store.clock import from_iso
 from rerail.log_parsers.find_lines import between, find
+from rerail.log_parsers.line_marks import Marks
 from rerail.log_parsers.sources import STDIN, Source, leads_astray, origin_of
 
 
@@ -34,6 +35,10 @@ class StoredSource:
     def lying(self, file: str) -> Source | None:
         """Return a file that lies there unchanged, or None."""
         return self._source(file) if file in self._paths else None
+
+    def marks(self, file: str) -> Marks:
+        """Return where some lines of a large file begin."""
+        return self._known[file].marks if file in self._known else ()
 
     def get(self, file: str, number: int) -> SnapshotLine | None:
         """Return one line, or None where it is not to be had."""

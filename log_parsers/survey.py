@@ -24,6 +24,7 @@ from rerail.log_parsers.flight_recorder.recognise import looks_like_flight_recor
 from rerail.log_parsers.known_hits import KnownHits, in_order
 from rerail.log_parsers.known_lines import compiled
 from rerail.log_parsers.last_hits import LastHits
+from rerail.log_parsers.line_marks import LineMarks
 from rerail.log_parsers.metrics import MAX_ROWS, StepReader
 from rerail.log_parsers.nearby_lines import (
     TAIL_LINES,
@@ -96,6 +97,7 @@ class FileSurvey:
     head: bytes = b""
     miner: SkeletonMiner | None = None
     facts: Facts = field(default_factory=Facts)
+    marks: LineMarks = field(default_factory=LineMarks)
 
 
 Progress = Callable[[int], None]
@@ -144,14 +146,11 @@ def survey_bytes(
     return reader.finish()
 
 
-def _drain(
-    stream: IO[bytes],
-    reader: FilePass,
-    on_bytes: Progress | None,
-    chunk_size: int,
-) -> None:
+def _drain(stream: IO[bytes], reader: FilePass, on_bytes: Progress | None, chunk_size: int) -> None:
     counted = Counted(stream)
     _read_chunks(counted, reader, on_bytes, chunk_size)
+    if counted.size != reader.result.size:
+        reader.result.marks.clear()  # bytes were left out: lines do not lie where they were counted
     reader.result.size = counted.size
 
 
@@ -251,6 +250,7 @@ class FilePass:
         result, size = self.result, len(chunk)
         first = result.lines + 1
         bulk = vectors_pay(size)
+        result.marks.passed(first, result.size, within=self._continued)
         if first == 1 and not result.size:
             self._crlf = chunk[: chunk.find(b"\n") + 1].endswith(b"\r\n")
         # Before anything else sees a byte: what is mined, kept or cited cannot hold a secret.

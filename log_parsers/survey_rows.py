@@ -18,6 +18,7 @@ from typing import Any
 from rerail.domain.evidence import Stream
 from rerail.errors import EvidenceError
 from rerail.log_parsers.facts import SHIFT, Facts
+from rerail.log_parsers.line_marks import LineMarks
 from rerail.log_parsers.prefixes import Origin
 from rerail.log_parsers.sources import Problem, Source
 from rerail.log_parsers.step_numbers import StepRow
@@ -59,7 +60,7 @@ def survey_row(survey: FileSurvey) -> dict[str, Any]:
         "steps": [_short(astuple(row)) for row in survey.steps],
         "last_nonempty": survey.last_nonempty, "ends_with_newline": survey.ends_with_newline,
         "problems": [[one.subject, one.why, one.hint] for one in survey.problems],
-        "facts": _facts_row(survey.facts),
+        "facts": _facts_row(survey.facts), "marks": survey.marks.kept(),
     }  # fmt: skip
 
 
@@ -80,6 +81,7 @@ def survey_of(row: Any, where: str) -> FileSurvey:
             int(row["last_nonempty"]), bool(row["ends_with_newline"]),
             [Problem(*map(str, one)) for one in row["problems"]], bool(row["binary"]),
             facts=_facts_of(row["facts"]),
+            marks=LineMarks((int(line), int(at)) for line, at in row.get("marks", ())),
         )  # fmt: skip
     except (KeyError, TypeError, ValueError, AttributeError, binascii.Error) as error:
         raise EvidenceError(

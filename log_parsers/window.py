@@ -1,14 +1,17 @@
 """A window of a plain log file by byte offset: as quick in a file of gigabytes as in a small one.
 
-Lines are masked and cleaned as in every other read. The number of a line costs one pass over the
-file's line ends, kept for as long as the file is the same.
+Lines are masked and cleaned as in every other read. The number of a line is counted from the nearest place that
+was noted when the file was diagnosed; where none was, it costs one pass over the file's line ends, kept for as long
+as the file is the same.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -17,8 +20,9 @@ import numpy as np
 
 from rerail.domain.evidence import LogLine
 from rerail.errors import ConfigError
+from rerail.log_parsers.line_marks import Marks
 from rerail.log_parsers.opening import is_packed
-from rerail.log_parsers.piece import Piece
+from rerail.log_parsers.piece import Piece, line_ends
 from rerail.log_parsers.prefixes import parse_line
 from rerail.log_parsers.redactor import Redactor
 from rerail.log_parsers.sources import Source
@@ -26,6 +30,7 @@ from rerail.log_parsers.text import clean
 
 LONGEST_LINE = 1 << 16
 _BLOCK = 1 << 24
+_STEP = 1 << 20
 _EVERY = 4096
 _WARM = 1 << 16
 """Bytes that are read in front of a window, so that a secret of several lines is seen to begin."""
@@ -88,40 +93,60 @@ def _count(path: Path) -> LineIndex:
     return LineIndex(np.asarray(starts, np.int64), seen + ends_open, at)
 
 
-def offset_of(path: Path, number: int) -> int:
-    """Return the byte at which a line begins; lines are counted from 1.
+def offset_of(path: Path, number: int, marks: Marks = ()) -> int:
+    """Return the byte at which a line begins; lines are counted from 1, one behind the last is the last.
+
+    Args:
+        path: the file.
+        number: the line.
+        marks: where some of its lines begin, if known: then only what lies between two is read.
 
     Raises:
         OSError: The file cannot be read.
     """
-    index = index_of(path)
-    number = max(1, min(number, index.lines))
-    block = (number - 1) // _EVERY
-    at = int(index.starts[min(block, len(index.starts) - 1)])
-    left = (number - 1) - block * _EVERY
+    line, at = _mark(path, marks, 0, number)
+    left, found, size = max(1, number) - line, at, path.stat().st_size
     with path.open("rb") as file:
         file.seek(at)
-        for _ in range(left):
-            at += len(file.readline())
-    return at
+        while left and (block := file.read(_STEP)):
+            ends = line_ends(block)
+            taken = min(left, len(ends))
+            found = at + int(ends[taken - 1]) + 1 if taken else found
+            left, at = left - taken, at + len(block)
+    return found if found < size or not size else _line_start(path, size - 1)
 
 
-def number_at(path: Path, offset: int) -> int:
-    """Return the number of the line that holds a byte.
+def number_at(path: Path, offset: int, marks: Marks = ()) -> int:
+    """Return the number of the line that holds a byte; `marks` as for `offset_of`.
 
     Raises:
         OSError: The file cannot be read.
     """
-    index = index_of(path)
-    block = int(np.searchsorted(index.starts, offset, side="right")) - 1
-    at = int(index.starts[block])
+    line, at = _mark(path, marks, 1, offset)
     with path.open("rb") as file:
         file.seek(at)
-        return block * _EVERY + file.read(max(0, offset - at)).count(b"\n") + 1
+        while block := file.read(min(_STEP, max(0, offset - at))):
+            line, at = line + block.count(b"\n"), at + len(block)
+    return line
 
 
-def window_at(source: Source, offset: int, count: int, *, year: int = 1970) -> Window:
-    """Return up to `count` lines from the line that holds a byte; longer lines are cut.
+def _mark(path: Path, marks: Marks, column: int, wanted: int) -> tuple[int, int]:
+    """Return the last (line, byte) that is known and not behind what is wanted."""
+    if marks:
+        behind = bisect_right(marks, wanted, key=itemgetter(column))
+        return marks[behind - 1] if behind else (1, 0)
+    index = index_of(path)
+    if column:
+        block = int(np.searchsorted(index.starts, wanted, side="right")) - 1
+    else:
+        block = min(max(0, wanted - 1) // _EVERY, len(index.starts) - 1)
+    return block * _EVERY + 1, int(index.starts[block])
+
+
+def window_at(
+    source: Source, offset: int, count: int, *, year: int = 1970, marks: Marks = ()
+) -> Window:
+    """Return up to `count` lines from the line that holds a byte; longer lines are cut. `marks` as for `offset_of`.
 
     Raises:
         OSError: The file cannot be read.
@@ -135,7 +160,7 @@ def window_at(source: Source, offset: int, count: int, *, year: int = 1970) -> W
         before = file.read(start - begin)
         rows = [row for _ in range(count) if (row := file.readline(LONGEST_LINE))]
         after = file.tell()
-    number = number_at(path, start)
+    number = number_at(path, start, marks)
     skipped = before.count(b"\n")
     masked = Redactor().mask(Piece(before + b"".join(rows)), number - skipped, tally=False).raw
     kept = masked.split(b"\n")[skipped : skipped + len(rows)]

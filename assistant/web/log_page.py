@@ -93,11 +93,11 @@ def _shown(
     source = stored.lying(file)
     if source is None or source.path is None or not windows.is_plain(source.path):
         return _kept(stored, file, line)
-    path, note = source.path, ""
+    path, note, marks = source.path, "", stored.marks(file)
     year = int((whole.occurred_at or whole.recorded_at)[:4])
     start = offset or 0
     if line is not None and offset is None:
-        start = windows.before(path, windows.offset_of(path, line), LINES // 4)
+        start = windows.before(path, windows.offset_of(path, line, marks), LINES // 4)
     if at:
         start, note = _at_time(path, at)
     if find:
@@ -109,7 +109,7 @@ def _shown(
             start = hit
         elif not note:
             note = "nothing further is found behind this place"
-    window = windows.window_at(source, start, LINES, year=year)
+    window = windows.window_at(source, start, LINES, year=year, marks=marks)
     previous = windows.before(path, window.offset, LINES) if window.offset else 0
     return Shown(file, window.lines, window.offset, window.after, previous, window.size, True, note)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 
 from rerail.assistant.presentation.incident import ListRow, list_row
@@ -104,14 +104,16 @@ def _fits(one: Found, words: list[str]) -> bool:
 def _categories(found: list[Found]) -> tuple[Bar, ...]:
     titles, known = category_titles(), leaves()
     count: Counter[str] = Counter()
-    lost: Counter[str] = Counter()
+    lost: defaultdict[str, float] = defaultdict(float)
     for row, diagnosis in found:
         leaf = known.get(row.true_type or "")
         name = titles[leaf.category] if leaf else "cause not known"
         count[name] += 1
-        lost[name] += round(diagnosis.cost.idle_gpu_hours or 0.0, 2)  # type: ignore[assignment]
+        if diagnosis.cost.idle_gpu_hours is not None:
+            lost[name] += diagnosis.cost.idle_gpu_hours
+    said = {name: f"{hours:.1f} GPU-h" for name, hours in lost.items()}
     return tuple(
-        Bar(bar.name, bar.count, bar.percent, f"{lost[bar.name]:.1f} GPU-h") for bar in _bars(count)
+        Bar(bar.name, bar.count, bar.percent, said.get(bar.name, "")) for bar in _bars(count)
     )
 
 

@@ -89,7 +89,14 @@ def _delete(data: Path, *, everything: bool) -> None:
         return
     for folder in ("ranks", "small", "many", "home", "cache"):
         shutil.rmtree(data / folder, ignore_errors=True)
-    for name in ("merged.log", "merged.log.gz", "labelled.log", "truth.json", "page-small.log"):
+    for name in (
+        "merged.log",
+        "merged.log.gz",
+        "labelled.log",
+        "truth.json",
+        "page-small.log",
+        "page-medium.log",
+    ):
         (data / name).unlink(missing_ok=True)
 
 

@@ -25,6 +25,7 @@ RANKS = (5_000, 100_000)
 FRAME_MS = 50.0
 _CALL = [sys.executable, "-c", "from rerail.assistant.entry import main; main()"]
 _SMALL = 400
+_MEDIUM = 20_000_000
 
 
 def measure(data: Dataset, *, runs: int) -> list[Bar]:
@@ -43,10 +44,18 @@ def measure(data: Dataset, *, runs: int) -> list[Bar]:
     small = data.folder / "page-small.log"
     with large.open("rb") as stream:
         small.write_bytes(b"".join(stream.readline() for _ in range(_SMALL)) + _FAULT)
-    logs = {path: _diagnosed(path, environment) for path in (small, large)}
+    medium = data.folder / "page-medium.log"
+    with large.open("rb") as stream:
+        head = stream.read(min(_MEDIUM, large.stat().st_size // 10))
+        medium.write_bytes(head[: head.rfind(b"\n") + 1] + _FAULT)
+    logs = {path: _diagnosed(path, environment) for path in (small, medium, large)}
+    clicks = [
+        _clicked(data.folder, environment, logs[path], logs[small], runs)
+        for path in (medium, large)
+    ]
     with _served(data.folder, environment) as url:
         bars = [bar for count in RANKS for bar in _drawn(url, count, incidents[count], runs)]
-        return [*bars, *_windows(url, logs, small, large, runs)]
+        return [*bars, _click_bar(medium, large, *clicks), *_windows(url, logs, small, large, runs)]
 
 
 _FAULT = b"[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
@@ -125,6 +134,38 @@ def _drawn(url: str, count: int, incident: str, runs: int) -> list[Bar]:
         Bar("page", f"{what}: drawn", FRAME_MS, min(drawn), "one pass over pixels", True, " ms", note),
         Bar("page", f"{what}: from click to drawn", 2_000.0, min(whole), "a new tab", True, " ms"),
     ]  # fmt: skip
+
+
+def _clicked(
+    folder: Path, environment: dict[str, str], incident: str, warm: str, runs: int
+) -> float:
+    """Return the milliseconds from a click on the first cited line until it is drawn, each time in a new server."""
+    from playwright.sync_api import sync_playwright
+
+    took = []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+        )
+        for _ in range(runs):
+            with _served(folder, environment) as url:
+                tab = browser.new_page()
+                tab.goto(f"{url}/incidents/{warm}/log")
+                tab.goto(f"{url}/incidents/{incident}")
+                link = tab.locator('a[href*="/log?"][href*="line="]').first
+                began = time.monotonic()
+                link.click(no_wait_after=True)
+                tab.wait_for_selector("tr.marked")
+                took.append(1000 * (time.monotonic() - began))
+                tab.close()
+        browser.close()
+    return min(took)
+
+
+def _click_bar(medium: Path, large: Path, quick: float, took: float) -> Bar:
+    small, size = (f"{path.stat().st_size / 1e9:.2g} GB" for path in (medium, large))
+    return Bar("page", f"cited line of {size}: from click to drawn", 2.0, took / quick, f"a log of {small}", True,
+        note=f"{took:.0f} ms, small {quick:.0f} ms; a new server each time")  # fmt: skip
 
 
 def _windows(url: str, logs: dict[Path, str], small: Path, large: Path, runs: int) -> list[Bar]:

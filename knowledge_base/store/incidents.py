@@ -20,13 +20,13 @@ from rerail.domain.incident import (
     Incident,
     NodeEvent,
     SignOff,
-    Snapshot,
     TimelineEntry,
 )
 from rerail.errors import UsageError
 from rerail.knowledge_base.fingerprint import fingerprint
 from rerail.knowledge_base.store.clock import days_before, now_iso
 from rerail.knowledge_base.store.corrected import clears_machines
+from rerail.knowledge_base.store.snapshots import latest_snapshot
 from rerail.knowledge_base.store.tables import (
     DIAGNOSES,
     DOCUMENT_QUEUE,
@@ -210,9 +210,8 @@ def load(connection: Connection, text: str) -> IncidentFile:
     name = find_id(connection, text)
     row = connection.execute(select(INCIDENTS).where(INCIDENTS.c.id == name)).one()
     diagnosis = _latest(connection, DIAGNOSES.c.diagnosis, DIAGNOSES, name)
-    snapshot = _latest(connection, SNAPSHOTS.c.body, SNAPSHOTS, name)
     incident = Incident.model_validate(
-        {**row.record, "diagnosis": diagnosis, "snapshot": snapshot or {}}
+        {**row.record, "diagnosis": diagnosis, "snapshot": latest_snapshot(connection, name)}
     )
     return IncidentFile(row_of(row), incident, tuple(timeline(connection, name)))
 
@@ -220,11 +219,6 @@ def load(connection: Connection, text: str) -> IncidentFile:
 def diagnosis_of(connection: Connection, name: str) -> Diagnosis:
     """Return the latest diagnosis of an incident, without its lines and its timeline."""
     return Diagnosis.model_validate(_latest(connection, DIAGNOSES.c.diagnosis, DIAGNOSES, name))
-
-
-def snapshot_of(connection: Connection, name: str) -> Snapshot:
-    """Return the evidence snapshot of an incident."""
-    return Snapshot.model_validate(_latest(connection, SNAPSHOTS.c.body, SNAPSHOTS, name) or {})
 
 
 def list_incidents(

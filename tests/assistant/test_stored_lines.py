@@ -11,6 +11,8 @@ from rerail.assistant.explained import facts_for
 from rerail.assistant.pipeline import diagnose_paths
 from rerail.assistant.record import make_incident
 from rerail.assistant.stored_lines import StoredSource
+from rerail.assistant.web.log_page import _shown
+from rerail.log_parsers import line_marks, window
 
 NEEDLE = (
     "2026-03-01 03:00:00 [rank0]: widget 4711 was calibrated with HF_TOKEN=hf_" + "aB3" * 10 + "\n"
@@ -73,3 +75,16 @@ def test_a_log_that_its_owner_swaps_for_a_link_to_a_file_of_ours_is_not_shown(tm
     log.symlink_to(secret)
     os.lchown(log, 4321, 4321)
     assert StoredSource(incident).lying("train.log") is None
+
+
+def test_the_log_page_finds_a_cited_line_by_the_marks_of_the_diagnosis(tmp_path, monkeypatch):
+    monkeypatch.setattr(line_marks, "FIRST", 1 << 20)
+    path = tmp_path / "train.log"
+    path.write_text(LOG)
+    incident = make_incident(diagnose_paths([str(path)]), [str(path)])
+    first = incident.diagnosis.first_fault
+    assert StoredSource(incident).marks(first.file)
+    monkeypatch.setattr(window, "index_of", None)  # whoever counts the whole file fails
+    shown = _shown(incident, StoredSource(incident), first.file, first.line, None, "", "")
+    assert first.line == 40_002 and shown.live
+    assert shown.lines[-1].number == first.line and "OutOfMemory" in shown.lines[-1].text

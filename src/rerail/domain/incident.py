@@ -70,12 +70,16 @@ class SnapshotLine(_Record):
 
 
 class SourceFile(_Record):
-    """One file that was read: its size in bytes as it lies there, and a hash of what it holds."""
+    """One file that was read: its size in bytes as it lies there, and a hash of what it holds.
+
+    `marks` are (line, byte at which it begins) of a large file, at most 128.
+    """
 
     name: str
     size_bytes: int
     lines: int | None = None
     digest: str = ""
+    marks: tuple[tuple[int, int], ...] = ()
 
 
 class SeriesSnapshot(_Record):

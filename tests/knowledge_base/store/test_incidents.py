@@ -225,3 +225,16 @@ def test_what_did_not_fail_counts_nowhere_until_a_person_says_that_it_did(engine
         confirm(connection, incident("one").id, word("wrong", failure_type="no_failure"))
         assert [r.id for r in list_incidents(connection)] == [fine.id]
         assert [r.failed for r in list_incidents(connection)] == [True]
+
+
+def test_a_snapshot_that_was_read_is_kept_and_another_one_of_the_incident_is_read_anew(
+    engine, incident
+):
+    keep(engine, incident())
+    with reading(engine) as connection:
+        first = load(connection, "last").incident
+        assert load(connection, "last").incident.snapshot is first.snapshot
+    later = first.snapshot.model_copy(update={"versions": {"torch": "2.13"}})
+    keep(engine, first.model_copy(update={"snapshot": later}))
+    with reading(engine) as connection:
+        assert load(connection, "last").incident.snapshot.versions == {"torch": "2.13"}
