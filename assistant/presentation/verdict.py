@@ -8,9 +8,10 @@ from rerail.assistant.presentation.words import (
     action_words,
     role_word,
     status_word,
+    told_by,
     type_words,
 )
-from rerail.domain.diagnosis import Diagnosis, Outcome
+from rerail.domain.diagnosis import Diagnosis, Evidence, Outcome
 from rerail.log_parsers.digest import ranges
 from rerail.tools.durations import seconds
 
@@ -97,7 +98,7 @@ def verdict_view(diagnosis: Diagnosis) -> VerdictView:
     """Return the view of a diagnosis, whatever face will show it."""
     rows = tuple(
         EvidenceRow(
-            e.id, e.file, e.line, e.role, role_word(e.role), e.text.strip(), e.time or "", e.rank, e.node
+            e.id, e.file, e.line, e.role, _role(e, diagnosis), e.text.strip(), e.time or "", e.rank, e.node
         )
         for e in diagnosis.evidence
     )  # fmt: skip
@@ -160,6 +161,16 @@ def _place(diagnosis: Diagnosis) -> tuple[str, ...]:
     parts += [f"GPU {first.gpu}"] if first.gpu is not None else []
     parts += [first.time] if first.time else []
     return tuple(parts)
+
+
+def _role(line: Evidence, diagnosis: Diagnosis) -> str:
+    """What a line is in the story; a rank that hangs prints nothing, so the first sign of it is told by another."""
+    first = diagnosis.first_fault
+    at_fault = first.rank if first is not None else None
+    speaker = line.rank
+    if line.role == "initiating" and speaker is not None and at_fault not in (None, speaker):
+        return told_by(speaker)
+    return role_word(line.role)
 
 
 def _followed(diagnosis: Diagnosis) -> tuple[Row, ...]:

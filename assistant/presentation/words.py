@@ -28,6 +28,11 @@ def role_word(role: str) -> str:
     return _words()["roles"].get(role, role)
 
 
+def told_by(rank: int) -> str:
+    """Return what the first line is that another rank tells of the fault."""
+    return f"{_words()['roles']['initiating_by_another']} {rank}"
+
+
 def action_words(action: str) -> str:
     """Return a recommended action as a sentence part."""
     return _words()["actions"].get(action, action.replace("_", " "))

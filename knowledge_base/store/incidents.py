@@ -551,7 +551,7 @@ def _diagnosed(incident: Incident, content: str, *, again: bool) -> TimelineEntr
         time=incident.recorded_at,
         source=EntrySource.RULES,
         kind="diagnosed_again" if again else "diagnosed",
-        text=f"{diagnosis.failure_type or 'no verdict'} {diagnosis.status}: {diagnosis.summary}",
+        text=f"{diagnosis.summary} ({diagnosis.status})",
         evidence=tuple(e.id for e in diagnosis.evidence if e.role == "initiating"),
         data={"rules": incident.rules_version},
         key=_key(f"diagnosis:{content}"),
