@@ -506,13 +506,15 @@ def _ends(compiled: re.Pattern[bytes], chunk: bytes) -> Iterator[int]:
     r"""Yield an end offset in every line that may hold a match.
 
     A class such as `\s` runs over newlines and would swallow the lines behind: each line that a
-    match touches is proposed, and the search goes on at the line after its first.
+    match touches is proposed, and the search goes on at the line after its first. What needs the
+    newline in front of it would not be found again from there, so the line of its end is proposed too.
     """
     at = 0
     while at <= len(chunk) and (match := compiled.search(chunk, at)) is not None:
         newline = chunk.find(b"\n", match.start(), match.end())
         if 0 <= newline < match.end() - 1:
             yield newline + 1
+            yield match.end()
             at = newline + 1
         else:
             yield max(match.end(), match.start() + 1)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rerail.assistant.pipeline import diagnose_collection, diagnose_paths, rules, scan_plan
@@ -125,6 +125,7 @@ def test_the_verdict_does_not_depend_on_the_size_of_a_chunk(content: bytes, size
 
 @settings(max_examples=25)
 @given(CONTENT)
+@example(b"train.sh: line 3\nKilled\n")
 def test_engines_come_to_the_same_verdict(content: bytes) -> None:
     signatures = rules().signatures
     found = []

@@ -8,7 +8,6 @@ from rerail.assistant.presentation.words import (
     action_words,
     role_word,
     status_word,
-    told_by,
     type_words,
 )
 from rerail.domain.diagnosis import Diagnosis, Evidence, Outcome
@@ -167,10 +166,8 @@ def _role(line: Evidence, diagnosis: Diagnosis) -> str:
     """What a line is in the story; a rank that hangs prints nothing, so the first sign of it is told by another."""
     first = diagnosis.first_fault
     at_fault = first.rank if first is not None else None
-    speaker = line.rank
-    if line.role == "initiating" and speaker is not None and at_fault not in (None, speaker):
-        return told_by(speaker)
-    return role_word(line.role)
+    by_another = line.rank is not None and at_fault not in (None, line.rank)
+    return role_word(f"{line.role}_by_another" if by_another else line.role)
 
 
 def _followed(diagnosis: Diagnosis) -> tuple[Row, ...]:

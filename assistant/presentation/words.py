@@ -25,12 +25,8 @@ def status_word(diagnosis: Diagnosis) -> str:
 
 def role_word(role: str) -> str:
     """Return what a cited line is in the story."""
-    return _words()["roles"].get(role, role)
-
-
-def told_by(rank: int) -> str:
-    """Return what the first line is that another rank tells of the fault."""
-    return f"{_words()['roles']['initiating_by_another']} {rank}"
+    known = _words()["roles"]
+    return known.get(role) or known.get(role.removesuffix("_by_another"), role)
 
 
 def action_words(action: str) -> str:

@@ -23,6 +23,6 @@ def test_a_whole_headline_ends_with_one_full_stop() -> None:
 def test_the_line_that_another_rank_prints_is_not_called_the_first_fault_itself() -> None:
     hang = diagnose_paths([FAULTLAB / "hang_one_rank"]).diagnosis
     row = verdict_view(hang).first
-    assert (row.rank, hang.first_fault.rank, row.word) == (1, 2, "first sign of it, told by rank 1")
+    assert (row.rank, hang.first_fault.rank, row.word) == (1, 2, "first sign, told by another rank")
     own = diagnose_paths([FAULTLAB / "exception_one_rank"]).diagnosis
     assert verdict_view(own).first.word == "first fault"

@@ -40,7 +40,7 @@ def test_the_list_leads_to_the_sentence_the_evidence_and_the_line(shown, served)
     tab.keyboard.press("Enter")
     tab.wait_for_url(f"**/incidents/{served.hang}")
     assert tab.locator("h1").inner_text().startswith("Rank 2 did not come to a collective")
-    assert tab.locator("#E1").inner_text().count("first fault") == 1
+    assert tab.locator("#E1").inner_text().count("first sign, told by another rank") == 1
     tab.locator("#E1 a.row").click()
     tab.wait_for_url("**/log?**")
     marked = tab.locator("tr.marked")
