@@ -61,6 +61,7 @@ def _build(view: LogView, form: str, rank: int | None, rows: list[StepRow]) -> L
     steps = np.array([i if row.step is None else row.step for i, row in enumerate(rows)])
     if clock and stamps is not None:
         times = _between(steps, stamps)
+    told = _told(rows)
     name = view.name if rank is None else f"{view.name} rank {rank}"
     series = StepSeries(
         name=name,
@@ -74,8 +75,8 @@ def _build(view: LogView, form: str, rank: int | None, rows: list[StepRow]) -> L
         learning_rate=_column(rows, "learning_rate"),
         throughput=_column(rows, "throughput"),
         steps_told=any(row.step is not None for row in rows),
-        reported=_told(rows) if form in FORMS else None,
-        left_out={name: ~told for name, told in _told(rows).items()},
+        reported=told if form in FORMS else None,
+        left_out={column: ~named for column, named in told.items()},
     )
     return LogSeries(series, tuple(rows), rates is not None, clock)
 

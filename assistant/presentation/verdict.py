@@ -167,7 +167,7 @@ def _role(line: Evidence, diagnosis: Diagnosis) -> str:
     first = diagnosis.first_fault
     at_fault = first.rank if first is not None else None
     by_another = line.rank is not None and at_fault not in (None, line.rank)
-    return role_word(f"{line.role}_by_another" if by_another else line.role)
+    return role_word(line.role, by_another=by_another)
 
 
 def _followed(diagnosis: Diagnosis) -> tuple[Row, ...]:

@@ -23,10 +23,11 @@ def status_word(diagnosis: Diagnosis) -> str:
     return _words()["outcome"][diagnosis.outcome]
 
 
-def role_word(role: str) -> str:
-    """Return what a cited line is in the story."""
+def role_word(role: str, *, by_another: bool = False) -> str:
+    """Return what a cited line is in the story; `by_another` where not the rank at fault prints it."""
     known = _words()["roles"]
-    return known.get(role) or known.get(role.removesuffix("_by_another"), role)
+    word: str = known.get(role, role)
+    return known.get(f"{role}_by_another", word) if by_another else word
 
 
 def action_words(action: str) -> str:

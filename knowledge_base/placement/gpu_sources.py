@@ -71,9 +71,10 @@ def device_beside(asked: Asked) -> Answer[int] | None:
     found: dict[int, LogLine] = {}
     for other in asked.case.observations:
         address = other.fields.get("pci")
+        if address is None or not same_host(other.fields.get("node") or other.line.node, node):
+            continue
         apart = asked.case.seconds_between(asked.event, other)
-        there = same_host(other.fields.get("node") or other.line.node, node)
-        if address is None or not there or apart is None or abs(apart) > _BESIDE_S:
+        if apart is None or abs(apart) > _BESIDE_S:
             continue
         gpu = asked.identities.gpu_of_pci.get((short(node), pci_key(address)))
         held = asked.identities.ranks_at.get(asked.identities.host(short(node)), ())
