@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
 from rerail.errors import ConfigError
 
+if TYPE_CHECKING:
+    import yaml
+
 Model = TypeVar("Model", bound=BaseModel)
 _BRANCHES = ("constrained-", "tuple[")  # of a key that takes a number or a list
+
+
+class SpecPart(BaseModel):
+    """One mapping of a spec: no keys but those that it declares, and no `true` where a number belongs."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
+        several = value if isinstance(value, list | tuple) else [value]
+        wanted = cls.model_fields[str(info.field_name)].annotation
+        if wanted is not bool and any(isinstance(one, bool) for one in several):
+            raise ValueError("true and false are no values of this key")
+        return value
 
 
 class WrongKey(ValueError):
@@ -49,12 +67,18 @@ def read_spec_file(path: Path, hint: str) -> Any:
     """Return the content of a YAML or JSON file; `hint` is the command to try.
 
     Raises:
-        ConfigError: the file is missing, or is no YAML.
+        ConfigError: the file is missing, is no YAML, or says one key twice.
     """
     import yaml
 
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
+        loader = yaml.SafeLoader(path.read_text(encoding="utf-8"))
+        try:
+            node = loader.get_single_node()
+            _refuse_twice(node, path, hint)
+            return None if node is None else loader.construct_document(node)
+        finally:
+            loader.dispose()
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}", subject=str(path), hint=hint) from None
     except RecursionError:
@@ -66,3 +90,31 @@ def read_spec_file(path: Path, hint: str) -> Any:
         where = f"{path}:{mark.line + 1}" if mark else str(path)
         problem = getattr(error, "problem", None) or "no YAML"
         raise ConfigError(f"{where}: {problem}", subject=str(path), hint=hint) from None
+
+
+def _refuse_twice(root: yaml.Node | None, path: Path, hint: str) -> None:
+    """Refuse a mapping that says one key twice: YAML's reader would silently take the last."""
+    import yaml
+
+    waiting, seen = [root], set[int]()
+    while waiting:
+        node = waiting.pop()
+        if node is None or id(node) in seen:  # an anchor that is used again
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            waiting += node.value
+        if not isinstance(node, yaml.MappingNode):
+            continue
+        lines: dict[str, int] = {}
+        for key, value in node.value:
+            waiting.append(value)
+            if not isinstance(key, yaml.ScalarNode):
+                continue
+            line = key.start_mark.line + 1
+            if key.value in lines:
+                raise ConfigError(
+                    f"{path}:{line}: {key.value} stands on line {lines[key.value]} already: keep one of the two",
+                    subject=str(path), hint=hint,
+                )  # fmt: skip
+            lines[key.value] = line

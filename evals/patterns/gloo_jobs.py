@@ -67,7 +67,9 @@ def real_table(out: Console) -> bool:
     for name in ("fault", "said", "function", "outside the window", "window costs", "bytes a rank"):
         table.add_column(name)
     right = 0
+    notes: list[tuple[str, str]] = []
     for fault, job in run_real_job().items():
+        notes += [(fault, note) for note in job.verdict.missing]
         findings = job.verdict.findings
         named = [one.workers for one in findings]
         right += named == [] if fault == "healthy" else bool(named) and set(named) == {(2,)}
@@ -76,5 +78,7 @@ def real_table(out: Console) -> bool:
             f"{max(job.outside_share):.4%}", f"{max(job.window_cost_s):.2f} s", str(max(job.bytes)),
         )  # fmt: skip
     out.print(table)
+    for fault, note in notes:
+        out.print(f"{fault}: {note}", markup=False)
     out.print(f"right in {right} of {len(FAULTS)}; no GPU was used", markup=False)
     return right == len(FAULTS)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-from rerail.tools.spec_file import WrongKey, check_spec, read_spec_file
+from rerail.tools.spec_file import SpecPart, WrongKey, check_spec, read_spec_file
 
 MOST_SLOTS = 32_768  # GPUs, and CPUs for metrics: a plan of some seconds
 MOST_ITEMS = 100_000_000
@@ -18,11 +18,7 @@ Count = Annotated[int, Field(ge=1, le=MOST_ITEMS)]
 Machines = Annotated[int, Field(ge=1, le=MOST_SLOTS)]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class DataSet(_Part):
+class DataSet(SpecPart):
     """One data set: seconds of preparation, inference on one GPU and metrics on a CPU, and its items.
 
     The times are priors (a former run); where they are wrong, the rest is planned anew. `generates`
@@ -36,7 +32,7 @@ class DataSet(_Part):
     generates: bool = True
 
 
-class Model(_Part):
+class Model(SpecPart):
     """The model: seconds to load it from shared storage when alone, and from the node's own memory.
 
     With c loads at a time on a node each takes load_s x (1 + contention (c - 1)). `path` is copied to
@@ -50,7 +46,7 @@ class Model(_Part):
     memory: str = ""
 
 
-class Cluster(_Part):
+class Cluster(SpecPart):
     """Nodes, GPUs (slots for trials) and CPUs (slots for metrics) of each."""
 
     nodes: Machines = 1
@@ -58,7 +54,7 @@ class Cluster(_Part):
     cpus_per_node: Machines = 8
 
 
-class Harness(_Part):
+class Harness(SpecPart):
     """Who evaluates: lm-evaluation-harness with its task names, or any commands.
 
     lm_eval: `model` is a harness model name with `model_args`, or FILE.py:FUNCTION that gets the
@@ -85,7 +81,7 @@ class Harness(_Part):
         return self
 
 
-class EvaluationSpec(_Part):
+class EvaluationSpec(SpecPart):
     """The whole spec."""
 
     datasets: Annotated[dict[str, DataSet], Field(min_length=1, max_length=MOST_SETS)]

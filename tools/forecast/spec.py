@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from rerail.tools.forecast.durations import Duration, constant, empirical, gamma, lognormal, normal
 from rerail.tools.forecast.fit import fit_pool
 from rerail.tools.forecast.presets import preset_names
-from rerail.tools.spec_file import WrongKey, check_spec, read_spec_file
+from rerail.tools.spec_file import SpecPart, WrongKey, check_spec, read_spec_file
 
 Positive = Annotated[int, Field(ge=1, le=1 << 20)]
 Layers = Annotated[int, Field(ge=1, le=10_000)]
@@ -24,11 +24,7 @@ MOST_PASSES = 100_000  # 20,000 replicas of so many are a minute of drawing
 Group = Literal["tp", "cp", "ep", "fsdp", "dp"]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class Parallelism(_Part):
+class Parallelism(SpecPart):
     """Sizes of the parallel groups; ranks = tp x cp x pp x dp. `ep` and `fsdp` divide dp."""
 
     tp: Positive = 1
@@ -61,7 +57,7 @@ class Parallelism(_Part):
         }[group]
 
 
-class Schedule(_Part):
+class Schedule(SpecPart):
     """The pipeline schedule; `chunks` are model chunks per stage of the interleaved one."""
 
     kind: Literal["1f1b", "interleaved", "zero_bubble"] = "1f1b"
@@ -69,7 +65,7 @@ class Schedule(_Part):
     chunks: Positive = 1
 
 
-class Pool(_Part):
+class Pool(SpecPart):
     """Durations of one signature, in seconds: a distribution, measured samples, or bytes on a tier.
 
     `kernel` is the class by which sensitivity is told; `group` makes it a collective. `overlap`
@@ -92,7 +88,7 @@ class Pool(_Part):
     spread: Annotated[float, Field(ge=0, le=1000)] = 1.0
 
 
-class Tier(_Part):
+class Tier(SpecPart):
     """A class of links: intra-node, inter-node, between pods."""
 
     bytes_per_s: Annotated[float, Field(ge=1, le=1e18)]
@@ -100,7 +96,7 @@ class Tier(_Part):
     scale: Factor = 1.0
 
 
-class Passes(_Part):
+class Passes(SpecPart):
     """What one layer runs, by pool names in order; `weights` only where a schedule splits them off."""
 
     forward: Annotated[tuple[str, ...], Field(min_length=1)]
@@ -108,21 +104,21 @@ class Passes(_Part):
     weights: tuple[str, ...] = ()
 
 
-class Slow(_Part):
+class Slow(SpecPart):
     """A node of known speed: `ratio` times the usual compute time for all of the job, below 1 where faster."""
 
     node: Annotated[int, Field(ge=0)]
     ratio: Annotated[float, Field(gt=0, le=100)]
 
 
-class Nodes(_Part):
+class Nodes(SpecPart):
     """The machines: GPUs per node and the ones known to be slow."""
 
     gpus_per_node: Positive = 8
     slow: tuple[Slow, ...] = ()
 
 
-class Regime(_Part):
+class Regime(SpecPart):
     """Calm and congested steps: which share is congested, how slow, for how many steps on end."""
 
     share: Share
@@ -130,7 +126,7 @@ class Regime(_Part):
     steps: Annotated[float, Field(ge=1, le=1e12)] = 1.0
 
 
-class Effects(_Part):
+class Effects(SpecPart):
     """What persists for a whole job: spread of speed over ranks and over nodes, and the regime."""
 
     rank_cv: Annotated[float, Field(ge=0, le=1)] = 0.0
@@ -138,7 +134,7 @@ class Effects(_Part):
     regime: Regime | None = None
 
 
-class GraphOp(_Part):
+class GraphOp(SpecPart):
     """One op of an explicit graph: its pool, the rank it runs on, the ops it waits for."""
 
     pool: str
@@ -146,7 +142,7 @@ class GraphOp(_Part):
     after: tuple[str, ...] = ()
 
 
-class Job(_Part):
+class Job(SpecPart):
     """The run: steps to do, failures, checkpoints and restarts, and the deadline."""
 
     steps: Annotated[int, Field(ge=1, le=10**12)]
@@ -160,7 +156,7 @@ class Job(_Part):
     nodes: Positive | None = None
 
 
-class Spec(_Part):
+class Spec(SpecPart):
     """The whole spec; either `passes` (a pipeline) or `graph` (an explicit graph of ops)."""
 
     name: str = "forecast"

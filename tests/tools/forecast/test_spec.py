@@ -93,6 +93,9 @@ def spec(**changes):
         ("effects.regime.scale", {"effects": {"regime": {"share": 0.1, "scale": INF}}}),
         ("layers_per_stage", {"layers_per_stage": 10**9}),
         ("parallel", {"parallel": {"tp": 1 << 17}}),
+        ("parallel.tp", {"parallel": {"tp": True}}),
+        ("pools.f.samples_s", {"pools__f": {"samples_s": [0.1, False]}}),
+        ("pools.f.mean_s", {"pools__f__mean_s": False}),
         ("effects.regime.scale", {"effects": {"regime": {"share": 0.1, "scale": 0.5}}}),
     ],
 )
@@ -170,6 +173,13 @@ def test_a_file_nested_without_end_is_refused(tmp_path):
     path = tmp_path / "deep.yaml"
     path.write_text("a: " + "[" * 5000 + "]" * 5000)
     with pytest.raises(ConfigError, match=r"deep\.yaml: its values are nested too deeply"):
+        read_spec(path)
+
+
+def test_a_key_that_is_said_twice_is_refused_with_both_lines(tmp_path):
+    path = tmp_path / "twice.yaml"
+    path.write_text("pools:\n  f: {mean_s: 1}\n  g: {mean_s: 2, sd_s: 1, mean_s: 3}\n")
+    with pytest.raises(ConfigError, match=r"twice\.yaml:3: mean_s stands on line 3 already"):
         read_spec(path)
 
 
