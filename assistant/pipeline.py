@@ -27,6 +27,7 @@ from rerail.log_parsers.binary_content import packed_as
 from rerail.log_parsers.collect import Collection, ScanPlan, assemble, collect
 from rerail.log_parsers.scan import Scanner, make_scanner
 from rerail.log_parsers.sources import Discovery, Problem
+from rerail.log_parsers.sources import named_sources
 from rerail.log_parsers.survey import survey_bytes
 from rerail.settings import load_settings
 
@@ -123,8 +124,10 @@ def diagnose_paths(
 def diagnose_texts(files: Mapping[str, str]) -> Outcome:
     """Return the rules verdict on texts in memory, as if they were the files of one job."""
     surveys = [
-        survey_bytes(name, text.encode("utf-8", "surrogateescape"), rules().signatures, _scanner())
-        for name, text in files.items()
+        survey_bytes(
+            source, files[source.name].encode("utf-8", "surrogateescape"), rules().signatures, _scanner()
+        )
+        for source in named_sources(files)
     ]
     return diagnose_collection(assemble(surveys))
 

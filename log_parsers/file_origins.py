@@ -11,6 +11,7 @@ from rerail.domain.evidence import Stream
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.host_names import is_no_host
 from rerail.log_parsers.induced_labels import induce, may_count
+from rerail.log_parsers.named_after_hosts import named_after_hosts, told_by
 from rerail.log_parsers.prefixes import Origin
 from rerail.log_parsers.survey import FileSurvey
 from rerail.log_parsers.text import clean
@@ -56,7 +57,7 @@ def content_origins(surveys: Sequence[FileSurvey], *, year: int) -> dict[str, Or
       in front of the frames of a traceback too, or where a line further on calls one of them a host.
     - Numbers that srun puts in front of lines count its tasks; they are no ranks where several are behind one.
     - A label that no pattern knows is learned from the lines that carry it.
-    - A file without a node whose name holds a host that the other lines name is that host's.
+    - A file without a node whose name holds a host that the other lines name is that host's, and so are those called alike.
     """
     found = _single_tree(surveys)
     hosts: set[str] = set()
@@ -92,7 +93,32 @@ def content_origins(surveys: Sequence[FileSurvey], *, year: int) -> dict[str, Or
             changed = replace(changed, hosts=words)
         if changed is not origin:
             found[name] = changed
+    _called_after_hosts(surveys, found, short)
     return found
+
+
+def _called_after_hosts(
+    surveys: Sequence[FileSurvey], found: dict[str, Origin], hosts: set[str]
+) -> None:
+    """Give the files of a few that are called after hosts, as the lines bear out, to those hosts."""
+    origins = [found.get(one.source.name, one.source.origin) for one in surveys]
+    free = [_is_free(origin) for origin in origins]
+    if len(surveys) > _MOST_INDUCED or not any(free):
+        return
+    told = [told_by(one.kept[number] for number in _sampled(one)) for one in surveys]
+    names = named_after_hosts([one.source.name for one in surveys], told, hosts)
+    for one, origin, name, may in zip(surveys, origins, names, free, strict=True):
+        if may and name is not None:
+            found[one.source.name] = replace(origin, node=name)
+
+
+def _is_free(origin: Origin) -> bool:
+    return (
+        origin.node is None
+        and origin.place is None
+        and origin.rank is None
+        and origin.stream is not Stream.SCHEDULER
+    )
 
 
 def _fronts_of_names(nodes: Sequence[str | None], hosts: set[str]) -> set[str]:
@@ -162,12 +188,15 @@ def _described(one: FileSurvey) -> set[str]:
 
 def _in(one: FileSurvey, word: bytes, pattern: re.Pattern[bytes]) -> list[re.Match[bytes]]:
     """Return the matches on a sample of a file's kept lines: its first and its last."""
-    numbers = sorted(one.kept)
-    if len(numbers) > 2 * _SAMPLE:
-        numbers = numbers[:_SAMPLE] + numbers[-_SAMPLE:]
-    heads = (one.kept[n][:400] for n in numbers)
+    heads = (one.kept[n][:400] for n in _sampled(one))
     # A look for the word first: hundreds of rank files take no noticeable time.
     return [m for head in heads if word in head and (m := pattern.search(head)) is not None]
+
+
+def _sampled(one: FileSurvey) -> list[int]:
+    """Return the numbers of the first and the last kept lines of a file."""
+    numbers = sorted(one.kept)
+    return numbers if len(numbers) <= 2 * _SAMPLE else numbers[:_SAMPLE] + numbers[-_SAMPLE:]
 
 
 def _single_tree(surveys: Sequence[FileSurvey]) -> dict[str, Origin]:

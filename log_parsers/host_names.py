@@ -15,6 +15,8 @@ _IPV4 = lazy(r"\d{1,3}(?:\.\d{1,3}){3}")
 # A host of a cluster carries a number; `v1.2`, `2026-03-01`, `train.py` and `0x7f` do as well.
 _WITH_NUMBER = lazy(r"(?=[\w.-]*\d)(?=[\w.-]*[A-Za-z])[A-Za-z0-9][\w.-]{1,80}")
 
+_SAID_HOST = r"(?P<host>(?=[A-Za-z0-9_.]*[\d-])[A-Za-z][\w.-]{1,80}?)(?![\w-]|\.\w)"
+
 
 def is_address(name: str) -> bool:
     """Tell whether a name is an IPv4 address."""
@@ -29,6 +31,11 @@ def is_no_host(word: str) -> bool:
 def is_counter(word: str) -> bool:
     """Tell whether a word only counts, as step-1 and layer-3 do."""
     return _form("no_host").fullmatch(word) is not None
+
+
+def is_no_host_as_a_file(word: str) -> bool:
+    """Tell whether a log of this name is called after a program or a run, and not after a host."""
+    return is_counter(word) or _form("no_host_as_a_file").fullmatch(word) is not None
 
 
 def is_device(word: str) -> bool:
@@ -52,6 +59,23 @@ def looks_like_host(word: str) -> bool:
     return not is_no_host(word) or "-" in word
 
 
+def says_host(line: bytes) -> set[str]:
+    """Return the words that a line says to be hosts: behind a word such as `host=`, or in front of a port."""
+    found = {match["host"] for match in _said().finditer(line)} if _hint().search(line) else set()
+    return {name for host in found if not is_local(name := host.decode("utf-8", "replace"))}
+
+
+@lru_cache(maxsize=1)
+def _said() -> re.Pattern[bytes]:
+    forms = (entry_form(raw).replace("%host%", _SAID_HOST) for raw in load_cached(PATH)["said_to_be_hosts"])
+    return re.compile("|".join(forms).encode())
+
+
+@lru_cache(maxsize=1)
+def _hint() -> re.Pattern[bytes]:
+    return re.compile(str(load_cached(PATH)["host_said_near"]).encode())
+
+
 @lru_cache(maxsize=1)
 def counted_host() -> str:
     """Return the pattern of words that are hosts although they only count."""
@@ -68,7 +92,7 @@ def _own_prefixes() -> tuple[str, ...]:
     return tuple(load_cached(PATH)["prefixes_of_no_node"])
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=8)
 def _form(key: str) -> re.Pattern[str]:
     return re.compile("|".join(f"(?:{entry_form(raw)})" for raw in load_cached(PATH)[key]), re.I)
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from rerail.cached_yaml import load_cached
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.host_names import is_counter, is_local, looks_like_host
+from rerail.log_parsers.named_after_hosts import Told, named_after_hosts
 from rerail.log_parsers.prefixes import Origin
 from rerail.log_parsers.sources import origin_of
 
@@ -32,7 +33,10 @@ _ONE_WORD = lazy(r"(?P<word>(?=[\w.-]*\d)[A-Za-z][\w.-]{0,80})(?: \([^()]{0,80}\
 _OUTPUT_OF = lazy(
     r"(?:\S*/)?(?:out|err|log|logs|stdout|stderr|output)[._-](?P<word>[A-Za-z][\w.-]{0,80})"
 )
+_BESIDE = lazy(r"\((?P<word>(?=[\w.-]*\d)[A-Za-z][\w.-]{1,80})\)")
 _DIGITS = lazy(r"\d+")
+_PARTS = lazy(r"[_/]|\.(?!\d)")
+_NUMBERED = lazy(r"(?i)(?:rank|pid|r|p)?\d+")
 _LEAST_ALIKE = 2
 _MOST_HEADINGS = 20_000
 _WORD = lazy(r"(?<![\w.@/:=-])[A-Za-z0-9][\w.-]{1,100}(?![\w=])")
@@ -55,6 +59,7 @@ class Shape:
 class _Data:
     shapes: tuple[Shape, ...]
     contents: frozenset[str]
+    of_files: frozenset[str]
     of_machines: tuple[str, ...]
     pods: tuple[re.Pattern[str], ...]
     hosts: tuple[re.Pattern[str], ...]
@@ -77,8 +82,10 @@ def _data() -> _Data:
     pods = tuple(lazy(text) for text in raw["pods"])
     hosts = tuple(lazy(text) for text in raw["hosts"])
     by_form = lazy(raw["no_hosts_by_form"])
+    contents = frozenset(raw["contents"])
+    of_files = contents | frozenset(raw["of_files"])
     return _Data(
-        tuple(shapes), frozenset(raw["contents"]), tuple(raw["of_machines"]), pods, hosts, by_form
+        tuple(shapes), contents, of_files, tuple(raw["of_machines"]), pods, hosts, by_form
     )
 
 
@@ -98,6 +105,8 @@ class Heading:
     """It names the file whose lines stand below it."""
     title: str = ""
     """All that it says, where that is one word with a number."""
+    path: str = ""
+    """The file that it names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,20 +150,25 @@ def heading(text: str, framed: bool = False) -> Heading | None:
         slots = match.groupdict()
         if path := slots.get("path"):
             bare = bool(_ONE_WORD.fullmatch(path)) and looks_like_host(path) and not _files(path)
-            return Heading(_known(origin_of(path)), shape.id, title=path if bare else "")
+            return Heading(
+                _known(origin_of(path)), shape.id, title=path if bare else "", path=path
+            )
         if shape.id == "prompt":
             return Heading(Origin(node=slots["title"]), shape.id)
         find = _titled if shape.id == "banner" else _host
         host = find(slots["title"], data)
-        origin = _of_file(slots["title"]) if shape.id == "banner" else None
+        origin = _of_file(slots["title"], data) if shape.id == "banner" else None
         if host is None and shape.only_telling:
             return None
         if host is not None:
             origin = replace(origin or Origin(), node=host)
         file = shape.id == "banner" and len(_files(slots["title"])) == 1
-        word = _ONE_WORD.fullmatch(slots["title"]) or _OUTPUT_OF.fullmatch(slots["title"])
-        title = word["word"] if word else ""
-        return Heading(origin, shape.id, slots.get("rule") or "", file, title)
+        title = slots["title"]
+        word = _ONE_WORD.fullmatch(title) or _OUTPUT_OF.fullmatch(title) or _BESIDE.search(title)
+        path = _files(title)[0] if file else ""
+        return Heading(
+            origin, shape.id, slots.get("rule") or "", file, word["word"] if word else "", path
+        )
     return None
 
 
@@ -167,16 +181,31 @@ def _files(title: str) -> list[str]:
     return [word for word in title.split() if _FILE_NAME.search(word)]
 
 
-def _of_file(title: str) -> Origin | None:
+def _of_file(title: str, data: _Data) -> Origin | None:
     """Return what the only name of a file in a title tells."""
     files = _files(title)
     if len(files) != 1:
         return None
     origin = origin_of(files[0])
-    parts = {part for part in re.split(r"[-_./]", files[0]) if looks_like_host(part)}
-    if origin.node is None and len(parts) == 1:
-        origin = replace(origin, node=parts.pop())
+    told = {match["host"] for pattern in data.hosts for match in pattern.finditer(files[0])}
+    parts = {part for part in map(_without_labels, _PARTS.split(files[0])) if looks_like_host(part)}
+    if origin.node is None and len(told or parts) == 1:
+        origin = replace(origin, node=(told or parts).pop())
     return _known(origin)
+
+
+def _without_labels(part: str) -> str:
+    """Return a part of a file's name without the words around a host: `pyspy-rank19-slr-g3` is of slr-g3."""
+    words = part.split("-")
+    while words and _is_label(words[0]):
+        words = words[1:]
+    while words and _is_label(words[-1]):
+        words = words[:-1]
+    return "-".join(words)
+
+
+def _is_label(word: str) -> bool:
+    return word.lower() in _data().of_files or _NUMBERED.fullmatch(word) is not None
 
 
 def _host_of_file(word: str, data: _Data) -> str | None:
@@ -228,6 +257,23 @@ def _named_alike(found: list[tuple[int, Heading]]) -> list[tuple[int, Heading]]:
     ]
 
 
+def _called_after_hosts(
+    found: list[tuple[int, Heading]], told: list[Told]
+) -> list[tuple[int, Heading]]:
+    """Give the sections whose headings name files that are called after hosts to those hosts."""
+    if not any(one.path and one.origin is None for _, one in found):
+        return found
+    files = [at for at, (_, one) in enumerate(found) if one.path]
+    known = {one.origin.node for _, one in found if one.origin is not None and one.origin.node}
+    names = named_after_hosts([found[at][1].path for at in files], [told[at] for at in files], known)
+    out = list(found)
+    for at, name in zip(files, names, strict=True):
+        number, one = found[at]
+        if name is not None and one.origin is None:
+            out[at] = (number, replace(one, origin=Origin(node=name)))
+    return out
+
+
 def sections(lines: Iterable[tuple[int, bytes]], clean: Callable[[bytes], str]) -> Sections:
     """Return the sections of one file.
 
@@ -240,18 +286,23 @@ def sections(lines: Iterable[tuple[int, bytes]], clean: Callable[[bytes], str]) 
     found: list[tuple[int, Heading]] = []
     last = (0, b"")  # the line above
     above = -1  # the line of dashes above that
+    told: list[Told] = []  # of each section
     for number, line in lines:
         raw = clean(line).encode() if line.startswith(b"\x1b") else line
         if len(found) >= _MOST_HEADINGS:
             break
         if _DASHES.fullmatch(raw.rstrip()):
-            if above == last[0] - 1 and (told := heading(clean(last[1]), framed=True)) is not None:
-                found.append((last[0], told))
+            if above == last[0] - 1 and (says := heading(clean(last[1]), framed=True)) is not None:
+                found.append((last[0], says))
+                told.append(Told())
             above = number
-        elif _FIRST.match(raw[:64]) and (told := heading(clean(raw))) is not None:
-            found.append((number, told))
+        elif _FIRST.match(raw[:64]) and (says := heading(clean(raw))) is not None:
+            found.append((number, says))
+            told.append(Told())
+        elif told:
+            told[-1].take(raw)
         last = (number, raw)
-    found = _named_alike(found)
+    found = _called_after_hosts(_named_alike(found), told)
     telling = {(one.shape, one.rule) for _, one in found if one.origin is not None or one.file}
     if not telling:
         return Sections()

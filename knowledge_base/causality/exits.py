@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from rerail.domain.evidence import LogLine, Observation, Role, Tier
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.catalogues import how_it_ended
+from rerail.knowledge_base.placement.allocation import listed
 from rerail.knowledge_base.placement.identities import Identities
 from rerail.knowledge_base.placement.names import same_host
 from rerail.knowledge_base.statements import Statement
@@ -55,7 +56,7 @@ def collect(case: Case, identities: Identities, statements: Sequence[Statement])
         if "exit" in statement.form.tells:
             of_line.setdefault((statement.line.file, statement.line.number), statement)
     tasks_are_ranks = identities.tasks_are_ranks or not (
-        _launched_per_node(case) or _elsewhere(identities)
+        _launched_per_node(case) or _elsewhere(identities) or _more_ranks_than_tasks(case, identities)
     )
     facts = [
         fact
@@ -188,6 +189,12 @@ def _elsewhere(identities: Identities) -> bool:
         for task, where in identities.node_of_task.items()
         if task in identities.node_of_rank
     )
+
+
+def _more_ranks_than_tasks(case: Case, identities: Identities) -> bool:
+    """Tell whether a rank is higher than the tasks go that the scheduler started on the job's nodes."""
+    tasks = len(listed(case)) * (identities.tasks_per_node or 0)
+    return 0 < tasks <= max(identities.ranks_seen, default=0)
 
 
 def _launched_per_node(case: Case) -> bool:

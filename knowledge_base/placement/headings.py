@@ -138,7 +138,10 @@ def _look(form: Heading, view: LogView, line: LogLine) -> Named | None:
         return None
     if form.of is not None and not form.of.search(form.text(view, line.number)):
         return None
+    section = view.section(line.number)
     for number in _near(form, view, line):
+        if view.section(number) != section:
+            return None  # the log of another host or file
         other = view.line(number)
         if other is None or (other.label != line.label and not form.whoever):
             continue

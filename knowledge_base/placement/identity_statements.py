@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from rerail.domain.evidence import LogLine, Stream
 from rerail.knowledge_base.placement.host_aliases import HostAliases
 from rerail.knowledge_base.placement.identities import MOST_RANKS, Identities
-from rerail.knowledge_base.placement.names import pci_key
+from rerail.knowledge_base.placement.names import pci_key, short
 from rerail.knowledge_base.placement.own_words import node_in
 from rerail.knowledge_base.placement.processes import Identity
 from rerail.knowledge_base.statements import Statement
@@ -178,6 +178,8 @@ def _process(
     if pci is not None and who.rank is None:
         if who.pid is not None:
             reading.on_gpu.append((who.node, pci, who.pid))
+        elif who.gpu is not None:
+            found.gpu_of_pci.setdefault((short(who.node or ""), pci_key(pci)), who.gpu)
         return
     if pci is not None:
         found.by_pci.setdefault(f"{who.node or ''}|{pci_key(pci)}", who)

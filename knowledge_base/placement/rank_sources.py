@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from rerail.domain.evidence import Blames, LogLine, Role, Stream, Tier
+from rerail.domain.evidence import Blames, LogLine, Observation, Role, Stream, Tier
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.exits import ExitFact, ended_first
 from rerail.knowledge_base.causality.own_failures import is_own
@@ -205,6 +205,14 @@ def _only_node(asked: Asked) -> Answer[int] | None:
     if local is not None and one_node(asked.identities, local):
         return Answer(local, "the job runs on one node, where a device's number is the rank", line)
     return None
+
+
+def _of_all_there(asked: Asked) -> Answer[int] | None:
+    """A fault of a host that several ranks felt on their GPUs is no single one's; a launcher's table names the first only."""
+    if asked.event.blames is not Blames.HOST or has(asked.event.leaf, "of_a_gpu"):
+        return None
+    felt = len(_on_their_gpus(asked))
+    return Answer(None, f"{felt} ranks felt it on their GPUs") if felt >= EVERYWHERE else None
 
 
 def _others(asked: Asked) -> Answer[int] | None:
@@ -422,7 +430,7 @@ def _awaited(asked: Asked) -> Answer[int] | None:
 
 SOURCES: tuple[Source[int], ...] = (
     _slot, _subject, _noticed, _of_the_job, _heading, _process, _named_process, _local_rank, _said_on, _label, _seat,
-    _in_pod, _only_node, _own_words, _raised_from, _told_with_process, _alone_there, _others, _only_exit_there,
+    _in_pod, _only_node, _own_words, _raised_from, _told_with_process, _alone_there, _of_all_there, _others, _only_exit_there,
     device_beside, _awaited, _own_exit, _raised_exit, _ended_first, _by_device,
 )  # fmt: skip
 
@@ -515,20 +523,30 @@ def _lost_its_device(case: Case) -> set[int | None]:
     return found - {None}
 
 
-def _felt_by(asked: Asked) -> int | None:
-    """The only rank that printed an error of its own was hit by the deeper fault."""
-    case, event = asked.case, asked.event
-    device = {
+def _on_their_gpus(asked: Asked) -> set[int | None]:
+    """The ranks that print an error of their own GPU."""
+    return {
         o.line.rank
-        for o in case.observations
-        if o is not event
+        for o in asked.case.observations
+        if o is not asked.event
         and o.tier in (Tier.LIBRARY, Tier.HARDWARE, Tier.APPLICATION)
         and says("felt-on-gpu", o.line.text)
     } - {None}
-    device = device or _lost_its_device(case)
+
+
+def _whose(case: Case, told: Observation) -> int | None:
+    """The rank of an exception: that of its heading, where one rank prints what another raised, else its label's."""
+    found = named_above(case, told.line, "rank") if told.lines else None
+    return told.line.rank if found is None else found.number("rank")
+
+
+def _felt_by(asked: Asked) -> int | None:
+    """The only rank that printed an error of its own was hit by the deeper fault."""
+    case, event = asked.case, asked.event
+    device = _on_their_gpus(asked) or _lost_its_device(case)
     # What a program raises by itself is no sign of a broken machine under it.
     others = [c for c in asked.selection.candidates if not is_own(c)]
-    felt = device or {c.line.rank for c in others} - {None}
+    felt = device or {_whose(case, c) for c in others} - {None}
     # A lost-connection line is printed by the peer, and who waited in vain in a collective felt
     # nothing but that another rank did not come.
     told: list[LogLine] = [

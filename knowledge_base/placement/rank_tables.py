@@ -32,9 +32,10 @@ _MOST_RANKS = 1 << 20
 _MOST_ON_A_HOST = 4_096
 _ITEM = lazy(
     r"(?P<range>(?<![\w./-])(?<![^\w-]\d\d:)(?<![^\w-]\d:)(?:\[1,)?(?:[Rr]ank_?|r)?(?P<a>\d{1,7})\s?(?:-|\.\.)\s?(?:r)?(?P<b>\d{1,7})(?![\w:/.]|-\d))"
+    r"|(?P<list>(?<![\w./-])\d{1,7}(?:, ?\d{1,7}){1,200}(?![\w:/.]|-\d))"
     r"|(?P<word>(?<![\w.-])(?:\d{1,3}(?:\.\d{1,3}){3}|[A-Za-z][\w.-]{0,100}))"
 )
-_RANGE = lazy(r"(?<![\w./-])(?:[Rr]ank_?|r)?\d{1,7}\s?(?:-|\.\.)\s?r?\d{1,7}(?![\w:/.]|-\d)")
+_RANGE = lazy(r"(?<![\w./-])(?:[Rr]ank_?|r)?\d{1,7}\s?(?:-|\.\.|,)\s?r?\d{1,7}(?![\w:/.]|-\d)")
 _FRONT, _ROWS = 200, 256
 _SHAPE = lazy(r"\d+|(?<=[-_.])[A-Za-z](?=$|[-_.])")
 _ADDRESS_FIRST = lazy(rb"#? ?[\w -]{0,40}(?:: )?\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}\s")
@@ -153,8 +154,13 @@ def held(lines: Iterable[LogLine]) -> list[Held]:
         pairs = _pairs(line)
         (single if len(pairs) == 1 else found).extend(pairs)
     # A log given twice, or merged from copies, says it twice.
-    once = list({(one.host, one.first, one.last): one for one in reversed(single)}.values())
-    return found + (once if _follow(once) else [])
+    series: dict[str, dict[tuple[str, int, int], Held]] = {}
+    for one in reversed(single):
+        alike = series.setdefault(_SHAPE.sub("0", one.host), {})
+        alike[one.host, one.first, one.last] = one
+    for rows in series.values():
+        found += rows.values() if _follow(list(rows.values())) else ()
+    return found
 
 
 def _pairs(line: LogLine) -> list[Held]:
@@ -169,11 +175,13 @@ def _pairs(line: LogLine) -> list[Held]:
     word: str | None = None
     counted = False  # the word before counts something else
     for item in _ITEM.finditer(text):
-        if item["range"] is None:
+        if item["word"] is not None:
             name = item["word"].rstrip(".")
             plain = name.lower()
             counted = plain in data.other
-            if plain in data.connectives or counted or _counts(text, item.start()):
+            if plain in data.connectives or counted:
+                continue
+            if not looks_like_host(name) and _counts(text, item.start()):
                 continue
             if word is not None and is_address(name):
                 continue  # a host's own name stands for it
@@ -185,7 +193,7 @@ def _pairs(line: LogLine) -> list[Held]:
             if after and after[-1] is None:
                 after[-1] = name
         else:
-            a, b = int(item["a"]), int(item["b"])
+            a, b = _bounds(item)
             if counted or not a < b or b > _MOST_RANKS or b - a >= _MOST_ON_A_HOST:
                 continue
             ranges.append((a, b))
@@ -202,6 +210,15 @@ def _pairs(line: LogLine) -> list[Held]:
         return []
     pairs = [Held(str(name), a, b, line) for name, (a, b) in zip(names, ranges, strict=True)]
     return pairs if len(pairs) == 1 or _follow(pairs) else []
+
+
+def _bounds(item: re.Match[str]) -> tuple[int, int]:
+    """Return the first and the last of a range, or of numbers that follow each other; else the same twice."""
+    if item["range"] is not None:
+        return int(item["a"]), int(item["b"])
+    listed = [int(number) for number in item["list"].split(",")]
+    whole = listed == list(range(listed[0], listed[0] + len(listed)))
+    return listed[0], listed[-1] if whole else listed[0]
 
 
 def _counts(text: str, at: int) -> bool:

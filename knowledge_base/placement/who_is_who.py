@@ -96,7 +96,11 @@ def _tables(case: Case, found: Identities) -> None:
         for row in rows(view):
             _row(row, found)
     _pods(found, per_node)
-    known = found.node_of_task | found.node_of_rank
+    known = found.node_of_rank
+    if found.tasks_per_node == 1 and (per_node or 1) > 1:
+        _tasks_of_nodes(found)
+    else:
+        known = found.node_of_task | known
     told = [held(lines)]
     told += [placed(one, per_node, found.world_size, known) for one in orders(lines)]
     told.append(_by_node_rank(per_node, found))
@@ -183,6 +187,14 @@ def _tasks(found: Identities, reading: Reading) -> None:
             found.told_by.setdefault(("node rank", host), line)
 
 
+def _tasks_of_nodes(found: Identities) -> None:
+    """The scheduler starts one task on each node, in the order of the nodes, and the task several ranks."""
+    for task, host in found.node_of_task.items():
+        if host not in found.node_ranks:
+            found.node_ranks[host] = task
+            found.told_by["node rank", host] = found.told_by["task", task]
+
+
 def _by_node_rank(per_node: int | None, found: Identities) -> list[Held]:
     """The blocks of nodes that know their own number; of two with one number none."""
     counted = Counter(found.node_ranks.values())
@@ -196,33 +208,41 @@ def _by_node_rank(per_node: int | None, found: Identities) -> list[Held]:
 def _fill_blocks(found: Identities) -> None:
     """Give a rank of which nothing says where it ran the host whose block of ranks it is in.
 
-    Launchers give each host a block of consecutive ranks. It must be shown by the hosts that are known: each rank
-    known lies in the block of its host, no two hosts share one, and at least one block is known as a whole.
+    Launchers give each host a block of consecutive ranks, or deal them out in turn. The first must be shown by the
+    hosts that are known: each rank known lies in the block of its host, no two hosts share one, and one block is known
+    as a whole; or, where a launcher tells how large a block is, two ranks that would be dealt to one host are on two.
     """
     world, known = found.world_size, found.node_of_rank
     hosts = sorted(set(known.values()))
-    if world is None or world > MOST_TASKS or len(hosts) < 2 or world % len(hosts):
+    size = found.per_node or (world // len(hosts) if world and hosts and world % len(hosts) == 0 else 0)
+    if size < 2 or len(hosts) < 2 or (world or 0) > MOST_TASKS or (world or 0) % size:
         return
-    size = world // len(hosts)
     host_of: dict[int, str] = {}
     for rank, host in known.items():
         if host_of.setdefault(rank // size, host) != host:
             return
-    blocks = {block: tuple(range(block * size, (block + 1) * size)) for block in host_of}
-    whole = [block for block, ranks in blocks.items() if all(rank in known for rank in ranks)]
-    if (
-        size < 2
-        or len(host_of) != len(hosts)
-        or len(set(host_of.values())) != len(hosts)
-        or not whole
+    if len(set(host_of.values())) != len(host_of):
+        return
+    blocks = {block: range(block * size, (block + 1) * size) for block in host_of}
+    if not any(all(rank in known for rank in ranks) for ranks in blocks.values()) and not (
+        found.per_node and _in_blocks(known, world // size if world else len(hosts))
     ):
         return
     for block, ranks in blocks.items():
         host, near = host_of[block], next(rank for rank in ranks if rank in known)
-        found.ranks_at.setdefault(host, ranks)
+        found.ranks_at.setdefault(host, tuple(ranks))
         for rank in ranks:
             if rank not in known and ("rank", near) in found.told_by:
                 found.keep(known, "rank", rank, host, found.told_by["rank", near])
+
+
+def _in_blocks(known: dict[int, str], hosts: int) -> bool:
+    """Tell whether ranks that are known cannot have been dealt out to so many hosts in turn."""
+    dealt: dict[int, str] = {}
+    for rank, host in known.items():
+        if dealt.setdefault(rank % hosts, host) != host or known.get(rank + 1) == host:
+            return True
+    return False
 
 
 def _conclude(found: Identities, reading: Reading) -> None:

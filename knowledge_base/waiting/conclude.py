@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from rerail.domain.diagnosis import Status
-from rerail.domain.evidence import Observation, Role
+from rerail.domain.evidence import LogLine, Observation, Role
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.conclusion import Conclusion
 from rerail.knowledge_base.causality.exits import ExitFact
@@ -36,7 +36,9 @@ def waiting_in(case: Case, identities: Identities) -> Waiting | None:
     if not facts.positions and not facts.told and facts.report is None:
         return None
     result = Waiting(facts.positions, facts.victims)
-    result.findings = ask(facts, identities, partial(_heard_of, case))
+    result.findings = ask(
+        facts, identities, partial(_heard_of, case), partial(_before_all, case, facts.positions)
+    )
     if case.missing_shards:
         # Who seems to be silent may have written into what nobody read.
         result.findings = [one for one in result.findings if one.how is not How.ABSENT]
@@ -59,6 +61,13 @@ def _heard_of(case: Case, host: str, ranks: set[int]) -> bool:
         for o in case.observations
         if o.role is not Role.BENIGN
     )
+
+
+def _before_all(case: Case, positions: Sequence[Position], line: LogLine) -> bool:
+    """Tell whether a line is known to be older than all time-outs of ranks."""
+    time = case.near_time(line)
+    others = [case.near_time(one.line) for one in positions]
+    return time is not None and all(other is not None and time < other for other in others)
 
 
 def _when(case: Case, position: Position) -> tuple[float, int]:
@@ -85,8 +94,11 @@ def from_waiting(case: Case, waiting: Waiting) -> Conclusion | None:
     if found is not None and found.lost_node is not None:
         why = f"no process of {found.lost_node} answers any more, those of other nodes do"
         return Conclusion("node_crash", line, Status.SUPPORTED, why, suspects, nodes)
+    leaf = "process_exit_unexplained" if found and found.gone else "nccl_timeout_unexplained"
+    if found is not None and found.how is How.STOOD_STILL:
+        leaf = "nccl_watchdog_heartbeat"
     return Conclusion(
-        "process_exit_unexplained" if found and found.gone else "nccl_timeout_unexplained",
+        leaf,
         line,
         Status.SUPPORTED if suspects or nodes else Status.HYPOTHESIS,
         waiting.describe(),
@@ -138,7 +150,7 @@ def _last_activity(case: Case, waiting: Waiting) -> Observation | None:
     """
     if waiting.first is None:
         return None
-    behind = waiting.by(How.BEHIND)
+    few = waiting.by(How.NAMED) or waiting.by(How.STOOD_STILL) or waiting.by(How.BEHIND)
     victims = waiting.victims
     best: Observation | None = None
     activities = [o for o in case.observations if "activity" in o.marks]
@@ -147,7 +159,7 @@ def _last_activity(case: Case, waiting: Waiting) -> Observation | None:
         if not earlier(case, line, waiting.first.line):
             continue
         if line.rank is not None and (
-            line.rank in victims or (behind is not None and line.rank not in behind.ranks)
+            line.rank in victims or (few is not None and few.ranks and line.rank not in few.ranks)
         ):
             continue
         bars = frozenset(o.line.number for o in activities if o.line.file == line.file)

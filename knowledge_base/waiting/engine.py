@@ -31,6 +31,7 @@ class How(StrEnum):
     NAMED = "named"
     ANOTHER_CALL = "another call"
     ANOTHER_PLACE = "another place"
+    STOOD_STILL = "stood still"
     BEHIND = "behind"
     ABSENT = "absent"
 
@@ -78,9 +79,10 @@ class Waiting:
         named = self.by(How.NAMED)
         if named is not None and named.line is not None:
             return named.line
-        crossed = self.by(How.ANOTHER_CALL)
-        if crossed is not None and crossed.line is not None:
-            return crossed.line
+        for how in (How.ANOTHER_CALL, How.STOOD_STILL):
+            told = self.by(how)
+            if told is not None and told.line is not None:
+                return told.line
         return self.first.line if self.first is not None else None
 
     def describe(self) -> str:
@@ -88,11 +90,17 @@ class Waiting:
         return self.found.words if self.found is not None else "no rank stands out"
 
 
-def ask(facts: Facts, job: Identities, heard_of: Callable[[str, set[int]], bool]) -> list[Finding]:
+def ask(
+    facts: Facts,
+    job: Identities,
+    heard_of: Callable[[str, set[int]], bool],
+    before_all: Callable[[LogLine], bool],
+) -> list[Finding]:
     """Return the answers to all questions, the surest first.
 
     Args:
         facts: what was read.
+        before_all: tells whether a line is known to be older than all time-outs of others.
         job: who runs where, and how many there are.
         heard_of: tells whether a host with these ranks, or its launcher, reported an end or an error.
     """
@@ -110,9 +118,14 @@ def ask(facts: Facts, job: Identities, heard_of: Callable[[str, set[int]], bool]
         or (_ahead_in_one_group(waiting) if behind is None else None)
         or _other_sites(waiting)
     )
-    absent = _absent(facts, job, heard_of) if behind is None and other is None else None
+    still = _stood_still(facts, before_all)
+    if still is not None:
+        behind = None
+    absent = None
+    if behind is None and other is None and still is None:
+        absent = _absent(facts, job, heard_of)
     named = _of_a_host(named, job) if named is not None and named.how is How.NAMED else None
-    return [finding for finding in (named, other, behind, absent) if finding is not None]
+    return [one for one in (named, other, still, behind, absent) if one is not None]
 
 
 def _of_the_job(told: Told, job: Identities) -> bool:
@@ -242,6 +255,16 @@ def most_common(places: Mapping[str, Collection[T]]) -> tuple[str, list[str]]:
     """Return the place where most are, and the others; of equals the first by name."""
     common = max(sorted(places), key=lambda place: len(places[place]))
     return common, [place for place in places if place != common]
+
+
+def _stood_still(facts: Facts, before_all: Callable[[LogLine], bool]) -> Finding | None:
+    """The one rank whose own watchdog hung before anybody gave up waiting; afterwards it hangs on many."""
+    early = {rank: line for rank, line in facts.still.items() if before_all(line)}
+    if len(early) != 1 or not facts.positions:
+        return None
+    rank, line = next(iter(early.items()))
+    words = f"rank {rank} stood still, its own watchdog thread too, before any other gave up waiting"
+    return Finding(How.STOOD_STILL, (rank,), words, line)
 
 
 def _behind(facts: Facts) -> Finding | None:

@@ -141,6 +141,8 @@ class Facts:
     torn: set[int] = field(default_factory=set)
     """Ranks that lost another one."""
     told: list[Told] = field(default_factory=list)
+    still: dict[int, LogLine] = field(default_factory=dict)
+    """Ranks that say of themselves that they stand still, with the first line that does."""
     report: Told | None = None
     """Whom NCCL's own health report names; it counts where no rank names anybody."""
 
@@ -160,6 +162,9 @@ def read(case: Case) -> Facts:
                 facts.positions.append(_position(case, observation, slots))
             elif form.tells == "progress":
                 _progress(facts, line, slots)
+            elif form.tells == "still":
+                if (rank := _rank_of(line, slots)) is not None:
+                    facts.still.setdefault(rank, line)
             elif not (form.outlived and survived(case, observation)):
                 facts.told += _told(case, form, line, slots)
     # Of many equal lines only some are kept; by their rules it is known exactly which ranks print them.

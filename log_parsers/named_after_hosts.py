@@ -1,0 +1,121 @@
+"""Logs that are called after the hosts that wrote them: names of files or headings, borne out by what stands in the logs."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from rerail.lazy_patterns import lazy
+from rerail.log_parsers.host_names import is_local, is_no_host_as_a_file, says_host
+
+_STEM = lazy(
+    r"(?:.*/)?(?P<stem>[^/]+?)(?:\.(?:log|out|err|txt|stdout|stderr|output|gz|zst|xz|bz2))*$"
+)
+_SHAPE = lazy(r"\d+|(?<=[-_.])[A-Za-z](?=$|[-_.])")
+_NAME = lazy(r"[A-Za-z][\w-]{1,80}")
+_NODE_RANK = lazy(rb"(?i)(?<![a-z])(?:node|machine)[_-]rank ?[=: ]{1,2}(?P<number>\d{1,5})\b")
+_LINES, _WIDTH = 400, 400
+
+
+@dataclass(slots=True)
+class Told:
+    """What the first lines of one log tell of hosts: those that it names as hosts, and the number of its own node."""
+
+    hosts: set[str] = field(default_factory=set)
+    node_ranks: set[int] = field(default_factory=set)
+    read: int = 0
+
+    def take(self, raw: bytes) -> None:
+        """Read one more line; those behind the first few hundred are passed over."""
+        if self.read >= _LINES:
+            return
+        self.read += 1
+        head = raw[:_WIDTH]
+        self.hosts |= says_host(head)
+        if b"ank" in head or b"ANK" in head:
+            self.node_ranks |= {int(match["number"]) for match in _NODE_RANK.finditer(head)}
+
+
+def told_by(lines: Iterable[bytes]) -> Told:
+    """Return what the lines of a log tell of hosts."""
+    found = Told()
+    for line in lines:
+        found.take(line)
+    return found
+
+
+def named_after_hosts(names: Sequence[str], told: Sequence[Told], known: Collection[str] = ()) -> list[str | None]:
+    """Return for each log the host that it is called after, or None.
+
+    A log is called after a host where one stands in its name that some log names as a host. Logs side by side whose
+    names differ in a number, or in one letter, are called after hosts where that is so of one of them, or where nothing
+    else is called a host and two or more tell the number of their node, each one of its own.
+
+    Args:
+        names: paths or titles.
+        told: what each log tells.
+        known: further hosts.
+    """
+    hosts = {host for one in told for host in one.hosts} | set(known)
+    stems = [_stem(name) for name in names]
+    found = [_held(stem, hosts) for stem in stems]
+    series: dict[str, list[int]] = defaultdict(list)
+    for at, stem in enumerate(stems):
+        series[_SHAPE.sub("0", stem)].append(at)
+    for members in series.values():
+        if len({stems[at] for at in members}) < 2:
+            continue
+        front = _front(members, stems, found, told, hosts)
+        for at in members if front is not None else ():
+            name = stems[at].removeprefix(front or "")
+            if found[at] is None and _may_be_one(name):
+                found[at] = name
+    return found
+
+
+def _front(
+    members: Sequence[int],
+    stems: Sequence[str],
+    found: Sequence[str | None],
+    told: Sequence[Told],
+    hosts: Collection[str],
+) -> str | None:
+    """Return what stands in front of the host in the names of one series; None where they are not called after hosts."""
+    fronts = {
+        stems[at].removesuffix(host)
+        for at in members
+        if (host := found[at]) is not None and stems[at].endswith(host)
+    }
+    if fronts:
+        return fronts.pop() if len(fronts) == 1 else None
+    numbers = [told[at].node_ranks for at in members if told[at].node_ranks]
+    alone = len(numbers) > 1 and all(len(one) == 1 for one in numbers)
+    if hosts or not alone or len(set.union(*numbers)) < len(numbers):
+        return None
+    return ""
+
+
+def _stem(name: str) -> str:
+    match = _STEM.match(name)
+    return match["stem"] if match else name
+
+
+def _held(stem: str, hosts: Collection[str]) -> str | None:
+    """Return the longest host that stands in a name between its dashes and dots, or None where two do."""
+    held = {host for host in hosts if _stands_in(host, stem)}
+    longest = {host for host in held if not any(host != other and host in other for other in held)}
+    return longest.pop() if len(longest) == 1 else None
+
+
+def _stands_in(host: str, stem: str) -> bool:
+    at = stem.find(host)
+    if at < 0 or not _may_be_one(host):
+        return False
+    before, behind = stem[at - 1 : at], stem[at + len(host) : at + len(host) + 1]
+    return before in ("", "-", "_", ".") and behind in ("", "-", "_", ".")
+
+
+def _may_be_one(name: str) -> bool:
+    return _NAME.fullmatch(name) is not None and not is_no_host_as_a_file(name) and not is_local(name)
