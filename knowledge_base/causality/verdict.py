@@ -370,6 +370,8 @@ def _timeouts(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
             verdict.selection.rejected = [
                 r for r in rejected if r.observation.line != conclusion.line
             ]
+    # Who tells first that it waited is not whom the others wait for.
+    verdict.nobody = conclusion is not None and not conclusion.ranks and not conclusion.nodes
     return _take(verdict, conclusion, Outcome.FAILURE)
 
 

@@ -114,6 +114,7 @@ def place(
     if accused is not None:
         found.node = accused.value
         found.nodes = [accused.value] if accused.value is not None else []
+        found.nobody = accused.value is None
         found.why = accused.because if accused.line is None and accused.value else None
         rank_sources.accused_device(asked)
         return found

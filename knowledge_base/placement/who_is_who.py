@@ -50,6 +50,7 @@ def build(case: Case, statements: list[Statement]) -> Identities:
     rename(found, reading.hosts)
     _conclude(found, reading)
     _tables(case, found)
+    _fill_blocks(found, each=found.per_node)
     _in_places(found, reading)
     rename(found, reading.hosts)
     if found.world_size is None and found.per_node and len(found.nodes_seen) <= 1:
@@ -205,16 +206,18 @@ def _by_node_rank(per_node: int | None, found: Identities) -> list[Held]:
     ]
 
 
-def _fill_blocks(found: Identities) -> None:
+def _fill_blocks(found: Identities, each: int | None = None) -> None:
     """Give a rank of which nothing says where it ran the host whose block of ranks it is in.
 
     Launchers give each host a block of consecutive ranks, or deal them out in turn. The first must be shown by the
     hosts that are known: each rank known lies in the block of its host, no two hosts share one, and one block is known
-    as a whole; or, where a launcher tells how large a block is, two ranks that would be dealt to one host are on two.
+    as a whole; or, where a launcher tells how large `each` is, two ranks that would be dealt to one host are on two.
     """
     world, known = found.world_size, found.node_of_rank
     hosts = sorted(set(known.values()))
-    size = found.per_node or (world // len(hosts) if world and hosts and world % len(hosts) == 0 else 0)
+    size = each or (world // len(hosts) if world and hosts and world % len(hosts) == 0 else 0)
+    if each and any(len(ranks) != each for ranks in found.ranks_at.values()):
+        return
     if size < 2 or len(hosts) < 2 or (world or 0) > MOST_TASKS or (world or 0) % size:
         return
     host_of: dict[int, str] = {}
@@ -225,7 +228,7 @@ def _fill_blocks(found: Identities) -> None:
         return
     blocks = {block: range(block * size, (block + 1) * size) for block in host_of}
     if not any(all(rank in known for rank in ranks) for ranks in blocks.values()) and not (
-        found.per_node and _in_blocks(known, world // size if world else len(hosts))
+        each and _in_blocks(known, world // size if world else len(hosts))
     ):
         return
     for block, ranks in blocks.items():
