@@ -61,14 +61,16 @@ def looks_like_host(word: str) -> bool:
 
 def says_host(line: bytes) -> set[str]:
     """Return the words that a line says to be hosts: behind a word such as `host=`, or in front of a port."""
-    found = {match["host"] for match in _said().finditer(line)} if _hint().search(line) else set()
+    if not _hint().search(line):
+        return set()
+    found = {match["host"] for form in _said() for match in form.finditer(line)}
     return {name for host in found if not is_local(name := host.decode("utf-8", "replace"))}
 
 
 @lru_cache(maxsize=1)
-def _said() -> re.Pattern[bytes]:
-    forms = (entry_form(raw).replace("%host%", _SAID_HOST) for raw in load_cached(PATH)["said_to_be_hosts"])
-    return re.compile("|".join(forms).encode())
+def _said() -> tuple[re.Pattern[bytes], ...]:
+    forms = [entry_form(raw) for raw in load_cached(PATH)["said_to_be_hosts"]]
+    return tuple(re.compile(form.replace("%host%", _SAID_HOST).encode()) for form in forms)
 
 
 @lru_cache(maxsize=1)

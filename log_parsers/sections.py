@@ -36,7 +36,7 @@ _OUTPUT_OF = lazy(
 _BESIDE = lazy(r"\((?P<word>(?=[\w.-]*\d)[A-Za-z][\w.-]{1,80})\)")
 _DIGITS = lazy(r"\d+")
 _PARTS = lazy(r"[_/]|\.(?!\d)")
-_NUMBERED = lazy(r"(?i)(?:rank|pid|r|p)?\d+")
+_NUMBERED = lazy(r"(?i)(?:rank|pid|r|p)\d+")
 _LEAST_ALIKE = 2
 _MOST_HEADINGS = 20_000
 _WORD = lazy(r"(?<![\w.@/:=-])[A-Za-z0-9][\w.-]{1,100}(?![\w=])")
@@ -197,11 +197,19 @@ def _of_file(title: str, data: _Data) -> Origin | None:
 def _without_labels(part: str) -> str:
     """Return a part of a file's name without the words around a host: `pyspy-rank19-slr-g3` is of slr-g3."""
     words = part.split("-")
-    while words and _is_label(words[0]):
-        words = words[1:]
-    while words and _is_label(words[-1]):
-        words = words[:-1]
+    while words and (count := _labels(words)):
+        words = words[count:]
+    while words and (count := _labels([*words[:-3:-1]], back=True)):
+        words = words[:-count]
     return "-".join(words)
+
+
+def _labels(words: list[str], *, back: bool = False) -> int:
+    """Return how many words at the front, or with `back` at the end and turned round, are no part of a host's name."""
+    pair = words[1::-1] if back else words[:2]
+    if len(pair) == 2 and "-".join(pair).lower() in _data().of_files:
+        return 2
+    return int(_is_label(words[0]) or (not back and words[0].isdigit()))
 
 
 def _is_label(word: str) -> bool:
@@ -261,16 +269,15 @@ def _called_after_hosts(
     found: list[tuple[int, Heading]], told: list[Told]
 ) -> list[tuple[int, Heading]]:
     """Give the sections whose headings name files that are called after hosts to those hosts."""
-    if not any(one.path and one.origin is None for _, one in found):
-        return found
     files = [at for at, (_, one) in enumerate(found) if one.path]
-    known = {one.origin.node for _, one in found if one.origin is not None and one.origin.node}
+    known = {one.origin.node for _, one in found if one.origin and one.origin.node and not one.path}
     names = named_after_hosts([found[at][1].path for at in files], [told[at] for at in files], known)
     out = list(found)
     for at, name in zip(files, names, strict=True):
         number, one = found[at]
-        if name is not None and one.origin is None:
-            out[at] = (number, replace(one, origin=Origin(node=name)))
+        guess = one.origin.node if one.origin is not None else None
+        if name is not None and (guess is None or name in guess):
+            out[at] = (number, replace(one, origin=replace(one.origin or Origin(), node=name)))
     return out
 
 

@@ -259,7 +259,11 @@ def _initiating(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
     if has(winner.leaf, "whole_run"):
         return True
     awaited = verdict.waiting.suspects if verdict.waiting is not None else ()
-    at = place(case, verdict.selection, verdict.identities, verdict.exits, winner, awaited)
+    told = verdict.waiting.by(How.NAMED) if verdict.waiting is not None else None
+    missed_by = told.line if told is not None else None
+    at = place(
+        case, verdict.selection, verdict.identities, verdict.exits, winner, awaited, missed_by
+    )
     _put(case, verdict, winner, at)
     return True
 

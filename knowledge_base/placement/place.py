@@ -84,6 +84,8 @@ class Asked:
     event: Observation
     awaited: tuple[int, ...] = ()
     """Ranks that all others wait for."""
+    missed_by: LogLine | None = None
+    """The line that names them as missing, where one does."""
     place: Place = field(default_factory=Place)
     process: Identity | None = None
 
@@ -103,12 +105,15 @@ def place(
     exits: list[ExitFact],
     event: Observation,
     awaited: tuple[int, ...] = (),
+    missed_by: LogLine | None = None,
 ) -> Place:
     """Return where an event was."""
     from rerail.knowledge_base.placement import gpu_sources, node_sources, rank_sources
 
-    asked = Asked(case, selection, identities, exits, event, awaited)
+    asked = Asked(case, selection, identities, exits, event, awaited, missed_by)
     found = asked.place
+    if _is_missing(asked):
+        return found
     gpu_sources.device(asked)
     accused = _first(asked, node_sources.ACCUSED, "node")
     if accused is not None:
@@ -138,6 +143,27 @@ def place(
     either = has(event.leaf, "noticed_by_either")  # who tells is one of two
     found.nobody = everywhere or (rank is not None and rank.value is None and not either)
     return found
+
+
+def _is_missing(asked: Asked) -> bool:
+    """Take the one rank that a line of this event names as missing: who prints it only waited."""
+    found, line, known = asked.place, asked.missed_by, asked.identities
+    if line is None or len(asked.awaited) != 1:
+        return False
+    if not any(
+        o.leaf == asked.event.leaf and (o.line.file, o.line.number) == (line.file, line.number)
+        for o in asked.case.observations
+    ):
+        return False
+    found.rank = asked.awaited[0]
+    found.ranks = [found.rank]
+    found.reasons.append(Reason(f"rank {found.rank}", "the others name it as missing", line))
+    if found.rank not in known.conflicts and (node := known.node_of_rank.get(found.rank)):
+        found.node, found.nodes = node, [node]
+        told = known.told_by.get(("rank", found.rank))
+        found.reasons.append(Reason(f"node {node}", f"rank {found.rank} runs there", told))
+    _host_of_pod(asked)
+    return True
 
 
 def _host_of_pod(asked: Asked) -> None:

@@ -207,12 +207,10 @@ def _only_node(asked: Asked) -> Answer[int] | None:
     return None
 
 
-def _of_all_there(asked: Asked) -> Answer[int] | None:
-    """A fault of a host that several ranks felt on their GPUs is no single one's; a launcher's table names the first only."""
-    if asked.event.blames is not Blames.HOST or has(asked.event.leaf, "of_a_gpu"):
-        return None
-    felt = len(_on_their_gpus(asked))
-    return Answer(None, f"{felt} ranks felt it on their GPUs") if felt >= EVERYWHERE else None
+def _felt_by_several(asked: Asked) -> bool:
+    """Tell whether several ranks felt a machine's fault on their GPUs: a launcher's table names the first of them only."""
+    machine = asked.event.tier in (Tier.HARDWARE, Tier.HOST)
+    return machine and len(_on_their_gpus(asked)) >= EVERYWHERE
 
 
 def _others(asked: Asked) -> Answer[int] | None:
@@ -232,6 +230,8 @@ def _others(asked: Asked) -> Answer[int] | None:
         felt = _felt_by(asked)
         if felt is not None:
             return Answer(felt, "this rank alone printed an error of its own")
+        if _felt_by_several(asked):
+            return None
         rank = witnesses.rank_that_ended(case, asked.selection, asked.exits, event)
         if rank is not None:
             return Answer(rank, "this rank alone ended by itself")
@@ -350,7 +350,7 @@ def _only_exit_there(asked: Asked) -> Answer[int] | None:
     """The only process of the event's host that its launcher reports, where nobody else there cried."""
     node = asked.line.node
     of_one = bool(asked.event.lines) or _counted_by_the_machine(asked)
-    if node is None or asked.line.rank is not None or not of_one:
+    if node is None or asked.line.rank is not None or not of_one or _felt_by_several(asked):
         return None
     there = [
         f for f in asked.exits if f.node and short(f.node) == short(node) and f.how != "ordered"
@@ -430,7 +430,7 @@ def _awaited(asked: Asked) -> Answer[int] | None:
 
 SOURCES: tuple[Source[int], ...] = (
     _slot, _subject, _noticed, _of_the_job, _heading, _process, _named_process, _local_rank, _said_on, _label, _seat,
-    _in_pod, _only_node, _own_words, _raised_from, _told_with_process, _alone_there, _of_all_there, _others, _only_exit_there,
+    _in_pod, _only_node, _own_words, _raised_from, _told_with_process, _alone_there, _others, _only_exit_there,
     device_beside, _awaited, _own_exit, _raised_exit, _ended_first, _by_device,
 )  # fmt: skip
 
@@ -440,7 +440,12 @@ def everywhere(asked: Asked) -> bool:
     leaf, found = asked.event.leaf, asked.place
     if has(leaf, "noticed_by_either"):
         return False  # all others tell of the one
-    same = [c.line for c in asked.selection.candidates if c.leaf == leaf]
+    # Those that complain of the other end have not what this one has.
+    same = [
+        c.line
+        for c in asked.selection.candidates
+        if c.leaf == leaf and c.blames is asked.event.blames
+    ]
     ranks = {line.rank for line in same if line.rank is not None}
     if found.pci or not (
         (len(ranks) >= EVERYWHERE and found.rank in ranks) or _on_every_host(asked, same)
