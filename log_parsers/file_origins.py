@@ -106,7 +106,8 @@ def _called_after_hosts(
     if len(surveys) > _MOST_INDUCED or not any(free):
         return
     told = [told_by(one.kept[number] for number in _sampled(one)) for one in surveys]
-    names = named_after_hosts([one.source.name for one in surveys], told, hosts)
+    known = hosts | {origin.node for origin in origins if origin.node is not None}
+    names = named_after_hosts([one.source.name for one in surveys], told, known)
     for one, origin, name, may in zip(surveys, origins, names, free, strict=True):
         if may and name is not None:
             found[one.source.name] = replace(origin, node=name)

@@ -294,8 +294,9 @@ _HOST_LIKE = lazy(
 )
 _NODE_FILE = lazy(
     r"(?i)(?:^|[/._-])(?P<node>(?!(?:accelerate|torchrun|deepspeed|train(?:ing|er)?|launch(?:er)?|log|out|err|stdout|stderr|output|job)-)"
-    r"(?:[a-z0-9]+-)*?(?:node|host|compute|[dh]gx|nid)-?\d{1,6})(?:[._][^/]*)?$"
+    r"(?:[a-z0-9]+-)*?(?:node|host|compute|[dh]gx|nid)-?\d{1,6})(?!\.\d)(?:[._][^/]*)?$"
 )
+_ADDRESS_DIR = lazy(r"(?<![^/])(?:[A-Za-z]+[-_])?(?P<node>\d{1,3}(?:\.\d{1,3}){3})/")
 # Files of several hosts side by side: cn0411.log, cn0412.log; hgx-r3-04.out, hgx-r3-09.out
 _HOST_FILE = lazy(r"(?:^|/)(?P<node>[A-Za-z][A-Za-z0-9-]*?\d{1,6})\.(?:log|out|err|txt)$")
 _MACHINE = lazy(
@@ -335,6 +336,9 @@ def _node_of(name: str) -> str | None:
     file = _NODE_FILE.search(name)
     if file:
         return file["node"]
+    address = _ADDRESS_DIR.search(name)
+    if address:
+        return address["node"]
     folders = [match["node"] for match in _NODE_DIR.finditer(name)]
     return next((folder for folder in reversed(folders) if _HOST_LIKE.match(folder)), None)
 

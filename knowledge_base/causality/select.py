@@ -82,7 +82,7 @@ def select(case: Case, rules: dict[str, Rule], beside: Collection[int] = frozens
         if result.success is not None and _healed(case, rules, observation):
             result.rejected.append(Rejected(observation, "it healed, and the run completed"))
             continue
-        if result.success is not None and not case.before(observation, result.success):
+        if result.success is not None and _behind_success(case, observation, result.success):
             if not has(observation.leaf, "counts_after_success") and not _stage_failed(
                 case, in_last, observation
             ):
@@ -186,6 +186,13 @@ def _outlived(case: Case, observation: Observation) -> bool:
     last, then = view.line(after[-1].line), case.near_time(observation.line)
     now = case.near_time(last) if last is not None else None
     return now is not None and then is not None and now - then > roots.SLACK_S
+
+
+def _behind_success(case: Case, observation: Observation, success: Observation) -> bool:
+    """Tell whether something came after the success; a scheduler's account of a whole job is of its end, wherever it stands."""
+    if is_record(success) and success.tier is Tier.SCHEDULER:
+        return case.known_before(success, observation)
+    return not case.before(observation, success)
 
 
 def _belies(case: Case, observation: Observation, success: Observation) -> bool:
