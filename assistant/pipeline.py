@@ -26,9 +26,8 @@ from rerail.knowledge_base.rules import usable_rules
 from rerail.log_parsers.binary_content import packed_as
 from rerail.log_parsers.collect import Collection, ScanPlan, assemble, collect
 from rerail.log_parsers.scan import Scanner, make_scanner
-from rerail.log_parsers.sources import Discovery, Problem
-from rerail.log_parsers.sources import named_sources
-from rerail.log_parsers.survey import survey_bytes
+from rerail.log_parsers.sources import Discovery, Problem, named_sources
+from rerail.log_parsers.survey import FileSurvey, survey_bytes
 from rerail.settings import load_settings
 
 if TYPE_CHECKING:
@@ -123,13 +122,20 @@ def diagnose_paths(
 
 def diagnose_texts(files: Mapping[str, str]) -> Outcome:
     """Return the rules verdict on texts in memory, as if they were the files of one job."""
-    surveys = [
+    return diagnose_collection(assemble(survey_texts(files)))
+
+
+def survey_texts(files: Mapping[str, str]) -> list[FileSurvey]:
+    """Return what one pass over each of these texts brings back."""
+    return [
         survey_bytes(
-            source, files[source.name].encode("utf-8", "surrogateescape"), rules().signatures, _scanner()
+            source,
+            files[source.name].encode("utf-8", "surrogateescape"),
+            rules().signatures,
+            _scanner(),
         )
         for source in named_sources(files)
     ]
-    return diagnose_collection(assemble(surveys))
 
 
 @lru_cache(maxsize=1)

@@ -12,6 +12,7 @@ from rerail.knowledge_base.matcher import RuleSet, _Matcher, compiled, match, ru
 from rerail.knowledge_base.rules import Rule, scanned_patterns
 from rerail.log_parsers.collect import assemble
 from rerail.log_parsers.scan import Scanner, compile_complaints, make_scanner
+from rerail.log_parsers.sources import Source
 from rerail.log_parsers.survey import FileSurvey, survey_bytes
 from rerail.log_parsers.view import LogView
 
@@ -37,7 +38,7 @@ class Bench:
     def survey_text(self, text: str, name: str = "example") -> FileSurvey:
         """Survey a text as if it were a file."""
         data = text.encode("utf-8", "surrogateescape")
-        return survey_bytes(name, data, self.rules.signatures, self.scanner)
+        return survey_bytes(Source(None, name), data, self.rules.signatures, self.scanner)
 
     def observe(self, text: str) -> list[Observation]:
         """Return the observations on a text."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -46,7 +45,9 @@ def told_by(lines: Iterable[bytes]) -> Told:
     return found
 
 
-def named_after_hosts(names: Sequence[str], told: Sequence[Told], known: Collection[str] = ()) -> list[str | None]:
+def named_after_hosts(
+    names: Sequence[str], told: Sequence[Told], known: Collection[str] = ()
+) -> list[str | None]:
     """Return for each log the host that it is called after, or None.
 
     A log is called after a host where one stands in its name that some log names as a host. Logs side by side whose
@@ -118,4 +119,6 @@ def _stands_in(host: str, stem: str) -> bool:
 
 
 def _may_be_one(name: str) -> bool:
-    return _NAME.fullmatch(name) is not None and not is_no_host_as_a_file(name) and not is_local(name)
+    return (
+        _NAME.fullmatch(name) is not None and not is_no_host_as_a_file(name) and not is_local(name)
+    )

@@ -84,9 +84,7 @@ def _data() -> _Data:
     by_form = lazy(raw["no_hosts_by_form"])
     contents = frozenset(raw["contents"])
     of_files = contents | frozenset(raw["of_files"])
-    return _Data(
-        tuple(shapes), contents, of_files, tuple(raw["of_machines"]), pods, hosts, by_form
-    )
+    return _Data(tuple(shapes), contents, of_files, tuple(raw["of_machines"]), pods, hosts, by_form)
 
 
 def shapes() -> tuple[Shape, ...]:
@@ -150,9 +148,7 @@ def heading(text: str, framed: bool = False) -> Heading | None:
         slots = match.groupdict()
         if path := slots.get("path"):
             bare = bool(_ONE_WORD.fullmatch(path)) and looks_like_host(path) and not _files(path)
-            return Heading(
-                _known(origin_of(path)), shape.id, title=path if bare else "", path=path
-            )
+            return Heading(_known(origin_of(path)), shape.id, title=path if bare else "", path=path)
         if shape.id == "prompt":
             return Heading(Origin(node=slots["title"]), shape.id)
         find = _titled if shape.id == "banner" else _host
@@ -271,7 +267,9 @@ def _called_after_hosts(
     """Give the sections whose headings name files that are called after hosts to those hosts."""
     files = [at for at, (_, one) in enumerate(found) if one.path]
     known = {one.origin.node for _, one in found if one.origin and one.origin.node and not one.path}
-    names = named_after_hosts([found[at][1].path for at in files], [told[at] for at in files], known)
+    names = named_after_hosts(
+        [found[at][1].path for at in files], [told[at] for at in files], known
+    )
     out = list(found)
     for at, name in zip(files, names, strict=True):
         number, one = found[at]

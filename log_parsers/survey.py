@@ -138,10 +138,9 @@ def survey(
 
 
 def survey_bytes(
-    source: Source | str, data: bytes, signatures: Sequence[Signature], scanner: Scanner
+    source: Source, data: bytes, signatures: Sequence[Signature], scanner: Scanner
 ) -> FileSurvey:
-    """Survey bytes that are already in memory as if they were a file that is called so."""
-    source = Source(None, source) if isinstance(source, str) else source
+    """Survey bytes that are already in memory as if they were this file."""
     reader = FilePass(source, signatures, scanner)
     _drain(io.BytesIO(data), reader, None, CHUNK)
     return reader.finish()

@@ -31,7 +31,10 @@ _FORMS: tuple[tuple[str, re.Pattern[str]], ...] = (
             + r"(?:\s?(?P<z>Z|[+-]\d\d:?\d\d))?(?:\s(?P<ap>AM|PM)\b)?"
         ),
     ),
-    ("us", re.compile(r"\b(?P<mo>[01]?\d)/(?P<d>[0-3]?\d)/(?P<y>20\d\d|19\d\d|\d\d)(?: \|)? " + _HMS)),
+    (
+        "us",
+        re.compile(r"\b(?P<mo>[01]?\d)/(?P<d>[0-3]?\d)/(?P<y>20\d\d|19\d\d|\d\d)(?: \|)? " + _HMS),
+    ),
     (
         "dmesg",
         re.compile(

@@ -8,13 +8,11 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from rerail.assistant.pipeline import diagnose_collection, rules, scan_plan
+from rerail.assistant.pipeline import diagnose_collection, survey_texts
 from rerail.evals.ablation.switches import Switch, switches
 from rerail.evals.cases.case_file import LabelledCase, load_cases
 from rerail.evals.cases.score import QUESTIONS, score
 from rerail.log_parsers.collect import assemble
-from rerail.log_parsers.scan import make_scanner
-from rerail.log_parsers.survey import FileSurvey, survey_bytes
 
 _SHOWN = 6
 Answers = dict[str, bool | None]
@@ -24,16 +22,8 @@ class Bench:
     """Cases that were read once, and are judged under each switch."""
 
     def __init__(self, cases: Sequence[LabelledCase]) -> None:
-        plan = scan_plan()
-        scanner = make_scanner(plan.signatures, cache=plan.cache, engine=plan.engine)
         self.cases = list(cases)
-        self._surveys: list[list[FileSurvey]] = [
-            [
-                survey_bytes(name, text.encode("utf-8", "surrogateescape"), rules().signatures, scanner)
-                for name, text in case.files().items()
-            ]
-            for case in cases
-        ]  # fmt: skip
+        self._surveys = [survey_texts(case.files()) for case in cases]
         self.base = [self._answers(i) for i in range(len(self.cases))]
 
     def _answers(self, index: int) -> Answers:

@@ -63,7 +63,7 @@ def other_ranks(case: LabelledCase, rng: random.Random) -> LabelledCase:
     if case.rank is None or not _RANK.search(case.log):
         return case
     rest = _RANK.sub("", case.log)
-    if re.search(r"(?i)\brank[ :=]*\d|^\s*\d+: |local_rank|cuda:\d|GPU ?\d", rest, re.M):
+    if re.search(r"(?i)\brank[ :=]*\d|^\s*\d+: |\[1,\d|local_rank|cuda:\d|GPU ?\d", rest, re.M):
         return case
     shift = 8 * rng.randrange(1, 60)
     log = _RANK.sub(lambda m: f"[rank{int(m[1]) + shift}]", case.log)

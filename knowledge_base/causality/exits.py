@@ -56,7 +56,9 @@ def collect(case: Case, identities: Identities, statements: Sequence[Statement])
         if "exit" in statement.form.tells:
             of_line.setdefault((statement.line.file, statement.line.number), statement)
     tasks_are_ranks = identities.tasks_are_ranks or not (
-        _launched_per_node(case) or _elsewhere(identities) or _more_ranks_than_tasks(case, identities)
+        _launched_per_node(case)
+        or _elsewhere(identities)
+        or _more_ranks_than_tasks(case, identities)
     )
     facts = [
         fact

@@ -189,7 +189,7 @@ def _outlived(case: Case, observation: Observation) -> bool:
 
 
 def _behind_success(case: Case, observation: Observation, success: Observation) -> bool:
-    """Tell whether something came after the success; a scheduler's account of a whole job is of its end, wherever it stands."""
+    """Tell whether something came after the success; a scheduler's account is of the job's end, wherever it stands."""
     if is_record(success) and success.tier is Tier.SCHEDULER:
         return case.known_before(success, observation)
     return not case.before(observation, success)

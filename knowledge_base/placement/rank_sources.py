@@ -213,6 +213,24 @@ def _felt_by_several(asked: Asked) -> bool:
     return machine and len(_on_their_gpus(asked)) >= EVERYWHERE
 
 
+def _of_a_machine(asked: Asked) -> Answer[int] | None:
+    """The rank that felt a fault of its machine, or ended of it."""
+    felt = _felt_by(asked)
+    if felt is not None:
+        return Answer(felt, "this rank alone printed an error of its own")
+    if _felt_by_several(asked):
+        return None
+    rank = witnesses.rank_that_ended(asked.case, asked.selection, asked.exits, asked.event)
+    if rank is not None:
+        return Answer(rank, "this rank alone ended by itself")
+    return _lost_by_jax(asked)
+
+
+def _lost_by_jax(asked: Asked) -> Answer[int] | None:
+    rank = witnesses.rank_lost_by_jax(asked.case)
+    return None if rank is None else Answer(rank, "the coordinator lost this task")
+
+
 def _others(asked: Asked) -> Answer[int] | None:
     """The rank of a fault whose own line names none, by who felt it, told it again or ended of it."""
     case, event = asked.case, asked.event
@@ -225,16 +243,8 @@ def _others(asked: Asked) -> Answer[int] | None:
             return Answer(
                 silent, "of the ranks there, this one alone printed nothing when the job ended"
             )
-        felt = None
     elif event.tier in (Tier.HARDWARE, Tier.HOST) or asked.line.stream is Stream.KERNEL:
-        felt = _felt_by(asked)
-        if felt is not None:
-            return Answer(felt, "this rank alone printed an error of its own")
-        if _felt_by_several(asked):
-            return None
-        rank = witnesses.rank_that_ended(case, asked.selection, asked.exits, event)
-        if rank is not None:
-            return Answer(rank, "this rank alone ended by itself")
+        return _of_a_machine(asked)
     elif not has(event.leaf, "declared_dead"):
         told = witnesses.rank_told_again(case, event)
         if told is not None:
@@ -246,8 +256,7 @@ def _others(asked: Asked) -> Answer[int] | None:
                 return Answer(source, "this rank alone ended by itself")
         if not has(event.leaf, "whole_host"):
             return None
-    rank = witnesses.rank_lost_by_jax(case)
-    return None if rank is None else Answer(rank, "the coordinator lost this task")
+    return _lost_by_jax(asked)
 
 
 def _own_exit(asked: Asked) -> Answer[int] | None:

@@ -179,9 +179,7 @@ def _pairs(line: LogLine) -> list[Held]:
             name = item["word"].rstrip(".")
             plain = name.lower()
             counted = plain in data.other
-            if plain in data.connectives or counted:
-                continue
-            if not looks_like_host(name) and _counts(text, item.start()):
+            if plain in data.connectives or counted or _counts(text, item.start(), name):
                 continue
             if word is not None and is_address(name):
                 continue  # a host's own name stands for it
@@ -221,9 +219,12 @@ def _bounds(item: re.Match[str]) -> tuple[int, int]:
     return listed[0], listed[-1] if whole else listed[0]
 
 
-def _counts(text: str, at: int) -> bool:
+def _counts(text: str, at: int, word: str) -> bool:
     """Tell whether a word stands behind a number that it counts: `8 ranks`."""
-    return re.search(r"(?:^|[\s(,])\d{1,6} $", text[max(0, at - 9) : at]) is not None
+    return (
+        not looks_like_host(word)
+        and re.search(r"(?:^|[\s(,])\d{1,6} $", text[max(0, at - 9) : at]) is not None
+    )
 
 
 def _are_hosts(names: Sequence[str | None]) -> bool:

@@ -263,7 +263,9 @@ def _stood_still(facts: Facts, before_all: Callable[[LogLine], bool]) -> Finding
     if len(early) != 1 or not facts.positions:
         return None
     rank, line = next(iter(early.items()))
-    words = f"rank {rank} stood still, its own watchdog thread too, before any other gave up waiting"
+    words = (
+        f"rank {rank} stood still, its own watchdog thread too, before any other gave up waiting"
+    )
     return Finding(How.STOOD_STILL, (rank,), words, line)
 
 

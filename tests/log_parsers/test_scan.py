@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from rerail.errors import RuleError
 from rerail.log_parsers import scan
 from rerail.log_parsers.scan import Signature, compile_complaint, make_scanner, searchable
+from rerail.log_parsers.sources import Source
 from rerail.log_parsers.survey import survey_bytes
 
 ENGINES = ("hyperscan", "re2", "re")
@@ -46,7 +47,7 @@ def scanners() -> dict[str, scan.Scanner]:
 
 
 def hits(scanner: scan.Scanner, data: bytes) -> list[tuple[int, int]]:
-    found = survey_bytes("x", data, SIGNATURES, scanner)
+    found = survey_bytes(Source(None, "x"), data, SIGNATURES, scanner)
     return [(hit.line, hit.signature) for hit in found.hits]
 
 

@@ -90,7 +90,7 @@ def test_line_numbers_are_those_of_grep(shape: str, tmp_path: Path, scanner: Sca
 
 def test_an_escape_code_inside_does_not_move_a_number(scanner: Scanner) -> None:
     data = b"\x1b[1mone\x1b[0m\n\x1b]0;title\x07\nneedle \x1b[31min the\x1b[0m hay\n"
-    assert lines_of(survey_bytes("x", data, SIGNATURES, scanner)) == [3]
+    assert lines_of(survey_bytes(Source(None, "x"), data, SIGNATURES, scanner)) == [3]
 
 
 @settings(max_examples=60)
@@ -221,12 +221,12 @@ def test_a_file_that_vanished_is_a_problem(tmp_path: Path, scanner: Scanner) -> 
     ],
 )
 def test_a_binary_file_is_set_apart(data: bytes, scanner: Scanner) -> None:
-    assert survey_bytes("x", data, SIGNATURES, scanner).binary
+    assert survey_bytes(Source(None, "x"), data, SIGNATURES, scanner).binary
 
 
 @pytest.mark.parametrize("data", [b"", b"\n", b"\xff\xfe caf\xe9\n", b"\x1b[31mred\x1b[0m\n" * 40])
 def test_a_text_is_no_binary(data: bytes, scanner: Scanner) -> None:
-    assert not survey_bytes("x", data, SIGNATURES, scanner).binary
+    assert not survey_bytes(Source(None, "x"), data, SIGNATURES, scanner).binary
 
 
 def test_two_processes_bring_back_what_one_does(

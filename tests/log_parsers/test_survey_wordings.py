@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rerail.log_parsers.scan import Signature, make_scanner
+from rerail.log_parsers.sources import Source
 from rerail.log_parsers.survey import (
     CONTEXTS_PER_WORDING,
     HITS_PER_SIGNATURE,
@@ -21,7 +22,9 @@ def test_a_late_exception_is_kept_where_a_warning_used_up_the_hits() -> None:
         plain + b"[rank3]: UserWarning: slow path taken %d times\n" % i for i in range(1_500)
     )
     late = b"[rank3]: ValueError: labels out of range: 17\n" * (HITS_PER_WORDING + 9)
-    found = survey_bytes("a.log", many + plain + late + plain * 40 + many, SIGNATURES, scanner)
+    found = survey_bytes(
+        Source(None, "a.log"), many + plain + late + plain * 40 + many, SIGNATURES, scanner
+    )
     assert not found.whole
     first = (many + plain).count(b"\n") + 1
     hits = {hit.line for hit in found.hits}
