@@ -46,6 +46,7 @@ _KINDS = frozenset(
         "block",
         "own_host",
         "whole_group",
+        "introduction",
         "host_above",
         "rank_below",
     }

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -184,10 +184,17 @@ def _of_file(title: str, data: _Data) -> Origin | None:
         return None
     origin = origin_of(files[0])
     told = {match["host"] for pattern in data.hosts for match in pattern.finditer(files[0])}
-    parts = {part for part in map(_without_labels, _PARTS.split(files[0])) if looks_like_host(part)}
+    parts = {part for part in _parts(files[0]) if looks_like_host(part)}
     if origin.node is None and len(told or parts) == 1:
         origin = replace(origin, node=(told or parts).pop())
     return _known(origin)
+
+
+def _parts(name: str) -> Iterator[str]:
+    """Yield what may be a host in the name of a file: what is left without the words around it, else each word."""
+    for part in _PARTS.split(name):
+        bare = _without_labels(part)
+        yield from [bare] if bare != part else part.split("-")
 
 
 def _without_labels(part: str) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from rerail.domain.evidence import LogLine
+from rerail.knowledge_base.placement.introductions import Introduced, Writer
 from rerail.knowledge_base.placement.names import pci_key, same_host, short
 from rerail.knowledge_base.placement.processes import Identity, Processes
 from rerail.lazy_patterns import lazy
@@ -45,6 +46,8 @@ class Identities:
     """The machine's number of a GPU by host and PCI address; the host is empty where nothing names it."""
     gpus_in_order: set[str] = field(default_factory=set)
     """Places whose ranks are in the order of their GPUs as well."""
+    introduced: dict[Writer, Introduced] = field(default_factory=dict)
+    """The ranks by which writers of lines without a rank introduce themselves."""
     other_names: dict[str, str] = field(default_factory=dict)
     """The host that an address, a number or a pod in front of lines stands for, where its own lines say it."""
     lost_nodes: dict[str, LogLine] = field(default_factory=dict)

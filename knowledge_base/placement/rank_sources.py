@@ -14,6 +14,7 @@ from rerail.knowledge_base.placement.gpu_sources import device_beside
 from rerail.knowledge_base.placement.gpu_sources import told as gpu_told
 from rerail.knowledge_base.placement.headings import named_above, odd_one_out
 from rerail.knowledge_base.placement.identities import rivals
+from rerail.knowledge_base.placement.introductions import writer_of
 from rerail.knowledge_base.placement.names import same_host, short
 from rerail.knowledge_base.placement.odd_version import of_odd_version
 from rerail.knowledge_base.placement.one_node import device_in_front, one_node
@@ -164,6 +165,14 @@ def _label(asked: Asked) -> Answer[int] | None:
         line = asked.identities.told_by.get(("task's rank", rank))
         return Answer(own, f"the process labelled {rank} calls itself rank {own}", line)
     return Answer(rank, "the label in front of the line", asked.line)
+
+
+def _introduced(asked: Asked) -> Answer[int] | None:
+    """The writer of the line introduces itself as a rank."""
+    found = asked.identities.introduced.get(writer_of(asked.case, asked.line))
+    if found is None or asked.line.stream is Stream.SCHEDULER:
+        return None
+    return Answer(found.rank, "its writer introduces itself as this rank", found.line)
 
 
 def _said_on(asked: Asked) -> Answer[int] | None:
@@ -438,7 +447,7 @@ def _awaited(asked: Asked) -> Answer[int] | None:
 
 
 SOURCES: tuple[Source[int], ...] = (
-    _slot, _subject, _noticed, _of_the_job, _heading, _process, _named_process, _local_rank, _said_on, _label, _seat,
+    _slot, _subject, _noticed, _of_the_job, _heading, _process, _named_process, _local_rank, _said_on, _label, _introduced, _seat,
     _in_pod, _only_node, _own_words, _raised_from, _told_with_process, _alone_there, _others, _only_exit_there,
     device_beside, _awaited, _own_exit, _raised_exit, _ended_first, _by_device,
 )  # fmt: skip
@@ -470,7 +479,10 @@ def _on_every_host(asked: Asked, same: list[LogLine]) -> bool:
     """Tell whether every host, or pod, that the logs know raises the very same: what the job was given is wrong."""
     if not asked.event.lines or not has(asked.event.leaf, "given_to_all"):
         return False
-    hosts = {line.node or line.place for line in same if line.message == asked.line.message}
+    known = asked.identities
+    hosts = {
+        known.node_of(line) or line.place for line in same if line.message == asked.line.message
+    }
     return len(hosts - {None}) > 1 and asked.identities.nodes_seen <= hosts
 
 

@@ -15,6 +15,7 @@ from rerail.knowledge_base.placement.identity_statements import (
     read,
     read_labels,
 )
+from rerail.knowledge_base.placement.introductions import introductions
 from rerail.knowledge_base.placement.names import pci_key, short
 from rerail.knowledge_base.placement.one_name import rename
 from rerail.knowledge_base.placement.pod_ranks import node_numbers, ranks_by_number
@@ -46,6 +47,7 @@ def build(case: Case, statements: list[Statement]) -> Identities:
         for line, who in described(view):
             introduce(line, who, found)
         read_labels(view, found, reading)
+    _introductions(case, statements, found)
     _aliases(case, found, reading)
     rename(found, reading.hosts)
     _conclude(found, reading)
@@ -62,6 +64,15 @@ def build(case: Case, statements: list[Statement]) -> Identities:
         found.nodes_seen.add(node)
         found.nodes_at_work.add(node)
     return found
+
+
+def _introductions(case: Case, statements: list[Statement], found: Identities) -> None:
+    """Take the ranks by which writers introduce themselves."""
+    found.introduced = introductions(case, statements)
+    for one in found.introduced.values():
+        line = one.line
+        introduce(line, Identity(rank=one.rank, node=line.node or line.place, pid=line.pid), found)
+        found.ranks_seen.add(one.rank)
 
 
 def _aliases(case: Case, found: Identities, reading: Reading) -> None:
