@@ -11,6 +11,7 @@ from rerail.domain.diagnosis import Diagnosis
 from rerail.log_parsers import collect as collecting
 from rerail.log_parsers.collect import assemble
 from rerail.log_parsers.scan import Scanner, make_scanner
+from rerail.log_parsers.sources import Source
 from rerail.log_parsers.survey import survey_bytes
 
 WORDS = [
@@ -37,7 +38,7 @@ def scanner() -> Scanner:
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(LINES)
 def test_any_bytes_give_a_valid_diagnosis(lines):
-    one = survey_bytes("x.log", b"\n".join(lines), rules().signatures, scanner())
+    one = survey_bytes(Source(None, "x.log"), b"\n".join(lines), rules().signatures, scanner())
     diagnosis = diagnose_collection(assemble([one])).diagnosis
     assert Diagnosis.model_validate_json(diagnosis.model_dump_json()) == diagnosis
 

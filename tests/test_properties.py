@@ -21,7 +21,7 @@ from rerail.log_parsers import collect as collecting
 from rerail.log_parsers import survey as surveying
 from rerail.log_parsers.collect import assemble, collect
 from rerail.log_parsers.scan import make_scanner
-from rerail.log_parsers.sources import discover
+from rerail.log_parsers.sources import Source, discover
 from rerail.settings import load_settings
 
 LINES = [
@@ -131,7 +131,7 @@ def test_engines_come_to_the_same_verdict(content: bytes) -> None:
     found = []
     for engine in ("hyperscan", "re2"):
         scanner = _scanner(engine)
-        one = surveying.survey_bytes("a.log", content, signatures, scanner)
+        one = surveying.survey_bytes(Source(None, "a.log"), content, signatures, scanner)
         found.append(plain(diagnose_collection(assemble([one])).diagnosis))
     assert found[0] == found[1]
 

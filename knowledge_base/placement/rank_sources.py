@@ -447,9 +447,9 @@ def _awaited(asked: Asked) -> Answer[int] | None:
 
 
 SOURCES: tuple[Source[int], ...] = (
-    _slot, _subject, _noticed, _of_the_job, _heading, _process, _named_process, _local_rank, _said_on, _label, _introduced, _seat,
-    _in_pod, _only_node, _own_words, _raised_from, _told_with_process, _alone_there, _others, _only_exit_there,
-    device_beside, _awaited, _own_exit, _raised_exit, _ended_first, _by_device,
+    _slot, _subject, _noticed, _of_the_job, _heading, _process, _named_process, _local_rank, _said_on, _label,
+    _introduced, _seat, _in_pod, _only_node, _own_words, _raised_from, _told_with_process, _alone_there, _others,
+    _only_exit_there, device_beside, _awaited, _own_exit, _raised_exit, _ended_first, _by_device,
 )  # fmt: skip
 
 

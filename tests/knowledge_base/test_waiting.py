@@ -81,3 +81,21 @@ def test_the_order_of_the_lines_does_not_matter() -> None:
     lines = MISSING_3[How.BEHIND].splitlines(keepends=True)
     a, b = waiting(STEPS + "".join(lines)), waiting(STEPS + "".join(reversed(lines)))
     assert a.findings == b.findings
+
+
+def test_who_stood_still_before_all_others_gave_up_is_the_one():
+    waited = (
+        "[rank{r}]:[E911 07:51:33.0{r}0410022 ProcessGroupNCCL.cpp:632] [Rank {r}] Watchdog caught collective operation "
+        "timeout: WorkNCCL(SeqNum=30418, OpType=ALLREDUCE, NumelIn=1048576, NumelOut=1048576, Timeout(ms)=1800000) "
+        "ran for 1800009 milliseconds before timing out.\n"
+    )
+    stuck = (
+        "[rank5]:[E911 {at}.114820011 ProcessGroupNCCL.cpp:1746] [PG ID 0 PG GUID 0(default_pg) Rank 5] Heartbeat "
+        "monitor timed out! Process will be terminated after dumping debug info. workMetaList_.size()=3\n"
+    )
+    others = "".join(waited.format(r=r) for r in range(5))
+    early = diagnose_texts({"a.log": stuck.format(at="07:31:09") + others}).diagnosis
+    assert (early.failure_type, early.suspects.ranks) == ("nccl_watchdog_heartbeat", [5])
+    # Behind the time-outs it is what a process that waits in vain does as well.
+    late = diagnose_texts({"a.log": others + stuck.format(at="08:01:33")}).diagnosis
+    assert late.failure_type == "nccl_timeout_unexplained"

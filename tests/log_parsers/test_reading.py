@@ -40,7 +40,10 @@ def plan():
 def hits(data, engine="hyperscan", chunk=1 << 20, tmp=None):
     scanner = make_scanner(SIGNATURES, cache=None, engine=engine)
     if tmp is None:
-        return [(h.line, h.signature) for h in survey_bytes("x", data, SIGNATURES, scanner).hits]
+        return [
+            (h.line, h.signature)
+            for h in survey_bytes(Source(None, "x"), data, SIGNATURES, scanner).hits
+        ]
     tmp.write_bytes(data)
     return [
         (h.line, h.signature)

@@ -8,6 +8,7 @@ import pytest
 from rerail.knowledge_base.matcher import rule_set
 from rerail.knowledge_base.rules import load_rules
 from rerail.log_parsers.scan import Signature, make_scanner, sieve_of
+from rerail.log_parsers.sources import Source
 from rerail.log_parsers.survey import survey_bytes
 from rerail.log_parsers.tallies import vectors_at_hand
 
@@ -55,10 +56,10 @@ def test_two_sets_find_what_one_finds(tmp_path):
 def test_the_same_hits_and_counts_with_and_without_the_sieve(tmp_path):
     text = lines()
     one = survey_bytes(
-        "a.log", text, signatures(False), make_scanner(signatures(False), cache=None)
+        Source(None, "a.log"), text, signatures(False), make_scanner(signatures(False), cache=None)
     )
     scanner = make_scanner(signatures(True), cache=tmp_path)
-    two = survey_bytes("a.log", text, signatures(True), scanner)
+    two = survey_bytes(Source(None, "a.log"), text, signatures(True), scanner)
     assert one.hits == two.hits and one.counts == two.counts and len(one.hits) > 1_000
     assert (sieve_of(scanner) is not None) == vectors_at_hand()
 
