@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 
-from rerail.log_parsers.facts import ANY, Writer, time_in
+from rerail.log_parsers.facts import ANY, Shapes, Writer, time_in
+from rerail.log_parsers.prefixes import Origin
 from rerail.log_parsers.view import LogView
 
 _LATEST = 2_000  # streams of a file whose last lines are asked for their time
@@ -18,13 +20,14 @@ class JobFacts:
         self._views = views
         self._numbers = {name: at for at, name in enumerate(rule_ids)}
         self._writers = lru_cache(maxsize=None)(self._read_writers)
+        self._shapes: defaultdict[Origin, Shapes] = defaultdict(dict)
 
     def __bool__(self) -> bool:
         return bool(self._views)
 
     def _read_writers(self, index: int) -> list[Writer]:
         view = self._views[index]
-        return view.survey.facts.writers(view.origin)
+        return view.survey.facts.writers(view.origin, self._shapes[view.origin])
 
     def _asked(self, rule_ids: Iterable[str]) -> list[int]:
         return [self._numbers[name] for name in rule_ids if name in self._numbers]

@@ -101,9 +101,14 @@ class Facts:
         first = bisect_left(self.keys, number << SHIFT)
         return first, bisect_left(self.keys, (number + 1) << SHIFT, first)
 
-    def writers(self, origin: Origin) -> list[Writer]:
-        """Return who writes each stream, by what is known of the file once all of it is read."""
-        shapes: dict[bytes, _Shape] = {}
+    def writers(self, origin: Origin, shapes: Shapes | None = None) -> list[Writer]:
+        """Return who writes each stream, by what is known of the file once all of it is read.
+
+        Args:
+            origin: what is known of the file.
+            shapes: what was learned of the labels of other files of this origin; more is added to it.
+        """
+        shapes = {} if shapes is None else shapes
         found: list[Writer] = []
         for example, end in zip(self.examples, self.ends, strict=True):
             front = example[:end]
@@ -159,14 +164,23 @@ class _Shape:
 
     def read(self, front: bytes) -> Writer | None:
         """Return who writes a line with this front, or None where too little was learned."""
-        if self._seen < _LEARNED or any(len(places) != 1 for places in self._places):
+        if self._seen < _LEARNED:
             return None
-        rank, local, node = (next(iter(places)) for places in self._places)
+        told = [
+            {b"" if place is None else front[slice(*place)] for place in places}
+            for places in self._places
+        ]
+        # Where several places told the same so far, a front on which they differ is learned from.
+        if any(len(texts) != 1 for texts in told):
+            return None
+        rank, local, node = (texts.pop() for texts in told)
         return Writer(
-            None if rank is None else int(front[slice(*rank)]),
-            None if local is None else int(front[slice(*local)]),
-            None if node is None else front[slice(*node)].decode(),
-        )
+            int(rank) if rank else None, int(local) if local else None, node.decode() if node else None
+        )  # fmt: skip
+
+
+Shapes = dict[bytes, _Shape]
+"""What was learned of fronts, by the front with its digits zeroed; of files of one origin."""
 
 
 class FactCounter:

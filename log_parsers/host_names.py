@@ -48,6 +48,7 @@ def is_local(name: str | None) -> bool:
     return name in _own_names() or (name or "").startswith(_own_prefixes())
 
 
+@lru_cache(maxsize=16_384)
 def looks_like_host(word: str) -> bool:
     """Tell whether a word that a sentence puts where a host stands is one: a counted name or an address."""
     if is_local(word):

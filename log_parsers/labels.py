@@ -18,6 +18,7 @@ from rerail.cached_yaml import load_cached
 from rerail.errors import RuleError
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.host_names import counted_host, is_counter, is_device
+from rerail.log_parsers.label_choice import LabelChoice
 from rerail.log_parsers.timestamps import Stamp
 
 PATH = Path(__file__).with_name("labels.yaml")
@@ -120,14 +121,16 @@ def complaints() -> list[str]:
 
 
 @lru_cache(maxsize=1)
-def _by_first() -> Mapping[str, tuple[Label, ...]]:
+def _by_first() -> Mapping[str, tuple[tuple[Label, ...], LabelChoice]]:
     """Most labels begin with a bracket; what does not begin so need not be held against them."""
     found = labels()
-    signs = sorted({sign for label in found for sign in label.begins})
-    return {
-        sign: tuple(label for label in found if not label.begins or sign in label.begins)
-        for sign in ("\0", *signs)
-    }
+    same: dict[tuple[Label, ...], LabelChoice] = {}
+    table = {}
+    for sign in ("\0", *sorted({sign for label in found for sign in label.begins})):
+        tried = tuple(label for label in found if not label.begins or sign in label.begins)
+        choice = same.setdefault(tried, LabelChoice([label.text for label in tried]))
+        table[sign] = tried, choice
+    return table
 
 
 def peel(
@@ -137,7 +140,9 @@ def peel(
     if at >= len(text):
         return None
     table = _by_first()
-    for label in table.get(text[at], table["\0"]):
+    tried, choice = table.get(text[at]) or table["\0"]
+    for place in choice.places(text, at):
+        label = tried[place]
         if label.kind == "task" and not outermost:
             continue
         found = label.match(text, at, stamp)

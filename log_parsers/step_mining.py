@@ -32,7 +32,19 @@ _LEARNED, _NEAR = 4_000, 400  # lines that are looked at to learn; those whose s
 _MOST_KEPT = 64
 _REACH = 40  # lines below a counter on which its numbers may stand
 _MOST_FALLS = 0.2  # share of counts that may begin anew, with an epoch or after a restart
-_HINT = lazy(rb"(?i)loss|nll|xent|entropy|elbo|\bcost\b|l_pix|objective|rmse")
+_HINTS = (
+    rb"loss",
+    rb"nll",
+    rb"xent",
+    rb"entropy",
+    rb"elbo",
+    rb"\bcost\b",
+    rb"l_pix",
+    rb"objective",
+    rb"rmse",
+)
+_HINT = lazy(b"(?i)" + b"|".join(_HINTS))
+_WORDS = tuple(hint.replace(rb"\b", b"") for hint in _HINTS)
 _MASKED = lazy(
     r"\d{4}[-/]\d\d[-/]\d\d|\d\d/\d\d/\d\d(?:\d\d)?"  # dates
     r"|(?<![\w.])\d{1,3}:\d\d(?::\d\d)?(?:[.,]\d+)?(?:[AP]M)?"  # times of day, and left
@@ -171,6 +183,12 @@ class StepMiner:
             if len(self.rows) >= MAX_ROWS:
                 return
         self.rows.append(row)
+
+
+def may_learn(raw: bytes) -> bool:
+    """Tell whether enough lines of a text may name a loss, before it is cut into lines."""
+    small = raw.lower()
+    return sum(small.count(word) for word in _WORDS) >= _LEAST_HINTS
 
 
 def _ends(numbers: list[int], most: int = _LEARNED) -> list[int]:

@@ -40,7 +40,7 @@ from rerail.log_parsers.redactor import Redactor
 from rerail.log_parsers.scan import Scanner, Signature, searchable
 from rerail.log_parsers.skeletons import SkeletonMiner
 from rerail.log_parsers.sources import Problem, Source, iter_chunks
-from rerail.log_parsers.step_mining import LEAST_ROWS, StepMiner
+from rerail.log_parsers.step_mining import LEAST_ROWS, StepMiner, may_learn
 from rerail.log_parsers.step_numbers import StepRow
 from rerail.log_parsers.streams import NOBODY
 from rerail.log_parsers.tallies import sieves_pay, vectors_pay
@@ -330,9 +330,9 @@ class FilePass:
 
     def _mine_steps(self, piece: Piece) -> None:
         """Learn the step lines of a file that has none of a known form, and read those of its beginning."""
-        if self._steps.count_known() >= LEAST_ROWS:
+        if self._steps.count_known() >= LEAST_ROWS or not may_learn(piece.raw):
             return
-        lines = piece.lines() if piece.raw else []
+        lines = piece.lines()
         miner = StepMiner()
         if miner.learn(lines):
             miner.feed(lines, 1)

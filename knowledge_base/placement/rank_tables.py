@@ -21,6 +21,7 @@ from rerail.domain.evidence import LogLine
 from rerail.errors import RerailError
 from rerail.knowledge_base.placement.names import short
 from rerail.lazy_patterns import lazy
+from rerail.log_parsers.digit_blind import zero_image
 from rerail.log_parsers.host_names import is_address, looks_like_host
 from rerail.log_parsers.text import ZERO
 from rerail.log_parsers.view import LogView
@@ -83,10 +84,6 @@ class _Data:
     counts: tuple[_Form, ...]
     node_ranks: tuple[_Form, ...]
 
-    @property
-    def forms(self) -> tuple[_Form, ...]:
-        return *self.orders, *self.counts, *self.node_ranks
-
 
 @lru_cache(maxsize=1)
 def _data() -> _Data:
@@ -106,32 +103,54 @@ def _form(raw: dict[str, Any]) -> _Form:
     return _Form(lazy(raw["pattern"]), on, bool(raw.get("needs_known")))
 
 
-def lines_with_tables(view: LogView) -> Iterator[LogLine]:
-    """Yield the lines of a file on which a table of ranks may stand.
+def lines_with_tables(views: Iterable[LogView]) -> Iterator[LogLine]:
+    """Yield the lines of a job on which a table of ranks may stand, file by file.
 
-    Of lines that differ in their numbers alone as many are looked at as a table may have rows for hosts.
+    Of lines that differ in their numbers alone as many of a file are looked at as a table may have rows for hosts.
     """
-    data = _data()
-    numbers = view.numbers
-    chosen = numbers if len(numbers) <= _HEAD + _TAIL else [*numbers[:_HEAD], *numbers[-_TAIL:]]
-    seen: Counter[bytes] = Counter()
-    without: set[bytes] = (
-        set()
-    )  # texts, all digits zeroed: none of these patterns tells digits apart
-    for number in chosen:
-        raw = view.survey.kept[number]
-        if not (data.sieve.search(raw) or _ADDRESS_FIRST.match(raw)):
-            continue
-        same = raw[:_FRONT].translate(ZERO)
-        seen[same] += 1
-        if seen[same] > _ROWS or (zeroed := raw.translate(ZERO)) in without:
-            continue
-        if not _may_hold(view.text(number) or "", data):
-            without.add(zeroed)
-            continue
-        line = view.line(number)
-        if line is not None:
-            yield line
+    known = _Texts(_data())
+    for view in views:
+        numbers, kept = view.numbers, view.survey.kept
+        chosen = numbers if len(numbers) <= _HEAD + _TAIL else [*numbers[:_HEAD], *numbers[-_TAIL:]]
+        seen: Counter[bytes] = Counter()
+        for number in chosen:
+            raw = kept[number]
+            zeroed = raw.translate(ZERO)
+            if zeroed in known.out or not known.sieved(raw, zeroed):
+                continue
+            same = zeroed[:_FRONT]
+            seen[same] += 1
+            if seen[same] > _ROWS or zeroed in known.without:
+                continue
+            if not _may_hold(view.text(number) or "", known.data):
+                known.without.add(zeroed)
+                continue
+            line = view.line(number)
+            if line is not None:
+                yield line
+
+
+class _Texts:
+    """What is known of texts, all digits zeroed: hundreds of files of one job say much the same.
+
+    Attributes:
+        out: The sieve lets none of the lines with such a text pass.
+        without: It does, and no table stands on them: none of the patterns of tables tells digits apart.
+    """
+
+    def __init__(self, data: _Data) -> None:
+        self.data = data
+        self.out: set[bytes] = set()
+        self.without: set[bytes] = set()
+        self._image = zero_image("(?a)" + data.sieve.pattern.decode())
+
+    def sieved(self, raw: bytes, zeroed: bytes) -> bool:
+        """Tell whether a table may stand on a line at all."""
+        if self.data.sieve.search(raw) or _ADDRESS_FIRST.match(raw):
+            return True
+        if self._image is not None and not self._image.search(zeroed.decode("latin-1")):
+            self.out.add(zeroed)
+        return False
 
 
 def _may_hold(text: str, data: _Data) -> bool:
@@ -139,8 +158,18 @@ def _may_hold(text: str, data: _Data) -> bool:
     return (
         _RANGE.search(text) is not None
         or _ADDRESS_FIRST.match(text.encode()) is not None
-        or any((form.on or form.pattern).search(text) for form in data.forms)
+        or any((form.on or form.pattern).search(text) for form in (*data.orders, *data.counts))
+        or any(len(_numbered(form, text)) > 1 for form in data.node_ranks)
     )
+
+
+def _numbered(form: _Form, text: str) -> list[tuple[int, str]]:
+    """Return number and host of all nodes that a form finds on a line."""
+    start = form.on.search(text) if form.on is not None else None
+    if start is None:
+        return []
+    rest = text[start.end() :].partition(";")[0]
+    return [(int(m["node_rank"]), m["host"]) for m in form.pattern.finditer(rest)]
 
 
 def held(lines: Iterable[LogLine]) -> list[Held]:
@@ -166,7 +195,7 @@ def held(lines: Iterable[LogLine]) -> list[Held]:
 def _pairs(line: LogLine) -> list[Held]:
     data = _data()
     text = line.text
-    if data.not_in.search(text):
+    if _RANGE.search(text) is None or data.not_in.search(text):
         return []
     ranges: list[tuple[int, int]] = []
     before: list[str | None] = []
@@ -277,12 +306,7 @@ def orders(lines: Iterable[LogLine]) -> list[Order]:
                 hosts, counts = zip(*counted, strict=True)
                 found.append(Order(hosts, counts, line))
         for form in data.node_ranks:
-            if form.on is None or not (start := form.on.search(text)):
-                continue
-            numbered = {
-                int(m["node_rank"]): m["host"]
-                for m in form.pattern.finditer(text[start.end() :].partition(";")[0])
-            }
+            numbered = dict(_numbered(form, text))
             if len(numbered) > 1 and sorted(numbered) == list(range(len(numbered))):
                 hosts = tuple(numbered[number] for number in sorted(numbered))
                 found.append(Order(hosts, (0,) * len(hosts), line))

@@ -100,7 +100,7 @@ def _introduced(found: Identities, reading: Reading) -> None:
 
 def _tables(case: Case, found: Identities) -> None:
     """Place the ranks that tables of the logs place, as far as nothing contradicts a table."""
-    lines = [line for view in case.views for line in lines_with_tables(view)]
+    lines = list(lines_with_tables(case.views))
     per_node = found.per_node or (found.tasks_per_node if (found.tasks_per_node or 0) > 1 else None)
     for address, host, line in aliases(lines):
         found.keep(found.node_of_address, "address", address, host, line)

@@ -20,7 +20,7 @@ EXPECTED = {"gn-1": (0, 7), "gn-2": (8, 15)}
 
 def tables(text: str) -> dict[str, tuple[int, int]]:
     case = diagnose_texts({"job.log": text}).case
-    lines = [line for view in case.views for line in lines_with_tables(view)]
+    lines = list(lines_with_tables(case.views))
     return {one.host: (one.first, one.last) for one in held(lines)}
 
 
@@ -79,7 +79,7 @@ def _orders() -> list[tuple[str, str]]:
 @pytest.mark.parametrize(("name", "text"), _orders())
 def test_an_order_holds_on_its_examples(name: str, text: str) -> None:
     case = diagnose_texts({"job.log": text}).case
-    lines = [line for view in case.views for line in lines_with_tables(view)]
+    lines = list(lines_with_tables(case.views))
     assert any(len(order.hosts) > 1 for order in orders(lines)), name
 
 
@@ -128,7 +128,7 @@ def test_two_nodes_with_one_number_place_nobody() -> None:
 def test_a_list_of_addresses_names_their_hosts() -> None:
     text = "# /etc/hosts\n10.8.0.11 ibg-a1\n10.8.0.12 ibg-a2\nconnect 10.8.0.13 failed badly"
     case = diagnose_texts({"job.log": text}).case
-    lines = [line for view in case.views for line in lines_with_tables(view)]
+    lines = list(lines_with_tables(case.views))
     assert {(address, host) for address, host, _ in aliases(lines)} == {
         ("10.8.0.11", "ibg-a1"),
         ("10.8.0.12", "ibg-a2"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from array import array
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from rerail.evals.bench.timeouts import LABELS, timeout_log
 from rerail.log_parsers import line_tables
 from rerail.log_parsers import survey as surveying
-from rerail.log_parsers.facts import ANY, Facts, time_in
+from rerail.log_parsers.facts import ANY, Facts, Shapes, Writer, time_in
 from rerail.log_parsers.prefixes import NOWHERE, parse_line
 from rerail.log_parsers.scan import Scanner, Signature, make_scanner
 from rerail.log_parsers.sources import Source
@@ -131,6 +132,20 @@ def test_every_rank_counts_beyond_what_is_kept(
     assert {writers[one.stream].rank for one in facts.of(ANY)} == set(range(ranks))
     assert facts.total(0) == result.counts[0] == ranks - 1
     assert len(result.hits) < 10_000
+
+
+def test_labels_learned_from_other_files_tell_what_each_line_alone_tells() -> None:
+    def read_alone(example: bytes) -> Writer:
+        line = parse_line("", 1, example.decode(), origin=NOWHERE, year=1970)
+        return Writer(line.rank, line.local_rank, line.node)
+
+    # In the first files local rank and rank are one number, so either place could be that of the rank.
+    shapes: Shapes = {}
+    for ranks, off in ((range(8), 0), (range(8), 0), (range(9), 1)):
+        fronts = [f"[default{r}]:[rank{r - off if r else 0}]: ".encode() for r in ranks]
+        examples = [b"", *(front + b"ready" for front in fronts)]
+        facts = Facts(examples, array("i", [0, *map(len, fronts)]))
+        assert facts.writers(NOWHERE, shapes) == [read_alone(example) for example in examples]
 
 
 def test_the_last_time_of_a_file_stands_above_lines_without_one(

@@ -1,0 +1,56 @@
+"""Which of many labels is the first to match at a place of a line: asked of all at once, where many lines ask."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from rerail.lazy_patterns import lazy
+
+_PAYS = 400  # questions behind which one pattern of all, which takes milliseconds to compile, is worth it
+_NAMED = lazy(r"\(\?P<\w+>")
+_BACK_REFERENCE = lazy(r"\\[1-9]|\(\?P=|\(\?\(")
+
+
+class LabelChoice:
+    """Patterns in the order in which they are tried; `places` leaves out those that cannot match."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._texts = texts
+        self._asked = [0] * len(texts)
+        self._unions: dict[int, re.Pattern[str] | None] = {}
+
+    def places(self, text: str, at: int) -> Iterator[int]:
+        """Yield, in order, the places of all patterns that match at an offset, and maybe of others."""
+        place = 0
+        while (place := self._next(text, at, place)) < len(self._texts):
+            yield place
+            place += 1
+
+    def _next(self, text: str, at: int, first: int) -> int:
+        """Return the first place from `first` on that may match, the number of all where none does."""
+        if first >= len(self._texts):
+            return first
+        union = self._unions.get(first)
+        if union is None:
+            self._asked[first] += 1
+            if self._asked[first] < _PAYS or first in self._unions:
+                return first
+            union = self._unions[first] = _union(self._texts[first:])
+            if union is None:
+                return first
+        match = union.match(text, at)
+        if match is None or match.lastgroup is None:
+            return len(self._texts)
+        return first + int(match.lastgroup.removeprefix("_"))
+
+
+def _union(texts: Sequence[str]) -> re.Pattern[str] | None:
+    """Return a pattern whose last group names the first of some patterns that matches, or None where they do not join."""
+    if any(_BACK_REFERENCE.search(text) for text in texts):
+        return None
+    parts = (f"(?P<_{at}>{_NAMED.sub('(?:', text)})" for at, text in enumerate(texts))
+    try:
+        return re.compile("|".join(parts))
+    except re.error:
+        return None
