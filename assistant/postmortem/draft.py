@@ -85,7 +85,7 @@ def _status(file: IncidentFile, words: Words) -> str:
     )
     rows = [
         f"- State: {state}",
-        f"- Verdict of the rules: {file.diagnosis.failure_type or 'none'}, {file.diagnosis.status}; {said}",
+        f"- Verdict of the rules: {_verdict_words(file)}, {file.diagnosis.status}; {said}",
         f"- Words of summary, factors and lessons: {escaped(words.by)}",
         "- Owner: -",
         "- Reviewers: -",
@@ -94,6 +94,11 @@ def _status(file: IncidentFile, words: Words) -> str:
     if words.banner:
         rows.append(f"- Note: {escaped(words.banner)}")
     return "\n".join(rows)
+
+
+def _verdict_words(file: IncidentFile) -> str:
+    found = file.diagnosis.failure_type
+    return f"{type_words(found)} ({code(found)})" if found else "none"
 
 
 def _sentences(sentences: Sequence[Sentence]) -> str:
@@ -304,7 +309,7 @@ def _plans(file: IncidentFile) -> str:
     for entry in file.timeline:
         if entry.source is EntrySource.RECOVERY and "plan" in entry.data:
             plans[str(entry.data["plan"])] = str(entry.data.get("digest", ""))[:12]
-            numbers.append(int(entry.data["audit"]))
+            numbers += [int(entry.data["audit"])] if "audit" in entry.data else []
     named = ", ".join(f"{name} {digest}" for name, digest in plans.items())
     return f"{named}; audit entries {min(numbers)} to {max(numbers)}" if numbers else named
 

@@ -139,6 +139,12 @@ if (axis) {
 }
 for (const { item, at } of listed) item.addEventListener("pointerenter", () => pointAt(at, "list"));
 
+// As many digits as tell two ticks apart.
+const told = (value, apart) => {
+  let digits = 0;
+  while (digits < 12 && Math.abs(Math.round(apart * 10 ** digits) - apart * 10 ** digits) > 1e-6) digits++;
+  return value !== 0 && (Math.abs(value) >= 1e7 || digits > 6) ? value.toExponential(2) : value.toFixed(digits);
+};
 const titles = { loss: "loss", step_time_s: "step time, s", relative_step_time: "relative step time", grad_norm: "gradient norm", throughput: "throughput", steps_per_s: "throughput, steps per second" };
 const curves = one("#curves");
 if (curves && window.uPlot) {
@@ -153,9 +159,19 @@ if (curves && window.uPlot) {
       const plot = new uPlot({
         width: Math.max(240, place.clientWidth), height: 200, title: titles[one_.name],
         cursor: { sync: { key: "incident" } }, scales: { x: { time: false } },
-        axes: [{ stroke: css("--dim"), grid: { stroke: css("--line") }, label: "step" }, { stroke: css("--dim"), grid: { stroke: css("--line") } }],
+        axes: [{ stroke: css("--dim"), grid: { stroke: css("--line"), width: 1 }, incrs: [1, 2, 5].flatMap((n) => [1, 10, 100, 1e3, 1e4, 1e5, 1e6].map((p) => n * p)).sort((a, b) => a - b), label: "step" },
+          { stroke: css("--dim"), grid: { stroke: css("--line"), width: 1 }, size: 62, values: (_, ticks, __, ___, apart) => ticks.map((tick) => told(tick, apart)) }],
         series: [{ label: "step" }, { label: titles[one_.name], stroke: css("--link"), width: 1.5 }],
-        hooks: { setCursor: [(plot) => {
+        hooks: { drawSeries: [(plot) => {
+          // A value that is no number has no place on the curve: a ring at the top says at which step.
+          plot.ctx.strokeStyle = css("--bad");
+          one_.value.forEach((value, i) => {
+            if (value !== null || one_.name !== "loss") return;
+            plot.ctx.beginPath();
+            plot.ctx.arc(plot.valToPos(one_.step[i], "x", true), plot.bbox.top + 6 * devicePixelRatio, 3 * devicePixelRatio, 0, 2 * Math.PI);
+            plot.ctx.stroke();
+          });
+        }], setCursor: [(plot) => {
           // The others follow by uPlot's own synchronisation; only the one under the pointer tells the rest.
           const at = plot.times && plot.over.matches(":hover") && plot.times[plot.cursor.idx];
           if (at) pointAt(at, "curve");
@@ -202,6 +218,9 @@ if (fleet && window.uPlot) {
   });
 }
 
+// ---------------------------------------------------------------- log
+if (!location.hash) one("tr.marked")?.scrollIntoView({ block: "center" });
+
 // ---------------------------------------------------------------- copy, dialogs, progress, drop
 const copy = one("#copy");
 if (copy && navigator.clipboard) {
@@ -215,6 +234,7 @@ for (const opener of all(".open-approve")) {
   const step = opener.closest("li"), dialog = one("dialog.approve", step);
   opener.hidden = false;
   one(".decide form", step).hidden = true; // the dialog does this one
+  one(".decide summary", step).textContent = "Reject ...";
   opener.addEventListener("click", () => dialog.showModal());
   one(".cancel", dialog).addEventListener("click", () => dialog.close());
 }
@@ -243,13 +263,19 @@ const ask = one("#ask");
 const openDrawer = () => { const drawer = one("#drawer"); if (drawer && location.hash === "#drawer") { drawer.open = true; one("#question").focus(); } };
 addEventListener("hashchange", openDrawer);
 openDrawer();
+// What was said last is what is read.
+const talk = one("#talk");
+if (talk) {
+  new MutationObserver(() => { talk.scrollTop = talk.scrollHeight; }).observe(talk, { childList: true });
+  talk.scrollTop = talk.scrollHeight;
+}
 if (ask) ask.addEventListener("submit", () => setTimeout(() => { one("#question").value = ""; one("#question").focus(); }));
 
 // ---------------------------------------------------------------- keys
 let at = -1;
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select, dialog[open]")) return;
-  const rows = all("a.row, tr.cited .n a");
+  const rows = all("a.row, tr.cited .n a, tr.hit .n a");
   if ((event.key === "j" || event.key === "k") && rows.length) {
     at = Math.min(rows.length - 1, Math.max(0, at + (event.key === "j" ? 1 : -1)));
     all(".on").forEach((old) => old.classList.remove("on"));
