@@ -27,6 +27,7 @@ from rerail.errors import RerailError
 
 _HERE = Path(__file__).parent
 _CITED = re.compile(r"(?<=[\[ ])(E\d{1,4})(?=\]|, E\d)")
+_OPTION = re.compile(r"(?<!\S)--(?=[a-z])")
 _UNTOLD = {404: "there is no such page", 405: "this page cannot be asked in that way"}
 
 
@@ -126,7 +127,7 @@ def create_application(
     app.add_exception_handler(RerailError, _told(pages))
     app.add_exception_handler(HTTPException, _refused(pages))
     app.add_exception_handler(RequestValidationError, _misread(pages))
-    return Guard(app, access, user, sign_in)
+    return Guard(app, access, user, sign_in, lambda *refused: _problem(pages, *refused))
 
 
 def _linked(text: str, incident: str) -> Markup:
@@ -160,7 +161,10 @@ def _told(pages: Pages) -> Any:
     def handler(request: Request, error: Exception) -> Response:
         assert isinstance(error, RerailError)
         missing = "no incident" in error.message or "no such" in error.message
-        return _problem(pages, request, 404 if missing else 400, error.message, error.hint)
+        # What is an option in a terminal is a field here; whole commands stay as they are.
+        message = _OPTION.sub("", error.message)
+        hint = error.hint if error.hint.startswith("rerail") else _OPTION.sub("", error.hint)
+        return _problem(pages, request, 404 if missing else 400, message, hint)
 
     return handler
 
@@ -185,7 +189,7 @@ def _misread(pages: Pages) -> Any:
     return handler
 
 
-def _problem(pages: Pages, request: Request, code: int, message: str, hint: str) -> Response:
+def _problem(pages: Pages, request: Request, code: int, message: str, hint: str = "") -> Response:
     if request.url.path.startswith(("/api/", "/v1/")):
         return JSONResponse({"error": message, "hint": hint}, status_code=code)
     if request.headers.get("hx-request"):

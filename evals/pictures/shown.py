@@ -57,7 +57,7 @@ PICTURES: dict[str, Picture] = {
     ),
     "log-light": Picture(lambda site: f"{site.jobs}/incidents/{site.hang}/log"),
     "chat-light": Picture(
-        lambda site: f"{site.jobs}/incidents/{site.hang}/chat", size=(1440, 600), does=_asked
+        lambda site: f"{site.jobs}/incidents/{site.hang}/chat", size=(1440, 680), does=_asked
     ),
     "fleet-light": Picture(
         lambda site: f"{site.year}/fleet?since=2026-01-01",

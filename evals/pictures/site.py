@@ -48,20 +48,13 @@ def served(recorded: Path, scratch: Path) -> Iterator[Site]:
     logs.mkdir()
     found = {}
     jobs = _environment(scratch / "jobs")
-    policy = scratch / "policy.yaml"
-    policy.write_text("default_mode: propose\njobs: {group_wait_s: 0}\n", encoding="utf-8")
-    jobs["RERAIL_POLICY_FILE"] = str(policy)
     for folder in sorted(recorded.iterdir()):
         if folder.is_dir():
             shutil.copytree(folder, logs / folder.name)
             found[folder.name] = _diagnosed(folder.name, logs, jobs)
     (logs / "job-918234").mkdir()
     (logs / "job-918234" / "train.log").write_text(_lost_gpu(), encoding="utf-8")
-    event = {"job": {"job": "918234"}, "state": "FAILED", "logs": [str(logs / "job-918234" / "train.log")]}  # fmt: skip
-    (scratch / "event.json").write_text(json.dumps(event), encoding="utf-8")
-    _run(["hook", str(scratch / "event.json")], logs, jobs)
-    _run(["watch", "--once"], logs, jobs)
-    lost = json.loads(_run(["incidents", "--job", "918234", "--json"], logs, jobs))[0]["id"]
+    lost = _diagnosed("job-918234", logs, jobs)
     year = _environment(scratch / "year")
     year.update(_year(scratch / "year"))
     with ExitStack() as held:

@@ -254,9 +254,19 @@ if (drop) {
   drop.addEventListener("dragleave", () => drop.classList.remove("over"));
   drop.addEventListener("drop", (event) => {
     event.preventDefault();
-    one("input[type=file]", drop).files = event.dataTransfer.files;
+    drop.classList.remove("over");
+    brought.files = event.dataTransfer.files;
+    weigh();
     one("form", drop).requestSubmit();
   });
+  // What the server would not take is told before it is sent.
+  const brought = one("input[type=file]", drop), most = +brought.dataset.most;
+  const weigh = () => {
+    const size = [...brought.files].reduce((sum, file) => sum + file.size, 0), mib = (bytes) => Math.ceil(bytes / 1048576);
+    brought.setCustomValidity(size > most - 65536 ? `${mib(size)} MiB are more than ${mib(most)}: pack them, or name their folder above` : "");
+    brought.reportValidity();
+  };
+  brought.addEventListener("change", weigh);
 }
 const ask = one("#ask");
 // A link to the drawer opens it, and its question is what is typed next.
