@@ -8,7 +8,7 @@ from rerail.assistant.postmortem.charts import charts
 from rerail.assistant.postmortem.document import Author, Document, Section, Sentence, Words
 from rerail.assistant.postmortem.impact import Impact, impact_of, in_words
 from rerail.assistant.postmortem.markup import code, escaped
-from rerail.assistant.presentation.words import type_words
+from rerail.assistant.presentation.words import action_words, role_word, type_words
 from rerail.domain.diagnosis import Diagnosis
 from rerail.domain.incident import EntrySource, TimelineEntry
 from rerail.knowledge_base.store.incidents import IncidentFile
@@ -153,12 +153,20 @@ def _against_forecast(impact: Impact, hours: str) -> list[tuple[str, str]]:
     return rows
 
 
+def _entry_words(entry: TimelineEntry) -> str:
+    """Return what an entry tells; what recovery wrote begins with its own word."""
+    if entry.source is EntrySource.LOG:
+        return f"{escaped(role_word(entry.kind))}: {code(entry.text[:200])}"
+    word = "" if entry.source is EntrySource.RECOVERY else f"{entry.kind.replace('_', ' ')}: "
+    return escaped(f"{word}{entry.text[:300]}")
+
+
 def _timeline(entries: Sequence[TimelineEntry], diagnosis: Diagnosis) -> str:
     rows = [
         (
             entry.time[:23].replace("T", " ").rstrip("Z"),
             str(entry.source),
-            f"{entry.kind}: {code(entry.text[:200]) if entry.source is EntrySource.LOG else escaped(entry.text[:300])}",
+            _entry_words(entry),
             code(", ".join(entry.evidence)),
         )
         for entry in entries
@@ -204,7 +212,7 @@ def _fault(diagnosis: Diagnosis, impact: Impact) -> str:
         )
     for one in diagnosis.consequences[:8]:
         parts.append(
-            f"- followed by {one.count} x {escaped(one.failure_type)}"
+            f"- followed by {one.count} x {escaped(type_words(one.failure_type))}"
             + (f" on {len(one.ranks)} ranks" if one.ranks else "")
         )
     if impact.unnoticed_s is not None:
@@ -224,7 +232,7 @@ def _evidence(diagnosis: Diagnosis) -> str:
     table = _table(
         ("id", "where", "role", "line"),
         [
-            (e.id, code(f"{e.file}:{e.line}"), e.role, code(e.text[:240]))
+            (e.id, code(f"{e.file}:{e.line}"), role_word(e.role), code(e.text[:240]))
             for e in diagnosis.evidence[:24]
         ],
     )
@@ -237,7 +245,7 @@ def _ruled_out(diagnosis: Diagnosis) -> str:
     if not diagnosis.ruled_out:
         return "No rival cause was in the evidence."
     return "\n".join(
-        f"- {escaped(r.failure_type)}: {escaped(r.because)}"
+        f"- {escaped(type_words(r.failure_type))}: {escaped(r.because)}"
         + (f" \\[{', '.join(r.evidence)}\\]" if r.evidence else "")
         for r in diagnosis.ruled_out
     )
@@ -245,7 +253,7 @@ def _ruled_out(diagnosis: Diagnosis) -> str:
 
 def _response(file: IncidentFile) -> str:
     recovery = file.diagnosis.recovery
-    rows = [f"- Recommended by the rules: {recovery.action}"]
+    rows = [f"- Recommended by the rules: {action_words(str(recovery.action))}"]
     if recovery.targets.nodes:
         rows[0] += f" ({escaped(', '.join(recovery.targets.nodes))})"
     # People are named here and nowhere else: the rest is blameless.

@@ -16,8 +16,12 @@ theme.addEventListener("click", () => {
     : matchMedia("(prefers-color-scheme: dark)").matches;
   document.documentElement.dataset.theme = dark ? "light" : "dark";
   try { localStorage.setItem("theme", dark ? "light" : "dark"); } catch { /* not kept */ }
-  drawRanks();
+  redraw();
 });
+// What stands on a canvas has the colours of the moment in which it was drawn.
+const drawn = [];
+const redraw = () => { drawRanks(); for (const plot of drawn) plot.redraw(false); };
+for (const change of ["print", "(prefers-color-scheme: dark)"]) matchMedia(change).addEventListener("change", redraw);
 
 // ---------------------------------------------------------------- ranks
 let ranks = null;
@@ -159,9 +163,9 @@ if (curves && window.uPlot) {
       const plot = new uPlot({
         width: Math.max(240, place.clientWidth), height: 200, title: titles[one_.name],
         cursor: { sync: { key: "incident" } }, scales: { x: { time: false } },
-        axes: [{ stroke: css("--dim"), grid: { stroke: css("--line"), width: 1 }, incrs: [1, 2, 5].flatMap((n) => [1, 10, 100, 1e3, 1e4, 1e5, 1e6].map((p) => n * p)).sort((a, b) => a - b), label: "step" },
-          { stroke: css("--dim"), grid: { stroke: css("--line"), width: 1 }, size: 62, values: (_, ticks, __, ___, apart) => ticks.map((tick) => told(tick, apart)) }],
-        series: [{ label: "step" }, { label: titles[one_.name], stroke: css("--link"), width: 1.5 }],
+        axes: [{ stroke: () => css("--dim"), grid: { stroke: () => css("--line"), width: 1 }, incrs: [1, 2, 5].flatMap((n) => [1, 10, 100, 1e3, 1e4, 1e5, 1e6].map((p) => n * p)).sort((a, b) => a - b), label: "step" },
+          { stroke: () => css("--dim"), grid: { stroke: () => css("--line"), width: 1 }, size: 62, values: (_, ticks, __, ___, apart) => ticks.map((tick) => told(tick, apart)) }],
+        series: [{ label: "step" }, { label: titles[one_.name], stroke: () => css("--link"), width: 1.5 }],
         hooks: { drawSeries: [(plot) => {
           // A value that is no number has no place on the curve: a ring at the top says at which step.
           plot.ctx.strokeStyle = css("--bad");
@@ -182,6 +186,7 @@ if (curves && window.uPlot) {
           plot.ctx.moveTo(x, plot.bbox.top); plot.ctx.lineTo(x, plot.bbox.top + plot.bbox.height); plot.ctx.stroke(); plot.ctx.setLineDash([]);
         }] },
       }, [one_.step, one_.value], place);
+      drawn.push(plot);
       if (!one_.time.length) continue;
       plot.times = one_.time;
       plots.push(plot);
@@ -206,15 +211,15 @@ if (fleet && window.uPlot) {
     // The sum of all is drawn first and lies behind; each next one leaves one category out.
     const sums = counts.map((_, first) => at.map((_, i) => counts.slice(first).reduce((sum, row) => sum + row[i], 0)));
     const width = Math.min(fleet.clientWidth, 960), day = (seconds) => new Date(seconds * 1000).toISOString().slice(0, 10);
-    new uPlot({
+    drawn.push(new uPlot({
       width, height: 240, padding: [null, 24, null, null], cursor: { drag: { x: false, y: false } },
       scales: { y: { range: (_, low, high) => [0, Math.max(4, Math.ceil(high * 1.05))] }, x: { time: false, range: (_, low, high) => { const half = (at[1] - at[0]) / 2; return [low - half, high + half]; } } },
-      axes: [{ stroke: css("--dim"), grid: { show: false }, splits: () => at.filter((_, i) => i % Math.ceil(at.length / (width / 70)) === 0), values: (_, ticks) => ticks.map((s) => day(s).slice(5)) },
-        { stroke: css("--dim"), grid: { stroke: css("--line") }, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000] }],
+      axes: [{ stroke: () => css("--dim"), grid: { show: false }, splits: () => at.filter((_, i) => i % Math.ceil(at.length / (width / 70)) === 0), values: (_, ticks) => ticks.map((s) => day(s).slice(5)) },
+        { stroke: () => css("--dim"), grid: { stroke: () => css("--line") }, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000] }],
       series: [{ label: found.period === "week" ? "week from" : "day", value: (_, s) => s === null ? "" : day(s) },
         ...kinds.map(([label], k) => ({ label, stroke: inks[k % inks.length], fill: inks[k % inks.length], width: 0, points: { show: false },
           paths: uPlot.paths.bars({ size: [0.7, 60] }), value: (_, __, ___, i) => i === null ? "" : String(counts[k][i]) }))],
-    }, [at, ...sums], fleet);
+    }, [at, ...sums], fleet));
   });
 }
 
