@@ -9,7 +9,7 @@ from rerail.assistant.postmortem.document import Author, Document, Section, Sent
 from rerail.assistant.postmortem.impact import Impact, impact_of, in_words
 from rerail.assistant.postmortem.markup import code, escaped
 from rerail.assistant.presentation.words import action_words, role_word, type_words
-from rerail.domain.diagnosis import Diagnosis
+from rerail.domain.diagnosis import Diagnosis, Outcome
 from rerail.domain.incident import EntrySource, TimelineEntry
 from rerail.knowledge_base.store.incidents import IncidentFile
 
@@ -206,7 +206,9 @@ def _fault(diagnosis: Diagnosis, impact: Impact) -> str:
         place += [f"rank {first.rank}"] if first.rank is not None else []
         place += [f"node {first.node}"] if first.node else []
         place += [f"GPU {first.gpu}"] if first.gpu is not None else []
-        parts.append(f"First fault: {code(first.text[:400])}")
+        decided = diagnosis.outcome is not Outcome.INCONCLUSIVE
+        word = "First fault" if decided else "A lead, no verdict"
+        parts.append(f"{word}: {code(first.text[:400])}")
         parts.append(
             f"At {escaped(', '.join(place))}" + (f", {first.time}." if first.time else ".")
         )
