@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo browser-files test check bench eval faultlab launchers kubernetes nightly format clean
+.PHONY: help demo browser-files test check bench eval faultlab launchers kubernetes nightly format pictures clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -80,6 +80,9 @@ nightly: kubernetes  ## What takes long or needs root: Kubernetes, all scenarios
 
 bench: $(VENV)/.dev  ## Measure speed and memory as ratios; SIZE_GB=1.2.
 	$(BIN)/rerail eval bench --size-gb $(or $(SIZE_GB),1.2)
+
+pictures: browser-files  ## Take the pictures of docs/images anew, from recorded jobs and a simulated year (Chromium).
+	$(BIN)/python -m rerail.evals.pictures docs/images
 
 clean:  ## Remove the environment and caches.
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info src/*.egg-info bench-data

@@ -81,7 +81,7 @@ def _verdict(view: VerdictView, style: str, console: Console) -> None:
     if view.detail:
         _row(console, "", view.detail)
     if view.place:
-        _row(console, "FIRST", "  ".join(view.place))
+        _row(console, "FIRST" if view.decided else "LEAD", "  ".join(view.place))
 
 
 def _clip(text: str, width: int) -> str:

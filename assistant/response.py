@@ -30,10 +30,16 @@ def load_whole(connection: Connection, name: str) -> IncidentFile:
     found = response_entries(connection, file.row.id)
     if not found:
         return file
-    # What the executor noted of its steps stands in the audit log too.
-    kept = [one for one in file.timeline if not {"plan", "step", "state"} <= one.data.keys()]
+    kept = [one for one in file.timeline if not _said_by_the_audit_log(one)]
     merged = sorted([*kept, *found], key=lambda e: e.time)
     return replace(file, timeline=tuple(merged))
+
+
+def _said_by_the_audit_log(entry: TimelineEntry) -> bool:
+    """Tell whether an entry notes a plan, or the state of a step, and nothing more."""
+    if entry.source is not EntrySource.RECOVERY or "plan" not in entry.data:
+        return False
+    return {"step", "state"} <= entry.data.keys() or (entry.kind == "plan" and not entry.data.get("note"))  # fmt: skip
 
 
 def response_entries(connection: Connection, incident: str) -> list[TimelineEntry]:

@@ -204,20 +204,7 @@ def search(path: Path, pattern: str, *, start: int = 0, most: int = 100) -> Iter
         ConfigError: google-re2 is not installed.
         OSError: The file cannot be read.
     """
-    try:
-        import re2
-    except ModuleNotFoundError:
-        raise ConfigError(
-            "searching by pattern needs google-re2", subject="re2", hint="pip install 'rerail[web]'"
-        ) from None
-    options = re2.Options()
-    options.case_sensitive, options.never_nl, options.log_errors = False, True, False
-    options.encoding = re2.Options.Encoding.LATIN1
-    try:
-        wanted = re2.compile(pattern.encode(), options)
-    except (re2.error, UnicodeEncodeError) as error:
-        told = error.args[0] if error.args else error
-        raise ValueError(told.decode() if isinstance(told, bytes) else str(told)) from None
+    wanted = compiled(pattern)
     told = 0
     with path.open("rb") as file:
         file.seek(start)
@@ -234,6 +221,29 @@ def search(path: Path, pattern: str, *, start: int = 0, most: int = 100) -> Iter
             at += len(whole)
         for line in _matching(wanted, rest):
             yield at + line
+
+
+def compiled(pattern: str) -> Any:
+    """Return a pattern of google-re2 over bytes, upper and lower case alike.
+
+    Raises:
+        ValueError: The pattern cannot be used; the text says why.
+        ConfigError: google-re2 is not installed.
+    """
+    try:
+        import re2
+    except ModuleNotFoundError:
+        raise ConfigError(
+            "searching by pattern needs google-re2", subject="re2", hint="pip install 'rerail[web]'"
+        ) from None
+    options = re2.Options()
+    options.case_sensitive, options.never_nl, options.log_errors = False, True, False
+    options.encoding = re2.Options.Encoding.LATIN1
+    try:
+        return re2.compile(pattern.encode(), options)
+    except (re2.error, UnicodeEncodeError) as error:
+        told = error.args[0] if error.args else error
+        raise ValueError(told.decode() if isinstance(told, bytes) else str(told)) from None
 
 
 def _matching(wanted: Any, block: bytes) -> Iterator[int]:

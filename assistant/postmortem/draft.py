@@ -8,8 +8,8 @@ from rerail.assistant.postmortem.charts import charts
 from rerail.assistant.postmortem.document import Author, Document, Section, Sentence, Words
 from rerail.assistant.postmortem.impact import Impact, impact_of, in_words
 from rerail.assistant.postmortem.markup import code, escaped
-from rerail.assistant.presentation.words import type_words
-from rerail.domain.diagnosis import Diagnosis
+from rerail.assistant.presentation.words import action_words, role_word, type_words
+from rerail.domain.diagnosis import Diagnosis, Outcome
 from rerail.domain.incident import EntrySource, TimelineEntry
 from rerail.knowledge_base.store.incidents import IncidentFile
 
@@ -85,7 +85,7 @@ def _status(file: IncidentFile, words: Words) -> str:
     )
     rows = [
         f"- State: {state}",
-        f"- Verdict of the rules: {file.diagnosis.failure_type or 'none'}, {file.diagnosis.status}; {said}",
+        f"- Verdict of the rules: {_verdict_words(file)}, {file.diagnosis.status}; {said}",
         f"- Words of summary, factors and lessons: {escaped(words.by)}",
         "- Owner: -",
         "- Reviewers: -",
@@ -94,6 +94,11 @@ def _status(file: IncidentFile, words: Words) -> str:
     if words.banner:
         rows.append(f"- Note: {escaped(words.banner)}")
     return "\n".join(rows)
+
+
+def _verdict_words(file: IncidentFile) -> str:
+    found = file.diagnosis.failure_type
+    return f"{type_words(found)} ({code(found)})" if found else "none"
 
 
 def _sentences(sentences: Sequence[Sentence]) -> str:
@@ -148,12 +153,20 @@ def _against_forecast(impact: Impact, hours: str) -> list[tuple[str, str]]:
     return rows
 
 
+def _entry_words(entry: TimelineEntry) -> str:
+    """Return what an entry tells; what recovery wrote begins with its own word."""
+    if entry.source is EntrySource.LOG:
+        return f"{escaped(role_word(entry.kind))}: {code(entry.text[:200])}"
+    word = "" if entry.source is EntrySource.RECOVERY else f"{entry.kind.replace('_', ' ')}: "
+    return escaped(f"{word}{entry.text[:300]}")
+
+
 def _timeline(entries: Sequence[TimelineEntry], diagnosis: Diagnosis) -> str:
     rows = [
         (
             entry.time[:23].replace("T", " ").rstrip("Z"),
             str(entry.source),
-            f"{entry.kind}: {code(entry.text[:200]) if entry.source is EntrySource.LOG else escaped(entry.text[:300])}",
+            _entry_words(entry),
             code(", ".join(entry.evidence)),
         )
         for entry in entries
@@ -193,13 +206,15 @@ def _fault(diagnosis: Diagnosis, impact: Impact) -> str:
         place += [f"rank {first.rank}"] if first.rank is not None else []
         place += [f"node {first.node}"] if first.node else []
         place += [f"GPU {first.gpu}"] if first.gpu is not None else []
-        parts.append(f"First fault: {code(first.text[:400])}")
+        decided = diagnosis.outcome is not Outcome.INCONCLUSIVE
+        word = "First fault" if decided else "A lead, no verdict"
+        parts.append(f"{word}: {code(first.text[:400])}")
         parts.append(
             f"At {escaped(', '.join(place))}" + (f", {first.time}." if first.time else ".")
         )
     for one in diagnosis.consequences[:8]:
         parts.append(
-            f"- followed by {one.count} x {escaped(one.failure_type)}"
+            f"- followed by {one.count} x {escaped(type_words(one.failure_type))}"
             + (f" on {len(one.ranks)} ranks" if one.ranks else "")
         )
     if impact.unnoticed_s is not None:
@@ -219,7 +234,7 @@ def _evidence(diagnosis: Diagnosis) -> str:
     table = _table(
         ("id", "where", "role", "line"),
         [
-            (e.id, code(f"{e.file}:{e.line}"), e.role, code(e.text[:240]))
+            (e.id, code(f"{e.file}:{e.line}"), role_word(e.role), code(e.text[:240]))
             for e in diagnosis.evidence[:24]
         ],
     )
@@ -232,7 +247,7 @@ def _ruled_out(diagnosis: Diagnosis) -> str:
     if not diagnosis.ruled_out:
         return "No rival cause was in the evidence."
     return "\n".join(
-        f"- {escaped(r.failure_type)}: {escaped(r.because)}"
+        f"- {escaped(type_words(r.failure_type))}: {escaped(r.because)}"
         + (f" \\[{', '.join(r.evidence)}\\]" if r.evidence else "")
         for r in diagnosis.ruled_out
     )
@@ -240,7 +255,7 @@ def _ruled_out(diagnosis: Diagnosis) -> str:
 
 def _response(file: IncidentFile) -> str:
     recovery = file.diagnosis.recovery
-    rows = [f"- Recommended by the rules: {recovery.action}"]
+    rows = [f"- Recommended by the rules: {action_words(str(recovery.action))}"]
     if recovery.targets.nodes:
         rows[0] += f" ({escaped(', '.join(recovery.targets.nodes))})"
     # People are named here and nowhere else: the rest is blameless.
@@ -304,7 +319,7 @@ def _plans(file: IncidentFile) -> str:
     for entry in file.timeline:
         if entry.source is EntrySource.RECOVERY and "plan" in entry.data:
             plans[str(entry.data["plan"])] = str(entry.data.get("digest", ""))[:12]
-            numbers.append(int(entry.data["audit"]))
+            numbers += [int(entry.data["audit"])] if "audit" in entry.data else []
     named = ", ".join(f"{name} {digest}" for name, digest in plans.items())
     return f"{named}; audit entries {min(numbers)} to {max(numbers)}" if numbers else named
 

@@ -8,7 +8,7 @@ from html import escape
 from markdown_it import MarkdownIt
 
 _COMMENT = re.compile(r"<!--.*?-->\n?", re.DOTALL)
-_CHART = re.compile(r"!\[([a-z_]+)\]\([^)\n]*\)")
+_CHART = re.compile(r"!\[([a-z_-]+)\]\([^)\n]*\)")
 _PLAIN = re.compile(r"\\(.)")  # the escapes of Markdown, undone
 _STYLE = """
 :root { color-scheme: light; }

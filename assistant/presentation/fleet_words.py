@@ -99,6 +99,8 @@ def gpu_hours_words(hours: GpuHours) -> str:
     """Return the hours, or that they are not known."""
     if hours.hours is None:
         return "not known"
+    if 0 < hours.hours < 0.005:
+        return "below 0.01"
     return f"{hours.hours:,.{2 if hours.hours < 10 else 1}f}"
 
 
@@ -109,7 +111,7 @@ def unknown_words(hours: GpuHours) -> str:
 
 def types_words(row: NodeRow) -> str:
     """Return the failure types of a node, the most frequent first, and how many more there are."""
-    shown = ", ".join(type_words(one) for one in row.failure_types[:_TYPES])
+    shown = "; ".join(type_words(one) for one in row.failure_types[:_TYPES])
     more = len(row.failure_types) - _TYPES
     return f"{shown} and {more} more" if more > 0 else shown
 

@@ -70,6 +70,8 @@ class IncidentView:
     timeline: tuple[TimelineRow, ...]
     ranks: tuple[RankRow, ...]
     rank_count: int
+    rank_columns: frozenset[str]
+    """The fields of `ranks` that hold anything."""
     parts: tuple[tuple[str, str, int], ...]
     confirmed: str
     signed: str
@@ -85,6 +87,7 @@ def incident_view(file: IncidentFile) -> IncidentView:
     if said is not None:
         other = f": {type_words(said.failure_type)}" if said.failure_type else ""
         words = f"{said.verdict}{other}, says {said.by}"
+    shown = tuple(_rank(fact) for fact in worst_first(ranks)[:WORST])
     return IncidentView(
         id=file.row.id,
         when=_when(file.row.time),
@@ -97,8 +100,9 @@ def incident_view(file: IncidentFile) -> IncidentView:
             )
             for e in file.timeline
         ),
-        ranks=tuple(_rank(fact) for fact in worst_first(ranks)[:WORST]),
+        ranks=shown,
         rank_count=len(ranks),
+        rank_columns=frozenset(name for name in RankRow.__slots__ if any(getattr(r, name) for r in shown)),
         parts=tuple((*part_words(part), counted[part]) for part in _ORDER if counted[part]),
         confirmed=words,
         signed="" if signed is None else f"{signed.by}, {signed.time[:10]}",
@@ -116,12 +120,16 @@ def list_row(row: IncidentRow, diagnosis: Diagnosis) -> ListRow:
         when=_when(row.time),
         job=job_name(row),
         # What it did to the others is for the page of the incident.
-        headline=type_words(row.true_type) if corrected else view.headline.split(";")[0],
+        headline=_begun(type_words(row.true_type)) if corrected else view.headline.split(";")[0],
         status=view.status,
         type_id=row.true_type or "",
         said="signed off" if row.signed_off_at else said.get(row.confirmed or "", ""),
         failed=row.failed,
     )
+
+
+def _begun(words: str) -> str:
+    return words[:1].upper() + words[1:]
 
 
 def job_name(row: IncidentRow) -> str:

@@ -37,8 +37,8 @@ def load_plan(engine: Engine, name: str) -> tuple[RecoveryPlan, list[ActionRow]]
 
 
 def clock_time(seconds: float) -> str:
-    """Return a time of day."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%H:%M:%S UTC")
+    """Return a day and time of day."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def _writer(site: Site, row: ActionRow) -> ClusterWriter | None:

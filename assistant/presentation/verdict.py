@@ -86,6 +86,8 @@ class VerdictView:
     action: str
     missing: tuple[tuple[str, str], ...]
     elapsed_s: float
+    placed: bool
+    """Whether the verdict names a rank, a node or a GPU."""
 
     @property
     def sentence(self) -> str:
@@ -135,6 +137,7 @@ def verdict_view(diagnosis: Diagnosis) -> VerdictView:
         action=str(diagnosis.recovery.action),
         missing=tuple((m.what, m.how_to_get) for m in diagnosis.missing),
         elapsed_s=diagnosis.elapsed_s,
+        placed=any((diagnosis.suspects.ranks, diagnosis.suspects.nodes, diagnosis.suspects.gpus)),
     )
 
 
@@ -167,7 +170,8 @@ def _role(line: Evidence, diagnosis: Diagnosis) -> str:
     first = diagnosis.first_fault
     at_fault = first.rank if first is not None else None
     by_another = line.rank is not None and at_fault not in (None, line.rank)
-    return role_word(line.role, by_another=by_another)
+    undecided = diagnosis.outcome is Outcome.INCONCLUSIVE
+    return role_word(line.role, by_another=by_another, undecided=undecided)
 
 
 def _followed(diagnosis: Diagnosis) -> tuple[Row, ...]:

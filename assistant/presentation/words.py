@@ -23,10 +23,15 @@ def status_word(diagnosis: Diagnosis) -> str:
     return _words()["outcome"][diagnosis.outcome]
 
 
-def role_word(role: str, *, by_another: bool = False) -> str:
-    """Return what a cited line is in the story; `by_another` where not the rank at fault prints it."""
+def role_word(role: str, *, by_another: bool = False, undecided: bool = False) -> str:
+    """Return what a cited line is in the story.
+
+    `by_another` where not the rank at fault prints it, `undecided` where there is no verdict.
+    """
     known = _words()["roles"]
     word: str = known.get(role, role)
+    if undecided and f"{role}_undecided" in known:
+        return known[f"{role}_undecided"]
     return known.get(f"{role}_by_another", word) if by_another else word
 
 
@@ -37,7 +42,8 @@ def action_words(action: str) -> str:
 
 def type_words(failure_type: str | None) -> str:
     """Return a failure type, or the name of a rule, in plain words."""
-    return (failure_type or "cause not known").replace("_", " ").replace("-", " ")
+    name = failure_type or "cause not known"
+    return _words()["types"].get(name) or name.replace("_", " ").replace("-", " ")
 
 
 def part_words(part: str) -> tuple[str, str]:

@@ -21,7 +21,12 @@ def note_plan(connection: Connection, plan: RecoveryPlan, note: str = "") -> Non
             source=EntrySource.RECOVERY,
             kind="plan",
             text=f"{plan.id}: {steps or 'nothing to do'}{note}",
-            data={"plan": plan.id, "digest": plan.digest, "refusals": list(plan.refusals)},
+            data={
+                "plan": plan.id,
+                "digest": plan.digest,
+                "refusals": list(plan.refusals),
+                "note": note.strip(),
+            },
             key=f"plan:{plan.id}",
         ),
     )

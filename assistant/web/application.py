@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +12,13 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from jinja2 import Environment, FileSystemLoader, select_autoescape
+from markupsafe import Markup
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse
 from starlette.staticfiles import StaticFiles
 
 from rerail import __version__
+from rerail.assistant.presentation.words import type_words
 from rerail.assistant.watch.receiver import PATHS, Receiver
 from rerail.assistant.web import browser_files
 from rerail.assistant.web.guard import Access, Guard
@@ -22,6 +26,9 @@ from rerail.assistant.web.sign_in import SignIn
 from rerail.errors import RerailError
 
 _HERE = Path(__file__).parent
+_CITED = re.compile(r"(?<=[\[ ])(E\d{1,4})(?=\]|, E\d)")
+_OPTION = re.compile(r"(?<!\S)--(?=[a-z])")
+_UNTOLD = {404: "there is no such page", 405: "this page cannot be asked in that way"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +87,8 @@ def create_application(
         lstrip_blocks=True,
     )
     environment.globals["own"] = _stamp(_HERE / "own")
+    environment.globals["type_words"] = type_words
+    environment.filters["linked"] = _linked
     pages = Pages(environment)
     from rerail.assistant.web import (
         api,
@@ -118,7 +127,15 @@ def create_application(
     app.add_exception_handler(RerailError, _told(pages))
     app.add_exception_handler(HTTPException, _refused(pages))
     app.add_exception_handler(RequestValidationError, _misread(pages))
-    return Guard(app, access, user, sign_in)
+    return Guard(app, access, user, sign_in, lambda *refused: _problem(pages, *refused))
+
+
+def _linked(text: str, incident: str) -> Markup:
+    """Return text whose citations, as in [E1, E3], lead to the evidence of an incident; all else is escaped."""
+    parts = _CITED.split(text)
+    for i in range(1, len(parts), 2):
+        parts[i] = Markup('<a href="/incidents/{0}#{1}">{1}</a>').format(incident, parts[i])
+    return Markup("").join(parts)
 
 
 class _Forever(StaticFiles):
@@ -144,7 +161,10 @@ def _told(pages: Pages) -> Any:
     def handler(request: Request, error: Exception) -> Response:
         assert isinstance(error, RerailError)
         missing = "no incident" in error.message or "no such" in error.message
-        return _problem(pages, request, 404 if missing else 400, error.message, error.hint)
+        # What is an option in a terminal is a field here; whole commands stay as they are.
+        message = _OPTION.sub("", error.message)
+        hint = error.hint if error.hint.startswith("rerail") else _OPTION.sub("", error.hint)
+        return _problem(pages, request, 404 if missing else 400, message, hint)
 
     return handler
 
@@ -152,7 +172,10 @@ def _told(pages: Pages) -> Any:
 def _refused(pages: Pages) -> Any:
     def handler(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        return _problem(pages, request, error.status_code, str(error.detail), "")
+        told = str(error.detail)
+        if told == HTTPStatus(error.status_code).phrase:  # the framework's word, not ours
+            told = f"{_UNTOLD.get(error.status_code, told)}: {request.url.path}"
+        return _problem(pages, request, error.status_code, told, "")
 
     return handler
 
@@ -166,7 +189,7 @@ def _misread(pages: Pages) -> Any:
     return handler
 
 
-def _problem(pages: Pages, request: Request, code: int, message: str, hint: str) -> Response:
+def _problem(pages: Pages, request: Request, code: int, message: str, hint: str = "") -> Response:
     if request.url.path.startswith(("/api/", "/v1/")):
         return JSONResponse({"error": message, "hint": hint}, status_code=code)
     if request.headers.get("hx-request"):

@@ -49,9 +49,11 @@ def routes(pages: Pages) -> APIRouter:
         name: str, person: Annotated[str, Depends(written_here)], question: Question
     ) -> Iterator[ServerSentEvent]:
         template = pages.templates.get_template("chat_line.html")
-        yield ServerSentEvent(raw_data=template.render(role="user", text=question, style=""))
+        yield ServerSentEvent(
+            raw_data=template.render(role="user", text=question, style="", id=name)
+        )
         for line in reply(name, question, person):
-            text = template.render(role="assistant", text=line.text, style=line.style)
+            text = template.render(role="assistant", text=line.text, style=line.style, id=name)
             yield ServerSentEvent(raw_data=text)
 
     return router

@@ -21,6 +21,7 @@ from rerail.assistant.locate.job_name import JobName, job_name
 from rerail.assistant.readable import discovered, within
 from rerail.assistant.web.application import Pages
 from rerail.assistant.web.forms import written_here
+from rerail.assistant.web.guard import MOST_UPLOAD
 from rerail.errors import RerailError
 from rerail.log_parsers.text import clean
 
@@ -161,7 +162,7 @@ def routes(pages: Pages, folders: tuple[Path, ...], *, own_account: bool) -> API
 
     @router.get("/diagnose")
     def start(request: Request) -> HTMLResponse:
-        return pages.page(request, "diagnose.html", folders=folders)
+        return pages.page(request, "diagnose.html", folders=folders, most=MOST_UPLOAD)
 
     @router.post("/diagnose")
     def by_path(

@@ -12,6 +12,7 @@ import hmac
 import secrets
 import time
 from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import sha256
 from http.cookies import SimpleCookie
@@ -122,6 +123,7 @@ class Guard:
     access: Access
     user: str
     sign_in: SignIn | None = None
+    problem: Callable[[Request, int, str], Response] | None = None
     secret: bytes = field(default_factory=lambda: secrets.token_bytes(32))
     _writes: dict[str, deque[float]] = field(default_factory=dict)
     _open: Counter[str] = field(default_factory=Counter)
@@ -141,15 +143,21 @@ class Guard:
                 response, cookie = answer
                 await response(scope, receive, _with_headers(send, nonce, cookie) if cookie else headed)  # fmt: skip
                 return
-        if refusal is not None:
-            code, why = refusal
-            await PlainTextResponse(f"rerail: {why}\n", status_code=code)(scope, receive, headed)
-            return
         state = scope.setdefault("state", {})
         state["nonce"], state["token"] = nonce, self._token(session)
         state["person"] = self._person(scope, session)
         state["signed_in"] = self.sign_in is not None
+        if refusal is not None:
+            await self._refused(scope, receive, *refusal)(scope, receive, headed)
+            return
         await self._counted(scope, receive, headed)
+
+    def _refused(self, scope: Scope, receive: Receive, code: int, why: str) -> Response:
+        """Return a page for somebody who is known and reads pages, else a line of text."""
+        reads = "text/html" in Headers(scope=scope).get("accept", "")
+        if self.problem is not None and reads and scope["state"]["person"]:
+            return self.problem(Request(scope, receive), code, why)
+        return PlainTextResponse(f"rerail: {why}\n", status_code=code)
 
     async def _counted(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, unless too many answers to the same person, or too many conversations, are under way."""
@@ -322,7 +330,11 @@ def _seconds_of(scope: Scope) -> float:
 
 def _too_long(headers: Headers, most: int) -> tuple[int, str] | None:
     length = headers.get("content-length", "0")
-    return None if length.isdecimal() and int(length) <= most else (413, f"more than {most} bytes")
+    return (
+        None
+        if length.isdecimal() and int(length) <= most
+        else (413, f"the request holds more than {most >> 20} MiB")
+    )
 
 
 def token_fits(request: Request, given: str) -> bool:

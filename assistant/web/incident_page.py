@@ -15,6 +15,7 @@ from rerail.assistant.presentation.curves import with_rate
 from rerail.assistant.presentation.incident import incident_view
 from rerail.assistant.presentation.markdown import to_markdown
 from rerail.assistant.presentation.timeline_axis import timeline_axis
+from rerail.assistant.presentation.words import type_words
 from rerail.assistant.stored import load_incident
 from rerail.assistant.web.application import Pages
 from rerail.assistant.web.forms import written_here
@@ -48,8 +49,9 @@ def routes(pages: Pages) -> APIRouter:
             messages=messages,
             plan=plan_of(name),
             alike=like,
+            entity=file.row.entity,
             drawn=[(n, svg) for n, svg in charts(with_rate(file.incident)) if n not in ("ranks",)],
-            types=sorted(leaves()),
+            types=sorted(leaves(), key=type_words),
             said=said[:400],
         )
 

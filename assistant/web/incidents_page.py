@@ -13,6 +13,7 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from starlette.concurrency import run_in_threadpool
 
 from rerail.assistant.presentation.incident import ListRow
+from rerail.assistant.presentation.words import type_words
 from rerail.assistant.web.application import Pages
 from rerail.assistant.web.reading import Filters, listed, overview
 from rerail.errors import RerailError
@@ -53,7 +54,7 @@ def routes(pages: Pages) -> APIRouter:
             found=found,
             seen=_digest(found.rows),
             filters=filters,
-            types=sorted(leaves()),
+            types=sorted(leaves(), key=type_words),
             query=f"{query}&" if query else "",
         )
 

@@ -13,12 +13,17 @@ from fastapi.responses import HTMLResponse
 from rerail.assistant.stored import load_incident
 from rerail.assistant.stored_lines import StoredSource
 from rerail.assistant.web.application import Pages
+from rerail.domain.diagnosis import Outcome
 from rerail.domain.evidence import LogLine
 from rerail.domain.incident import Incident, SnapshotLine
 from rerail.log_parsers import window as windows
 
 LINES = 400
-_ERRORS = r"\b(error|exception|fatal|killed|failed|timeout|xid)\b"
+# A hint for eyes, on which no verdict rests: names that end so (RuntimeError), and words.
+_ERRORS = r"\w*(error|exception)\b|\b(fatal|killed|failed|timeout|timed out|aborted|panic|traceback|xid)\b"
+_CLOCK = re.compile(r"[0-2][0-9]:[0-5][0-9]:[0-5][0-9]")
+_ABOVE = 3
+"""Lines that are shown in front of one that was found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +38,10 @@ class Shown:
     size: int
     live: bool
     note: str = ""
+    marked: int | None = None
+    hits: frozenset[int] = frozenset()
+    further: int = 0
+    """Where the next search begins: behind the marked line, else with this window."""
 
 
 def routes(pages: Pages) -> APIRouter:
@@ -70,11 +79,12 @@ def routes(pages: Pages) -> APIRouter:
             id=whole.id,
             shown=shown,
             files=names,
-            marked=line,
             cited={e.line: e for e in whole.diagnosis.evidence if e.file == file},
             first=first,
             find=find,
+            at=at,
             errors=_ERRORS,
+            decided=whole.diagnosis.outcome is not Outcome.INCONCLUSIVE,
         )
 
     return router
@@ -100,28 +110,64 @@ def _shown(
         start = windows.before(path, windows.offset_of(path, line, marks), LINES // 4)
     if at:
         start, note = _at_time(path, at)
+    hit, wanted = None, None
     if find:
         try:
+            wanted = windows.compiled(find)
             hit = next(windows.search(path, find, start=offset or 0, most=1), None)
         except ValueError as error:
-            hit, note = None, f"the pattern cannot be used: {error}"
+            note = f"the pattern cannot be used: {error}"
         if hit is not None:
-            start = hit
+            start, line = windows.before(path, hit, _ABOVE), windows.number_at(path, hit, marks)
         elif not note:
-            note = "nothing further is found behind this place"
+            note = (
+                "nothing further is found behind this place"
+                if offset
+                else "nothing is found in this file"
+            )
     window = windows.window_at(source, start, LINES, year=year, marks=marks)
     previous = windows.before(path, window.offset, LINES) if window.offset else 0
-    return Shown(file, window.lines, window.offset, window.after, previous, window.size, True, note)
+    hits = frozenset(
+        one.number
+        for one in window.lines
+        if wanted is not None and wanted.search(one.text.encode())
+    )
+    further = window.offset
+    if line is not None:
+        behind = windows.offset_of(path, line + 1, marks)
+        # Behind the last line nothing is left to search.
+        further = behind if windows.number_at(path, behind, marks) > line else window.size
+    return Shown(
+        file, window.lines, window.offset, window.after, previous, window.size, True, note, line, hits, further
+    )  # fmt: skip
 
 
 def _kept(stored: StoredSource, file: str, line: int | None) -> Shown:
     lines = tuple(stored.around(file, line or 1, LINES // 4, LINES))
     note = "the file is packed, gone, or has changed: these are the lines that were kept"
-    return Shown(file, lines, 0, 0, 0, 0, False, note)
+    return Shown(file, lines, 0, 0, 0, 0, False, note, line)
 
 
 def _at_time(path: Path, clock: str) -> tuple[int, str]:
     """Return where the first line with a clock time stands, for the same moment on another rank."""
-    wanted = re.escape(clock[11:19] if "T" in clock else clock[:8])
-    hit = next(windows.search(path, wanted, most=1), None)
-    return (0, f"no line at {clock} in this file") if hit is None else (hit, "")
+    wanted = clock[11:19] if "T" in clock else clock[:8]
+    hit = next(windows.search(path, re.escape(wanted), most=1), None)
+    if hit is not None:
+        return hit, ""
+    later = _later(wanted)
+    hit = next(windows.search(path, later, most=1), None) if later else None
+    if hit is not None:
+        return hit, f"no line at {clock} in this file; the first one of that hour behind it"
+    return 0, f"no line at {clock} in this file"
+
+
+def _later(clock: str) -> str:
+    """Return the pattern of a later time of the same hour, or nothing where this is no time of day."""
+    if not _CLOCK.fullmatch(clock):
+        return ""
+    hour, minute, second = clock[:2], clock[3:5], clock[6:]
+    ways = [f"{minute}:{second[0]}[{n}-9]" for n in [int(second[1]) + 1] if n < 10]
+    ways += [f"{minute}:[{n}-5][0-9]" for n in [int(second[0]) + 1] if n < 6]
+    ways += [f"{minute[0]}[{n}-9]:[0-5][0-9]" for n in [int(minute[1]) + 1] if n < 10]
+    ways += [f"[{n}-5][0-9]:[0-5][0-9]" for n in [int(minute[0]) + 1] if n < 6]
+    return rf"\b{hour}:(?:{'|'.join(ways)})\b" if ways else ""

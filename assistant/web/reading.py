@@ -111,10 +111,14 @@ def _categories(found: list[Found]) -> tuple[Bar, ...]:
         count[name] += 1
         if diagnosis.cost.idle_gpu_hours is not None:
             lost[name] += diagnosis.cost.idle_gpu_hours
-    said = {name: f"{hours:.1f} GPU-h" for name, hours in lost.items()}
+    said = {name: f"{_hours(hours)} GPU-h" for name, hours in lost.items()}
     return tuple(
         Bar(bar.name, bar.count, bar.percent, said.get(bar.name, "")) for bar in _bars(count)
     )
+
+
+def _hours(hours: float) -> str:
+    return "< 0.1" if 0 < hours < 0.05 else f"{hours:,.1f}"
 
 
 def _bars(count: Counter[str], *, ordered: bool = False) -> tuple[Bar, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import OrderedDict
 from threading import Lock
 
@@ -13,6 +14,19 @@ from rerail.knowledge_base.store.tables import SNAPSHOTS
 _MOST_KEPT = 4
 _KEPT: OrderedDict[str, Snapshot] = OrderedDict()
 _LOCK = Lock()
+_READING = Lock()
+"""Held while one is read: nobody reads the same twice, and the collector is switched by one at a time."""
+
+
+def _read(body: str) -> Snapshot:
+    """Return a snapshot, without looking for garbage among hundreds of thousands of objects that all stay."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return Snapshot.model_validate_json(body)
+    finally:
+        if collects:
+            gc.enable()
 
 
 def latest_snapshot(connection: Connection, incident: str) -> Snapshot:
@@ -35,7 +49,11 @@ def latest_snapshot(connection: Connection, incident: str) -> Snapshot:
     body = connection.execute(
         select(cast(SNAPSHOTS.c.body, Text)).where(SNAPSHOTS.c.id == found.id)
     ).scalar_one()
-    read = Snapshot.model_validate_json(body)
+    with _READING:
+        with _LOCK:
+            if found.content in _KEPT:  # another request read it in the meantime
+                return _KEPT[found.content]
+        read = _read(body)
     with _LOCK:
         _KEPT[found.content] = read
         while len(_KEPT) > _MOST_KEPT:

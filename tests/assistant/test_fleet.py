@@ -89,7 +89,10 @@ def test_nodes_count_per_cluster_and_only_what_the_evidence_proves_is_establishe
         ("a", "n1", 3, 1), ("a", "n2", 1, 1), ("b", "n1", 1, 1),
     ]  # fmt: skip
     mixed = view(*(failure(leaf, nodes=("n1",), leaf=leaf) for leaf in ("cuda_oom", "loss_nan", "host_hang", "dns_resolution_failure")))  # fmt: skip
-    assert types_words(mixed.nodes[0]) == "cuda oom, loss nan, host hang and 1 more"
+    assert (
+        types_words(mixed.nodes[0])
+        == "GPU out of memory; loss or gradients not a number; host stood still and 1 more"
+    )
     many = view(*(failure(str(i), nodes=(f"n{i}",)) for i in range(MOST_ROWS + 5)))
     assert len(many.nodes) == MOST_ROWS and many.node_count == MOST_ROWS + 5
 
@@ -103,7 +106,7 @@ def test_repeats_share_fingerprint_and_cause_and_two_unknowns_are_no_repeat():
     )  # fmt: skip
     (one,) = made.repeats
     assert (one.incidents, one.jobs, one.latest) == (2, 1, ("INC-b", "INC-a"))
-    assert (one.first[:10], one.last[:10], one.words) == ("2026-03-02", "2026-03-03", "gpu fallen off bus")  # fmt: skip
+    assert (one.first[:10], one.last[:10], one.words) == ("2026-03-02", "2026-03-03", "GPU fallen off the PCIe bus")  # fmt: skip
 
 
 def test_a_long_span_is_counted_by_week_from_its_first_incident():

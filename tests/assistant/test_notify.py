@@ -177,7 +177,7 @@ def test_a_message_that_somebody_deleted_is_written_again(daemon, fake, tmp_path
     assert [path for path, _, _ in fake.got] == [
         "/chat.postMessage", "/chat.update", "/chat.postMessage",
     ]  # fmt: skip
-    assert "cuda oom" in fake.got[-1][1]["text"]
+    assert "GPU out of memory" in fake.got[-1][1]["text"]
 
 
 def note(daemon, name, kind, text):

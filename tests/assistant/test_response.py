@@ -8,6 +8,7 @@ from rerail.assistant.postmortem.merge import render
 from rerail.assistant.postmortem.rule_words import rule_words
 from rerail.assistant.record import make_incident
 from rerail.assistant.response import load_whole, what_was_done
+from rerail.assistant.watch.note_plan import note_plan
 from rerail.domain.job import JobRef
 from rerail.knowledge_base.store.engine import open_store, reading, writing
 from rerail.knowledge_base.store.incidents import record
@@ -38,6 +39,7 @@ def test_who_approved_what_is_told_once(store, job):
     with writing(store) as connection:
         record(connection, incident)
         plans.save(connection, plan, b"k" * 32)
+        note_plan(connection, plan)  # as the daemon does
         audit.note(connection, "ann", "step_approved", f"{plan.id}/1", digest=plan.digest)
         audit.note(connection, "rerail", "action_approved", f"{plan.id}/1")
         audit.note(connection, "rerail", "action_verified", f"{plan.id}/1", note="it runs")
@@ -52,6 +54,26 @@ def test_who_approved_what_is_told_once(store, job):
     response = text.split("## Response")[1].split("rerail:end")[0]
     assert "ann: step 1 of" in response and "Nothing was approved" not in response
     assert f"{plan.id} {plan.digest[:12]}; audit entries 1 to 4" in text.replace("\\", "")
+
+
+def test_what_was_noted_beside_a_plan_stays_and_has_no_audit_entry(store, job):
+    folder = job("[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\n")
+    incident = make_incident(diagnose_paths([folder]), [folder])
+    situation = Situation(
+        incident=incident.id, job=JobRef(job="7"), state="FAILED", nodes=("n1",), cluster_nodes=9,
+        diagnosis=incident.diagnosis, now=1_772_000_000.0,
+    )  # fmt: skip
+    plan = decide(situation, SitePolicy())
+    with writing(store) as connection:
+        record(connection, incident)
+        plans.save(connection, plan, b"k" * 32)
+        note_plan(connection, plan, "; asked for")
+    with reading(store) as connection:
+        file = load_whole(connection, incident.id)
+    assert sum(e.text.endswith("; asked for") for e in file.timeline) == 1
+    assert f"{plan.id} {plan.digest[:12]}; audit entries" in render(
+        draft(file, rule_words(file))
+    ).replace("\\", "")
 
 
 def test_an_incident_without_a_plan_is_as_it_was(store, job):

@@ -56,5 +56,12 @@ def test_a_fault_of_user_code_never_drains_a_node_by_default() -> None:
     assert [x.id for x in leaves().values() if x.layer is Layer.SCRIPT and x.action in node] == []
 
 
+def test_every_leaf_has_a_name_for_people() -> None:
+    names = load_cached(WORDS)["types"]
+    assert set(names) == set(leaves())
+    assert [name for name in names.values() if "_" in name] == []
+    assert len(set(names.values())) == len(names)
+
+
 def test_every_action_has_words_for_the_engineer() -> None:
     assert set(load_cached(WORDS)["actions"]) == {str(action) for action in Action}

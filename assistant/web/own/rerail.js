@@ -16,8 +16,12 @@ theme.addEventListener("click", () => {
     : matchMedia("(prefers-color-scheme: dark)").matches;
   document.documentElement.dataset.theme = dark ? "light" : "dark";
   try { localStorage.setItem("theme", dark ? "light" : "dark"); } catch { /* not kept */ }
-  drawRanks();
+  redraw();
 });
+// What stands on a canvas has the colours of the moment in which it was drawn.
+const drawn = [];
+const redraw = () => { drawRanks(); for (const plot of drawn) plot.redraw(false); };
+for (const change of ["print", "(prefers-color-scheme: dark)"]) matchMedia(change).addEventListener("change", redraw);
 
 // ---------------------------------------------------------------- ranks
 let ranks = null;
@@ -139,6 +143,12 @@ if (axis) {
 }
 for (const { item, at } of listed) item.addEventListener("pointerenter", () => pointAt(at, "list"));
 
+// As many digits as tell two ticks apart.
+const told = (value, apart) => {
+  let digits = 0;
+  while (digits < 12 && Math.abs(Math.round(apart * 10 ** digits) - apart * 10 ** digits) > 1e-6) digits++;
+  return value !== 0 && (Math.abs(value) >= 1e7 || digits > 6) ? value.toExponential(2) : value.toFixed(digits);
+};
 const titles = { loss: "loss", step_time_s: "step time, s", relative_step_time: "relative step time", grad_norm: "gradient norm", throughput: "throughput", steps_per_s: "throughput, steps per second" };
 const curves = one("#curves");
 if (curves && window.uPlot) {
@@ -153,9 +163,19 @@ if (curves && window.uPlot) {
       const plot = new uPlot({
         width: Math.max(240, place.clientWidth), height: 200, title: titles[one_.name],
         cursor: { sync: { key: "incident" } }, scales: { x: { time: false } },
-        axes: [{ stroke: css("--dim"), grid: { stroke: css("--line") }, label: "step" }, { stroke: css("--dim"), grid: { stroke: css("--line") } }],
-        series: [{ label: "step" }, { label: titles[one_.name], stroke: css("--link"), width: 1.5 }],
-        hooks: { setCursor: [(plot) => {
+        axes: [{ stroke: () => css("--dim"), grid: { stroke: () => css("--line"), width: 1 }, incrs: [1, 2, 5].flatMap((n) => [1, 10, 100, 1e3, 1e4, 1e5, 1e6].map((p) => n * p)).sort((a, b) => a - b), label: "step" },
+          { stroke: () => css("--dim"), grid: { stroke: () => css("--line"), width: 1 }, size: 62, values: (_, ticks, __, ___, apart) => ticks.map((tick) => told(tick, apart)) }],
+        series: [{ label: "step" }, { label: titles[one_.name], stroke: () => css("--link"), width: 1.5 }],
+        hooks: { drawSeries: [(plot) => {
+          // A value that is no number has no place on the curve: a ring at the top says at which step.
+          plot.ctx.strokeStyle = css("--bad");
+          one_.value.forEach((value, i) => {
+            if (value !== null || one_.name !== "loss") return;
+            plot.ctx.beginPath();
+            plot.ctx.arc(plot.valToPos(one_.step[i], "x", true), plot.bbox.top + 6 * devicePixelRatio, 3 * devicePixelRatio, 0, 2 * Math.PI);
+            plot.ctx.stroke();
+          });
+        }], setCursor: [(plot) => {
           // The others follow by uPlot's own synchronisation; only the one under the pointer tells the rest.
           const at = plot.times && plot.over.matches(":hover") && plot.times[plot.cursor.idx];
           if (at) pointAt(at, "curve");
@@ -166,6 +186,7 @@ if (curves && window.uPlot) {
           plot.ctx.moveTo(x, plot.bbox.top); plot.ctx.lineTo(x, plot.bbox.top + plot.bbox.height); plot.ctx.stroke(); plot.ctx.setLineDash([]);
         }] },
       }, [one_.step, one_.value], place);
+      drawn.push(plot);
       if (!one_.time.length) continue;
       plot.times = one_.time;
       plots.push(plot);
@@ -190,17 +211,20 @@ if (fleet && window.uPlot) {
     // The sum of all is drawn first and lies behind; each next one leaves one category out.
     const sums = counts.map((_, first) => at.map((_, i) => counts.slice(first).reduce((sum, row) => sum + row[i], 0)));
     const width = Math.min(fleet.clientWidth, 960), day = (seconds) => new Date(seconds * 1000).toISOString().slice(0, 10);
-    new uPlot({
+    drawn.push(new uPlot({
       width, height: 240, padding: [null, 24, null, null], cursor: { drag: { x: false, y: false } },
       scales: { y: { range: (_, low, high) => [0, Math.max(4, Math.ceil(high * 1.05))] }, x: { time: false, range: (_, low, high) => { const half = (at[1] - at[0]) / 2; return [low - half, high + half]; } } },
-      axes: [{ stroke: css("--dim"), grid: { show: false }, splits: () => at.filter((_, i) => i % Math.ceil(at.length / (width / 70)) === 0), values: (_, ticks) => ticks.map((s) => day(s).slice(5)) },
-        { stroke: css("--dim"), grid: { stroke: css("--line") }, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000] }],
+      axes: [{ stroke: () => css("--dim"), grid: { show: false }, splits: () => at.filter((_, i) => i % Math.ceil(at.length / (width / 70)) === 0), values: (_, ticks) => ticks.map((s) => day(s).slice(5)) },
+        { stroke: () => css("--dim"), grid: { stroke: () => css("--line") }, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000] }],
       series: [{ label: found.period === "week" ? "week from" : "day", value: (_, s) => s === null ? "" : day(s) },
         ...kinds.map(([label], k) => ({ label, stroke: inks[k % inks.length], fill: inks[k % inks.length], width: 0, points: { show: false },
           paths: uPlot.paths.bars({ size: [0.7, 60] }), value: (_, __, ___, i) => i === null ? "" : String(counts[k][i]) }))],
-    }, [at, ...sums], fleet);
+    }, [at, ...sums], fleet));
   });
 }
+
+// ---------------------------------------------------------------- log
+if (!location.hash) one("tr.marked")?.scrollIntoView({ block: "center" });
 
 // ---------------------------------------------------------------- copy, dialogs, progress, drop
 const copy = one("#copy");
@@ -215,6 +239,7 @@ for (const opener of all(".open-approve")) {
   const step = opener.closest("li"), dialog = one("dialog.approve", step);
   opener.hidden = false;
   one(".decide form", step).hidden = true; // the dialog does this one
+  one(".decide summary", step).textContent = "Reject ...";
   opener.addEventListener("click", () => dialog.showModal());
   one(".cancel", dialog).addEventListener("click", () => dialog.close());
 }
@@ -234,22 +259,38 @@ if (drop) {
   drop.addEventListener("dragleave", () => drop.classList.remove("over"));
   drop.addEventListener("drop", (event) => {
     event.preventDefault();
-    one("input[type=file]", drop).files = event.dataTransfer.files;
+    drop.classList.remove("over");
+    brought.files = event.dataTransfer.files;
+    weigh();
     one("form", drop).requestSubmit();
   });
+  // What the server would not take is told before it is sent.
+  const brought = one("input[type=file]", drop), most = +brought.dataset.most;
+  const weigh = () => {
+    const size = [...brought.files].reduce((sum, file) => sum + file.size, 0), mib = (bytes) => Math.ceil(bytes / 1048576);
+    brought.setCustomValidity(size > most - 65536 ? `${mib(size)} MiB are more than ${mib(most)}: pack them, or name their folder above` : "");
+    brought.reportValidity();
+  };
+  brought.addEventListener("change", weigh);
 }
 const ask = one("#ask");
 // A link to the drawer opens it, and its question is what is typed next.
 const openDrawer = () => { const drawer = one("#drawer"); if (drawer && location.hash === "#drawer") { drawer.open = true; one("#question").focus(); } };
 addEventListener("hashchange", openDrawer);
 openDrawer();
+// What was said last is what is read.
+const talk = one("#talk");
+if (talk) {
+  new MutationObserver(() => { talk.scrollTop = talk.scrollHeight; }).observe(talk, { childList: true });
+  talk.scrollTop = talk.scrollHeight;
+}
 if (ask) ask.addEventListener("submit", () => setTimeout(() => { one("#question").value = ""; one("#question").focus(); }));
 
 // ---------------------------------------------------------------- keys
 let at = -1;
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select, dialog[open]")) return;
-  const rows = all("a.row, tr.cited .n a");
+  const rows = all("a.row, tr.cited .n a, tr.hit .n a");
   if ((event.key === "j" || event.key === "k") && rows.length) {
     at = Math.min(rows.length - 1, Math.max(0, at + (event.key === "j" ? 1 : -1)));
     all(".on").forEach((old) => old.classList.remove("on"));

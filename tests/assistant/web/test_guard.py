@@ -66,7 +66,11 @@ def test_another_account_of_the_machine_is_refused(served):
 def test_too_much_is_refused(served):
     with served.client() as client:
         path, form = f"/incidents/{served.hang}/postmortem", {"token": served.token(client)}
-        assert client.post(path, data={**form, "text": "x" * MOST_BODY}).status_code == 413
+        long = {**form, "text": "x" * MOST_BODY}
+        told = client.post(path, data=long, headers={"accept": "text/html"})
+        assert told.status_code == 413 and "more than 1 MiB" in told.text
+        assert "<h1>That did not work</h1>" in told.text  # whoever reads pages gets one
+        assert client.post(path, data=long).text.startswith("rerail: ")
 
 
 async def _nothing(scope, receive, send):

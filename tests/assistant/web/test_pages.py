@@ -122,6 +122,43 @@ def test_the_chat_streams_in_a_drawer_of_the_incident(shown, served):
     assert tab.get_by_role("log").count() == 1
 
 
+def test_a_suggested_question_is_asked_and_its_citation_leads_to_the_evidence(shown, served):
+    tab = shown(f"/incidents/{served.hang}/chat")
+    tab.wait_for_function("window.htmx !== undefined")
+    before = tab.locator("#talk .say").count()
+    tab.get_by_role("button", name="why?").click()
+    tab.locator("#talk .say").nth(before + 2).wait_for()
+    assert tab.url.endswith("/chat")
+    tab.locator("#talk a", has_text="E1").last.click()
+    tab.wait_for_url(f"**/incidents/{served.hang}#E1")
+
+
+def test_a_search_in_the_log_goes_from_hit_to_hit_and_tells_of_the_end(shown, served):
+    tab = shown(f"/incidents/{served.hang}/log?file=torchrun.log&find=Traceback")
+    lines = []
+    while tab.locator("tr.marked").count():
+        assert "traceback" in tab.locator("tr.marked").inner_text().lower()
+        lines.append(int(tab.locator("tr.marked .n").inner_text()))
+        with tab.expect_navigation():
+            tab.get_by_role("link", name="Find further").click()
+    assert lines == sorted(set(lines)) and len(lines) > 3
+    assert "nothing further" in tab.locator("[role=status]").inner_text()
+    # A log that is shown whole has errors too.
+    tab.goto(f"/incidents/{served.hang}/log?file=torchrun.log&offset=0")
+    tab.get_by_role("link", name="Next error").click()
+    assert "Traceback" in tab.locator("tr.marked").inner_text()
+    assert tab.locator("#search").input_value() == ""
+
+
+def test_a_moment_without_a_line_leads_to_the_next_one_and_says_so(served):
+    with served.client() as client:
+        path = f"/incidents/{served.hang}/log?file=torchrun.log&at="
+        later = client.get(path + "01:51:57").text
+        assert "the first one of that hour behind it" in later
+        assert "01:51:59,531" in later.split("<tbody>")[1].split("</tr>")[0]
+        assert "no line at 23:00:00 in this file" in client.get(path + "23:00:00").text
+
+
 def test_hostile_lines_load_run_and_forge_nothing(shown, served):
     requests = []
     tab = shown(f"/incidents/{served.hostile}")
@@ -205,6 +242,15 @@ def test_a_plan_is_approved_in_a_dialog_that_starts_on_cancel(shown, served):
     states = json.loads(served.rerail("plan", served.plan, "--json"))["states"]
     assert states[0]["state"] == "approved"
     assert "approved" in served.rerail("audit", "show")
+
+
+def test_a_plan_is_told_once_and_its_incident_has_a_postmortem(served):
+    with served.client() as client:
+        page = client.get(f"/incidents/{served.planned}").text.split('class="timeline"')[1]
+        assert page.split('id="plan"')[0].count(f"{served.plan} by rule") == 1
+        assert f"</span> {served.plan}: 1 " not in page
+        text = client.get(f"/incidents/{served.planned}/postmortem.md").text
+        assert f"{served.plan} " in text and "audit entries" in text
 
 
 def test_the_postmortem_keeps_what_was_written(shown, served):

@@ -22,4 +22,5 @@ def test_hours_that_no_log_tells_are_not_shown_as_none_lost():
         ]
     )
     assert {bar.count: bar.more for bar in bars if bar.count == 2} == {2: "0.0 GPU-h"}
+    assert [bar.more for bar in _categories([found("cuda_oom", 0.01)])] == ["< 0.1 GPU-h"]
     assert [bar.more for bar in bars if bar.count == 1] in (["", "2.2 GPU-h"], ["2.2 GPU-h", ""])
