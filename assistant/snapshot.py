@@ -243,7 +243,10 @@ def _finite(value: float | None) -> float | None:
 def _ranks(outcome: Outcome) -> list[RankFact]:
     identities = outcome.verdict.identities
     suspects = set(outcome.diagnosis.suspects.ranks)
-    hurt = {rank for c in outcome.diagnosis.consequences for rank in c.ranks}
+    dumps = outcome.verdict.dumps
+    waiting = set(dumps.waiting_ranks) if dumps is not None else set()
+    unknown = {one.rank for one in dumps.unknown_ranks} if dumps is not None else set()
+    hurt = waiting | {rank for c in outcome.diagnosis.consequences for rank in c.ranks}
     leaf = outcome.diagnosis.failure_type
     told = {
         one.line.rank
@@ -275,6 +278,7 @@ def _ranks(outcome: Outcome) -> list[RankFact]:
         suspects
         | hurt
         | told
+        | unknown
         | set(identities.ranks_seen)
         | set(identities.node_of_rank)
         | set(last)

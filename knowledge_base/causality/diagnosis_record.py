@@ -36,7 +36,7 @@ from rerail.log_parsers.host_names import is_local
 from rerail.log_parsers.tracebacks import is_marker
 
 MAX_TEXT = 600
-_LONGEST_FIELD = 80
+_LONGEST_FIELD, _LONGEST_LINE = 80, 160
 _BLANK = lazy(r"\{(\w+)\}")
 
 
@@ -307,6 +307,10 @@ def _ruled_out(verdict: Verdict, cited: _Citations) -> list[RuledOut]:
     return found
 
 
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST_LINE else f"{text[: _LONGEST_LINE - 4]} ..."
+
+
 def _consequences(case: Case, verdict: Verdict) -> list[Consequence]:
     if verdict.outcome is Outcome.NO_FAILURE and verdict.leaf == NO_FAILURE:
         return []
@@ -326,7 +330,7 @@ def _consequences(case: Case, verdict: Verdict) -> list[Consequence]:
                 failure_type=name,
                 count=count,
                 ranks=ranks,
-                what=items[0].line.message[:160].strip(),
+                what=_shortened(items[0].line.message.strip()),
             )
         )
     return sorted(result, key=lambda c: -c.count)

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from rerail.assistant.pipeline import diagnose_paths
+from rerail.assistant.snapshot import take_snapshot
 from rerail.knowledge_base.waiting.dumps.judge import diagnose_dumps, judge
 from rerail.log_parsers.flight_recorder.loader import load_dumps
 from rerail.log_parsers.flight_recorder.model import Dump, DumpProblem
@@ -41,6 +43,14 @@ def test_megatron_sets_come_out_exactly(name: str, sequence: int) -> None:
     assert verdict.leaf == "nccl_timeout_unexplained"
     assert not verdict.unknown_ranks
     assert {e.rank for e in verdict.evidence} >= {9, 14}
+
+
+def test_an_incident_of_dumps_shows_all_ranks_that_wait() -> None:
+    shown = take_snapshot(diagnose_paths([DATA / "gpu_error_2nd"])).ranks
+    parts = {one.rank: one.part for one in shown}
+    assert sorted(rank for rank, part in parts.items() if part == "suspect") == [9, 14]
+    assert {parts[rank] for rank in parts if rank not in (9, 14)} == {"consequence"}
+    assert len(parts) == 16
 
 
 def test_ranks_come_from_the_content(dumps: list[Dump]) -> None:
