@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from rerail.domain.evidence import LogLine, Observation, Stream
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.phrases import phrase, phrase_in_bytes
@@ -13,14 +15,18 @@ from rerail.knowledge_base.taxonomy import has
 _AROUND = 200  # lines on either side of the store's
 
 
+def waits_for_others(winner: Observation) -> re.Match[str] | None:
+    """Return what a store or an agent says that waited for others: how many have joined, of all."""
+    if winner.leaf != "rendezvous_timeout":
+        return None
+    text = winner.line.text
+    told = phrase("clients-joined").search(text) or phrase("workers-joined").search(text)
+    return told if told is not None and int(told["joined"]) < int(told["all"]) else None
+
+
 def node_not_joined(case: Case, identities: Identities, winner: Observation) -> str | None:
     """Return the only node of the allocation that wrote nothing, where the store waited for one agent more, or None."""
-    told = (
-        phrase("clients-joined").search(winner.line.text)
-        or phrase("workers-joined").search(winner.line.text)
-        if winner.leaf == "rendezvous_timeout"
-        else None
-    )
+    told = waits_for_others(winner)
     if told is None:
         return None
     nodes = listed(case)

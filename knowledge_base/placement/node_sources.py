@@ -7,7 +7,11 @@ from rerail.knowledge_base.causality.exits import ExitFact
 from rerail.knowledge_base.phrases import phrase
 from rerail.knowledge_base.placement import witnesses
 from rerail.knowledge_base.placement.headings import named_above
-from rerail.knowledge_base.placement.launch_checks import node_found_faulty, node_not_joined
+from rerail.knowledge_base.placement.launch_checks import (
+    node_found_faulty,
+    node_not_joined,
+    waits_for_others,
+)
 from rerail.knowledge_base.placement.names import same_host
 from rerail.knowledge_base.placement.odd_version import host_of_odd_version
 from rerail.knowledge_base.placement.one_node import one_node
@@ -30,7 +34,11 @@ def _accused(asked: Asked) -> Answer[str] | None:
 def _not_joined(asked: Asked) -> Answer[str] | None:
     node = node_not_joined(asked.case, asked.identities, asked.event)
     because = f"one node is missing in the store, and of the allocation only {node} wrote nothing"
-    return Answer(node, because) if node else None
+    if node:
+        return Answer(node, because)
+    if waits_for_others(asked.event) is None:
+        return None
+    return Answer(None, "who tells it waited for others, and nothing says which of them are missing")
 
 
 ACCUSED: tuple[Source[str], ...] = (_not_joined, _accused)
