@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from rerail.cached_yaml import load_cached
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.host_names import is_local, is_no_host_as_a_file, says_host
 
+FILE = Path(__file__).with_name("sections.yaml")
 _STEM = lazy(
     r"(?:.*/)?(?P<stem>[^/]+?)(?:\.(?:log|out|err|txt|stdout|stderr|output|gz|zst|xz|bz2))*$"
 )
 _SHAPE = lazy(r"\d+|(?<=[-_.])[A-Za-z](?=$|[-_.])")
+_MACHINE = lazy(r"(?P<what>[a-z][a-z-]{2,14}?)[-_.](?P<host>[A-Za-z][\w-]{2,80})")
 _NAME = lazy(r"[A-Za-z][\w-]{1,80}")
 _NODE_RANK = lazy(rb"(?i)(?<![a-z])(?:node|machine)[_-]rank ?[=: ]{1,2}(?P<number>\d{1,5})\b")
 _LINES, _WIDTH = 400, 400
@@ -52,7 +56,8 @@ def named_after_hosts(
 
     A log is called after a host where one stands in its name that some log names as a host. Logs side by side whose
     names differ in a number, or in one letter, are called after hosts where that is so of one of them, or where nothing
-    else is called a host and two or more tell the number of their node, each one of its own.
+    else is called a host and two or more tell the number of their node, each one of its own. What only a machine has,
+    such as `dmesg.osprey` and `dmesg.wren`, is called after machines where there are several.
 
     Args:
         names: paths or titles.
@@ -62,6 +67,9 @@ def named_after_hosts(
     hosts = {host for one in told for host in one.hosts} | set(known)
     stems = [_stem(name) for name in names]
     found = [_held(stem, hosts) for stem in stems]
+    machines = [_of_machine(stem) for stem in stems]
+    if len(set(machines) - {None}) > 1:
+        found = [one or machine for one, machine in zip(found, machines, strict=True)]
     series: dict[str, list[int]] = defaultdict(list)
     for at, stem in enumerate(stems):
         series[_SHAPE.sub("0", stem)].append(at)
@@ -74,6 +82,16 @@ def named_after_hosts(
             if found[at] is None and _may_be_one(name):
                 found[at] = name
     return found
+
+
+def _of_machine(stem: str) -> str | None:
+    """Return the word behind that of a machine's own log, without which the name says nothing."""
+    what, machines = _MACHINE.fullmatch(stem), load_cached(FILE)
+    if what is None or what["what"].lower() not in machines["of_machines"]:
+        return None
+    word = what["host"]
+    plain = word.lower() in (*machines["contents"], *machines["of_files"])
+    return None if plain or is_no_host_as_a_file(word) else word
 
 
 def _front(

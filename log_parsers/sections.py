@@ -27,7 +27,7 @@ _FIRST = lazy(
     rb"\s?(?:[=#*~+><:-]{2,}|[$#>%+] |ipmitool |kubectl |\[[\w.]{2,40}=[^\]]{1,160}\] ?[$#] |"
     rb"\[?[\w.@-]{2,120}(?:\]|[: ][^\s:]{0,60}\]?) ?[$#] )"
 )
-_FILE_NAME = lazy(r"\.(?:log|err|out|txt)$|^dmesg-|/")
+_FILE_NAME = lazy(r"\.(?:log|err|out|txt)$|^(?:dmesg|kern|journal|syslog)[-.]|/")
 _DASHES = lazy(rb"-{5,}")
 _ONE_WORD = lazy(r"(?P<word>(?=[\w.-]*\d)[A-Za-z][\w.-]{0,80})(?: \([^()]{0,80}\))?")
 _OUTPUT_OF = lazy(

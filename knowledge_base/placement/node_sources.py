@@ -38,7 +38,9 @@ def _not_joined(asked: Asked) -> Answer[str] | None:
         return Answer(node, because)
     if waits_for_others(asked.event) is None:
         return None
-    return Answer(None, "who tells it waited for others, and nothing says which of them are missing")
+    return Answer(
+        None, "who tells it waited for others, and nothing says which of them are missing"
+    )
 
 
 ACCUSED: tuple[Source[str], ...] = (_not_joined, _accused)

@@ -33,10 +33,12 @@ _MOST_RANKS = 1 << 20
 _MOST_ON_A_HOST = 4_096
 _ITEM = lazy(
     r"(?P<range>(?<![\w./-])(?<![^\w-]\d\d:)(?<![^\w-]\d:)(?:\[1,)?(?:[Rr]ank_?|r)?(?P<a>\d{1,7})\s?(?:-|\.\.)\s?(?:r)?(?P<b>\d{1,7})(?![\w:/.]|-\d))"
-    r"|(?P<list>(?<![\w./-])\d{1,7}(?:, ?\d{1,7}){1,200}(?![\w:/.]|-\d))"
+    r"|(?P<list>(?<![\w./-])\d{1,7}(?:(?:, ?\d{1,7}){1,200}|(?: \d{1,7}){2,200})(?![\w:/.]|-\d))"
     r"|(?P<word>(?<![\w.-])(?:\d{1,3}(?:\.\d{1,3}){3}|[A-Za-z][\w.-]{0,100}))"
 )
-_RANGE = lazy(r"(?<![\w./-])(?:[Rr]ank_?|r)?\d{1,7}\s?(?:-|\.\.|,)\s?r?\d{1,7}(?![\w:/.]|-\d)")
+_RANGE = lazy(
+    r"(?<![\w./-])(?:[Rr]ank_?|r)?\d{1,7}\s?(?:-|\.\.|,| \d{1,7} )\s?r?\d{1,7}(?![\w:/.]|-\d)"
+)
 _FRONT, _ROWS = 200, 256
 _SHAPE = lazy(r"\d+|(?<=[-_.])[A-Za-z](?=$|[-_.])")
 _ADDRESS_FIRST = lazy(rb"#? ?[\w -]{0,40}(?:: )?\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}\s")
@@ -243,7 +245,7 @@ def _bounds(item: re.Match[str]) -> tuple[int, int]:
     """Return the first and the last of a range, or of numbers that follow each other; else the same twice."""
     if item["range"] is not None:
         return int(item["a"]), int(item["b"])
-    listed = [int(number) for number in item["list"].split(",")]
+    listed = [int(number) for number in item["list"].replace(",", " ").split()]
     whole = listed == list(range(listed[0], listed[0] + len(listed)))
     return listed[0], listed[-1] if whole else listed[0]
 
@@ -336,7 +338,7 @@ def _one_a_line(single: list[tuple[LogLine, str, int]]) -> list[Order]:
 
 
 def _listed(text: str) -> tuple[str, ...]:
-    """Return the hosts of a list: Slurm's with brackets, or names of one series, up to the first other word."""
+    """Return the hosts of a list: with brackets or nothing but commas between, else those of one series in front."""
     text = text.strip().lstrip("[('\"{")
     if match := _BRACKETS.match(text):
         from rerail.tools.clusters.host_list import expand
@@ -345,6 +347,8 @@ def _listed(text: str) -> tuple[str, ...]:
             return tuple(expand(match[0].strip(",")))
         except (RerailError, ValueError):
             return ()
+    if re.fullmatch(r"[\w.-]+(?:,[\w.-]+)+", text):
+        return tuple(dict.fromkeys(text.split(",")))
     found: list[str] = []
     shape = None
     for word in re.split(r"['\"]?[\s,|]+['\"]?", text):

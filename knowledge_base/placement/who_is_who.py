@@ -111,6 +111,8 @@ def _tables(case: Case, found: Identities) -> None:
     known = found.node_of_rank
     if found.tasks_per_node == 1 and (per_node or 1) > 1:
         _tasks_of_nodes(found)
+        firsts = {number * (per_node or 1): host for host, number in found.node_ranks.items()}
+        known = firsts | known
     else:
         known = found.node_of_task | known
     told = [held(lines)]
