@@ -27,7 +27,6 @@ from rerail.assistant.presentation.fleet_words import (
     types_words,
     unknown_words,
 )
-from rerail.assistant.presentation.words import type_words
 from rerail.errors import ConfigError, UsageError
 
 _WIDTH = 80
@@ -108,10 +107,11 @@ def _write(path: Path, text: str) -> None:
 def _periods(view: FleetView, width: int) -> None:
     print(f"\nIncidents per {view.period}" + (", by its Monday" if view.period == "week" else ""))
     count_width = len(str(max(row.incidents for row in view.periods)))
+    titles = {one.id: one.title for one in view.categories}
     for row in view.periods:
         head = f"{row.begins}  {row.incidents:>{count_width}}  "
         kinds = ", ".join(
-            f"{type_words(None if kind == 'unknown' else kind)} {count}".replace(" ", _KEPT)
+            f"{titles.get(kind, kind)} {count}".replace(" ", _KEPT)
             for kind, count in row.by_category.items()
         )
         lines = textwrap.fill(head + kinds, width, subsequent_indent=" " * len(head))

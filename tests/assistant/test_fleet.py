@@ -146,7 +146,7 @@ def test_the_report_of_real_logs_fits_80_columns_and_its_json_says_the_same(rera
     assert body["time_to_diagnosis"]["known"] == 1 and body["time_to_diagnosis"]["mean_s"] < 120
     assert body["time_to_recovery"] == {"mean_s": None, "median_s": None, "known": 0, "unknown": 2}
     assert text.startswith("2 incidents from ") and "Time to recovery: not known" in text
-    assert "Dependencies / imports / builds" in text and "nccl communication 1" in text
+    assert "Dependencies / imports / builds" in text and "NCCL / collective communication 1" in text
 
 
 def test_an_empty_report_and_a_wrong_time_say_what_to_try(rerail):
