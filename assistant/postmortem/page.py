@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from html import escape
 
 from markdown_it import MarkdownIt
@@ -29,6 +30,19 @@ figure { margin: 1rem 0; } svg { max-width: 100%; height: auto; }
 }
 @page { margin: 18mm 16mm; }
 """
+
+
+def with_charts(markdown: str, charts: tuple[tuple[str, str], ...]) -> str:
+    """Return the Markdown with its charts inside, for who gets the one file alone."""
+    drawn = dict(charts)
+
+    def put(match: re.Match[str]) -> str:
+        if match[1] not in drawn:
+            return match[0]
+        packed = b64encode(drawn[match[1]].encode()).decode()
+        return f"![{match[1]}](data:image/svg+xml;base64,{packed})"
+
+    return _CHART.sub(put, markdown)
 
 
 def page(markdown: str, charts: tuple[tuple[str, str], ...] = ()) -> str:

@@ -12,6 +12,7 @@ from rerail.assistant.postmortem.draft import draft
 from rerail.assistant.postmortem.kept import keep_draft, last_draft
 from rerail.assistant.postmortem.merge import merge, render
 from rerail.assistant.postmortem.page import page as to_page
+from rerail.assistant.postmortem.page import with_charts
 from rerail.assistant.postmortem.rule_words import rule_words
 from rerail.assistant.stored import load_incident
 from rerail.assistant.web.application import Pages
@@ -51,7 +52,8 @@ def routes(pages: Pages) -> APIRouter:
     @router.get("/incidents/{name}/postmortem.md")
     def markdown(name: str) -> Response:
         file = load_incident(name)
-        return _download(_present(file)[0], f"{file.row.id}.md", "text/markdown")
+        text = with_charts(_present(file)[0], _document(file).charts)
+        return _download(text, f"{file.row.id}.md", "text/markdown")
 
     @router.get("/incidents/{name}/postmortem.html")
     def html(name: str) -> Response:

@@ -251,6 +251,9 @@ def test_a_plan_is_told_once_and_its_incident_has_a_postmortem(served):
         assert f"</span> {served.plan}: 1 " not in page
         text = client.get(f"/incidents/{served.planned}/postmortem.md").text
         assert f"{served.plan} " in text and "audit entries" in text
+        alone = client.get(f"/incidents/{served.hang}/postmortem.md").text
+        charts = [line for line in alone.splitlines() if line.startswith("![")]
+        assert charts and all("](data:image/svg+xml;base64," in line for line in charts)
 
 
 def test_the_postmortem_keeps_what_was_written(shown, served):
