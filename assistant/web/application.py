@@ -22,6 +22,7 @@ from rerail.assistant.presentation.words import type_words
 from rerail.assistant.watch.receiver import PATHS, Receiver
 from rerail.assistant.web import browser_files
 from rerail.assistant.web.guard import Access, Guard
+from rerail.assistant.web.packed import Packed
 from rerail.assistant.web.sign_in import SignIn
 from rerail.errors import RerailError
 
@@ -127,7 +128,7 @@ def create_application(
     app.add_exception_handler(RerailError, _told(pages))
     app.add_exception_handler(HTTPException, _refused(pages))
     app.add_exception_handler(RequestValidationError, _misread(pages))
-    return Guard(app, access, user, sign_in, lambda *refused: _problem(pages, *refused))
+    return Guard(Packed(app), access, user, sign_in, lambda *refused: _problem(pages, *refused))
 
 
 def _linked(text: str, incident: str) -> Markup:

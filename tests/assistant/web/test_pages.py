@@ -244,6 +244,26 @@ def test_a_plan_is_approved_in_a_dialog_that_starts_on_cancel(shown, served):
     assert "approved" in served.rerail("audit", "show")
 
 
+def test_answers_are_packed_for_requests_of_its_own_pages_alone(served):
+    asked = f"/incidents/{served.hang}"
+    with served.client() as client:
+        own = client.get(asked, headers={"sec-fetch-site": "same-origin"})
+        assert own.headers["content-encoding"] == "gzip" and "Rank 2 did not come" in own.text
+        for headers in ({"sec-fetch-site": "cross-site"}, {}):
+            assert "content-encoding" not in client.get(asked, headers=headers).headers
+        assert client.get("/own/rerail.css").headers["content-encoding"] == "gzip"
+
+
+def test_a_page_with_all_that_it_needs_is_below_100_kb(shown, served):
+    tab = shown(f"/incidents/{served.hang}")
+    tab.wait_for_selector(".live-chart .u-over")
+    took = tab.evaluate(
+        "[...performance.getEntriesByType('navigation'), ...performance.getEntriesByType('resource')]"
+        ".map(one => one.encodedBodySize)"
+    )
+    assert 0 < sum(took) < 100_000
+
+
 def test_a_plan_is_told_once_and_its_incident_has_a_postmortem(served):
     with served.client() as client:
         page = client.get(f"/incidents/{served.planned}").text.split('class="timeline"')[1]
