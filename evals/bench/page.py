@@ -10,20 +10,18 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
 from rerail.evals.bench.bars import Bar
 from rerail.evals.bench.generate import Dataset
+from rerail.evals.serving import CALL, serving
 
 RANKS = (5_000, 100_000)
 FRAME_MS = 50.0
-_CALL = [sys.executable, "-c", "from rerail.assistant.entry import main; main()"]
 _SMALL = 400
 _MEDIUM = 20_000_000
 
@@ -53,7 +51,7 @@ def measure(data: Dataset, *, runs: int) -> list[Bar]:
         _clicked(data.folder, environment, logs[path], logs[small], runs)
         for path in (medium, large)
     ]
-    with _served(data.folder, environment) as url:
+    with serving(data.folder, environment) as url:
         bars = [bar for count in RANKS for bar in _drawn(url, count, incidents[count], runs)]
         return [*bars, _click_bar(medium, large, *clicks), *_windows(url, logs, small, large, runs)]
 
@@ -89,27 +87,13 @@ def _many_ranks(count: int) -> str:
 
 def _diagnosed(path: Path, environment: dict[str, str]) -> str:
     done = subprocess.run(
-        [*_CALL, "diagnose", "--json", "--no-model", str(path)],
+        [*CALL, "diagnose", "--json", "--no-model", str(path)],
         env=environment, capture_output=True, check=False,
     )  # fmt: skip
     try:
         return str(json.loads(done.stdout)["incident"])
     except ValueError:
         raise RuntimeError(f"{path}: {done.stderr.decode(errors='replace')[-500:]}") from None
-
-
-@contextmanager
-def _served(folder: Path, environment: dict[str, str]) -> Iterator[str]:
-    process = subprocess.Popen(
-        [*_CALL, "serve", "--port", "0", "--logs", str(folder)],
-        env=environment, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert process.stdout is not None
-    try:
-        yield process.stdout.readline().split("/   ")[0]
-    finally:
-        process.terminate()
-        process.communicate(timeout=60)
 
 
 def _drawn(url: str, count: int, incident: str, runs: int) -> list[Bar]:
@@ -148,7 +132,7 @@ def _clicked(
             executable_path=shutil.which("chromium"), args=["--no-sandbox"]
         )
         for _ in range(runs):
-            with _served(folder, environment) as url:
+            with serving(folder, environment) as url:
                 tab = browser.new_page()
                 tab.goto(f"{url}/incidents/{warm}/log")
                 tab.goto(f"{url}/incidents/{incident}")

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -16,11 +15,11 @@ from pathlib import Path
 from rerail.errors import UsageError
 from rerail.evals.fleet.command import BAD
 from rerail.evals.fleet.year import Year, as_sacct, incidents_of, simulate
+from rerail.evals.serving import CALL, serving
 from rerail.knowledge_base.store.engine import open_store, writing
 from rerail.knowledge_base.store.incidents import record
 from rerail.settings import Settings
 
-_CALL = [sys.executable, "-c", "from rerail.assistant.entry import main; main()"]
 _SEED = 4711
 RANKS, LOST, NODE = 512, 139, "gpu-0417"
 
@@ -58,7 +57,7 @@ def served(recorded: Path, scratch: Path) -> Iterator[Site]:
     year = _environment(scratch / "year")
     year.update(_year(scratch / "year"))
     with ExitStack() as held:
-        at = [held.enter_context(_serving(logs, one)) for one in (jobs, year)]
+        at = [held.enter_context(serving(logs, one)) for one in (jobs, year)]
         yield Site(at[0], at[1], found["hang_one_rank"], lost)
 
 
@@ -74,7 +73,7 @@ def _environment(folder: Path) -> dict[str, str]:
 
 def _run(arguments: list[str], folder: Path, environment: dict[str, str]) -> str:
     done = subprocess.run(
-        [*_CALL, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False
+        [*CALL, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False
     )  # fmt: skip
     if done.returncode not in (0, 3, 10):
         raise RuntimeError(f"rerail {' '.join(arguments)}: {done.stderr[-500:]}")
@@ -84,20 +83,6 @@ def _run(arguments: list[str], folder: Path, environment: dict[str, str]) -> str
 def _diagnosed(name: str, folder: Path, environment: dict[str, str]) -> str:
     told = _run(["diagnose", "--json", "--no-model", name], folder, environment)
     return str(json.loads(told)["incident"])
-
-
-@contextmanager
-def _serving(logs: Path, environment: dict[str, str]) -> Iterator[str]:
-    process = subprocess.Popen(
-        [*_CALL, "serve", "--port", "0", "--logs", str(logs)],
-        env=environment, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert process.stdout is not None
-    try:
-        yield process.stdout.readline().split("/   ")[0]
-    finally:
-        process.terminate()
-        process.communicate(timeout=60)
 
 
 def _lost_gpu() -> str:
