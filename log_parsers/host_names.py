@@ -15,7 +15,14 @@ _IPV4 = lazy(r"\d{1,3}(?:\.\d{1,3}){3}")
 # A host of a cluster carries a number; `v1.2`, `2026-03-01`, `train.py` and `0x7f` do as well.
 _WITH_NUMBER = lazy(r"(?=[\w.-]*\d)(?=[\w.-]*[A-Za-z])[A-Za-z0-9][\w.-]{1,80}")
 
+# Hosts of one series differ in numbers, or in a letter of their own.
+_OF_ITS_OWN = lazy(r"\d+|(?<=[-_.])[A-Za-z](?=$|[-_.])")
 _SAID_HOST = r"(?P<host>(?=[A-Za-z0-9_.]*[\d-])[A-Za-z][\w.-]{1,80}?)(?![\w-]|\.\w)"
+
+
+def series_of(name: str) -> str:
+    """Return what the names of all hosts of one series have in common."""
+    return _OF_ITS_OWN.sub("0", name)
 
 
 def is_address(name: str) -> bool:

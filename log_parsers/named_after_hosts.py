@@ -9,13 +9,12 @@ from pathlib import Path
 
 from rerail.cached_yaml import load_cached
 from rerail.lazy_patterns import lazy
-from rerail.log_parsers.host_names import is_local, is_no_host_as_a_file, says_host
+from rerail.log_parsers.host_names import is_local, is_no_host_as_a_file, says_host, series_of
 
 FILE = Path(__file__).with_name("sections.yaml")
 _STEM = lazy(
     r"(?:.*/)?(?P<stem>[^/]+?)(?:\.(?:log|out|err|txt|stdout|stderr|output|gz|zst|xz|bz2))*$"
 )
-_SHAPE = lazy(r"\d+|(?<=[-_.])[A-Za-z](?=$|[-_.])")
 _MACHINE = lazy(r"(?P<what>[a-z][a-z-]{2,14}?)[-_.](?P<host>[A-Za-z][\w-]{2,80})")
 _NAME = lazy(r"[A-Za-z][\w-]{1,80}")
 _NODE_RANK = lazy(rb"(?i)(?<![a-z])(?:node|machine)[_-]rank ?[=: ]{1,2}(?P<number>\d{1,5})\b")
@@ -72,7 +71,7 @@ def named_after_hosts(
         found = [one or machine for one, machine in zip(found, machines, strict=True)]
     series: dict[str, list[int]] = defaultdict(list)
     for at, stem in enumerate(stems):
-        series[_SHAPE.sub("0", stem)].append(at)
+        series[series_of(stem)].append(at)
     for members in series.values():
         if len({stems[at] for at in members}) < 2:
             continue

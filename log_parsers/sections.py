@@ -200,23 +200,19 @@ def _parts(name: str) -> Iterator[str]:
 def _without_labels(part: str) -> str:
     """Return a part of a file's name without the words around a host: `pyspy-rank19-slr-g3` is of slr-g3."""
     words = part.split("-")
-    while words and (count := _labels(words)):
+    while words and (count := _labels(words[:2], words[0]) or int(words[0].isdigit())):
         words = words[count:]
-    while words and (count := _labels([*words[:-3:-1]], back=True)):
+    while words and (count := _labels(words[-2:], words[-1])):
         words = words[:-count]
     return "-".join(words)
 
 
-def _labels(words: list[str], *, back: bool = False) -> int:
-    """Return how many words at the front, or with `back` at the end and turned round, are no part of a host's name."""
-    pair = words[1::-1] if back else words[:2]
-    if len(pair) == 2 and "-".join(pair).lower() in _data().of_files:
+def _labels(pair: list[str], outer: str) -> int:
+    """Return how many words at an end of a name are no part of a host's: the last two, the outer one or none."""
+    known = _data().of_files
+    if len(pair) == 2 and "-".join(pair).lower() in known:
         return 2
-    return int(_is_label(words[0]) or (not back and words[0].isdigit()))
-
-
-def _is_label(word: str) -> bool:
-    return word.lower() in _data().of_files or _NUMBERED.fullmatch(word) is not None
+    return int(outer.lower() in known or _NUMBERED.fullmatch(outer) is not None)
 
 
 def _host_of_file(word: str, data: _Data) -> str | None:

@@ -161,7 +161,8 @@ def _pod_in_words(asked: Asked) -> Answer[str] | None:
     return Answer(known.node_of_place[pod], f"{pod} runs there", line)
 
 
-def _of_rank(asked: Asked) -> Answer[str] | None:
+def of_rank(asked: Asked) -> Answer[str] | None:
+    """The host of the rank that was found, unless the logs put it on several."""
     rank = asked.place.rank
     if rank is None:
         return None
@@ -227,7 +228,7 @@ def _only_one(asked: Asked) -> Answer[str] | None:
 
 SOURCES: tuple[Source[str], ...] = (
     _checked_elsewhere, _slot, _label, _odd_version, _own_words, _process, _others_words, _heading, _found_faulty,
-    _place, _pod_in_words, _of_rank, _of_task, _lost, _of_exits, _only_one,
+    _place, _pod_in_words, of_rank, _of_task, _lost, _of_exits, _only_one,
 )  # fmt: skip
 
 

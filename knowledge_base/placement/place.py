@@ -147,7 +147,9 @@ def place(
 
 def _is_missing(asked: Asked) -> bool:
     """Take the one rank that a line of this event names as missing: who prints it only waited."""
-    found, line, known = asked.place, asked.missed_by, asked.identities
+    from rerail.knowledge_base.placement import node_sources
+
+    found, line = asked.place, asked.missed_by
     if line is None or len(asked.awaited) != 1:
         return False
     if not any(
@@ -158,10 +160,9 @@ def _is_missing(asked: Asked) -> bool:
     found.rank = asked.awaited[0]
     found.ranks = [found.rank]
     found.reasons.append(Reason(f"rank {found.rank}", "the others name it as missing", line))
-    if found.rank not in known.conflicts and (node := known.node_of_rank.get(found.rank)):
-        found.node, found.nodes = node, [node]
-        told = known.told_by.get(("rank", found.rank))
-        found.reasons.append(Reason(f"node {node}", f"rank {found.rank} runs there", told))
+    node = _first(asked, (node_sources.of_rank,), "node")
+    found.node = node.value if node is not None else None
+    found.nodes = [found.node] if found.node is not None else []
     _host_of_pod(asked)
     return True
 

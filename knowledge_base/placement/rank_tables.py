@@ -22,7 +22,7 @@ from rerail.errors import RerailError
 from rerail.knowledge_base.placement.names import short
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.digit_blind import zero_image
-from rerail.log_parsers.host_names import is_address, looks_like_host
+from rerail.log_parsers.host_names import is_address, looks_like_host, series_of
 from rerail.log_parsers.text import ZERO
 from rerail.log_parsers.view import LogView
 
@@ -40,7 +40,6 @@ _RANGE = lazy(
     r"(?<![\w./-])(?:[Rr]ank_?|r)?\d{1,7}\s?(?:-|\.\.|,| \d{1,7} )\s?r?\d{1,7}(?![\w:/.]|-\d)"
 )
 _FRONT, _ROWS = 200, 256
-_SHAPE = lazy(r"\d+|(?<=[-_.])[A-Za-z](?=$|[-_.])")
 _ADDRESS_FIRST = lazy(rb"#? ?[\w -]{0,40}(?:: )?\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}\s")
 _ALIAS = lazy(r"(?P<address>\d{1,3}(?:\.\d{1,3}){3})[ \t=]+(?P<host>[A-Za-z][\w.-]{0,100})")
 _ONE = r"\d{1,3}(?:\.\d{1,3}){3}[ \t=]+[A-Za-z][\w.-]{0,100}"
@@ -187,7 +186,7 @@ def held(lines: Iterable[LogLine]) -> list[Held]:
     # A log given twice, or merged from copies, says it twice.
     series: dict[str, dict[tuple[str, int, int], Held]] = {}
     for one in reversed(single):
-        alike = series.setdefault(_SHAPE.sub("0", one.host), {})
+        alike = series.setdefault(series_of(one.host), {})
         alike[one.host, one.first, one.last] = one
     for rows in series.values():
         found += rows.values() if _follow(list(rows.values())) else ()
@@ -262,7 +261,7 @@ def _are_hosts(names: Sequence[str | None]) -> bool:
     """Tell whether each range has a name of its own, and all are of one series."""
     if any(name is None for name in names) or len(set(names)) != len(names):
         return False
-    return len({_SHAPE.sub("0", str(name)) for name in names}) == 1
+    return len({series_of(str(name)) for name in names}) == 1
 
 
 def _follow(pairs: list[Held]) -> bool:
@@ -355,8 +354,8 @@ def _listed(text: str) -> tuple[str, ...]:
         name = word.strip("'\"])}.;")
         if not re.fullmatch(r"[A-Za-z0-9][\w.-]{0,100}", name) or name in found:
             break
-        shape = shape or _SHAPE.sub("0", name)
-        if _SHAPE.sub("0", name) != shape:
+        shape = shape or series_of(name)
+        if series_of(name) != shape:
             break
         found.append(name)
         if word.endswith((";", "]", ")", "}")):

@@ -26,16 +26,20 @@ def store(tmp_path):
     engine.dispose()
 
 
+def plan_for(incident, state):
+    situation = Situation(
+        incident=incident.id, job=JobRef(job="7"), state=state, nodes=("n1",), cluster_nodes=9,
+        diagnosis=incident.diagnosis, now=1_772_000_000.0,
+    )  # fmt: skip
+    return decide(situation, SitePolicy())
+
+
 def test_who_approved_what_is_told_once(store, job):
     folder = job(
         "step 1 loss 2\n[rank1]: Connection timed out: NCCL WARN socketStartConnect failed\n"
     )
     incident = make_incident(diagnose_paths([folder]), [folder])
-    situation = Situation(
-        incident=incident.id, job=JobRef(job="7"), state="NODE_FAIL", nodes=("n1",), cluster_nodes=9,
-        diagnosis=incident.diagnosis, now=1_772_000_000.0,
-    )  # fmt: skip
-    plan = decide(situation, SitePolicy())
+    plan = plan_for(incident, "NODE_FAIL")
     with writing(store) as connection:
         record(connection, incident)
         plans.save(connection, plan, b"k" * 32)
@@ -59,11 +63,7 @@ def test_who_approved_what_is_told_once(store, job):
 def test_what_was_noted_beside_a_plan_stays_and_has_no_audit_entry(store, job):
     folder = job("[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\n")
     incident = make_incident(diagnose_paths([folder]), [folder])
-    situation = Situation(
-        incident=incident.id, job=JobRef(job="7"), state="FAILED", nodes=("n1",), cluster_nodes=9,
-        diagnosis=incident.diagnosis, now=1_772_000_000.0,
-    )  # fmt: skip
-    plan = decide(situation, SitePolicy())
+    plan = plan_for(incident, "FAILED")
     with writing(store) as connection:
         record(connection, incident)
         plans.save(connection, plan, b"k" * 32)
