@@ -430,6 +430,30 @@ def test_a_new_incident_comes_into_the_open_list(shown, served):
     assert set(tab.locator("#rows td.id").all_inner_texts()) >= before | {name}
 
 
+def test_the_open_list_is_live_though_a_script_comes_late(tab):
+    held = []
+    tab.route("**/files/hx-sse*", lambda route: held.append(route))
+    tab.goto("/", wait_until="commit")
+    tab.wait_for_function("window.htmx !== undefined")
+    # What htmx does as soon as it can, it has done when this timer of the page has run.
+    tab.evaluate("new Promise(done => setTimeout(done, 100))")
+    with tab.expect_request("**/live?*"):
+        held[0].continue_()
+
+
+def test_a_list_whose_first_connection_fails_tries_again(tab):
+    asked = []
+
+    def fail_once(route):
+        asked.append(route.request.url)
+        route.fulfill(status=400) if len(asked) == 1 else route.continue_()
+
+    tab.route("**/live?*", fail_once)
+    tab.goto("/", wait_until="load")
+    with tab.expect_response(lambda answer: "/live?" in answer.url and answer.ok, timeout=60_000):
+        pass
+
+
 def test_a_store_that_is_busy_does_not_end_the_open_list(monkeypatch):
     answers = [StoreError("the store is locked"), ()]
 
