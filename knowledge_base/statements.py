@@ -270,12 +270,10 @@ class _Chosen:
     def __init__(self, known: Forms) -> None:
         self._known = known
         self._read = 0
-        # None where a word that holds digits may stand on a line: then each is held against all forms.
-        self._of_text: dict[bytes, tuple[Form, ...] | None] = {}
+        self._of_text: dict[tuple[bytes, ...], tuple[Form, ...]] = {}
+        # Of two lines that differ in numbers alone one may hold such a word.
         self._numbered = [
-            word.encode().translate(ZERO)
-            for word in known.by_literal
-            if any(letter.isdigit() for letter in word)
+            word.encode() for word in known.by_literal if any(letter.isdigit() for letter in word)
         ]
 
     def of(self, raw: bytes) -> tuple[Form, ...]:
@@ -283,22 +281,15 @@ class _Chosen:
         self._read += 1
         if self._read <= _FEW or len(raw) > _LONG:
             return self._asked(raw)
-        zeroed = raw.translate(ZERO)
-        chosen = self._of_text.get(zeroed)
+        key = (raw.translate(ZERO), *(word for word in self._numbered if word in raw))
+        chosen = self._of_text.get(key)
         if chosen is None:
-            chosen = self._asked(raw)
-            if zeroed not in self._of_text:
-                self._remember(zeroed, raw, chosen)
+            asked, text = self._asked(raw), clean(raw)
+            chosen = tuple(form for form in asked if not _blind(form) or _may_match(form, text))
+            if len(self._of_text) >= _REMEMBERED:
+                self._of_text.clear()
+            self._of_text[key] = chosen
         return chosen
-
-    def _remember(self, zeroed: bytes, raw: bytes, asked: tuple[Form, ...]) -> None:
-        if len(self._of_text) >= _REMEMBERED:
-            self._of_text.clear()
-        if any(word in zeroed for word in self._numbered):
-            self._of_text[zeroed] = None
-            return
-        text = clean(raw)
-        self._of_text[zeroed] = tuple(f for f in asked if not _blind(f) or _may_match(f, text))
 
     def _asked(self, raw: bytes) -> tuple[Form, ...]:
         words = dict.fromkeys(self._known.sieve.findall(raw))
