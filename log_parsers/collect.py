@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rerail.errors import EvidenceError
 from rerail.log_parsers.file_origins import content_origins
-from rerail.log_parsers.metrics import MAX_ROWS
+from rerail.log_parsers.room import Room
 from rerail.log_parsers.scan import SMALL, Scanner, Signature, is_compiled, make_scanner
 from rerail.log_parsers.scanned import Scanned
 from rerail.log_parsers.series_files.forms import FORMS
@@ -25,14 +25,12 @@ from rerail.log_parsers.sources import (
     join,
     reading_order,
 )
-from rerail.log_parsers.survey import KEEP_BYTES, FileSurvey, survey
+from rerail.log_parsers.survey import FileSurvey, survey
 from rerail.log_parsers.timestamps import year_in
 from rerail.log_parsers.view import LogView
 
 PARALLEL_FROM = 48 << 20
 """Below this many bytes a second process costs more than it saves."""
-_ALL_STEP_ROWS, _LEAST_STEP_ROWS = 1_000_000, 2_000
-_ALL_KEPT, _LEAST_KEPT = 1 << 30, 32 << 10
 
 
 @dataclass(slots=True)
@@ -60,18 +58,12 @@ class ScanPlan:
     cache: Path | None = None
     engine: str | None = None
     mine: bool = False
-    step_rows: int = MAX_ROWS
-    keep: int = KEEP_BYTES
+    room: Room = field(default_factory=Room)
 
 
 def plan_for(plan: ScanPlan, files: int) -> ScanPlan:
-    """Return the plan for so many files: what is kept of all of them together stays bounded.
-
-    Hundreds of rank files say the same steps, and of tens of thousands not megabytes each can be held.
-    """
-    rows = min(plan.step_rows, max(_LEAST_STEP_ROWS, _ALL_STEP_ROWS // max(files, 1)))
-    keep = min(plan.keep, max(_LEAST_KEPT, _ALL_KEPT // max(files, 1)))
-    return replace(plan, step_rows=rows, keep=keep)
+    """Return the plan for so many files."""
+    return replace(plan, room=plan.room.among(files))
 
 
 def collect(
@@ -217,8 +209,7 @@ def _survey_all(
                 scanner,
                 on_bytes=advance,
                 mine=plan.mine,
-                step_rows=plan.step_rows,
-                keep=plan.keep,
+                room=plan.room,
             )
         )
         done += source.size
@@ -256,9 +247,7 @@ def _start_worker(plan: ScanPlan) -> None:
 def _survey_one(source: Source) -> FileSurvey:
     assert _worker_scanner is not None
     plan, scanner = _worker_scanner
-    return survey(
-        source, plan.signatures, scanner, mine=plan.mine, step_rows=plan.step_rows, keep=plan.keep
-    )
+    return survey(source, plan.signatures, scanner, mine=plan.mine, room=plan.room)
 
 
 def _in_parallel(

@@ -52,9 +52,7 @@ class LogWork:
                 rows.append({"is": _SERIES, "row": [source_row(source), kind]})
                 continue
             plan, scanner = self.plan, scanner_for(self.plan, size)
-            found = survey(
-                source, plan.signatures, scanner, step_rows=plan.step_rows, keep=plan.keep
-            )
+            found = survey(source, plan.signatures, scanner, room=plan.room)
             rows.append({"is": _SURVEY, "row": survey_row(found)})
         return rows
 

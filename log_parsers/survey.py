@@ -25,7 +25,7 @@ from rerail.log_parsers.known_hits import KnownHits, in_order
 from rerail.log_parsers.known_lines import compiled
 from rerail.log_parsers.last_hits import LastHits
 from rerail.log_parsers.line_marks import LineMarks
-from rerail.log_parsers.metrics import MAX_ROWS, StepReader
+from rerail.log_parsers.metrics import StepReader
 from rerail.log_parsers.nearby_lines import (
     TAIL_LINES,
     Above,
@@ -37,6 +37,7 @@ from rerail.log_parsers.nearby_lines import (
 from rerail.log_parsers.opening import Counted, open_source
 from rerail.log_parsers.piece import Piece
 from rerail.log_parsers.redactor import Redactor
+from rerail.log_parsers.room import WHOLE_FILE, Room
 from rerail.log_parsers.scan import Scanner, Signature, searchable
 from rerail.log_parsers.skeletons import SkeletonMiner
 from rerail.log_parsers.sources import Problem, Source, iter_chunks
@@ -46,20 +47,17 @@ from rerail.log_parsers.streams import NOBODY
 from rerail.log_parsers.tallies import sieves_pay, vectors_pay
 from rerail.log_parsers.text import MAX_LINE, clean
 
-WHOLE_FILE = 2 << 20
 # Half of a second-level cache of today. Each piece costs some 0.1 ms whatever its size; a pass over
 # 1.2 GB took 3.9 s with pieces of 512 kB, 4.1 s with 256 kB (best of nine in turn).
 CHUNK = 1 << 19
-HITS_PER_SIGNATURE = 400
 STREAMS_PER_SIGNATURE = 4096
 HITS_PER_WORDING = 16
-CONTEXTS_PER_WORDING = 40
 WORDINGS = 20_000
 LAST_HITS = 16
-KEEP_BYTES = 6 << 20
 HEAD_LINES = 150
 _BEFORE, _AFTER = 60, 25
 _FAR_BEFORE, _FAR_AFTER = 3000, 1500
+ROOM = Room()
 _LONG_PIECE = 3 << 19  # bytes of a piece that holds a line longer than a piece is meant to be
 _LONG_FRONT, _LONG_BEFORE, _LONG_LEAD, _LONG_BEHIND, _LONG_TRIES = 64, 2_000, 32, 1_000, 16
 
@@ -111,16 +109,14 @@ def survey(
     on_bytes: Progress | None = None,
     mine: bool = False,
     chunk_size: int = CHUNK,
-    step_rows: int = MAX_ROWS,
-    keep: int = KEEP_BYTES,
+    room: Room = ROOM,
 ) -> FileSurvey:
     """Read one source once and return its survey.
 
-    With `mine` the templates of all lines are counted as well; `step_rows` bounds the step lines
-    that are kept of a long file, `keep` the bytes of lines around what was found. Whatever goes wrong while reading
+    With `mine` the templates of all lines are counted as well. Whatever goes wrong while reading
     is reported in `problems`; what was read before it counts.
     """
-    reader = FilePass(source, signatures, scanner, step_rows, mine=mine, keep=keep)
+    reader = FilePass(source, signatures, scanner, room, mine=mine)
     try:
         stream = open_source(source)
     except OSError as error:
@@ -200,12 +196,11 @@ class FilePass:
         source: Source,
         signatures: Sequence[Signature],
         scanner: Scanner,
-        step_rows: int = MAX_ROWS,
+        room: Room = ROOM,
         *,
         mine: bool = False,
-        keep: int = KEEP_BYTES,
     ) -> None:
-        self._room = keep
+        self._room = room
         self.result = FileSurvey(source, miner=SkeletonMiner() if mine else None)
         self._signatures = signatures
         self._scanner = scanner
@@ -231,7 +226,7 @@ class FilePass:
         self._crlf = False
         self._continued = False
         self._redactor = Redactor()
-        self._steps = StepReader(step_rows)
+        self._steps = StepReader(room.step_rows)
         self._mined: StepMiner | None = None
 
     def broken(self, error: Exception) -> None:
@@ -297,7 +292,7 @@ class FilePass:
     def _collect(self, chunk: bytes, first: int, newlines: int) -> None:
         if self._small is not None:
             self._small_bytes += len(chunk)
-            if self._small_bytes <= min(WHOLE_FILE, self._room):
+            if self._small_bytes <= min(WHOLE_FILE, self._room.whole, self._room.keep):
                 self._small.append(chunk)
                 return
             self._spill()
@@ -321,7 +316,7 @@ class FilePass:
             self._keep(row + 1, raw, always=True)
             wording = signature, stem(raw)
             contexts[wording] += 1
-            if contexts[wording] <= CONTEXTS_PER_WORDING:
+            if contexts[wording] <= self._room.contexts:
                 self._keep_around(whole, 1, row)
         start = max(0, count - _FAR_BEFORE)
         self._above.add(1, _from_row(whole, start), start)
@@ -443,7 +438,7 @@ class FilePass:
             self._wordings[wording] = same + 1
         if self._small is None:
             self._keep(first + row, raw, always=True)
-            if self._signatures[index].wants_context and same < CONTEXTS_PER_WORDING:
+            if self._signatures[index].wants_context and same < self._room.contexts:
                 self._keep_around(piece, first, row)
 
     def _settle(self, index: int, raw: bytes) -> None:
@@ -464,7 +459,7 @@ class FilePass:
 
     def _has_room(self, wording: tuple[int, bytes]) -> bool:
         """Tell whether a hit is kept whatever its label; once it is not, it never is again."""
-        if self._kept_hits.get(wording[0], 0) < HITS_PER_SIGNATURE:
+        if self._kept_hits.get(wording[0], 0) < self._room.hits:
             return True
         # A warning printed all day must not use up the room of the exception that ends the job,
         # where one broad signature finds both.
@@ -488,7 +483,7 @@ class FilePass:
     def _keep(self, number: int, raw: bytes, *, always: bool = False) -> None:
         if number in self.result.kept:
             return
-        if not always and self._kept_bytes > min(KEEP_BYTES, self._room):
+        if not always and self._kept_bytes > self._room.keep:
             return
         raw = bounded(raw)
         self._kept_bytes += len(raw)

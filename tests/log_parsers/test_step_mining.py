@@ -15,9 +15,9 @@ from rerail.errors import EvidenceError
 from rerail.log_parsers.collect import ScanPlan, collect
 from rerail.log_parsers.metrics import StepReader
 from rerail.log_parsers.piece import Piece
+from rerail.log_parsers.room import WHOLE_FILE
 from rerail.log_parsers.step_mining import LEAST_ROWS, PATH, StepMiner
 from rerail.log_parsers.step_numbers import StepRow
-from rerail.log_parsers.survey import WHOLE_FILE
 
 LAYOUTS = yaml.safe_load(PATH.read_text())["layouts"]
 # The count and the loss of each example, as it writes them, and the other numbers that are to be read.

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rerail.log_parsers import room
 from rerail.log_parsers import survey as surveying
 from rerail.log_parsers.collect import ScanPlan, collect
 from rerail.log_parsers.scan import Scanner, Signature, make_scanner
@@ -162,9 +163,9 @@ def test_a_file_that_is_nothing_but_hits_stays_bounded(tmp_path: Path, scanner: 
     path.write_bytes((HIT + b" and found and found and found again\n") * 120_000)
     result = read(path, scanner)
     assert result.counts[0] == 120_000
-    assert len(result.hits) <= surveying.HITS_PER_SIGNATURE + surveying.LAST_HITS
+    assert len(result.hits) <= room.HITS_PER_SIGNATURE + surveying.LAST_HITS
     assert lines_of(result)[-1] == 120_000, "the last hits are kept as well"
-    assert sum(map(len, result.kept.values())) < 2 * surveying.KEEP_BYTES
+    assert sum(map(len, result.kept.values())) < 2 * room.KEEP_BYTES
 
 
 def test_every_rank_of_a_storm_keeps_a_hit(tmp_path: Path, scanner: Scanner) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from rerail.log_parsers.room import CONTEXTS_PER_WORDING, HITS_PER_SIGNATURE
 from rerail.log_parsers.scan import Signature, make_scanner
 from rerail.log_parsers.sources import Source
 from rerail.log_parsers.survey import (
-    CONTEXTS_PER_WORDING,
-    HITS_PER_SIGNATURE,
     HITS_PER_WORDING,
     LAST_HITS,
     survey_bytes,

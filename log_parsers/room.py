@@ -1,0 +1,49 @@
+"""How much of a log is kept word for word; what is counted of its lines is exact in any case."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from rerail.log_parsers.metrics import MAX_ROWS
+
+WHOLE_FILE = 2 << 20
+KEEP_BYTES = 6 << 20
+HITS_PER_SIGNATURE = 400
+CONTEXTS_PER_WORDING = 40
+# The most of all files together, and the least of each: what is kept is judged line by line.
+_ALL_STEP_ROWS, _LEAST_STEP_ROWS = 1_000_000, 2_000
+_ALL_KEPT, _LEAST_KEPT = 1 << 30, 32 << 10
+_ALL_WHOLE, _LEAST_WHOLE = 64 << 20, 256 << 10
+_ALL_HITS, _LEAST_HITS = 12_800, 48
+_ALL_CONTEXTS, _LEAST_CONTEXTS = 640, 6
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What is kept of one file.
+
+    `step_rows` are step lines, `keep` bytes of lines around what was found, `whole` the bytes up to which a file is
+    kept as it is. Of a signature `hits` are kept, besides the first of each wording and of each writer and the last
+    ones, and of a wording `contexts`, the lines around a hit.
+    """
+
+    step_rows: int = MAX_ROWS
+    keep: int = KEEP_BYTES
+    whole: int = WHOLE_FILE
+    hits: int = HITS_PER_SIGNATURE
+    contexts: int = CONTEXTS_PER_WORDING
+
+    def among(self, files: int) -> Room:
+        """Return the room of each of so many files: what is kept of all of them together stays bounded.
+
+        Hundreds of rank files say the same steps and warnings, and of tens of thousands not megabytes each can be held.
+        """
+        count = max(files, 1)
+        return replace(
+            self,
+            step_rows=min(self.step_rows, max(_LEAST_STEP_ROWS, _ALL_STEP_ROWS // count)),
+            keep=min(self.keep, max(_LEAST_KEPT, _ALL_KEPT // count)),
+            whole=min(self.whole, max(_LEAST_WHOLE, _ALL_WHOLE // count)),
+            hits=min(self.hits, max(_LEAST_HITS, _ALL_HITS // count)),
+            contexts=min(self.contexts, max(_LEAST_CONTEXTS, _ALL_CONTEXTS // count)),
+        )
