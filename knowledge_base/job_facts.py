@@ -44,7 +44,7 @@ class JobFacts:
     def _ranks(self, signatures: list[int]) -> set[int]:
         found: set[int] = set()
         for at, view in enumerate(self._views):
-            streams = {one.stream for one in view.survey.facts.of(*signatures)}
+            streams = view.survey.facts.streams(*signatures)
             if streams:
                 writers = self._writers(at)
                 found |= {rank for s in streams if (rank := writers[s].rank) is not None}
@@ -71,10 +71,9 @@ class JobFacts:
         asked = self._asked(rule_ids)
         times: list[float] = []
         for view in self._views:
-            shown = list(view.survey.facts.of(*asked)) if asked else []
-            early = sorted(shown, key=lambda one: one.first)[:_LATEST]
-            late = sorted(shown, key=lambda one: -one.last)[:_LATEST]
-            windows = [one.first_window for one in early] + [one.last_window for one in late]
+            facts = view.survey.facts
+            windows = [one.first_window for one in facts.earliest(_LATEST, *asked)]
+            windows += [one.last_window for one in facts.latest(_LATEST, *asked)]
             times += _times(windows, view.year, offset(view.name))
         return (min(times), max(times)) if times else None
 
@@ -82,7 +81,7 @@ class JobFacts:
         """Return the latest time that any line tells, in seconds since the epoch, or None."""
         times: list[float] = []
         for view in self._views:
-            shown = sorted(view.survey.facts.of(ANY), key=lambda one: -one.last)[:_LATEST]
+            shown = view.survey.facts.latest(_LATEST, ANY)
             windows = [one.last_window for one in shown] + [view.survey.facts.last_stamped]
             times += _times(windows, view.year, offset(view.name))
         return max(times, default=None)

@@ -12,6 +12,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from heapq import nlargest, nsmallest
 from itertools import islice
 from typing import Any
 
@@ -80,10 +81,19 @@ class Facts:
 
         A stream comes as often as there are sets of signatures that its lines show together.
         """
-        for number, members in enumerate(self.sets):
-            if any(signature in members for signature in signatures):
-                for at in range(*self._rows(number)):
-                    yield self._shown(at, self.keys[at])
+        return map(self._shown, self._at(signatures))
+
+    def streams(self, *signatures: int) -> set[int]:
+        """Return the streams in which a line shows any of the signatures."""
+        return {self.keys[at] & _MASK for at in self._at(signatures)}
+
+    def earliest(self, most: int, *signatures: int) -> list[Shown]:
+        """Return, of what `of` yields, those that begin first, in order."""
+        return [*map(self._shown, nsmallest(most, self._at(signatures), self.firsts.__getitem__))]
+
+    def latest(self, most: int, *signatures: int) -> list[Shown]:
+        """Return, of what `of` yields, those that end last, the last one first."""
+        return [*map(self._shown, nlargest(most, self._at(signatures), self.lasts.__getitem__))]
 
     def total(self, *signatures: int) -> int:
         """Return how many lines show any of the signatures."""
@@ -96,6 +106,11 @@ class Facts:
     def signatures(self) -> list[int]:
         """Return the signatures that occur."""
         return sorted({signature for members in self.sets for signature in members} - {ANY})
+
+    def _at(self, signatures: tuple[int, ...]) -> Iterator[int]:
+        for number, members in enumerate(self.sets):
+            if any(signature in members for signature in signatures):
+                yield from range(*self._rows(number))
 
     def _rows(self, number: int) -> tuple[int, int]:
         first = bisect_left(self.keys, number << SHIFT)
@@ -120,10 +135,10 @@ class Facts:
             found.append(known)
         return found
 
-    def _shown(self, at: int, key: int) -> Shown:
+    def _shown(self, at: int) -> Shown:
         window = slice(at * WINDOW, (at + 1) * WINDOW)
         return Shown(
-            key & _MASK, self.counts[at], self.firsts[at], self.lasts[at],
+            self.keys[at] & _MASK, self.counts[at], self.firsts[at], self.lasts[at],
             self.first_windows[window].rstrip(b"\0"), self.last_windows[window].rstrip(b"\0"),
         )  # fmt: skip
 

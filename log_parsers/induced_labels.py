@@ -34,7 +34,7 @@ _FILE = lazy(r"\.(?:py|cc|cpp|cu|c|h|so|go|rs|java|json|ya?ml|log|out|err|txt|sh
 _BARE = lazy(r"[A-Za-z][\w.-]{1,80} (?=\S)")
 _PIECE = lazy(r"[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?")
 _POD_AND_WORD = lazy(
-    r"(?P<name>[a-z0-9][a-z0-9.-]{0,100}-[a-z0-9.-]{0,40}[a-z0-9]) (?P<word>[a-z][a-z0-9-]{0,40}) "
+    r"(?P<name>[a-z0-9][a-z0-9.-]{0,100}-[a-z0-9.-]{0,40}[a-z0-9]) (?P<word>[a-z][a-z0-9-]{0,40})(?: |$)"
 )
 _CALLS_ITSELF = lazy(r"(?i)\brank[ :=]{1,2}(\d{1,6})(?: of |/)\d")
 _COUNTED = lazy(r"(?P<word>[A-Za-z]+(?:_[A-Za-z]+)*)[-_#]?(?P<number>\d{1,6})")
@@ -98,6 +98,7 @@ def induce(texts: Sequence[str], *, year: int) -> tuple[Label, ...]:
 
 def _pod_and_container(texts: Sequence[str]) -> Label | None:
     """Return the label of lines that all begin with a pod's name and one word, its container, as stern writes them."""
+    texts = [text for text in texts if not text.startswith("$ ")]  # the command that was typed
     seen = [match for text in texts if (match := _POD_AND_WORD.match(text.removeprefix("\0")))]
     names = {match["name"] for match in seen}
     words = {match["word"] for match in seen}
@@ -106,7 +107,7 @@ def _pod_and_container(texts: Sequence[str]) -> Label | None:
     if not all(looks_counted(name) for name in names):
         return None
     return Label(
-        "induced", "collector", rf"(?P<node>{_names_like(names)}) {re.escape(words.pop())} "
+        "induced", "collector", rf"(?P<node>{_names_like(names)}) {re.escape(words.pop())}(?: |$)"
     )
 
 
@@ -134,7 +135,7 @@ def _label(texts: Sequence[str], parts: int) -> Label | None:
     enough = _LEAST_LINES if told else max(_LEAST_LINES, _LEAST_SHARE * len(texts))
     values = [tuple(piece.value for piece in one) for one in seen]
     on_all = form == _BARE_NUMBER and len(seen) == len(texts) and len(set(values)) < len(values)
-    if len(seen) < enough or not (_takes_turns(values) or on_all):
+    if len(seen) < enough or not (told or on_all or _takes_turns(values)):
         return None
     slots = _slots(seen) or ({0: "rank"} if told else _bare_ranks(form, seen, own[form]))
     if not slots:

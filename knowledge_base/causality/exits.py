@@ -49,6 +49,11 @@ class ExitFact:
         return how_it_ended(self.code)
 
 
+def one_ended(facts: Sequence[ExitFact]) -> bool:
+    """Tell whether exactly one process was killed or crashed."""
+    return sum(fact.how in ("killed", "crashed") for fact in facts) == 1
+
+
 def collect(case: Case, identities: Identities, statements: Sequence[Statement]) -> list[ExitFact]:
     """Return the exits that launchers and shells report, in the order of time."""
     of_line: dict[tuple[str, int], Statement] = {}
@@ -75,7 +80,8 @@ def _fact(statement: Statement, identities: Identities, tasks_are_ranks: bool) -
     if code == 0:
         return None
     pid, rank = statement.number("pid"), statement.number("rank")
-    node = slots.get("node")
+    own_host = "own_host" in statement.form.tells
+    node = slots.get("node") or (line.node if own_host else None)
     if tasks := slots.get("tasks"):
         rank = int(tasks) if tasks.isdigit() and tasks_are_ranks else None
     elif statement.form.about == "writer":

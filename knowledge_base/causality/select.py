@@ -54,10 +54,17 @@ class Selection:
     """Something else may have come first: no clock tells."""
 
 
-def select(case: Case, rules: dict[str, Rule], beside: Collection[int] = frozenset()) -> Selection:
+def select(
+    case: Case,
+    rules: dict[str, Rule],
+    beside: Collection[int] = frozenset(),
+    *,
+    one_ended: bool = False,
+) -> Selection:
     """Return the first fault of the last attempt, or a selection without a winner.
 
-    `beside` holds the identities (`id`) of the observations on nodes that are not the job's.
+    `beside` holds the identities (`id`) of the observations on nodes that are not the job's; `one_ended`: exactly one
+    process was killed or crashed.
     """
     result = Selection()
     starts = [o for o in case.observations if "attempt_started" in o.marks]
@@ -95,7 +102,7 @@ def select(case: Case, rules: dict[str, Rule], beside: Collection[int] = frozens
             result.rejected.append(Rejected(observation, "training went on after it"))
             continue
         result.candidates.append(observation)
-    _drop_hints(case, rules, result)
+    _drop_hints(case, rules, result, one_ended=one_ended)
     _drop_healed(case, rules, result)
     _drop_old(case, result)
     weak = outweighed(case, result.candidates)
@@ -106,8 +113,8 @@ def select(case: Case, rules: dict[str, Rule], beside: Collection[int] = frozens
     return result
 
 
-def _drop_hints(case: Case, rules: dict[str, Rule], result: Selection) -> None:
-    """Reject what could make a run slow where its steps show that nothing did."""
+def _drop_hints(case: Case, rules: dict[str, Rule], result: Selection, *, one_ended: bool) -> None:
+    """Reject what could make a run slow where one process was killed or crashed, or the steps show that nothing did."""
 
     def is_hint(observation: Observation) -> bool:
         rule = rules.get(observation.rule_id)
@@ -115,6 +122,10 @@ def _drop_hints(case: Case, rules: dict[str, Rule], result: Selection) -> None:
 
     hints = [o for o in result.candidates if is_hint(o)]
     if not hints or any(roots.slow(o) and not is_hint(o) for o in case.observations):
+        return
+    if one_ended:
+        result.candidates = [o for o in result.candidates if not is_hint(o)]
+        result.rejected += [Rejected(o, "slowness ends no process") for o in hints]
         return
     from rerail.knowledge_base.causality.numeric import MIN_ROWS, analyse
 

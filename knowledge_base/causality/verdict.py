@@ -89,8 +89,11 @@ def judge(case: Case, rules: dict[str, Rule], dumps: DumpVerdict | None = None) 
     """
     statements = read(case.views)
     identities = build(case, statements)
-    selection = select.select(case, rules, foreign(case, identities))
-    facts = _last_attempt_exits(case, selection, exits.collect(case, identities, statements))
+    facts = exits.collect(case, identities, statements)
+    selection = select.select(
+        case, rules, foreign(case, identities), one_ended=exits.one_ended(facts)
+    )
+    facts = _last_attempt_exits(case, selection, facts)
     facts = [_on_one_node(fact, identities) for fact in facts]
     if case.only_rank is not None:
         facts = [fact for fact in facts if case.only_rank in (fact.rank, fact.line.rank)]

@@ -75,6 +75,13 @@ class Identities:
         """Return the host of a line: its own label's, else that of its rank."""
         return line.node or (self.node_of_rank.get(line.rank) if line.rank is not None else None)
 
+    def rank_of(self, line: LogLine) -> int | None:
+        """Return the rank of a line: its own label's, else that of the process that prints it."""
+        if line.rank is not None or line.pid is None:
+            return line.rank
+        who = self.by_pid.get(line.pid, line.node)
+        return who.rank if who is not None else None
+
     def ranks_on(self, node: str) -> list[int]:
         """Return the ranks that are known to run on a node, in order."""
         return sorted(

@@ -339,6 +339,8 @@ def _by_device(asked: Asked) -> Answer[int] | None:
 def _alone_there(asked: Asked) -> Answer[int] | None:
     """The rank of the line's host, where each host of the job has one."""
     name = asked.event.fields.get("node") or asked.line.node or asked.line.place
+    if name is None and (heading := named_above(asked.case, asked.line, "node")) is not None:
+        name = heading.slots["node"]
     rank = asked.identities.rank_alone_on(name) if name else None
     line = asked.identities.told_by.get(("rank", rank))
     return None if rank is None else Answer(rank, f"{name} has this rank alone", line)
@@ -464,11 +466,12 @@ def everywhere(asked: Asked) -> bool:
         for c in asked.selection.candidates
         if c.leaf == leaf and c.blames is asked.event.blames
     ]
-    ranks = {line.rank for line in same if line.rank is not None}
+    ranks = {rank for line in same if (rank := asked.identities.rank_of(line)) is not None}
     if found.pci or not (
         (len(ranks) >= EVERYWHERE and found.rank in ranks) or _on_every_host(asked, same)
     ):
         return False
+    found.reasons = [why for why in found.reasons if why.what != f"rank {found.rank}"]
     found.rank, found.everywhere = None, sorted(ranks)
     if len({asked.identities.node_of(line) for line in same} - {None}) > 1:
         found.node = None

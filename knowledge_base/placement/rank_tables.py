@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -44,6 +44,7 @@ _ADDRESS_FIRST = lazy(rb"#? ?[\w -]{0,40}(?:: )?\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,
 _ALIAS = lazy(r"(?P<address>\d{1,3}(?:\.\d{1,3}){3})[ \t=]+(?P<host>[A-Za-z][\w.-]{0,100})")
 _ONE = r"\d{1,3}(?:\.\d{1,3}){3}[ \t=]+[A-Za-z][\w.-]{0,100}"
 _ALIASES = lazy(rf"(?:#? ?[\w -]{{0,40}}: )?{_ONE}(?:(?: ?[,;|] ?|\s+){_ONE})*")
+_DIGITS = lazy(r"\d+")
 _BRACKETS = lazy(r"[\w.-]*\[[\d,-]+\][\w.,\[\]-]*")
 
 
@@ -183,14 +184,24 @@ def held(lines: Iterable[LogLine]) -> list[Held]:
     for line in lines:
         pairs = _pairs(line)
         (single if len(pairs) == 1 else found).extend(pairs)
+    taken = _tables(single, lambda one: series_of(one.host))
+    known = {one.host for one in taken}
+    # Hosts whose names are not of one series, in rows of one wording.
+    rest = [one for one in single if one.host not in known]
+    return [*found, *taken, *_tables(rest, _wording)]
+
+
+def _tables(single: Sequence[Held], kind: Callable[[Held], str]) -> list[Held]:
+    """Return the rows whose ranges follow each other, of those of one kind."""
+    tables: dict[str, dict[tuple[str, int, int], Held]] = {}
     # A log given twice, or merged from copies, says it twice.
-    series: dict[str, dict[tuple[str, int, int], Held]] = {}
     for one in reversed(single):
-        alike = series.setdefault(series_of(one.host), {})
-        alike[one.host, one.first, one.last] = one
-    for rows in series.values():
-        found += rows.values() if _follow(list(rows.values())) else ()
-    return found
+        tables.setdefault(kind(one), {})[one.host, one.first, one.last] = one
+    return [one for rows in tables.values() if _follow([*rows.values()]) for one in rows.values()]
+
+
+def _wording(one: Held) -> str:
+    return _DIGITS.sub("0", one.line.message.replace(one.host, "\0"))
 
 
 def _pairs(line: LogLine) -> list[Held]:

@@ -64,3 +64,14 @@ def test_the_only_process_that_ended_on_the_host_of_a_broken_gpu_had_it(diagnose
     assert diagnose(agent + peer + kernel).suspects.ranks == [12]
     also = "mi-22: [rank9]: ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.\n"
     assert diagnose(agent + peer + also + kernel).suspects.ranks == []
+
+
+def test_a_port_that_all_processes_of_a_host_see_fail_is_of_the_host_and_no_rank(diagnose):
+    init = "gn-{host}:{pid}:90 [{gpu}] NCCL INFO ncclCommInitRank comm 0x5 rank {rank} nranks 8 cudaDev {gpu} nvmlDev {gpu} busId 1b000 - Init COMPLETE\n"
+    down = "gn-2:{pid}:90 [{gpu}] transport/net_ib.cc:103 NCCL WARN NET/IB : mlx5_4:1 Got async event : port error\n"
+    told = [init.format(host=1 + r // 4, pid=100 + r, gpu=r % 4, rank=r) for r in range(8)]
+    told += [down.format(pid=100 + r, gpu=r % 4) for r in (7, 4, 5, 6)]
+    found = diagnose("".join(told))
+    assert (found.first_fault.rank, found.first_fault.node) == (None, "gn-2")
+    assert found.suspects.ranks == []
+    assert [why.what for why in found.place] == ["node gn-2"]

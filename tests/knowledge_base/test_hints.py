@@ -43,3 +43,10 @@ def test_slow_steps_bear_a_hint_out(diagnose: Run) -> None:
     assert diagnose("WARN process affinity wrong: all ranks on core 0\n").failure_type == (
         "slow_host_cpu"
     )
+
+
+def test_a_hint_is_not_why_one_process_was_killed(diagnose: Run) -> None:
+    killed = "mpirun noticed that process rank 6 with PID 30221 on node cn-2 exited on signal 9 (Killed).\n"
+    found = diagnose("[1,4]<stderr>:" + WARNING + killed)
+    assert found.failure_type == "process_killed_unexplained"
+    assert (found.first_fault.rank, found.first_fault.node) == (6, "cn-2")

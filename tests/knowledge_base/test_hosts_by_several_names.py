@@ -2,7 +2,9 @@
 
 from rerail.assistant.pipeline import diagnose_texts
 
-INIT = "{host}:2254:3254 [{gpu}] NCCL INFO Channel 00/0 : {rank}[{gpu}] -> 0[0] via P2P/CUMEM/read\n"
+INIT = (
+    "{host}:2254:3254 [{gpu}] NCCL INFO Channel 00/0 : {rank}[{gpu}] -> 0[0] via P2P/CUMEM/read\n"
+)
 OOM = (
     "[rank9]: Traceback (most recent call last):\n"
     '[rank9]:   File "/w/train.py", line 12, in <module>\n'

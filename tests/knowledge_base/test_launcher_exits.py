@@ -124,3 +124,43 @@ def test_the_tables_of_several_hosts_are_compared_by_their_clocks(
     assert (found.failure_type, found.suspects.ranks, found.suspects.nodes) == (
         "process_exit_unexplained", [rank], [node],
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "rank", "node"),
+    [
+        (
+            "mpiexec.hydra -l -f nodes -n 6 python -u train.py\n"
+            "[0] [0] MPI startup(): Rank    Pid      Node name  Pin cpu\n"
+            "[0] [0] MPI startup(): 0       5480     gn58       {0,1}\n"
+            "[0] [0] MPI startup(): 4       5680     gn60       {0,1}\n"
+            "[0] step 1\n[0] step 2\n[4] Error text: an illegal memory access was encountered\n[0] step 3\n",
+            4,
+            "gn60",
+        ),
+        (
+            'Traceback (most recent call last):\n  File "ddp.py", line 3, in <module>\n    import torch\n'
+            "ImportError: /opt/t/lib/libtorch_cuda.so: undefined symbol: ncclCommRegister\n"
+            "[cn07:mpispawn_2][child_handler] MPI process (rank: 2, pid: 31177) exited with status 1\n"
+            "[cn05:mpi_rank_0][error_sighandler] Caught error: Terminated (signal 15)\n",
+            2,
+            "cn07",
+        ),
+        (
+            "(partition 0) rank 0 of 2 on 10.139.64.5, local_rank 0\n"
+            "(partition 1) rank 1 of 2 on 10.139.64.8, local_rank 0\n"
+            "24/07/02 08:41:55 WARN TaskSetManager: Lost task 1.0 in stage 12.0 (TID 120) (10.139.64.8 executor 3): "
+            "org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n"
+            '  File "/w/train.py", line 96, in main\n'
+            "KeyError: 'labels'\n",
+            1,
+            "10.139.64.8",
+        ),
+    ],
+)
+def test_the_maps_and_exits_of_launchers_place_a_fault(
+    diagnose: Run, text: str, rank: int, node: str
+) -> None:
+    first = diagnose(text).first_fault
+    assert first is not None
+    assert (first.rank, first.node) == (rank, node)

@@ -181,3 +181,9 @@ def test_a_lost_host_explains_what_others_said_before_it_was_declared_lost() -> 
     )
     found = diagnose_texts({"job.log": text}).diagnosis
     assert found.suspects.nodes == ["gn-2"]
+
+
+def test_rows_of_one_wording_are_a_table_of_hosts_that_are_not_of_one_series() -> None:
+    rows = "inst-iqyol-r7: node_rank 0 (global ranks 0-7)\ninst-qw1pe-r7: node_rank 1 (global ranks 8-15)\n"
+    assert tables(rows + FAULT) == {"inst-iqyol-r7": (0, 7), "inst-qw1pe-r7": (8, 15)}
+    assert tables(rows.replace("node_rank 1", "machine 1 of") + FAULT) == {}

@@ -129,9 +129,10 @@ def test_a_pod_and_its_container_in_front_of_all_lines_are_a_label():
         "sft-worker-1 pytorch   rank      : 9 (local_rank: 1)",
         "sft-master-0 pytorch   exitcode  : 1 (pid: 311)",
     ]
-    (label,) = induce(text * 3, year=2026)
-    match = label.match("sft-worker-1 pytorch   rank", 0, None)
-    assert match is not None and match["node"] == "sft-worker-1"
+    for lines in (text * 3, ["$ stern -n llm sft", "sft-worker-1 pytorch", *text * 3]):
+        (label,) = induce(lines, year=2026)
+        match = label.match("sft-worker-1 pytorch   rank", 0, None)
+        assert match is not None and match["node"] == "sft-worker-1"
 
 
 @pytest.mark.parametrize("front", ["step-{} loss ", "img-00{} stored ", "node3 loss "])
@@ -146,6 +147,18 @@ def test_a_bare_number_is_a_rank_where_processes_call_themselves_so():
     match = label.match("[5] boom", 0, None)
     assert match is not None and match["rank"] == "5"
     assert induce([line.replace("rank ", "item ") for line in text], year=2026) == ()
+
+
+def test_a_bare_number_is_a_rank_where_the_launcher_was_told_to_write_it():
+    text = [
+        "mpiexec.hydra -l -n 6 python train.py",
+        *(f"[0] step {n}" for n in range(7)),
+        "[4] boom",
+    ]
+    (label,) = induce(text, year=2026)
+    match = label.match("[4] boom", 0, None)
+    assert match is not None and match["rank"] == "4"
+    assert induce(text[1:], year=2026) == ()
 
 
 def test_hosts_called_node1_and_node2_take_turns_in_front():
