@@ -10,7 +10,8 @@ from rerail.knowledge_base.placement.headings import named_above
 from rerail.knowledge_base.placement.identities import rivals
 from rerail.knowledge_base.placement.launch_checks import waits_for_others
 from rerail.knowledge_base.placement.names import same_host
-from rerail.knowledge_base.placement.place import Asked
+from rerail.knowledge_base.placement.place import Answer, Asked
+from rerail.knowledge_base.taxonomy import has
 
 _MOST_LINES = 20_000
 
@@ -93,3 +94,26 @@ def felt_by(asked: Asked) -> int | None:
         told = here
     felt = felt or {line.rank for line in here or told} - {None}
     return felt.pop() if len(felt) == 1 else None
+
+
+def named_slow(asked: Asked) -> Answer[int] | None:
+    """The one rank that the framework's own reports name as the slowest, where it runs on the host of what is slow."""
+    node = asked.event.fields.get("node") or asked.line.node
+    if node is None or not has(asked.event.leaf, "slow"):
+        return None
+    from rerail.log_parsers.straggler_lines import WORDS, straggler_notes
+
+    told: dict[int, LogLine] = {}
+    for view in asked.case.views:
+        for number in view.numbers[:_MOST_LINES]:
+            raw = view.survey.kept[number]
+            if not any(word in raw for word in WORDS):
+                continue
+            line = view.line(number)
+            for note in straggler_notes([(number, view.text(number) or "")]) if line else ():
+                told.setdefault(note.rank, line)
+    here = set(told) & set(asked.identities.ranks_on(node))
+    if len(told) != 1 or not here:
+        return None
+    (rank, line), *_ = told.items()
+    return Answer(rank, f"the framework names this rank of {node} as the slowest", line)

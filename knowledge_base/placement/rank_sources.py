@@ -8,7 +8,7 @@ from rerail.domain.evidence import Blames, LogLine, Role, Stream, Tier
 from rerail.knowledge_base.causality.exits import ExitFact, ended_first
 from rerail.knowledge_base.phrases import phrase, says
 from rerail.knowledge_base.placement import witnesses
-from rerail.knowledge_base.placement.felt import felt_by, on_their_gpus
+from rerail.knowledge_base.placement.felt import felt_by, named_slow, on_their_gpus
 from rerail.knowledge_base.placement.gpu_sources import device_beside
 from rerail.knowledge_base.placement.gpu_sources import told as gpu_told
 from rerail.knowledge_base.placement.headings import named_above, odd_one_out
@@ -448,7 +448,7 @@ def _awaited(asked: Asked) -> Answer[int] | None:
 SOURCES: tuple[Source[int], ...] = (
     _slot, _subject, _noticed, _of_the_job, _heading, _process, _named_process, _local_rank, _said_on, _label,
     _introduced, _seat, _in_pod, _only_node, _own_words, _raised_from, _told_with_process, _alone_there, _others,
-    _only_exit_there, device_beside, _awaited, _own_exit, _raised_exit, _ended_first, _by_device,
+    _only_exit_there, device_beside, _awaited, named_slow, _own_exit, _raised_exit, _ended_first, _by_device,
 )  # fmt: skip
 
 
