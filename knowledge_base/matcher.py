@@ -53,7 +53,18 @@ class MatchResult:
 
 def rule_set(rules: Sequence[Rule]) -> RuleSet:
     """Lay out the signatures: one per rule, then one per `in_log`/`not_in_log` pattern."""
-    signatures = [Signature(r.pattern, r.role in _CONTEXT_ROLES, added=r.added) for r in rules]
+    place = {rule.id: at for at, rule in enumerate(sorted(rules, key=_ranking))}
+    signatures = [
+        Signature(
+            rule.pattern,
+            rule.role in _CONTEXT_ROLES,
+            added=rule.added,
+            harmless=rule.role is Role.BENIGN and rule.conditions == bool(rule.unless),
+            unless=rule.unless or "",
+            order=place[rule.id],
+        )
+        for rule in rules
+    ]
     anywhere: dict[str, int] = {}
     shipped = {p for r in rules if not r.added for p in (r.in_log, r.not_in_log)}
     for rule in rules:
@@ -132,6 +143,11 @@ def _raised_below(view: LogView, line: LogLine) -> int | None:
     return None
 
 
+def _ranking(rule: Rule) -> tuple[int, int, int, str]:
+    """Which of several rules on one line comes first."""
+    return -rule.priority, -rule.conditions, -len(rule.pattern), rule.id
+
+
 class _Matcher:
     def __init__(self, rules: RuleSet, present: set[str]) -> None:
         self._rules = rules.rules
@@ -142,10 +158,7 @@ class _Matcher:
     def win(
         self, view: LogView, line: LogLine, candidates: list[int], order: int
     ) -> Observation | None:
-        ranked = sorted(
-            (self._rules[i] for i in candidates),
-            key=lambda r: (-r.priority, -r.conditions, -len(r.pattern), r.id),
-        )
+        ranked = sorted((self._rules[i] for i in candidates), key=_ranking)
         for rule in ranked:
             if self.fires(rule, view, line) is None:
                 return self._observe(rule, view, line, order)

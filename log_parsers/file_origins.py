@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from rerail.domain.evidence import Stream
@@ -78,9 +78,8 @@ def content_origins(surveys: Sequence[FileSurvey], *, year: int) -> dict[str, Or
             labels = {int(m["rank"]) for m in _in(one, b"]:", _RANK_LABEL)} - {origin.rank}
             if labels:
                 changed = replace(changed, rank=None)
-        front = next((f for f in fronts if (changed.node or "").startswith(f)), None)
-        if front is not None and changed.node is not None:
-            changed = replace(changed, node=changed.node.removeprefix(front))
+        if changed.node is not None:
+            changed = replace(changed, node=_as_lines_write_it(changed.node, fronts, short))
         if changed.node is None and origin.stream is not Stream.SCHEDULER:
             described = _described(one)
             named = short & set(_PART.split(name))
@@ -160,6 +159,20 @@ def _fronts_of_names(nodes: Sequence[str | None], hosts: set[str]) -> set[str]:
         for host in hosts
         if node is not None and node != host and node.endswith(f"-{host}")
     }
+
+
+def _as_lines_write_it(node: str, fronts: Iterable[str], hosts: set[str]) -> str:
+    """Return the host of `train-dgx1.out`, which is dgx1, and of `node17.log` beside lines of node017."""
+    node = node.removeprefix(next((front for front in fronts if node.startswith(front)), ""))
+    if node in hosts:
+        return node
+    alike = {host for host in hosts if _unpadded(host) == _unpadded(node)}
+    return alike.pop() if len(alike) == 1 else node
+
+
+def _unpadded(host: str) -> str:
+    """Return a host's name with its numbers without leading zeros."""
+    return _DIGITS.sub(lambda number: str(int(number[0])), host)
 
 
 def _heads(one: FileSurvey) -> list[str]:

@@ -121,6 +121,11 @@ class Piece:
         for (row, number), start, stop in zip(pairs, starts, stops, strict=True):
             yield row, number, raw[start:stop]
 
+    def from_row(self, row: int) -> bytes:
+        """Return the lines from a row on, the last one ended."""
+        raw = self.raw[int(self.ends[row - 1]) + 1 if row else 0 :]
+        return raw if raw.endswith(b"\n") else raw + b"\n"
+
     def line(self, row: int) -> bytes:
         """Return one line without its newline; a few cost less than to cut out all of them."""
         if self._lines is not None:

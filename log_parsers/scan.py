@@ -43,6 +43,8 @@ class Signature:
     occurs at all: hits behind the first are not looked at. `added` marks a pattern of the site
     itself: those are compiled apart, so that a new one does not compile the shipped ones again.
     `loose` marks one with look-around: the compiled engine looks for something wider.
+    Of all that a line shows the one of the lowest `order` counts; where that is `harmless`, and its
+    `unless` is not on the line, few such lines are kept.
     """
 
     pattern: str
@@ -50,6 +52,9 @@ class Signature:
     presence: bool = False
     added: bool = False
     loose: bool = False
+    harmless: bool = False
+    unless: str = ""
+    order: int = 0
 
 
 class Scanner(Protocol):

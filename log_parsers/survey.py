@@ -8,8 +8,8 @@ A file up to `WHOLE_FILE` bytes is kept whole.
 from __future__ import annotations
 
 import io
-from collections import Counter, defaultdict
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
 from operator import itemgetter
@@ -17,7 +17,7 @@ from typing import IO, Any
 
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.binary_content import looks_binary
-from rerail.log_parsers.candidate_line import CandidateLine, bounded, stem
+from rerail.log_parsers.candidate_line import CandidateLine, bounded, is_harmless, stem
 from rerail.log_parsers.candidates import Candidates
 from rerail.log_parsers.facts import FactCounter, Facts
 from rerail.log_parsers.flight_recorder.recognise import looks_like_flight_recorder
@@ -58,6 +58,7 @@ HEAD_LINES = 150
 _BEFORE, _AFTER = 60, 25
 _FAR_BEFORE, _FAR_AFTER = 3000, 1500
 ROOM = Room()
+_UNPACKERS = frozenset("zstd zstandard _lzma lzma zlib isal backend_c".split())
 _LONG_PIECE = 3 << 19  # bytes of a piece that holds a line longer than a piece is meant to be
 _LONG_FRONT, _LONG_BEFORE, _LONG_LEAD, _LONG_BEHIND, _LONG_TRIES = 64, 2_000, 32, 1_000, 16
 
@@ -169,15 +170,7 @@ def _read_chunks(
             reader.broken(error)
             return
         except Exception as error:  # zstandard, lzma and zlib each have an error class of their own
-            if type(error).__module__.split(".")[0] not in (
-                "zstd",
-                "zstandard",
-                "_lzma",
-                "lzma",
-                "zlib",
-                "isal",
-                "backend_c",
-            ):
+            if type(error).__module__.split(".")[0] not in _UNPACKERS:
                 raise
             reader.broken(error)
             return
@@ -207,6 +200,9 @@ class FilePass:
         self._cut: dict[int, bytes] = {}
         self._told_long = False
         self._kept_hits: dict[int, int] = {}
+        self._around: list[
+            int
+        ] = []  # hits of a file that is still held whole, whose surroundings are wanted
         self._facts = FactCounter(source.origin)
         self._streams: defaultdict[int, set[int]] = defaultdict(set)
         self._wordings: dict[tuple[int, bytes], int] = {}
@@ -310,18 +306,15 @@ class FilePass:
         first_lines = [(number - 1, number) for number in self._facts.first_lines()]
         for _, number, line in whole.with_lines(first_lines if count else []):
             self._keep(number, line)
-        contexts: Counter[tuple[int, bytes]] = Counter()
         hits = [(hit.line - 1, hit.signature) for hit in self.result.hits] if count else []
-        for row, signature, raw in whole.with_lines(hits):
+        for row, _, raw in whole.with_lines(hits):
             self._keep(row + 1, raw, always=True)
-            wording = signature, stem(raw)
-            contexts[wording] += 1
-            if contexts[wording] <= self._room.contexts:
-                self._keep_around(whole, 1, row)
+        for number in self._around:
+            self._keep_around(whole, 1, number - 1)
         start = max(0, count - _FAR_BEFORE)
-        self._above.add(1, _from_row(whole, start), start)
+        self._above.add(1, whole.from_row(start), start)
         start = max(0, count - TAIL_LINES)
-        self._end.add(start + 1, _from_row(whole, start), count - start)
+        self._end.add(start + 1, whole.from_row(start), count - start)
 
     def _mine_steps(self, piece: Piece) -> None:
         """Learn the step lines of a file that has none of a known form, and read those of its beginning."""
@@ -356,10 +349,10 @@ class FilePass:
                 if self._shows(index, line, known=(row, index) in sure):
                     here.append(index)
                     shown[index].append(row)
-                    if line.fresh:
-                        self._keep_hit(piece, first, row, raw, (index, line.stem))
-            if here:
+            if line is not None and here:
                 together[tuple(here)].append(row)
+                if line.fresh:
+                    self._keep_hits(piece, first, row, line, here)
         latest = {index: rows[-LAST_HITS:] for index, rows in shown.items()}
         counts = {index: len(rows) for index, rows in shown.items()}
         for members, known in counted.items():
@@ -376,9 +369,8 @@ class FilePass:
         self._last.add(piece, first, latest)
 
     def _shows(self, index: int, line: CandidateLine, *, known: bool) -> bool:
-        """Tell whether a line shows a signature, where that is not `known`; `fresh`: the hit is to be kept."""
+        """Tell whether a line shows a signature, where that is not `known`, and whether the hit may be kept."""
         wording = index, line.stem
-        line.fresh = False
         sure = self._sure.get(wording)
         if sure and wording in self._full and line.stream in self._streams[index]:
             return True
@@ -386,7 +378,7 @@ class FilePass:
             self._settle(index, line.raw)
             return False
         if len(line.raw) > MAX_LINE and self._matches_in_long(index, line):
-            line.fresh = True
+            line.fresh.append(index)
             return True
         if line.text is None and not known:
             line.text = clean(line.raw)
@@ -394,8 +386,10 @@ class FilePass:
         if sure is not matches and len(self._sure) < WORDINGS:
             self._sure[wording] = matches and sure is None
         if matches:
-            line.fresh = self._has_room(wording)
-            line.fresh = self._is_new(index, line.stream) or line.fresh
+            if self._is_new(index, line.stream):
+                line.new.append(index)
+            if self._has_room(wording) or index in line.new:
+                line.fresh.append(index)
         return matches
 
     def _matches_in_long(self, index: int, line: CandidateLine) -> bool:
@@ -427,19 +421,30 @@ class FilePass:
             )
         )
 
-    def _keep_hit(
-        self, piece: Piece, first: int, row: int, raw: bytes, wording: tuple[int, bytes]
+    def _keep_hits(
+        self, piece: Piece, first: int, row: int, line: CandidateLine, here: Iterable[int]
     ) -> None:
-        index = wording[0]
-        self._kept_hits[index] = self._kept_hits.get(index, 0) + 1
-        self.result.hits.append(Hit(first + row, index))
-        same = self._wordings.get(wording, 0)
-        if same or len(self._wordings) < WORDINGS:
-            self._wordings[wording] = same + 1
-        if self._small is None:
-            self._keep(first + row, raw, always=True)
-            if self._signatures[index].wants_context and same < self._room.contexts:
+        """Keep what a line shows; of one wording of harmless lines a few and the first of each writer."""
+        harmless = is_harmless(map(self._signatures.__getitem__, here), line)
+        for index in line.fresh:
+            wording = index, line.stem
+            same = self._wordings.get(wording, 0)
+            if harmless and same >= HITS_PER_WORDING and index not in line.new:
+                self._fill(wording)
+                continue
+            self._kept_hits[index] = self._kept_hits.get(index, 0) + 1
+            self.result.hits.append(Hit(first + row, index))
+            if same or len(self._wordings) < WORDINGS:
+                self._wordings[wording] = same + 1
+            if self._small is None:
+                self._keep(first + row, line.raw, always=True)
+            wanted = self._signatures[index].wants_context and not harmless
+            if not wanted or same >= self._room.contexts:
+                continue
+            if self._small is None:
                 self._keep_around(piece, first, row)
+            else:
+                self._around.append(first + row)
 
     def _settle(self, index: int, raw: bytes) -> None:
         if index not in self._settled and self._matches(index, clean(raw)):
@@ -465,9 +470,13 @@ class FilePass:
         # where one broad signature finds both.
         if self._wordings.get(wording, 0) < HITS_PER_WORDING and len(self._wordings) < WORDINGS:
             return True
+        self._fill(wording)
+        return False
+
+    def _fill(self, wording: tuple[int, bytes]) -> None:
+        """Note that of a wording nothing is kept any more, but of new writers."""
         if len(self._full) < WORDINGS:
             self._full.add(wording)
-        return False
 
     def _is_new(self, index: int, stream: int) -> bool:
         """Tell whether a signature is seen in a stream for the first time; so many streams are kept."""
@@ -587,9 +596,3 @@ class FilePass:
                 if (number, index) not in kept:
                     self._keep(number, raw, always=True)
                     self.result.hits.append(Hit(number, index))
-
-
-def _from_row(piece: Piece, row: int) -> bytes:
-    """Return the lines from a row on, the last one ended."""
-    raw = piece.raw[int(piece.ends[row - 1]) + 1 if row else 0 :]
-    return raw if raw.endswith(b"\n") else raw + b"\n"

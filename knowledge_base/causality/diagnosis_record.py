@@ -115,9 +115,9 @@ def _node_of_fault(verdict: Verdict, line: LogLine) -> str | None:
     if verdict.nobody and not verdict.nodes:
         return None
     if len(ranks) == 1 and line.rank not in (None, ranks[0]):
-        return verdict.identities.node_of_rank.get(ranks[0])
+        return verdict.identities.undisputed(ranks[0])
     if (line.node is None or is_local(line.node)) and line.rank is not None:
-        return verdict.identities.node_of_rank.get(line.rank)
+        return verdict.identities.undisputed(line.rank)
     return None if is_local(line.node) else line.node
 
 

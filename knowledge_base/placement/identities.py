@@ -83,6 +83,10 @@ class Identities:
             if same_host(self.host(where), self.host(node))
         )
 
+    def undisputed(self, rank: int) -> str | None:
+        """Return the node of a rank; None where none is known, or lines tell of several."""
+        return None if rank in self.conflicts else self.node_of_rank.get(rank)
+
     def host(self, name: str) -> str:
         """Return the host that a name stands for: that of a pod or an address, else the name itself."""
         return self.node_of_place.get(name) or self.node_of_address.get(name) or name

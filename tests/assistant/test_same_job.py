@@ -13,6 +13,7 @@ from rerail.assistant.pipeline import diagnose_paths
 from rerail.domain.diagnosis import Diagnosis
 from rerail.evals.bench.timeouts import timeout_log
 from rerail.log_parsers import collect as collecting
+from rerail.log_parsers import room
 from rerail.log_parsers import survey as surveying
 
 RANKS, MISSING = 96, 37
@@ -168,7 +169,8 @@ def test_among_so_many_files_that_little_of_each_is_kept(
     job: Callable[[], list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = facts(diagnose(tmp_path / "a", merged, job()))
-    # As if there were 30,000 files: none is kept whole, and of the lines around findings 32 kB.
-    monkeypatch.setattr(collecting, "_ALL_KEPT", 0)
-    monkeypatch.setattr(surveying, "WHOLE_FILE", 4_096)
+    # As if there were 30,000 files: none is kept whole, of findings 48, and of the lines around them 32 kB.
+    for most in ("_ALL_KEPT", "_ALL_HITS", "_ALL_CONTEXTS", "_ALL_WHOLE"):
+        monkeypatch.setattr(room, most, 0)
+    monkeypatch.setattr(room, "_LEAST_WHOLE", 4_096)
     assert facts(diagnose(tmp_path / "b", chatting_ranks, job())) == expected
