@@ -45,12 +45,8 @@ def _whose(asked: Asked, told: Observation) -> int | None:
     found = named_above(asked.case, told.line, "rank") if told.lines else None
     if found is not None:
         return found.number("rank")
-    line, node, known = (
-        told.line,
-        asked.event.fields.get("node") or asked.line.node,
-        asked.identities,
-    )
-    own = line.rank
+    line, known, own = told.line, asked.identities, told.line.rank
+    node = asked.event.fields.get("node") or asked.line.node
     if line.pid is not None and same_host(known.host(line.node or ""), known.host(node or "")):
         who = known.by_pid.get(line.pid, line.node)
         own = own if who is None or who.rank is None else who.rank
@@ -106,12 +102,10 @@ def named_slow(asked: Asked) -> Answer[int] | None:
     told: dict[int, LogLine] = {}
     for view in asked.case.views:
         for number in view.numbers[:_MOST_LINES]:
-            raw = view.survey.kept[number]
-            if not any(word in raw for word in WORDS):
-                continue
-            line = view.line(number)
-            for note in straggler_notes([(number, view.text(number) or "")]) if line else ():
-                told.setdefault(note.rank, line)
+            line = view.line(number) if any(w in view.survey.kept[number] for w in WORDS) else None
+            if line is not None:
+                for note in straggler_notes([(number, line.text)]):
+                    told.setdefault(note.rank, line)
     here = set(told) & set(asked.identities.ranks_on(node))
     if len(told) != 1 or not here:
         return None
