@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from rerail.domain.evidence import Stream
 from rerail.lazy_patterns import lazy
-from rerail.log_parsers.host_names import is_no_host
+from rerail.log_parsers.host_names import is_no_host, looks_like_host
 from rerail.log_parsers.induced_labels import induce, may_count
 from rerail.log_parsers.named_after_hosts import named_after_hosts, told_by
 from rerail.log_parsers.prefixes import Origin
@@ -43,6 +43,10 @@ _SAID_HOST = lazy(
     rb"(?:\bon (?:host |node )?|\bhost(?:name)? {0,8}[:=] {0,2})(?P<host>(?=[\w.-]*\d)[A-Za-z][\w.-]{0,79}\w)\b"
 )
 _LEAST_FRONTS = 2
+# srun --output=..%N_%t: the host and the number of the task, which is the rank where each task is one process
+_TASK_FILE = lazy(
+    r"(?:^|[/._-])(?P<host>[A-Za-z][A-Za-z0-9-]*?\d[A-Za-z0-9-]*)_(?P<rank>\d{1,6})\.(?:log|out|err|txt|stdout|stderr)$"
+)
 _DIGITS = lazy(r"\d+")
 _PART = lazy(r"[/_]|\.(?!\d)")
 
@@ -57,6 +61,7 @@ def content_origins(surveys: Sequence[FileSurvey], *, year: int) -> dict[str, Or
       in front of the frames of a traceback too, or where a line further on calls one of them a host.
     - Numbers that srun puts in front of lines count its tasks; they are no ranks where several are behind one.
     - A label that no pattern knows is learned from the lines that carry it.
+    - `run_gn-12_9.err` is of rank 9 on gn-12 where the labels inside say so of two such files, and of none otherwise.
     - A file without a node whose name holds a host that the other lines name is that host's, and so are those called alike.
     """
     found = _single_tree(surveys)
@@ -92,8 +97,33 @@ def content_origins(surveys: Sequence[FileSurvey], *, year: int) -> dict[str, Or
             changed = replace(changed, hosts=words)
         if changed is not origin:
             found[name] = changed
+    _called_after_tasks(surveys, found)
     _called_after_hosts(surveys, found, short)
     return found
+
+
+def _called_after_tasks(surveys: Sequence[FileSurvey], found: dict[str, Origin]) -> None:
+    """Give the files of tasks that are called after host and rank, as their lines bear out, to those ranks and hosts."""
+    series: dict[str, list[tuple[FileSurvey, re.Match[str]]]] = defaultdict(list)
+    for one in surveys:
+        match = _TASK_FILE.search(one.source.name)
+        if match is None or not looks_like_host(match["host"]):
+            continue
+        if found.get(one.source.name, one.source.origin).rank is None:
+            front = one.source.name[: match.start("host")]
+            series[front + _DIGITS.sub("0", match["host"])].append((one, match))
+    for members in series.values():
+        told = [
+            ({int(m["rank"]) for m in _in(one, b"]:", _RANK_LABEL)}, int(match["rank"]))
+            for one, match in members
+        ]
+        borne_out = {rank for ranks, rank in told if rank in ranks}
+        if len(borne_out) < _LEAST_FRONTS or any(ranks - {rank} for ranks, rank in told):
+            continue
+        for one, match in members:
+            origin = found.get(one.source.name, one.source.origin)
+            node = origin.node or match["host"]
+            found[one.source.name] = replace(origin, rank=int(match["rank"]), node=node)
 
 
 def _called_after_hosts(

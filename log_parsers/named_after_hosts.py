@@ -9,13 +9,22 @@ from pathlib import Path
 
 from rerail.cached_yaml import load_cached
 from rerail.lazy_patterns import lazy
-from rerail.log_parsers.host_names import is_local, is_no_host_as_a_file, says_host, series_of
+from rerail.log_parsers.host_names import (
+    is_local,
+    is_no_host_as_a_file,
+    looks_like_host,
+    says_host,
+    series_of,
+)
 
 FILE = Path(__file__).with_name("sections.yaml")
 _STEM = lazy(
     r"(?:.*/)?(?P<stem>[^/]+?)(?:\.(?:log|out|err|txt|stdout|stderr|output|gz|zst|xz|bz2))*$"
 )
 _MACHINE = lazy(r"(?P<what>[a-z][a-z-]{2,14}?)[-_.](?P<host>[A-Za-z][\w-]{2,80})")
+_WORD = lazy(r"(?<=[-_.])(?:[a-z]{2,6}-[a-z]{3,5}|[a-z]{3,15})(?=[-_.]|$)")
+# Behind the command may stand an option of it or when it was asked: dmesg_T, nvidia-smi-q, ibstat_after
+_BEHIND = lazy(r"(?:[-_.][A-Za-z]\w{0,11}){0,2}")
 _NAME = lazy(r"[A-Za-z][\w-]{1,80}")
 _NODE_RANK = lazy(rb"(?i)(?<![a-z])(?:node|machine)[_-]rank ?[=: ]{1,2}(?P<number>\d{1,5})\b")
 _LINES, _WIDTH = 400, 400
@@ -56,7 +65,8 @@ def named_after_hosts(
     A log is called after a host where one stands in its name that some log names as a host. Logs side by side whose
     names differ in a number, or in one letter, are called after hosts where that is so of one of them, or where nothing
     else is called a host and two or more tell the number of their node, each one of its own. What only a machine has,
-    such as `dmesg.osprey` and `dmesg.wren`, is called after machines where there are several.
+    such as `dmesg.osprey` and `dmesg.wren`, is called after machines where there are several; `gn-12_nvidia-smi-q` is
+    where the machine carries a number.
 
     Args:
         names: paths or titles.
@@ -65,7 +75,7 @@ def named_after_hosts(
     """
     hosts = {host for one in told for host in one.hosts} | set(known)
     stems = [_stem(name) for name in names]
-    found = [_held(stem, hosts) for stem in stems]
+    found = [_held(stem, hosts) or _in_front(stem) for stem in stems]
     machines = [_of_machine(stem) for stem in stems]
     if len(set(machines) - {None}) > 1:
         found = [one or machine for one, machine in zip(found, machines, strict=True)]
@@ -81,6 +91,16 @@ def named_after_hosts(
             if found[at] is None and _may_be_one(name):
                 found[at] = name
     return found
+
+
+def _in_front(stem: str) -> str | None:
+    """Return what stands in front of the word of a machine's own log (`gpu-7.nvidia-smi`), where it looks like a host."""
+    machines = load_cached(FILE)["of_machines"]
+    for word in _WORD.finditer(stem):
+        host = stem[: word.start() - 1]
+        if word[0] in machines and _BEHIND.fullmatch(stem, word.end()) and _may_be_one(host):
+            return host if looks_like_host(host) else None
+    return None
 
 
 def _of_machine(stem: str) -> str | None:

@@ -284,7 +284,7 @@ _DDP_FILE = lazy(
 _NCCL_FILE = lazy(r"(?:^|/)nccl[\w-]*?[._](?P<node>[A-Za-z][\w-]*?)[._](?P<pid>\d+)(?:\.|$)", re.I)
 _KERNEL_FILE = lazy(
     r"(?:^|/)(?:(?:dmesg|kern|kernel|syslog|journal(?:ctl)?|messages|(?:net|serial[-_]?)?console)(?:[-_.](?P<after>[A-Za-z][A-Za-z0-9-]*?\d[A-Za-z0-9-]*))?"
-    r"|(?P<before>[A-Za-z][A-Za-z0-9-]*?\d[A-Za-z0-9-]*)[-_.](?:dmesg|kern|kernel|syslog|journal|console)|[^/]*[-_.]dmesg)(?:\.|$)"
+    r"|(?P<before>[A-Za-z][A-Za-z0-9-]*?\d[A-Za-z0-9-]*)[-_.](?:(?:vmcore-)?dmesg|kern|kernel|syslog|journal|console)|[^/]*[-_.]dmesg)(?:[-_][A-Za-z])?(?:\.|$)"
     # A folder of kernel logs, one file a node: dmesg/gpu-a019.log
     r"|(?:^|/)(?:dmesg|kern|kernel|syslog|journal|console)s?/(?P<inside>[A-Za-z][A-Za-z0-9-]*?\d[A-Za-z0-9-]*)(?:\.[^/]*)?$",
     re.I,
@@ -298,6 +298,10 @@ _NODE_FILE = lazy(
     r"(?i)(?:^|[/._-])(?P<node>(?!(?:accelerate|torchrun|deepspeed|train(?:ing|er)?|launch(?:er)?|log|out|err|stdout|stderr|output|job)-)"
     r"(?:[a-z0-9]+-)*?(?:node|host|compute|[dh]gx|nid)-?\d{1,6})(?!\.\d)(?:[._][^/]*)?$"
 )
+# SageMaker's log streams: algo-<number of the instance>-<seconds since the epoch>
+_ALGO_STREAM = lazy(r"(?:^|[/._-])(?P<node>algo-\d{1,4})-1\d{9}(?:\d{3})?(?:[._][^/]*)?$")
+# What `kubectl logs <pod>` printed
+_POD_FILE = lazy(r"(?:^|/)kubectl[-_]logs?[-_](?P<node>[a-z][a-z0-9-]{0,80}\d)(?:\.[^/]*)?$")
 _ADDRESS_DIR = lazy(r"(?<![^/])(?:[A-Za-z]+[-_])?(?P<node>\d{1,3}(?:\.\d{1,3}){3})/")
 # Files of several hosts side by side: cn0411.log, cn0412.log; hgx-r3-04.out, hgx-r3-09.out
 _HOST_FILE = lazy(r"(?:^|/)(?P<node>[A-Za-z][A-Za-z0-9-]*?\d{1,6})\.(?:log|out|err|txt)$")
@@ -335,7 +339,7 @@ def origin_of(name: str) -> Origin:
 
 def _node_of(name: str) -> str | None:
     """Return the part of a path that is called like a host, the deepest first."""
-    file = _NODE_FILE.search(name)
+    file = _NODE_FILE.search(name) or _ALGO_STREAM.search(name) or _POD_FILE.search(name)
     if file:
         return file["node"]
     address = _ADDRESS_DIR.search(name)

@@ -20,6 +20,8 @@ _WARNING = lazy(
 )
 _EXTREME = lazy(r"(Mn|Mx)(\w+)/Rnk: ([0-9.]+)([A-Za-z/]*)/(\d+)")
 BELOW = 0.75
+WORDS = (b"/Rnk: ", b" Score=", b"STRAGGLER DETECTION")
+"""One of these stands in every line that names a slow rank."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,8 @@ from rerail.log_parsers.tracebacks import looks_like_exception
 
 _GRACE_STEPS = 50
 _SHORTLY_S, _LONG_BEFORE_S = 600.0, 6 * 3600.0
+_APART_S = 5.0
+"""Clocks of two hosts differ by less; a collective waits for minutes."""
 _TRAINED = 3  # step lines that make it known how a run goes on
 
 
@@ -105,6 +107,7 @@ def select(
     _drop_hints(case, rules, result, one_ended=one_ended)
     _drop_healed(case, rules, result)
     _drop_old(case, result)
+    _drop_late_crashes(case, in_last, result)
     weak = outweighed(case, result.candidates)
     gone = {id(claim) for claim, _ in weak}
     result.candidates = [o for o in result.candidates if id(o) not in gone]
@@ -114,7 +117,7 @@ def select(
 
 
 def _drop_hints(case: Case, rules: dict[str, Rule], result: Selection, *, one_ended: bool) -> None:
-    """Reject what could make a run slow where one process was killed or crashed, or the steps show that nothing did."""
+    """Reject what could make a run slow where it hung, one process was killed, or the steps show that nothing was slow."""
 
     def is_hint(observation: Observation) -> bool:
         rule = rules.get(observation.rule_id)
@@ -124,17 +127,22 @@ def _drop_hints(case: Case, rules: dict[str, Rule], result: Selection, *, one_en
     if not hints or any(roots.slow(o) and not is_hint(o) for o in case.observations):
         return
     if one_ended:
-        result.candidates = [o for o in result.candidates if not is_hint(o)]
-        result.rejected += [Rejected(o, "slowness ends no process") for o in hints]
+        _drop(result, hints, "slowness ends no process")
         return
     from rerail.knowledge_base.causality.numeric import MIN_ROWS, analyse
 
     if sum(len(step_rows(view)) for view in case.views) < MIN_ROWS:
+        if any("collective_timeout" in o.marks for o in case.observations):
+            _drop(result, hints, "it only makes a run slow, and this one hung")
         return
     if any(has(found.leaf, "slow") for found in analyse(case)):
         return
-    result.candidates = [o for o in result.candidates if not is_hint(o)]
-    result.rejected += [Rejected(o, "the steps did not become slower") for o in hints]
+    _drop(result, hints, "the steps did not become slower")
+
+
+def _drop(result: Selection, gone: list[Observation], because: str) -> None:
+    result.candidates = [o for o in result.candidates if o not in gone]
+    result.rejected += [Rejected(o, because) for o in gone]
 
 
 def _drop_healed(case: Case, rules: dict[str, Rule], result: Selection) -> None:
@@ -142,8 +150,7 @@ def _drop_healed(case: Case, rules: dict[str, Rule], result: Selection) -> None:
     healed = {id(o) for o in result.candidates if _healed(case, rules, o)}
     lasting = {o.leaf for o in result.candidates if id(o) not in healed}
     gone = [o for o in result.candidates if id(o) in healed and o.leaf in lasting]
-    result.candidates = [o for o in result.candidates if o not in gone]
-    result.rejected += [Rejected(o, "a later line says that it healed") for o in gone]
+    _drop(result, gone, "a later line says that it healed")
 
 
 def _drop_old(case: Case, result: Selection) -> None:
@@ -159,9 +166,19 @@ def _drop_old(case: Case, result: Selection) -> None:
     if first is None or not any(t is not None and 0 <= first - t < _SHORTLY_S for _, t in told):
         return
     gone = [o for o, t in told if t is not None and first - t > _LONG_BEFORE_S]
-    result.candidates = [o for o in result.candidates if o not in gone]
-    because = "told hours before the failure, and another fault just before it"
-    result.rejected += [Rejected(o, because) for o in gone]
+    _drop(result, gone, "told hours before the failure, and another fault just before it")
+
+
+def _drop_late_crashes(case: Case, in_last: list[Observation], result: Selection) -> None:
+    """Reject the death of a process behind the time-outs of others: they had waited for as long as they may by then."""
+    waited = [o for o in in_last if "collective_timeout" in o.marks]
+    gone = [
+        o
+        for o in result.candidates
+        if "crashed" in o.marks
+        and any((gap := case.seconds_between(w, o)) is not None and gap > _APART_S for w in waited)
+    ]
+    _drop(result, gone, "the process died only when others had already waited in vain")
 
 
 def _healed(case: Case, rules: dict[str, Rule], observation: Observation) -> bool:

@@ -197,7 +197,9 @@ def _lost(asked: Asked) -> Answer[str] | None:
 
 
 def _of_exits(asked: Asked) -> Answer[str] | None:
-    exits = witnesses.ended_before_order(asked.case, asked.exits)
+    exits = witnesses.ended_before_order(
+        asked.case, witnesses.ended_for_cause(asked.case, asked.exits)
+    )
     if has(asked.event.leaf, "whole_host"):
         # Ranks of other hosts end with plain codes when a host is lost.
         exits = [f for f in exits if f.how != "plain" or f.rank in {asked.place.rank} - {None}]
@@ -219,11 +221,20 @@ def _only_one(asked: Asked) -> Answer[str] | None:
     # line without a host be of the only node that the job's labels name, where the job has several.
     kernel = asked.line.stream is Stream.KERNEL
     deep = asked.event.tier in (Tier.HARDWARE, Tier.HOST) or kernel
+    if not deep and (known.node_count or 1) > 1 and _nobodys_file(asked):
+        return None  # the launcher tells of several nodes
     highest = max(known.ranks_seen, default=0) if kernel else asked.place.rank
     if highest is not None and not one_node(known, highest) and (not kernel or known.ranks_seen):
         return None
     node = next(iter(known.nodes_seen if deep else known.nodes_at_work), None)
     return Answer(node, "no other node appears in the logs") if node else None
+
+
+def _nobodys_file(asked: Asked) -> bool:
+    """Tell whether nothing that is known of ranks and hosts stands in the file of a line without a rank."""
+    told = {line.file for line in asked.identities.told_by.values()}
+    alone = len(asked.case.views) == 1 or asked.place.rank is not None
+    return not alone and asked.line.file not in told
 
 
 SOURCES: tuple[Source[str], ...] = (
@@ -243,11 +254,17 @@ def _before_the_loss(asked: Asked, exits: list[ExitFact]) -> list[ExitFact]:
     return first or exits
 
 
+def _of_another_rank(ended: ExitFact, rank: int, *, labelled: bool) -> bool:
+    """Tell whether torchrun's table names another rank, or a launcher does for a rank that labels its own lines."""
+    told = ended.rank is not None and ended.local_rank is not None
+    return told and (labelled or (ended.ended is not None and ended.rank != rank))
+
+
 def _node_from_exits(exits: list[ExitFact], rank: int | None, *, labelled: bool) -> str | None:
     """The node whose task ended first and alone; later tasks were torn down."""
     named = [f for f in exits if f.node and f.how != "ordered"]
     if rank is not None:
         # A launcher's own ranks are the job's; a scheduler's tasks may hold several of them.
-        others = [f for f in named if not labelled or f.local_rank is None or f.rank is None]
-        named = [f for f in named if f.rank == rank] or others
+        tasks = [f for f in named if not _of_another_rank(f, rank, labelled=labelled)]
+        named = [f for f in named if f.rank == rank] or tasks
     return named[0].node if len({f.node for f in named}) == 1 else None

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 
-from rerail.domain.evidence import Blames, LogLine, Observation, Role, Stream, Tier
-from rerail.knowledge_base.case import Case
+from rerail.domain.evidence import Blames, LogLine, Role, Stream, Tier
 from rerail.knowledge_base.causality.exits import ExitFact, ended_first
-from rerail.knowledge_base.causality.own_failures import is_own
-from rerail.knowledge_base.phrases import phrase, phrase_in_bytes, says
+from rerail.knowledge_base.phrases import phrase, says
 from rerail.knowledge_base.placement import witnesses
+from rerail.knowledge_base.placement.felt import felt_by, named_slow, on_their_gpus
 from rerail.knowledge_base.placement.gpu_sources import device_beside
 from rerail.knowledge_base.placement.gpu_sources import told as gpu_told
 from rerail.knowledge_base.placement.headings import named_above, odd_one_out
@@ -219,12 +218,12 @@ def _only_node(asked: Asked) -> Answer[int] | None:
 def _felt_by_several(asked: Asked) -> bool:
     """Tell whether several ranks felt a machine's fault on their GPUs: a launcher's table names the first of them only."""
     machine = asked.event.tier in (Tier.HARDWARE, Tier.HOST)
-    return machine and len(_on_their_gpus(asked)) >= EVERYWHERE
+    return machine and len(on_their_gpus(asked)) >= EVERYWHERE
 
 
 def _of_a_machine(asked: Asked) -> Answer[int] | None:
     """The rank that felt a fault of its machine, or ended of it."""
-    felt = _felt_by(asked)
+    felt = felt_by(asked)
     if felt is not None:
         return Answer(felt, "this rank alone printed an error of its own")
     if _felt_by_several(asked):
@@ -451,7 +450,7 @@ def _awaited(asked: Asked) -> Answer[int] | None:
 SOURCES: tuple[Source[int], ...] = (
     _slot, _subject, _noticed, _of_the_job, _heading, _process, _named_process, _local_rank, _said_on, _label,
     _introduced, _seat, _in_pod, _only_node, _own_words, _raised_from, _told_with_process, _alone_there, _others,
-    _only_exit_there, device_beside, _awaited, _own_exit, _raised_exit, _ended_first, _by_device,
+    _only_exit_there, device_beside, _awaited, named_slow, _own_exit, _raised_exit, _ended_first, _by_device,
 )  # fmt: skip
 
 
@@ -537,55 +536,3 @@ def _silent(asked: Asked) -> int | None:
     cried = {o.line.rank for o in asked.case.with_role(Role.CASCADE, Role.INITIATING)}
     left = there - cried
     return left.pop() if len(there) > 1 and len(left) == 1 else None
-
-
-def _lost_its_device(case: Case) -> set[int | None]:
-    """The ranks that print that their device is gone, in lines that no rule knows."""
-    found: set[int | None] = set()
-    gone = phrase_in_bytes("device-gone")
-    for view in case.views:
-        for number in view.numbers[:_MOST_LINES]:
-            if gone.search(view.survey.kept[number]):
-                line = view.line(number)
-                if line is not None and line.stream is not Stream.KERNEL:
-                    found.add(line.rank)
-    return found - {None}
-
-
-def _on_their_gpus(asked: Asked) -> set[int | None]:
-    """The ranks that print an error of their own GPU."""
-    return {
-        o.line.rank
-        for o in asked.case.observations
-        if o is not asked.event
-        and o.tier in (Tier.LIBRARY, Tier.HARDWARE, Tier.APPLICATION)
-        and says("felt-on-gpu", o.line.text)
-    } - {None}
-
-
-def _whose(case: Case, told: Observation) -> int | None:
-    """The rank of an exception: that of its heading, where one rank prints what another raised, else its label's."""
-    found = named_above(case, told.line, "rank") if told.lines else None
-    return told.line.rank if found is None else found.number("rank")
-
-
-def _felt_by(asked: Asked) -> int | None:
-    """The only rank that printed an error of its own was hit by the deeper fault."""
-    case, event = asked.case, asked.event
-    device = _on_their_gpus(asked) or _lost_its_device(case)
-    # What a program raises by itself is no sign of a broken machine under it.
-    others = [c for c in asked.selection.candidates if not is_own(c)]
-    felt = device or {_whose(case, c) for c in others} - {None}
-    # A lost-connection line is printed by the peer, and who waited in vain in a collective felt
-    # nothing but that another rank did not come.
-    told: list[LogLine] = [
-        o.line
-        for o in case.with_role(Role.CASCADE)
-        if not says("lost-peer", o.line.text) and not says("waited-in-vain", o.line.text)
-    ]
-    # A rank of another node only lost this one.
-    here = [line for line in told if line.node and line.node == event.line.node]
-    if event.line.node and any(line.node for line in told):
-        told = here
-    felt = felt or {line.rank for line in here or told} - {None}
-    return felt.pop() if len(felt) == 1 else None

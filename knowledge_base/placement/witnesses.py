@@ -195,6 +195,14 @@ def _peer(identities: Identities, told: Observation) -> str:
     return "" if is_local(named) else named
 
 
+def ended_for_cause(case: Case, exits: list[ExitFact]) -> list[ExitFact]:
+    """Return the exits without those of ranks that had waited in vain: NCCL aborts them for what others did."""
+    waited = {
+        o.line.rank for o in case.with_role(Role.CASCADE) if says("waited-in-vain", o.line.text)
+    }
+    return [f for f in exits if f.how != "aborted" or f.rank is None or f.rank not in waited]
+
+
 def ended_before_order(case: Case, exits: list[ExitFact]) -> list[ExitFact]:
     """Return the exits without those that the end of the step for all brought about."""
     orders = [o.line for o in case.observations if "ends_step" in o.marks]

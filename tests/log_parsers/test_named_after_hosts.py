@@ -40,3 +40,13 @@ def test_words_around_a_host_are_cut_off_where_it_is_known():
     assert named(logs) == ["ckpt-h1", "ckpt-h5"]
     assert named({"hgx-042-nvidia-smi.txt": ""}, known=("hgx-042",)) == ["hgx-042"]
     assert named({"hgx-0421.log": ""}, known=("hgx-042",)) == [None]
+
+
+def test_a_machine_with_a_number_stands_in_front_of_what_only_machines_have():
+    logs = dict.fromkeys(
+        ["dgxh-2_nvidia-smi-q.txt", "dgx-b11_sel.txt", "gn-12.ibstat_after.log", "gn-12_notes.txt"],
+        "",
+    )
+    assert named(logs) == ["dgxh-2", "dgx-b11", "gn-12", None]
+    logs = dict.fromkeys(["rank3_nvidia-smi.txt", "job-12_sel.txt", "before_nvidia-smi.txt"], "")
+    assert named(logs) == [None, None, None]

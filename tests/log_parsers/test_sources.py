@@ -190,6 +190,10 @@ def test_an_error_file_alone_is_read(job: Callable[..., Path]) -> None:
         ("out/train.node-17.log", None, "node-17", None, None),
         ("out/job_9912.dgx03.err", None, "dgx03", None, None),
         ("out/notes.txt", None, None, None, None),
+        ("dgx-b11_dmesg_T.txt", None, "dgx-b11", None, Stream.KERNEL),
+        ("dgx-b11_vmcore-dmesg.txt", None, "dgx-b11", None, Stream.KERNEL),
+        ("CloudWatch/ft-0911/algo-3-1746781922", None, "algo-3", None, None),
+        ("out/kubectl_logs_llm-7b-f3k2-1.txt", None, "llm-7b-f3k2-1", None, None),
         ("tiger-gpu-3/out.txt", None, "tiger-gpu-3", None, None),
     ],
 )
