@@ -86,9 +86,33 @@ def analyse(case: Case) -> list[NumericFinding]:
                 findings += [_with_rank(case, f) for f in mine]
                 findings += _data_wait(view, one)
         findings += _frozen_evaluations(view)
+        findings = _behind_peers(view, findings)
     return sorted(
         findings, key=lambda f: (_ORDER.index(f.leaf) if f.leaf in _ORDER else 9, -f.lost_s)
     )
+
+
+def _behind_peers(view: LogView, findings: list[NumericFinding]) -> list[NumericFinding]:
+    """Add the rank that Megatron's timers of all ranks show far behind its peers to what was found to be slow."""
+    told = phrase_in_bytes("timers-of-all-ranks")
+    if not any(told.search(raw) for raw in view.survey.kept.values()):
+        return findings
+    from rerail.tools.localize.megatron_timers import outlier
+
+    one = outlier((number, view.text(number) or "") for number in view.numbers)
+    line = view.line(one.line) if one is not None else None
+    if one is None or line is None:
+        return findings
+    what = f"{one.name} takes {one.ms:.5g} ms on rank {one.rank} and {one.others_ms:.5g} ms on its peers"
+    slow = [found for found in findings if found.leaf == "fail_slow_unexplained"]
+    if not slow:
+        return [*findings, NumericFinding("fail_slow_unexplained", line, what, rank=one.rank)]
+    return [
+        replace(found, rank=one.rank, what=f"{found.what}; {what}")
+        if found in slow and found.rank is None
+        else found
+        for found in findings
+    ]
 
 
 def _with_rank(case: Case, finding: NumericFinding) -> NumericFinding:
