@@ -135,7 +135,9 @@ def _label(texts: Sequence[str], parts: int) -> Label | None:
     enough = _LEAST_LINES if told else max(_LEAST_LINES, _LEAST_SHARE * len(texts))
     values = [tuple(piece.value for piece in one) for one in seen]
     on_all = form == _BARE_NUMBER and len(seen) == len(texts) and len(set(values)) < len(values)
-    if len(seen) < enough or not (told or on_all or _takes_turns(values)):
+    # A writer that comes back once is enough where all lines but a heading are labelled.
+    everywhere = len(seen) >= len(texts) - 1
+    if len(seen) < enough or not (told or on_all or _takes_turns(values, surely=everywhere)):
         return None
     slots = _slots(seen) or ({0: "rank"} if told else _bare_ranks(form, seen, own[form]))
     if not slots:
@@ -216,11 +218,11 @@ def looks_counted(token: str) -> bool:
     return not is_no_host(token) or "-" in token
 
 
-def _takes_turns(values: Sequence[tuple[str, ...]]) -> bool:
+def _takes_turns(values: Sequence[tuple[str, ...]], *, surely: bool = False) -> bool:
     """Tell whether a few values come back again and again in turn, as those of writers do."""
     counts = Counter(values)
     runs = 1 + sum(a != b for a, b in pairwise(values))
-    returns = runs > len(counts) + 1
+    returns = runs > len(counts) + (not surely)
     few = len(counts) >= 2 and len(values) >= 2 * len(counts)
     return few and returns
 

@@ -166,3 +166,14 @@ def test_hosts_called_node1_and_node2_take_turns_in_front():
     (label,) = induce(text, year=2026)
     match = label.match("node3: boom", 0, None)
     assert match is not None and match["node"] == "node3"
+
+
+def test_one_writer_that_comes_back_is_enough_where_every_line_is_labelled():
+    text = [f"tf-w{host} | Epoch {n}/10" for n, host in enumerate((0, 0, 0, 2, 2, 2, 1, 0, 0))]
+    for lines in (text, ["TF_CONFIG={}", *text]):
+        (label,) = induce(lines, year=2026)
+        match = label.match("tf-w2 | boom", 0, None)
+        assert match is not None and match["node"] == "tf-w2"
+    assert induce(["a heading", "and another", *text], year=2026) == ()
+    once = [f"tf-w{host} | Epoch {n}/10" for n, host in enumerate((0, 0, 0, 1, 1, 1, 2, 2, 2))]
+    assert induce(once, year=2026) == ()
