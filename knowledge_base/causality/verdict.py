@@ -279,6 +279,11 @@ def _put(case: Case, verdict: Verdict, winner: Observation, at: Place) -> None:
     found = verdict.waiting
     if not verdict.ranks and winner.leaf == "rank_divergence" and found is not None:
         verdict.ranks = list(found.suspects[:16])
+        if verdict.ranks:
+            verdict.reasons.append(Reason(named(verdict.ranks), found.describe(), found.line))
+            nodes = {verdict.identities.undisputed(rank) for rank in verdict.ranks}
+            at.nodes = [node for node in nodes if node is not None] if len(nodes) == 1 else []
+            verdict.reasons += [_runs_there(verdict, node) for node in at.nodes]
     # A limit, a preemption or a cancellation is nobody's fault; its line only says who carried it out.
     if winner.blames is not Blames.NOBODY:
         verdict.nodes = at.nodes

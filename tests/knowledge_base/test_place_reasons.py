@@ -208,3 +208,18 @@ def test_a_fault_of_one_process_is_where_all_others_wait() -> None:
     assert (found.suspects.ranks, found.suspects.nodes) == ([3], ["nid002318"])
     without = diagnose_texts({"job.log": steps + kernel}).diagnosis
     assert (without.suspects.ranks, without.suspects.nodes) == ([], ["nid002318"])
+
+
+def test_a_rank_that_others_miss_has_its_reason_and_its_host() -> None:
+    text = "".join(
+        f"trainer/{n} host=ip-172-31-4-{20 + n} (2 procs) ranks [{2 * n}, {2 * n + 1}]\n"
+        for n in range(3)
+    )
+    text += (
+        "trainer/0 [0]:[E ProcessGroupGloo.cpp:2810] [Rank 0]: Rank 5 failed to pass monitoredBarrier in 120000 ms\n"
+        "trainer/0 [0]:RuntimeError: Detected mismatch between collectives on ranks or a rank that left early\n"
+    )
+    found = diagnose_texts({"train.log": text}).diagnosis
+    assert (found.first_fault.rank, found.first_fault.node) == (5, "ip-172-31-4-22")
+    assert [why.what for why in found.place] == ["rank 5", "node ip-172-31-4-22"]
+    assert all(why.evidence for why in found.place)
