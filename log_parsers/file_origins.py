@@ -10,7 +10,7 @@ from dataclasses import replace
 from rerail.domain.evidence import Stream
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.host_names import is_no_host, looks_like_host
-from rerail.log_parsers.induced_labels import induce, may_count
+from rerail.log_parsers.induced_labels import in_brackets, induce, may_count
 from rerail.log_parsers.named_after_hosts import named_after_hosts, told_by
 from rerail.log_parsers.prefixes import Origin
 from rerail.log_parsers.survey import FileSurvey
@@ -70,6 +70,7 @@ def content_origins(surveys: Sequence[FileSurvey], *, year: int) -> dict[str, Or
         hosts |= {m["host"].decode("utf-8", "replace") for m in _in(one, b" NCCL ", _NCCL_HOST)}
         hosts |= {m["host"].decode("utf-8", "replace") for m in _in(one, b" host ", _TABLE_HOST)}
     short = {host.split(".")[0] for host in hosts if re.search(r"\d", host)}
+    machines = short | {one.source.origin.node or "" for one in surveys}
     fronts = _fronts_of_names([one.source.origin.node for one in surveys], short)
     for one in surveys:
         name, origin = one.source.name, found.get(one.source.name, one.source.origin)
@@ -89,7 +90,8 @@ def content_origins(surveys: Sequence[FileSurvey], *, year: int) -> dict[str, Or
         listed = _hosts_listed(one)
         told = listed or origin.rank is not None or origin.local_rank is not None
         if len(surveys) <= _MOST_INDUCED and not told:
-            own = induce(_heads(one), year=year)
+            heads = _heads(one)
+            own = induce(heads, year=year) or in_brackets(heads, machines)
             changed = replace(changed, induced=own) if own else changed
         if _tasks_hold_ranks(one):
             changed = replace(changed, tasks_hold_ranks=True)

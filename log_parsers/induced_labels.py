@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -42,6 +42,7 @@ _COUNTED = lazy(r"(?P<word>[A-Za-z]+(?:_[A-Za-z]+)*)[-_#]?(?P<number>\d{1,6})")
 _HOSTLIKE = lazy(r"(?=[\w-]*\d)[a-z][a-z\d-]{1,80}(?:\.[a-z\d.-]{1,80})?")
 _FIRST_WORD = lazy(r"[a-z]+")
 _DIGITS = lazy(r"\d+")
+_IN_BRACKETS = lazy(r"(?:\d[\w:.,+-]* ){0,2}\[(?P<host>[a-z]{1,12}-?\d{1,5})\] ")
 _LETTER = lazy(r"(?<![A-Za-z])[a-z](?![A-Za-z])")
 
 
@@ -94,6 +95,16 @@ def induce(texts: Sequence[str], *, year: int) -> tuple[Label, ...]:
             best = found
     best = best or _pod_and_container(rest)
     return (best,) if best is not None else ()
+
+
+def in_brackets(texts: Sequence[str], hosts: Collection[str]) -> tuple[Label, ...]:
+    """Return the label of lines that begin with a host in brackets whose name only counts (`[h08]`), but is known as one."""
+    seen = [match["host"] for text in texts if (match := _IN_BRACKETS.match(text))]
+    names = set(seen)
+    series = {_DIGITS.sub("0", name) for name in names}
+    if len(seen) < _LEAST_LINES or len(series) != 1 or not names & set(hosts):
+        return ()
+    return (Label("induced", "collector", rf"\[(?P<node>{_names_like(names)})\] "),)
 
 
 def _pod_and_container(texts: Sequence[str]) -> Label | None:

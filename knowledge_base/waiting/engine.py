@@ -303,6 +303,10 @@ def _absent(
             known |= set(range(world_size))
     elif max(victims) >= 1 and len(victims) >= 3:
         known |= set(range(max(victims) + 1))
+    late = tuple(sorted(facts.late))
+    if late and len(late) <= max(1, len(victims) // 2):
+        words = f"{ranks_in_words(late)} lost the others only when they had long given up waiting"
+        return Finding(How.ABSENT, late, words)
     # Who lost a peer while it waited is a victim as well, unless nobody else is left.
     absent = tuple(sorted(known - victims - facts.torn) or sorted(known - victims))
     words = f"{ranks_in_words(absent)} printed no time-out while {len(victims)} others did"

@@ -22,6 +22,8 @@ from rerail.log_parsers.tracebacks import looks_like_exception, traceback_above
 FILE = Path(__file__).with_name("wordings.yaml")
 _FRAME = lazy(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in')
 _LONGEST = 4000  # characters of a line that lists ranks
+_LONG_AFTER_S = 60.0
+"""Whoever waits ends within seconds of the others, or after as long as the watchdog waits for dumps."""
 _NAMED_MISSING = "{are} named by the other ranks as missing from the collective"
 
 
@@ -140,6 +142,8 @@ class Facts:
     """Ranks that waited in vain, those of lines that were not kept included."""
     torn: set[int] = field(default_factory=set)
     """Ranks that lost another one."""
+    late: set[int] = field(default_factory=set)
+    """Those of them that lost it long after all others had waited in vain: they were not waiting themselves."""
     told: list[Told] = field(default_factory=list)
     still: dict[int, LogLine] = field(default_factory=dict)
     """Ranks that say of themselves that they stand still, with the first line that does."""
@@ -173,7 +177,19 @@ def read(case: Case) -> Facts:
     facts.victims = {p.rank for p in facts.positions if p.rank is not None} | case.facts.ranks(
         rules
     )
+    facts.late = _late(case, facts) - facts.victims
     return facts
+
+
+def _late(case: Case, facts: Facts) -> set[int]:
+    """Return the ranks whose first word of a lost peer comes long after the last that waited in vain."""
+    gave_up = [t for p in facts.positions if (t := case.time(p.line)) is not None]
+    first: dict[int, float] = {}
+    for observation in case.with_role(Role.CASCADE):
+        rank, time = observation.line.rank, case.time(observation.line)
+        if rank is not None and time is not None:
+            first[rank] = min(time, first.get(rank, time))
+    return {rank for rank, time in first.items() if gave_up and time > max(gave_up) + _LONG_AFTER_S}
 
 
 def _position(case: Case, observation: Observation, slots: dict[str, str]) -> Position:

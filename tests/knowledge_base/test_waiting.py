@@ -99,3 +99,16 @@ def test_who_stood_still_before_all_others_gave_up_is_the_one():
     # Behind the time-outs it is what a process that waits in vain does as well.
     late = diagnose_texts({"a.log": others + stuck.format(at="08:01:33")}).diagnosis
     assert late.failure_type == "nccl_timeout_unexplained"
+
+
+@pytest.mark.parametrize(("minute", "late"), [(12, (5,)), (10, (1,))])
+def test_who_lost_the_others_long_after_they_gave_up_was_the_one_they_waited_for(
+    minute: int, late: tuple[int, ...]
+) -> None:
+    lost = (
+        f"[rank5]:[E301 02:{minute:02}:09 ProcessGroupNCCL.cpp:542] [Rank 5] Collective WorkNCCL(SeqNum=81, OpType=ALLREDUCE, "
+        "NumelIn=1, NumelOut=1, Timeout(ms)=600000) raised the following async exception: NCCL error: remote process "
+        "exited or there was a network error, NCCL version 2.21.5\n"
+    )
+    found = waiting(timeouts({r: (81, "ALLREDUCE") for r in (0, 2, 3, 4, 6, 7)}) + lost)
+    assert found.suspects == late

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from rerail.domain.diagnosis import Diagnosis
-from rerail.log_parsers.induced_labels import induce
+from rerail.log_parsers.induced_labels import in_brackets, induce
 
 HOSTS = ("cn0312", "cn0312", "cn0313", "cn0313")
 Label = Callable[[int, str], str]
@@ -177,3 +177,12 @@ def test_one_writer_that_comes_back_is_enough_where_every_line_is_labelled():
     assert induce(["a heading", "and another", *text], year=2026) == ()
     once = [f"tf-w{host} | Epoch {n}/10" for n, host in enumerate((0, 0, 0, 1, 1, 1, 2, 2, 2))]
     assert induce(once, year=2026) == ()
+
+
+def test_a_host_in_brackets_that_only_counts_is_one_where_it_is_known_as_a_host():
+    text = [f"2026-05-29T08:00:0{n} [h0{7 + n % 2}] step {n}" for n in range(8)]
+    (label,) = in_brackets(text, {"h08"})
+    match = label.match("[h07] boom", 0, None)
+    assert match is not None and match["node"] == "h07"
+    assert in_brackets(text, {"gn-1"}) == ()
+    assert in_brackets([*text[:5], "2026-05-29T08:00:09 [e5] boom"], {"h08"}) == ()
