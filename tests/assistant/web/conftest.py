@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -122,6 +123,14 @@ def recorded_slurm(folder: Path, work: Path) -> Path:
         (folder / name).write_text(f'#!/bin/sh\ncase "$*" in {answers} esac\n')
         (folder / name).chmod(0o755)
     return folder
+
+
+def until(tab, expression: str, within_s: float = 60.0) -> None:
+    """Wait until an expression is true in a page; `wait_for_function` looks again with what the page's policy forbids."""
+    ends = time.monotonic() + within_s
+    while not tab.evaluate(expression):
+        assert time.monotonic() < ends, expression
+        tab.wait_for_timeout(50)
 
 
 def many_ranks(count: int) -> str:

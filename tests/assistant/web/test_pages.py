@@ -16,7 +16,7 @@ from rerail.assistant.web.application import Pages
 from rerail.assistant.web.reading import Filters
 from rerail.errors import StoreError
 from tests.assistant.test_profiles_beside import slow_log, traces
-from tests.assistant.web.conftest import many_ranks
+from tests.assistant.web.conftest import many_ranks, until
 
 
 @pytest.fixture
@@ -70,9 +70,10 @@ def test_curves_share_one_cursor_and_ranks_have_a_table(shown, served):
     charts = tab.locator(".live-chart")
     assert charts.count() >= 2
     charts.nth(0).locator(".u-over").hover(position={"x": 200, "y": 60})
-    tab.wait_for_function(
+    until(
+        tab,
         "[...document.querySelectorAll('.u-cursor-x')].filter(x => !x.classList.contains('u-off')"
-        " && x.style.transform).length >= 2"
+        " && x.style.transform).length >= 2",
     )
     assert tab.locator("#ranks tbody tr").first.inner_text().startswith("2\t")
 
@@ -84,15 +85,16 @@ def test_one_cursor_goes_over_curves_axis_timeline_and_log(shown, served):
     assert {"step time, s", "loss", "throughput, steps per second"} <= set(titles)
     curve = tab.locator(".live-chart .u-over").first
     curve.hover(position={"x": curve.bounding_box()["width"] - 3, "y": 60})
-    tab.wait_for_function("+document.querySelector('#axis-cursor').getAttribute('x1') > 0")
+    until(tab, "+document.querySelector('#axis-cursor').getAttribute('x1') > 0")
     # The last step was logged at 01:51:59: the entry and the cited line of that second are marked.
     assert tab.locator("#moment").inner_text().startswith("01:51:59")
     assert "step 20" in tab.locator(".timeline .now").inner_text()
     assert "step 20" in tab.locator(".evidence .now").inner_text()
     tab.locator("#axis").scroll_into_view_if_needed()
     tab.locator("#axis .mark").first.hover()
-    tab.wait_for_function(
-        "[...document.querySelectorAll('.live-chart .u-cursor-x')].every(x => !x.style.transform.includes('-10px'))"
+    until(
+        tab,
+        "[...document.querySelectorAll('.live-chart .u-cursor-x')].every(x => !x.style.transform.includes('-10px'))",
     )
     tab.locator("#moment a").click()
     tab.wait_for_url("**/log?**at=01:51:59")
@@ -112,7 +114,7 @@ def test_the_timeline_is_one_axis_with_a_lane_for_each_source_and_leads_to_its_e
 
 def test_the_chat_streams_in_a_drawer_of_the_incident(shown, served):
     tab = shown(f"/incidents/{served.many}")
-    tab.wait_for_function("window.htmx !== undefined")
+    until(tab, "window.htmx !== undefined")
     tab.get_by_role("link", name="Ask", exact=True).click()
     assert tab.evaluate("document.activeElement.id") == "question"
     tab.keyboard.type("which ranks?")
@@ -124,7 +126,7 @@ def test_the_chat_streams_in_a_drawer_of_the_incident(shown, served):
 
 def test_a_suggested_question_is_asked_and_its_citation_leads_to_the_evidence(shown, served):
     tab = shown(f"/incidents/{served.hang}/chat")
-    tab.wait_for_function("window.htmx !== undefined")
+    until(tab, "window.htmx !== undefined")
     before = tab.locator("#talk .say").count()
     tab.get_by_role("button", name="why?").click()
     tab.locator("#talk .say").nth(before + 2).wait_for()
@@ -187,12 +189,12 @@ def test_a_carriage_return_in_an_answer_stays_inside_its_event(served):
 
 def test_the_chat_answers_from_the_record_and_is_kept(shown, served):
     tab = shown(f"/incidents/{served.hang}/chat")
-    tab.wait_for_function("window.htmx !== undefined")
+    until(tab, "window.htmx !== undefined")
     assert tab.get_by_role("log").count() == 1
     tab.fill("#question", "why?")
     tab.keyboard.press("Enter")
     tab.locator("#talk .say.assistant").first.wait_for()
-    tab.wait_for_function("document.querySelectorAll('#talk .say.assistant').length >= 3")
+    until(tab, "document.querySelectorAll('#talk .say.assistant').length >= 3")
     assert "printed no time-out" in tab.locator("#talk").inner_text()
     assert tab.url.endswith("/chat")  # streamed into the page, which stayed
     tab.reload()
@@ -434,9 +436,11 @@ def test_the_open_list_is_live_though_a_script_comes_late(tab):
     held = []
     tab.route("**/files/hx-sse*", lambda route: held.append(route))
     tab.goto("/", wait_until="commit")
-    tab.wait_for_function("window.htmx !== undefined")
+    until(tab, "window.htmx !== undefined")
     # What htmx does as soon as it can, it has done when this timer of the page has run.
     tab.evaluate("new Promise(done => setTimeout(done, 100))")
+    while not held:
+        tab.wait_for_timeout(50)
     with tab.expect_request("**/live?*"):
         held[0].continue_()
 
