@@ -18,7 +18,7 @@ from itertools import pairwise
 
 from rerail.cached_yaml import load_cached
 from rerail.lazy_patterns import lazy
-from rerail.log_parsers.host_names import is_no_host
+from rerail.log_parsers.host_names import is_no_host, series_of
 from rerail.log_parsers.labels import PATH, Label, peel
 from rerail.log_parsers.timestamps import Stamp, find_stamp
 
@@ -101,8 +101,7 @@ def in_brackets(texts: Sequence[str], hosts: Collection[str]) -> tuple[Label, ..
     """Return the label of lines that begin with a host in brackets whose name only counts (`[h08]`), but is known as one."""
     seen = [match["host"] for text in texts if (match := _IN_BRACKETS.match(text))]
     names = set(seen)
-    series = {_DIGITS.sub("0", name) for name in names}
-    if len(seen) < _LEAST_LINES or len(series) != 1 or not names & set(hosts):
+    if len(seen) < _LEAST_LINES or len(set(map(series_of, names))) != 1 or not names & set(hosts):
         return ()
     return (Label("induced", "collector", rf"\[(?P<node>{_names_like(names)})\] "),)
 

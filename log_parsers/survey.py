@@ -200,9 +200,8 @@ class FilePass:
         self._cut: dict[int, bytes] = {}
         self._told_long = False
         self._kept_hits: dict[int, int] = {}
-        self._around: list[
-            int
-        ] = []  # hits of a file that is still held whole, whose surroundings are wanted
+        # Hits of a file that is still held whole, whose surroundings are wanted.
+        self._around: list[int] = []
         self._facts = FactCounter(source.origin)
         self._streams: defaultdict[int, set[int]] = defaultdict(set)
         self._wordings: dict[tuple[int, bytes], int] = {}

@@ -114,9 +114,8 @@ def _node_of_fault(verdict: Verdict, line: LogLine) -> str | None:
     ranks = verdict.ranks
     if verdict.nobody and not verdict.nodes:
         return None
-    if len(ranks) == 1 and line.rank not in (None, ranks[0]):
-        return verdict.identities.undisputed(ranks[0])
-    if len(ranks) == 1 and line.rank is None and line.node is None:
+    of_another = line.rank not in (None, *ranks) or (line.rank is None and line.node is None)
+    if len(ranks) == 1 and of_another:
         return verdict.identities.undisputed(ranks[0])
     if (line.node is None or is_local(line.node)) and line.rank is not None:
         return verdict.identities.undisputed(line.rank)
