@@ -272,16 +272,25 @@ class _Chosen:
         self._read = 0
         self._of_text: dict[tuple[bytes, ...], tuple[Form, ...]] = {}
         # Of two lines that differ in numbers alone one may hold such a word.
+        words = (word.encode() for word in known.by_literal)
         self._numbered = [
-            word.encode() for word in known.by_literal if any(letter.isdigit() for letter in word)
+            (word, image) for word in words if (image := word.translate(ZERO)) != word or b"0" in word
         ]
+        self._may_hold: dict[bytes, tuple[bytes, ...]] = {}
 
     def of(self, raw: bytes) -> tuple[Form, ...]:
         """Return the forms that a line may match, in the order of the words that ask for them."""
         self._read += 1
         if self._read <= _FEW or len(raw) > _LONG:
             return self._asked(raw)
-        key = (raw.translate(ZERO), *(word for word in self._numbered if word in raw))
+        zeroed = raw.translate(ZERO)
+        words = self._may_hold.get(zeroed)
+        if words is None:
+            words = tuple(word for word, image in self._numbered if image in zeroed)
+            if len(self._may_hold) >= _REMEMBERED:
+                self._may_hold.clear()
+            self._may_hold[zeroed] = words
+        key = (zeroed, *(word for word in words if word in raw)) if words else (zeroed,)
         chosen = self._of_text.get(key)
         if chosen is None:
             asked, text = self._asked(raw), clean(raw)

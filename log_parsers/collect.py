@@ -26,9 +26,10 @@ from rerail.log_parsers.sources import (
     reading_order,
 )
 from rerail.log_parsers.survey import FileSurvey, survey
-from rerail.log_parsers.timestamps import year_in
+from rerail.log_parsers.timestamps import latest_year
 from rerail.log_parsers.view import LogView
 
+_FIRST_YEAR = 1990
 PARALLEL_FROM = 48 << 20
 """Below this many bytes a second process costs more than it saves."""
 
@@ -279,16 +280,13 @@ def _in_parallel(
 
 def _year(surveys: Sequence[FileSurvey]) -> int:
     """The latest year any line names, else that of the youngest file."""
-    years = []
+    latest = _FIRST_YEAR
     for one in surveys:
         numbers = sorted(one.kept)
-        sample = numbers[:200] + numbers[-200:]
-        for number in sample:
-            year = year_in(one.kept[number][:300].decode("utf-8", "replace"))
-            if year and 1990 < year < 2100:
-                years.append(year)
-    if years:
-        return max(years)
+        heads = [one.kept[number][:300] for number in numbers[:200] + numbers[-200:]]
+        latest = latest_year(heads, latest)
+    if latest > _FIRST_YEAR:
+        return latest
     import time
 
     stamps = [

@@ -255,6 +255,11 @@ class FactCounter:
         self._known = len(self.streams.writers.examples)
         if known == self._known or known > _FIRST_LINES:
             return []
+        if self._vector:
+            import numpy as np
+
+            late = np.flatnonzero(np.asarray(streams) >= known)
+            return sorted(late[np.unique(streams[late], return_index=True)[1]].tolist())
         found: dict[int, int] = {}
         for row, stream in enumerate(streams):
             if stream >= known:

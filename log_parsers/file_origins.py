@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from rerail.domain.evidence import Stream
 from rerail.lazy_patterns import lazy
@@ -67,35 +67,36 @@ def content_origins(surveys: Sequence[FileSurvey], *, year: int) -> dict[str, Or
     found = _single_tree(surveys)
     hosts: set[str] = set()
     for one in surveys:
-        hosts |= {m["host"].decode("utf-8", "replace") for m in _in(one, b" NCCL ", _NCCL_HOST)}
-        hosts |= {m["host"].decode("utf-8", "replace") for m in _in(one, b" host ", _TABLE_HOST)}
+        sample = _Sample.of(one)
+        hosts |= {m["host"].decode("utf-8", "replace") for m in _in(sample, b" NCCL ", _NCCL_HOST)}
+        hosts |= {m["host"].decode("utf-8", "replace") for m in _in(sample, b" host ", _TABLE_HOST)}
     short = {host.split(".")[0] for host in hosts if re.search(r"\d", host)}
     machines = short | {one.source.origin.node or "" for one in surveys}
     fronts = _fronts_of_names([one.source.origin.node for one in surveys], short)
     for one in surveys:
         name, origin = one.source.name, found.get(one.source.name, one.source.origin)
-        changed = origin
+        changed, sample = origin, _Sample.of(one)
         if origin.rank is not None and origin.local_rank is None:
-            labels = {int(m["rank"]) for m in _in(one, b"]:", _RANK_LABEL)} - {origin.rank}
+            labels = {int(m["rank"]) for m in _in(sample, b"]:", _RANK_LABEL)} - {origin.rank}
             if labels:
                 changed = replace(changed, rank=None)
         if changed.node is not None:
             changed = replace(changed, node=_as_lines_write_it(changed.node, fronts, short))
         if changed.node is None and origin.stream is not Stream.SCHEDULER:
-            described = _described(one)
+            described = _described(one, sample)
             named = short & set(_PART.split(name))
             node = described or named
             if len(node) == 1:
                 changed = replace(changed, node=node.pop())
-        listed = _hosts_listed(one)
+        listed = _hosts_listed(sample)
         told = listed or origin.rank is not None or origin.local_rank is not None
         if len(surveys) <= _MOST_INDUCED and not told:
             heads = _heads(one)
             own = induce(heads, year=year) or in_brackets(heads, machines)
             changed = replace(changed, induced=own) if own else changed
-        if _tasks_hold_ranks(one):
+        if _tasks_hold_ranks(sample):
             changed = replace(changed, tasks_hold_ranks=True)
-        if words := listed or (frozenset() if changed.induced else _hosts_in_front(one)):
+        if words := listed or (frozenset() if changed.induced else _hosts_in_front(sample)):
             changed = replace(changed, hosts=words)
         if changed is not origin:
             found[name] = changed
@@ -116,7 +117,7 @@ def _called_after_tasks(surveys: Sequence[FileSurvey], found: dict[str, Origin])
             series[front + _DIGITS.sub("0", match["host"])].append((one, match))
     for members in series.values():
         told = [
-            ({int(m["rank"]) for m in _in(one, b"]:", _RANK_LABEL)}, int(match["rank"]))
+            ({int(m["rank"]) for m in _in(_Sample.of(one), b"]:", _RANK_LABEL)}, int(match["rank"]))
             for one, match in members
         ]
         borne_out = {rank for ranks, rank in told if rank in ranks}
@@ -185,17 +186,19 @@ def _heads(one: FileSurvey) -> list[str]:
     return [clean(one.kept[number][:_HEAD]) for number in numbers]
 
 
-def _hosts_in_front(one: FileSurvey) -> frozenset[str]:
-    hosts = {m["host"].decode() for m in _in(one, b':   File "', _FRAMED)}
+def _hosts_in_front(sample: _Sample) -> frozenset[str]:
+    hosts = {m["host"].decode() for m in _in(sample, b':   File "', _FRAMED)}
     found = {host for host in hosts if not is_no_host(host)}
-    fronts = Counter(m["host"].decode() for m in _in(one, b": ", _FRONT))
+    fronts = Counter(m["host"].decode() for m in _in(sample, b": ", _FRONT))
     words = {host for host, count in fronts.items() if count >= _LEAST_FRONTS and may_count(host)}
-    said = {m["host"].decode() for m in _in(one, b"o", _SAID_HOST)} & words
+    if not words:
+        return frozenset(found)
+    said = {m["host"].decode() for m in _in(sample, b"o", _SAID_HOST)} & words
     series = {_DIGITS.sub("0", host) for host in said}
     return frozenset(found | {host for host in words if _DIGITS.sub("0", host) in series})
 
 
-def _tasks_hold_ranks(one: FileSurvey) -> bool:
+def _tasks_hold_ranks(sample: _Sample) -> bool:
     """Tell whether the number in front counts tasks of several ranks each.
 
     It does where several ranks, or one behind a local rank above 0, are behind one number, where a rank is higher than
@@ -203,40 +206,54 @@ def _tasks_hold_ranks(one: FileSurvey) -> bool:
     """
     ranks: dict[int, set[int]] = defaultdict(set)
     above = False
-    for match in _in(one, b": ", _TASK_AND_RANK):
+    for match in _in(sample, b": ", _TASK_AND_RANK):
         ranks[int(match["task"])].add(int(match["rank"] or match["rank2"]))
         above = above or int(match["local"] or match["local2"] or 0) > 0
     if above or any(len(found) > 1 for found in ranks.values()):
         return True
-    tasks = [int(match["task"]) for match in _in(one, b": ", _TASK)] if ranks else []
+    tasks = [int(match["task"]) for match in _in(sample, b": ", _TASK)] if ranks else []
     if tasks and max(max(found) for found in ranks.values()) > max(tasks):
         return True
     alike = any(task > 0 and found == {task} for task, found in ranks.items())
-    return not alike and any(_in(one, b"elastic", _TASK_AND_AGENT))
+    return not alike and any(_in(sample, b"elastic", _TASK_AND_AGENT))
 
 
-def _hosts_listed(one: FileSurvey) -> frozenset[str]:
+def _hosts_listed(sample: _Sample) -> frozenset[str]:
     hosts: set[str] = set()
     for word in _MAPS:
-        for match in _in(one, word, _MAPPED):
+        for match in _in(sample, word, _MAPPED):
             hosts |= {m["host"].decode() for m in _MAPPED.finditer(match.string)}
     return frozenset(hosts)
 
 
-def _described(one: FileSurvey) -> set[str]:
+def _described(one: FileSurvey, sample: _Sample) -> set[str]:
     """Return the node of the pod that a file describes from its top on; further down it is that of one section."""
     first = one.kept.get(1, b"")
     asked = first.startswith((b"$ kubectl", b"# kubectl")) and b" describe " in first
     if not (asked or first.startswith(b"Name:")):
         return set()
-    return {m["node"].decode() for m in _in(one, b"Node: ", _DESCRIBED)}
+    return {m["node"].decode() for m in _in(sample, b"Node: ", _DESCRIBED)}
 
 
-def _in(one: FileSurvey, word: bytes, pattern: re.Pattern[bytes]) -> list[re.Match[bytes]]:
-    """Return the matches on a sample of a file's kept lines: its first and its last."""
-    heads = (one.kept[n][:400] for n in _sampled(one))
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """The fronts of a file's first and last kept lines, one by one and together."""
+
+    heads: list[bytes]
+    text: bytes
+
+    @classmethod
+    def of(cls, one: FileSurvey) -> _Sample:
+        heads = [one.kept[number][:400] for number in _sampled(one)]
+        return cls(heads, b"\n".join(heads))
+
+
+def _in(sample: _Sample, word: bytes, pattern: re.Pattern[bytes]) -> list[re.Match[bytes]]:
+    """Return the matches on a sample of a file's lines."""
     # A look for the word first: hundreds of rank files take no noticeable time.
-    return [m for head in heads if word in head and (m := pattern.search(head)) is not None]
+    if word not in sample.text:
+        return []
+    return [m for head in sample.heads if word in head and (m := pattern.search(head)) is not None]
 
 
 def _sampled(one: FileSurvey) -> list[int]:

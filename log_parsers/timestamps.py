@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from calendar import timegm
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rerail.lazy_patterns import lazy
@@ -58,7 +59,9 @@ _FORMS: tuple[tuple[str, re.Pattern[str]], ...] = (
 )
 _WITHOUT_CLOCK = _FORMS[-3:]
 _CLOCK = lazy(r"\d:[0-5]\d:[0-6]\d")
-_QUICK = lazy(r"\d[:.]\d\d|time_ms|e\+09|\[\s*\d+\.\d{3,6}\]")
+_LAST_YEAR = 2100
+_YEARS = lazy(rb"[12][09]\d\d(?!\d)|time_ms")
+_BARE = lazy(r"time_ms|1\.\d{6,}e\+09|1\d{9}\.\d|\[\s*\d+\.\d{3,6}\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +78,11 @@ class Stamp:
 def find_stamp(text: str, *, year: int, limit: int = 400) -> Stamp | None:
     """Return the first time stamp in the first `limit` characters of `text`, or None."""
     head = text[:limit]
-    if not _QUICK.search(head):
+    with_clock = _CLOCK.search(head) is not None
+    if not with_clock and _BARE.search(head) is None:
         return None
     best: Stamp | None = None
-    for name, pattern in _FORMS if _CLOCK.search(head) else _WITHOUT_CLOCK:
+    for name, pattern in _FORMS if with_clock else _WITHOUT_CLOCK:
         match = pattern.search(head)
         if match is None or (best is not None and match.start() >= best.start):
             continue
@@ -122,6 +126,22 @@ def _offset(zone: str | None) -> int:
     sign = -1 if zone[0] == "-" else 1
     digits = zone[1:].replace(":", "")
     return sign * (int(digits[:2]) * 3600 + int(digits[2:]) * 60)
+
+
+def latest_year(heads: Sequence[bytes], year: int) -> int:
+    """Return the latest year that fronts of lines name, or `year` where none names a later one."""
+    text, end = b"\n".join(heads), 0
+    for match in _YEARS.finditer(text):
+        # Few lines are read: most of a file name the same year.
+        word = match[0]
+        if match.start() < end or (word.isdigit() and not year < int(word) < _LAST_YEAR):
+            continue
+        end = text.find(b"\n", match.end()) % (len(text) + 1)
+        head = text[text.rfind(b"\n", 0, match.start()) + 1 : end]
+        found = year_in(head.decode("utf-8", "replace"))
+        if found is not None and year < found < _LAST_YEAR:
+            year = found
+    return year
 
 
 def year_in(text: str) -> int | None:

@@ -15,6 +15,7 @@ from rerail.knowledge_base.catalogues import how_it_ended
 from rerail.knowledge_base.placement.allocation import listed
 from rerail.knowledge_base.placement.identities import Identities
 from rerail.knowledge_base.placement.names import same_host
+from rerail.knowledge_base.phrases import phrase
 from rerail.knowledge_base.statements import Statement
 from rerail.log_parsers.timestamps import find_stamp
 
@@ -210,16 +211,10 @@ def _launched_per_node(case: Case) -> bool:
     for view in case.views:
         if view.origin.attempt is not None:
             return True
-        for number in view.numbers[:3000] + view.numbers[-3000:]:
-            raw = view.survey.kept[number]
-            if (
-                b"elastic" in raw
-                or b"torchrun" in raw
-                or b"[default" in raw
-                or b"launch.py" in raw
-                or b"local_rank:" in raw
-            ):
-                return True
+        kept = view.survey.kept
+        text = b"\n".join([kept[n] for n in view.numbers[:3000] + view.numbers[-3000:]])
+        if phrase("launched-per-node").search(text.decode("utf-8", "replace")):
+            return True
     return False
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import islice
 
 from rerail.domain.evidence import LogLine, Stream
 from rerail.knowledge_base.placement.host_aliases import HostAliases
@@ -23,6 +25,7 @@ _ALL_LABELS = 4_000  # lines of a file of which every label is read; of longer o
 _LONG, _FEW = 400, 64
 _NAMES_HOST = lazy(rb"(?i)\b(?:host|node|agent|machine|instance)")
 # A process may print lines with its rank in front and lines without.
+_WORD = lazy(rb"\S+")
 _RANK_IN_FRONT = lazy(rb"\[(?:[Rr]ank|RANK) ?\d{1,6}\]")
 # What stands in front of a line and differs in nothing but the time says the same.
 _CLOCK = lazy(
@@ -231,15 +234,33 @@ def read_labels(view: LogView, found: Identities, reading: Reading) -> None:
     fronts: set[bytes] = set()
     naming: Counter[bytes] = Counter()
     for number in view.numbers if len(view.numbers) <= _ALL_LABELS else hits:
-        front = _CLOCK.sub(b"", kept[number][:160]) if number in kept else b""
-        rank = _RANK_IN_FRONT.search(front)
-        front = b" ".join(front.split(None, 2)[:2]) + (rank[0] if rank else b"")
+        head = kept.get(number, b"")[:160]
+        front = b" ".join([head[at] for at in _told_in(head.translate(ZERO))])
         if front in fronts and not _may_introduce(kept.get(number, b"")[:_LONG], naming):
             continue
         fronts.add(front)
         line = view.line(number)
         if line is not None:
             _read_label(line, found, reading)
+
+
+@lru_cache(maxsize=4096)
+def _told_in(zeroed: bytes) -> tuple[slice, ...]:
+    """Return where the first two words and the rank stand in a head whose digits are zeros, without the time."""
+    clocks = [match.span() for match in _CLOCK.finditer(zeroed)]
+    pieces = list(zip([0, *(b for _, b in clocks)], [*(a for a, _ in clocks), len(zeroed)], strict=True))
+    text = b"".join([zeroed[a:b] for a, b in pieces])
+    words = [match.span() for match in islice(_WORD.finditer(text), 2)]
+    rank = _RANK_IN_FRONT.search(text)
+    found: list[slice] = []
+    for start, end in [*words, *([rank.span()] if rank else [])]:
+        before = 0  # how much of the text stands in front of the piece
+        for a, b in pieces:
+            first, last = max(start - before, 0), min(end - before, b - a)
+            if first < last:
+                found.append(slice(a + first, a + last))
+            before += b - a
+    return tuple(found)
 
 
 def _may_introduce(raw: bytes, seen: Counter[bytes]) -> bool:
