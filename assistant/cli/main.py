@@ -7,6 +7,7 @@ small diagnosis start fast.
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -20,6 +21,9 @@ from rerail.assistant.cli import (
     commands_recovery,
 )
 from rerail.assistant.cli.registered import register
+
+# A look through all installed packages for plugins of pydantic costs every start; rerail has none.
+os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
 app = typer.Typer(
     name="rerail",
