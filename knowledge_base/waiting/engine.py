@@ -33,6 +33,7 @@ class How(StrEnum):
     ANOTHER_PLACE = "another place"
     STOOD_STILL = "stood still"
     BEHIND = "behind"
+    SPOKE = "spoke"
     ABSENT = "absent"
 
 
