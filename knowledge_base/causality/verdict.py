@@ -277,8 +277,16 @@ def _put(case: Case, verdict: Verdict, winner: Observation, at: Place) -> None:
     verdict.why = at.why or verdict.why
     verdict.ranks, verdict.everywhere, verdict.nobody = at.ranks, at.everywhere, at.nobody
     found = verdict.waiting
+    other = found.by(How.ANOTHER_CALL) if found is not None else None
+    if (
+        other is not None
+        and winner.leaf == "rank_divergence"
+        and not set(other.ranks) & set(verdict.ranks)
+    ):
+        # Who prints that ranks differ is not the one that differs.
+        verdict.ranks, verdict.reasons, at.nodes = [], [], []
     if not verdict.ranks and winner.leaf == "rank_divergence" and found is not None:
-        verdict.ranks = list(found.suspects[:16])
+        verdict.ranks = list(other.ranks if other is not None else found.suspects)[:16]
         if verdict.ranks:
             verdict.reasons.append(Reason(named(verdict.ranks), found.describe(), found.line))
             nodes = {verdict.identities.undisputed(rank) for rank in verdict.ranks}

@@ -248,7 +248,9 @@ def read_labels(view: LogView, found: Identities, reading: Reading) -> None:
 def _told_in(zeroed: bytes) -> tuple[slice, ...]:
     """Return where the first two words and the rank stand in a head whose digits are zeros, without the time."""
     clocks = [match.span() for match in _CLOCK.finditer(zeroed)]
-    pieces = list(zip([0, *(b for _, b in clocks)], [*(a for a, _ in clocks), len(zeroed)], strict=True))
+    pieces = list(
+        zip([0, *(b for _, b in clocks)], [*(a for a, _ in clocks), len(zeroed)], strict=True)
+    )
     text = b"".join([zeroed[a:b] for a, b in pieces])
     words = [match.span() for match in islice(_WORD.finditer(text), 2)]
     rank = _RANK_IN_FRONT.search(text)

@@ -173,10 +173,10 @@ def _different_calls(waiting: Sequence[Position]) -> Finding | None:
             by_seq[one.group, one.seq].append(one)
     found: set[int] = set()
     for group in by_seq.values():
-        kinds = Counter((p.op, p.size) for p in group)
+        kinds = Counter(kind for _, kind in {(p.rank, (p.op, p.size)) for p in group})
         if len(kinds) < 2:
             continue
-        common, count = kinds.most_common(1)[0]
+        common, count = max(kinds.items(), key=lambda one: (one[1], str(one[0])))
         odd = {p.rank for p in group if (p.op, p.size) != common and p.rank is not None}
         if len(odd) <= count:
             # With two ranks neither is the majority: both are shown.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -164,6 +164,7 @@ def read(case: Case) -> Facts:
                 continue
             if form.tells == "call":
                 facts.positions.append(_position(case, observation, slots))
+                facts.positions += _of_peer(facts.positions[-1], slots)
             elif form.tells == "progress":
                 _progress(facts, line, slots)
             elif form.tells == "still":
@@ -211,6 +212,18 @@ def _position(case: Case, observation: Observation, slots: dict[str, str]) -> Po
         limit_s=limit / 1000.0 if limit is not None else None,
         site=_call_site(case, line),
     )
+
+
+def _of_peer(own: Position, slots: dict[str, str]) -> list[Position]:
+    """Return the call of another rank that a line compares its writer's with.
+
+    Both ranks are counted in one group; they are those of the job where the writer's is the one of its label.
+    """
+    if "peer" not in slots or own.rank is None or own.rank != own.member:
+        return []
+    size = int(slots["peer_size"]) if "peer_size" in slots else None
+    peer = int(slots["peer"])
+    return [replace(own, rank=peer, member=peer, op=slots["peer_op"], seq=int(slots["peer_seq"]), size=size, site=None)]  # fmt: skip
 
 
 def _progress(facts: Facts, line: LogLine, slots: dict[str, str]) -> None:

@@ -74,7 +74,10 @@ def _spoken(case: Case, first: LogLine) -> Iterator[LogLine]:
 
 def _is_sentence(line: LogLine) -> bool:
     """Tell whether a line is more than a part of a traceback or a table."""
-    return line.message[:1] not in (" ", "\t", "") and phrase("traceback-begins").search(line.message) is None
+    return (
+        line.message[:1] not in (" ", "\t", "")
+        and phrase("traceback-begins").search(line.message) is None
+    )
 
 
 def _wording(line: LogLine) -> str:
@@ -97,7 +100,9 @@ def _in_the_wait(case: Case, waiting: Waiting, line: LogLine, ended: dict[str, i
     """
     if waiting.first is None:
         report = waiting.line
-        above = report is not None and case.one_stretch(line, report) and line.number < report.number
+        above = (
+            report is not None and case.one_stretch(line, report) and line.number < report.number
+        )
         return above and warns(line)
     first, time = waiting.first.line, case.time(line)
     if time is not None and waiting.started is not None:
