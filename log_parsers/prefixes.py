@@ -136,9 +136,7 @@ def _induced(
     return None
 
 
-def _tells_more(
-    known: tuple[Label, re.Match[str]] | None, own: re.Match[str], text: str
-) -> bool:
+def _tells_more(known: tuple[Label, re.Match[str]] | None, own: re.Match[str], text: str) -> bool:
     """Tell whether behind a known label stands, within what was learned of the file, one that tells a rank."""
     if known is None:
         return False

@@ -261,7 +261,7 @@ def _initiating(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
     verdict.status = _status(case, verdict, winner, kind)
     if has(winner.leaf, "whole_run"):
         return True
-    awaited = verdict.waiting.suspects if verdict.waiting is not None else ()
+    awaited = verdict.waiting.silent if verdict.waiting is not None else ()
     told = verdict.waiting.by(How.NAMED) if verdict.waiting is not None else None
     missed_by = told.line if told is not None else None
     at = place(

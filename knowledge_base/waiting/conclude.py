@@ -50,10 +50,10 @@ def waiting_in(case: Case, identities: Identities) -> Waiting | None:
         when = case.near_time(result.first.line)
         if when is not None and result.first.limit_s is not None:
             result.started = when - result.first.limit_s
-        if spoke := still_speaking(case, result):
-            # Before whoever is only absent: that one was heard.
-            at = next((at for at, one in enumerate(result.findings) if one.how is How.ABSENT), None)
-            result.findings.insert(len(result.findings) if at is None else at, spoke)
+    if spoke := still_speaking(case, identities, result):
+        # Before whoever is only absent: that one was heard.
+        at = next((at for at, one in enumerate(result.findings) if one.how is How.ABSENT), None)
+        result.findings.insert(len(result.findings) if at is None else at, spoke)
     return result
 
 

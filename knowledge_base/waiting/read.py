@@ -223,7 +223,8 @@ def _of_peer(own: Position, slots: dict[str, str]) -> list[Position]:
         return []
     size = int(slots["peer_size"]) if "peer_size" in slots else None
     peer = int(slots["peer"])
-    return [replace(own, rank=peer, member=peer, op=slots["peer_op"], seq=int(slots["peer_seq"]), size=size, site=None)]  # fmt: skip
+    op, seq = slots["peer_op"], int(slots["peer_seq"])
+    return [replace(own, rank=peer, member=peer, op=op, seq=seq, size=size, site=None)]
 
 
 def _progress(facts: Facts, line: LogLine, slots: dict[str, str]) -> None:
@@ -247,6 +248,8 @@ def _told(case: Case, form: Form, line: LogLine, slots: dict[str, str]) -> Itera
     view = case.view(line)
     for number in view.between(line.number + 1, line.number + form.within):
         row = view.line(number)
+        if row is not None and (row.node, row.place) != (line.node, line.place):
+            continue  # what another container prints in between
         if row is None:
             match = None
         else:  # a number in front of a row may look like a launcher's label
@@ -256,8 +259,7 @@ def _told(case: Case, form: Form, line: LogLine, slots: dict[str, str]) -> Itera
         if match is not None and row is not None:
             ranks = _ranks(match["ranks"])
             awaited = tuple((rank, match["awaited"]) for rank in ranks) if form.unbroken else ()
-            by = row if form.unbroken else line
-            yield Told(ranks, by, form.words, form.lives, form.gone, awaited=awaited)
+            yield Told(ranks, row, form.words, form.lives, form.gone, awaited=awaited)
         elif form.unbroken:
             return
 

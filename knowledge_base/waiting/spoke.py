@@ -12,32 +12,40 @@ from collections.abc import Iterator
 from rerail.domain.evidence import LogLine, Role, Stream
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.phrases import phrase
+from rerail.knowledge_base.placement.identities import Identities
+from rerail.knowledge_base.placement.introductions import writer_of
 from rerail.knowledge_base.waiting.engine import Finding, How, Waiting
 from rerail.lazy_patterns import lazy
 
 _MOST_LINES = 4_000  # of each file, the last before the first time-out
 _BEFORE_S = 60.0
 """What holds a rank up is often said shortly before the others arrive."""
+_LONGEST_WAIT_S = 1_800.0
 _LEAST_WAITING = 2
 _VARIES = lazy(r"\d+")
 _WORDS = 120  # characters of a line that make its wording
 
 
-def still_speaking(case: Case, waiting: Waiting) -> Finding | None:
+def still_speaking(case: Case, identities: Identities, waiting: Waiting) -> Finding | None:
     """Return the one rank that spoke while the others waited, with what it said; None where there is no such rank."""
     found, report = waiting.found, waiting.line
     if report is None or (found is None and len(waiting.victims) < _LEAST_WAITING):
         return None
-    spoken = list(_spoken(case, waiting.first.line if waiting.first is not None else report))
+    first = waiting.first.line if waiting.first is not None else report
+    spoken = [
+        (rank, line)
+        for line in _sentences(case, first)
+        if (rank := _rank_of(case, identities, line)) is not None
+    ]
     speakers: dict[str, set[int]] = defaultdict(set)
-    for line in spoken:
-        speakers[_wording(line)].add(line.rank or 0)
+    for rank, line in spoken:
+        speakers[_wording(line)].add(rank)
     ended = _last_words_of_waiting(waiting, spoken)
     said: dict[int, list[LogLine]] = defaultdict(list)
-    for line in spoken:
-        alone, rank = len(speakers[_wording(line)]) == 1, line.rank
+    for rank, line in spoken:
+        alone = len(speakers[_wording(line)]) == 1
         waits = rank in waiting.victims and not (found is not None and rank in found.ranks)
-        if alone and not waits and rank is not None and _in_the_wait(case, waiting, line, ended):
+        if alone and not waits and _in_the_wait(case, waiting, line, ended):
             said[rank].append(line)
     heard = [rank for rank in said if found is None or rank in found.ranks]
     # The first rank prints for all of them.
@@ -49,8 +57,19 @@ def still_speaking(case: Case, waiting: Waiting) -> Finding | None:
     return Finding(How.SPOKE, (rank,), words, line)
 
 
-def _spoken(case: Case, first: LogLine) -> Iterator[LogLine]:
-    """Yield what ranks say of their own accord before the first time-out, as far as the order is known."""
+def _rank_of(case: Case, identities: Identities, line: LogLine) -> int | None:
+    """Return the rank that prints a line, by its label, its process or where it alone runs."""
+    rank = identities.rank_of(line)
+    if rank is None and (introduced := identities.introduced.get(writer_of(case, line))):
+        rank = introduced.rank
+    if rank is None and (host := identities.host(line.node or line.place or "")):
+        ranks = identities.ranks_on(host)
+        rank = ranks[0] if len(ranks) == 1 and (identities.per_node or 1) == 1 else None
+    return rank
+
+
+def _sentences(case: Case, first: LogLine) -> Iterator[LogLine]:
+    """Yield what is said of their own accord before the first time-out, as far as the order is known."""
     told = {
         (o.line.file, o.line.number)
         for o in case.observations
@@ -64,7 +83,7 @@ def _spoken(case: Case, first: LogLine) -> Iterator[LogLine]:
             numbers = [number for number in numbers if number < first.number]
         for number in numbers[-_MOST_LINES:]:
             line = view.line(number)
-            if line is None or line.rank is None or line.stream is not Stream.TRAIN:
+            if line is None or line.stream is not Stream.TRAIN:
                 continue
             time = case.time(line)
             late = time is not None and gave_up is not None and time >= gave_up
@@ -84,11 +103,11 @@ def _wording(line: LogLine) -> str:
     return _VARIES.sub("0", line.message[:_WORDS])
 
 
-def _last_words_of_waiting(waiting: Waiting, spoken: list[LogLine]) -> dict[str, int]:
+def _last_words_of_waiting(waiting: Waiting, spoken: list[tuple[int, LogLine]]) -> dict[str, int]:
     """Return by file the last line that one of those says who wait later on."""
     last: dict[str, int] = {}
-    for line in spoken:
-        if line.rank in waiting.victims:
+    for rank, line in spoken:
+        if rank in waiting.victims:
             last[line.file] = max(last.get(line.file, 0), line.number)
     return last
 
@@ -108,6 +127,14 @@ def _in_the_wait(case: Case, waiting: Waiting, line: LogLine, ended: dict[str, i
     if time is not None and waiting.started is not None:
         return time >= waiting.started - _BEFORE_S
     return case.one_stretch(line, first) and ended.get(line.file, 0) < line.number < first.number
+
+
+def _shortly_above(case: Case, line: LogLine, report: LogLine) -> bool:
+    """Tell whether a line was written before a report, in its file or not long before it."""
+    if case.one_stretch(line, report):
+        return line.number < report.number
+    time, told = case.time(line), case.near_time(report)
+    return time is not None and told is not None and 0 < told - time < _LONGEST_WAIT_S
 
 
 def warns(line: LogLine) -> bool:
