@@ -13,6 +13,7 @@ from rerail.log_parsers.host_names import is_no_host, looks_like_host
 from rerail.log_parsers.induced_labels import in_brackets, induce, may_count
 from rerail.log_parsers.named_after_hosts import named_after_hosts, told_by
 from rerail.log_parsers.prefixes import Origin
+from rerail.log_parsers.sections import titled
 from rerail.log_parsers.survey import FileSurvey
 from rerail.log_parsers.text import clean
 
@@ -57,6 +58,7 @@ def content_origins(surveys: Sequence[FileSurvey], *, year: int) -> dict[str, Or
     - In a single-node tree of torchrun, or folder of Paddle's launcher, the local rank is the rank.
     - `worker-3.log` is rank 3 unless its lines carry labels of other ranks: then it is a pod.
     - `kubectl describe pod` names the node of its pod at its top.
+    - A name that is a title, `dmesg -T (gn-12)`, tells what it does as a heading inside a file.
     - Words in front of the lines of a merged file are hosts where a launcher lists them, where they stand
       in front of the frames of a traceback too, or where a line further on calls one of them a host.
     - Numbers that srun puts in front of lines count its tasks; they are no ranks where several are behind one.
@@ -88,6 +90,8 @@ def content_origins(surveys: Sequence[FileSurvey], *, year: int) -> dict[str, Or
             node = described or named
             if len(node) == 1:
                 changed = replace(changed, node=node.pop())
+            elif (told := titled(name)) is not None:
+                changed = replace(changed, node=told.node, place=changed.place or told.place)
         listed = _hosts_listed(sample)
         told = listed or origin.rank is not None or origin.local_rank is not None
         if len(surveys) <= _MOST_INDUCED and not told:
