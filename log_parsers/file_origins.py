@@ -85,13 +85,7 @@ def content_origins(surveys: Sequence[FileSurvey], *, year: int) -> dict[str, Or
         if changed.node is not None:
             changed = replace(changed, node=_as_lines_write_it(changed.node, fronts, short))
         if changed.node is None and origin.stream is not Stream.SCHEDULER:
-            described = _described(one, sample)
-            named = short & set(_PART.split(name))
-            node = described or named
-            if len(node) == 1:
-                changed = replace(changed, node=node.pop())
-            elif (told := titled(name)) is not None:
-                changed = replace(changed, node=told.node, place=changed.place or told.place)
+            changed = _with_node(changed, one, sample, short)
         listed = _hosts_listed(sample)
         told = listed or origin.rank is not None or origin.local_rank is not None
         if len(surveys) <= _MOST_INDUCED and not told:
@@ -107,6 +101,20 @@ def content_origins(surveys: Sequence[FileSurvey], *, year: int) -> dict[str, Or
     _called_after_tasks(surveys, found)
     _called_after_hosts(surveys, found, short)
     return found
+
+
+def _with_node(origin: Origin, one: FileSurvey, sample: _Sample, hosts: set[str]) -> Origin:
+    """Return the origin of a file with the node that its content, or its name beside the other lines, tells."""
+    name = one.source.name
+    node = _described(one, sample) or hosts & set(_PART.split(name))
+    if len(node) == 1:
+        return replace(origin, node=node.pop())
+    told = titled(name)
+    return (
+        replace(origin, node=told.node, place=origin.place or told.place)
+        if told is not None
+        else origin
+    )
 
 
 def _called_after_tasks(surveys: Sequence[FileSurvey], found: dict[str, Origin]) -> None:

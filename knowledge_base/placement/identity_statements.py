@@ -15,7 +15,7 @@ from rerail.knowledge_base.placement.own_words import node_in
 from rerail.knowledge_base.placement.processes import Identity
 from rerail.knowledge_base.statements import Statement
 from rerail.lazy_patterns import lazy
-from rerail.log_parsers.host_names import is_local, looks_like_host
+from rerail.log_parsers.host_names import is_address, is_local, looks_like_host
 from rerail.log_parsers.prefixes import TASK
 from rerail.log_parsers.text import ZERO
 from rerail.log_parsers.view import LogView
@@ -152,7 +152,7 @@ def _who(statement: Statement, found: Identities) -> Identity:
     rank, pid = statement.number("rank"), statement.number("pid")
     node = statement.slots.get("node")
     if statement.form.about in ("writer", "self"):
-        node = node or line.node
+        node = _own_name(node, line, found)
         if rank is None and (pid is None or statement.form.about == "self"):
             rank = line.rank
         elif rank is not None and line.rank is not None and rank > line.rank:
@@ -167,6 +167,15 @@ def _who(statement: Statement, found: Identities) -> Identity:
         gpu=statement.number("gpu"),
         pid=pid,
     )
+
+
+def _own_name(node: str | None, line: LogLine, found: Identities) -> str | None:
+    """Return what a writer's host is called: by the label of its line, where it says of itself an address alone."""
+    label = line.node
+    if node is None or label is None or not is_address(node) or is_local(node) or is_address(label):
+        return node or label
+    found.keep(found.node_of_address, "address", node, label, line)
+    return label
 
 
 def _tasks(listed: list[int], node: str | None, line: LogLine, found: Identities) -> None:
@@ -248,7 +257,9 @@ def read_labels(view: LogView, found: Identities, reading: Reading) -> None:
 def _told_in(zeroed: bytes) -> tuple[slice, ...]:
     """Return where the first two words and the rank stand in a head whose digits are zeros, without the time."""
     clocks = [match.span() for match in _CLOCK.finditer(zeroed)]
-    pieces = list(zip([0, *(b for _, b in clocks)], [*(a for a, _ in clocks), len(zeroed)], strict=True))
+    pieces = list(
+        zip([0, *(b for _, b in clocks)], [*(a for a, _ in clocks), len(zeroed)], strict=True)
+    )
     text = b"".join([zeroed[a:b] for a, b in pieces])
     words = [match.span() for match in islice(_WORD.finditer(text), 2)]
     rank = _RANK_IN_FRONT.search(text)
