@@ -119,3 +119,16 @@ def test_the_number_of_an_instance_stands_for_the_host_that_a_list_gives_it() ->
     assert place(told + listed)[1] == "ip-10-0-0-9"
     events = f"2024-02-21T13:05:12Z  {ids[9]}  instance-status: impaired  (reachability failed)\n"
     assert place(told + listed + events)[1] == "ip-10-0-0-9"
+
+
+RETRY = "{host}:{pid}:{pid} [6] transport/net_ib.cc:1831 NCCL WARN NET/IB: Got completion from peer {peer}<40112> with status=12 opcode=129 len=0 vendor err 129 (Recv) hca mlx5_9\n"
+
+
+def test_an_address_goes_by_the_name_that_a_cloud_makes_of_it_where_the_logs_have_that_name() -> (
+    None
+):
+    peer = "10.0.3.9"
+    told = "".join(RETRY.format(host=f"ip-10-0-3-{n}", pid=100 + n, peer=peer) for n in (7, 8))
+    assert place(told)[1] == peer
+    said = "ip-10-0-3-9:109:109 [0] NCCL INFO cudaDriverVersion 12040\n"
+    assert place(said + told)[1] == "ip-10-0-3-9"
