@@ -274,7 +274,9 @@ class _Chosen:
         # Of two lines that differ in numbers alone one may hold such a word.
         words = (word.encode() for word in known.by_literal)
         self._numbered = [
-            (word, image) for word in words if (image := word.translate(ZERO)) != word or b"0" in word
+            (word, image)
+            for word in words
+            if (image := word.translate(ZERO)) != word or b"0" in word
         ]
         self._may_hold: dict[bytes, tuple[bytes, ...]] = {}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from pathlib import Path
 from rerail.cached_yaml import load_cached
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.host_names import (
+    counted_host,
     is_local,
     is_no_host_as_a_file,
     looks_like_host,
@@ -86,9 +88,10 @@ def named_after_hosts(
         if len({stems[at] for at in members}) < 2:
             continue
         front = _front(members, stems, found, told, hosts)
+        alike = {series_of(host) for at in members if (host := found[at]) is not None}
         for at in members if front is not None else ():
             name = stems[at].removeprefix(front or "")
-            if found[at] is None and _may_be_one(name):
+            if found[at] is None and (_may_be_one(name) or series_of(name) in alike):
                 found[at] = name
     return found
 
@@ -149,10 +152,15 @@ def _held(stem: str, hosts: Collection[str]) -> str | None:
 
 def _stands_in(host: str, stem: str) -> bool:
     at = stem.find(host)
-    if at < 0 or not _may_be_one(host):
+    # What a line says to be a host and what counts hosts in other jobs as well is one, gpu041 for example.
+    if at < 0 or not (_may_be_one(host) or _counts_hosts(host)):
         return False
     before, behind = stem[at - 1 : at], stem[at + len(host) : at + len(host) + 1]
     return before in ("", "-", "_", ".") and behind in ("", "-", "_", ".")
+
+
+def _counts_hosts(name: str) -> bool:
+    return re.fullmatch(counted_host(), name) is not None and not is_local(name)
 
 
 def _may_be_one(name: str) -> bool:

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from rerail.domain.evidence import LogLine, Observation, Role, Tier
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.catalogues import how_it_ended
+from rerail.knowledge_base.phrases import phrase
 from rerail.knowledge_base.placement.allocation import listed
 from rerail.knowledge_base.placement.identities import Identities
 from rerail.knowledge_base.placement.names import same_host
-from rerail.knowledge_base.phrases import phrase
 from rerail.knowledge_base.statements import Statement
 from rerail.log_parsers.timestamps import find_stamp
 

@@ -261,7 +261,7 @@ def _initiating(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
     verdict.status = _status(case, verdict, winner, kind)
     if has(winner.leaf, "whole_run"):
         return True
-    awaited = verdict.waiting.suspects if verdict.waiting is not None else ()
+    awaited = verdict.waiting.silent if verdict.waiting is not None else ()
     told = verdict.waiting.by(How.NAMED) if verdict.waiting is not None else None
     missed_by = told.line if told is not None else None
     at = place(
@@ -277,8 +277,16 @@ def _put(case: Case, verdict: Verdict, winner: Observation, at: Place) -> None:
     verdict.why = at.why or verdict.why
     verdict.ranks, verdict.everywhere, verdict.nobody = at.ranks, at.everywhere, at.nobody
     found = verdict.waiting
+    other = found.by(How.ANOTHER_CALL) if found is not None else None
+    if (
+        other is not None
+        and winner.leaf == "rank_divergence"
+        and not set(other.ranks) & set(verdict.ranks)
+    ):
+        # Who prints that ranks differ is not the one that differs.
+        verdict.ranks, verdict.reasons, at.nodes = [], [], []
     if not verdict.ranks and winner.leaf == "rank_divergence" and found is not None:
-        verdict.ranks = list(found.suspects[:16])
+        verdict.ranks = list(other.ranks if other is not None else found.suspects)[:16]
         if verdict.ranks:
             verdict.reasons.append(Reason(named(verdict.ranks), found.describe(), found.line))
             nodes = {verdict.identities.undisputed(rank) for rank in verdict.ranks}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import islice
 
 from rerail.domain.evidence import LogLine, Stream
 from rerail.knowledge_base.placement.host_aliases import HostAliases
@@ -25,7 +24,6 @@ _ALL_LABELS = 4_000  # lines of a file of which every label is read; of longer o
 _LONG, _FEW = 400, 64
 _NAMES_HOST = lazy(rb"(?i)\b(?:host|node|agent|machine|instance)")
 # A process may print lines with its rank in front and lines without.
-_WORD = lazy(rb"\S+")
 _RANK_IN_FRONT = lazy(rb"\[(?:[Rr]ank|RANK) ?\d{1,6}\]")
 # What stands in front of a line and differs in nothing but the time says the same.
 _CLOCK = lazy(
@@ -261,7 +259,10 @@ def _told_in(zeroed: bytes) -> tuple[slice, ...]:
         zip([0, *(b for _, b in clocks)], [*(a for a, _ in clocks), len(zeroed)], strict=True)
     )
     text = b"".join([zeroed[a:b] for a, b in pieces])
-    words = [match.span() for match in islice(_WORD.finditer(text), 2)]
+    words, end = [], 0
+    for word in text.split(None, 2)[:2]:
+        start = text.index(word, end)
+        words.append((start, end := start + len(word)))
     rank = _RANK_IN_FRONT.search(text)
     found: list[slice] = []
     for start, end in [*words, *([rank.span()] if rank else [])]:

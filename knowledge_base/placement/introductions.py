@@ -54,7 +54,7 @@ def _numbered(by_writer: dict[Writer, dict[int, Statement]]) -> bool:
     """Tell whether each of several writers has one rank of its own, and the ranks are those of processes.
 
     They are where each writer is known by its process id, where they are 0 to the last without a gap, or where they
-    are more than half of as many as the lines say that there are.
+    are half of as many, or more, as the lines say that there are.
     """
     ranks = [rank for told in by_writer.values() for rank in told]
     if len(by_writer) < 2 or len(ranks) != len(by_writer) or len(set(ranks)) < len(ranks):
@@ -63,4 +63,4 @@ def _numbered(by_writer: dict[Writer, dict[int, Statement]]) -> bool:
         return True
     sizes = {one.number("world") for told in by_writer.values() for one in told.values()} - {None}
     world = sizes.pop() if len(sizes) == 1 else None
-    return world is not None and max(ranks) < world < 2 * len(ranks)
+    return world is not None and max(ranks) < world <= 2 * len(ranks)

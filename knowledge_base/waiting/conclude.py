@@ -21,6 +21,7 @@ from rerail.knowledge_base.placement.names import same_host
 from rerail.knowledge_base.placement.one_node import one_node
 from rerail.knowledge_base.waiting.engine import How, Waiting, ask
 from rerail.knowledge_base.waiting.read import Position, read
+from rerail.knowledge_base.waiting.spoke import still_speaking, warns
 
 _MOST_RANKS = 16
 _MOST_STEPS_OF_PREFETCH = 50
@@ -49,6 +50,10 @@ def waiting_in(case: Case, identities: Identities) -> Waiting | None:
         when = case.near_time(result.first.line)
         if when is not None and result.first.limit_s is not None:
             result.started = when - result.first.limit_s
+    if spoke := still_speaking(case, identities, result):
+        # Before whoever is only absent: that one was heard.
+        at = next((at for at, one in enumerate(result.findings) if one.how is How.ABSENT), None)
+        result.findings.insert(len(result.findings) if at is None else at, spoke)
     return result
 
 
@@ -81,16 +86,21 @@ def from_waiting(case: Case, waiting: Waiting) -> Conclusion | None:
     if line is None:
         return None
     suspects = waiting.suspects[:_MOST_RANKS]
-    other = waiting.by(How.ANOTHER_CALL)
+    other, spoke = waiting.by(How.ANOTHER_CALL), waiting.by(How.SPOKE)
+    says = spoke.line if spoke is not None else None
     if other is not None:
-        return Conclusion(
-            "rank_divergence", other.line or line, Status.SUPPORTED, waiting.describe(), suspects
-        )
+        if says is None or not warns(says):
+            says = other.line or line
+        return Conclusion("rank_divergence", says, Status.SUPPORTED, waiting.describe(), suspects)
     activity = _last_activity(case, waiting)
     if activity is not None:
         return _busy(waiting, activity, suspects)
     found = waiting.found
     nodes = found.nodes if found is not None else ()
+    if says is not None and found is not None and not found.gone:
+        return Conclusion(
+            "nccl_slow_rank_timeout", says, Status.SUPPORTED, waiting.describe(), suspects
+        )
     if found is not None and found.lost_node is not None:
         why = f"no process of {found.lost_node} answers any more, those of other nodes do"
         return Conclusion("node_crash", line, Status.SUPPORTED, why, suspects, nodes)

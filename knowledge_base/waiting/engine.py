@@ -33,6 +33,7 @@ class How(StrEnum):
     ANOTHER_PLACE = "another place"
     STOOD_STILL = "stood still"
     BEHIND = "behind"
+    SPOKE = "spoke"
     ABSENT = "absent"
 
 
@@ -68,6 +69,11 @@ class Waiting:
     def suspects(self) -> tuple[int, ...]:
         """The smallest set of ranks that explains the waiting, or none."""
         return self.found.ranks if self.found is not None else ()
+
+    @property
+    def silent(self) -> tuple[int, ...]:
+        """The same, but for what a rank says itself: beside an error of its own that tells nothing more."""
+        return next((one.ranks for one in self.findings if one.how is not How.SPOKE), ())
 
     def by(self, how: How) -> Finding | None:
         """Return what one of the questions gave."""
@@ -139,6 +145,7 @@ def _named(told: Sequence[Told], known: set[int]) -> Finding | None:
     """Whom others report as missing. Most ranks cannot be: then each of them misses something else."""
     if not told:
         return None
+    told = _before_the_fall(told)
     ranks = sorted({rank for one in told for rank in one.ranks})
     lives = next((one for one in reversed(told) if one.lives), None)
     if lives is not None and len(ranks) > 1 and len(ranks) * 2 > len({*known, *ranks}):
@@ -154,6 +161,15 @@ def _named(told: Sequence[Told], known: set[int]) -> Finding | None:
     lost = next((t.lost_node for t in told if t.lost_node), None)
     gone = any(t.gone for t in told)
     return Finding(How.NAMED, tuple(ranks), f"{who} {words}", told[0].line, gone, nodes, lost)
+
+
+def _before_the_fall(told: Sequence[Told]) -> Sequence[Told]:
+    """Leave out who is called gone only behind those that did not come: who waited in vain is ended, and gone as well."""
+    missing = {rank for one in told if not one.gone for rank in one.ranks}
+    gone = {rank for one in told if one.gone for rank in one.ranks}
+    if told[0].gone or not missing or not gone or missing & gone:
+        return told
+    return [one for one in told if not one.gone]
 
 
 def _another_call(ranks: Iterable[int], positions: Sequence[Position]) -> Finding:
@@ -172,10 +188,10 @@ def _different_calls(waiting: Sequence[Position]) -> Finding | None:
             by_seq[one.group, one.seq].append(one)
     found: set[int] = set()
     for group in by_seq.values():
-        kinds = Counter((p.op, p.size) for p in group)
+        kinds = Counter(kind for _, kind in {(p.rank, (p.op, p.size)) for p in group})
         if len(kinds) < 2:
             continue
-        common, count = kinds.most_common(1)[0]
+        common, count = max(kinds.items(), key=lambda one: (one[1], str(one[0])))
         odd = {p.rank for p in group if (p.op, p.size) != common and p.rank is not None}
         if len(odd) <= count:
             # With two ranks neither is the majority: both are shown.

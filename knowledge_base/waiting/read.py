@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -164,6 +164,7 @@ def read(case: Case) -> Facts:
                 continue
             if form.tells == "call":
                 facts.positions.append(_position(case, observation, slots))
+                facts.positions += _of_peer(facts.positions[-1], slots)
             elif form.tells == "progress":
                 _progress(facts, line, slots)
             elif form.tells == "still":
@@ -213,6 +214,19 @@ def _position(case: Case, observation: Observation, slots: dict[str, str]) -> Po
     )
 
 
+def _of_peer(own: Position, slots: dict[str, str]) -> list[Position]:
+    """Return the call of another rank that a line compares its writer's with.
+
+    Both ranks are counted in one group; they are those of the job where the writer's is the one of its label.
+    """
+    if "peer" not in slots or own.rank is None or own.rank != own.member:
+        return []
+    size = int(slots["peer_size"]) if "peer_size" in slots else None
+    peer = int(slots["peer"])
+    op, seq = slots["peer_op"], int(slots["peer_seq"])
+    return [replace(own, rank=peer, member=peer, op=op, seq=seq, size=size, site=None)]
+
+
 def _progress(facts: Facts, line: LogLine, slots: dict[str, str]) -> None:
     rank, group = _rank_of(line, slots), slots.get("group")
     facts.progress.setdefault((rank, group), (int(slots["enqueued"]), int(slots["completed"])))
@@ -234,6 +248,8 @@ def _told(case: Case, form: Form, line: LogLine, slots: dict[str, str]) -> Itera
     view = case.view(line)
     for number in view.between(line.number + 1, line.number + form.within):
         row = view.line(number)
+        if row is not None and (row.node, row.place) != (line.node, line.place):
+            continue  # what another container prints in between
         if row is None:
             match = None
         else:  # a number in front of a row may look like a launcher's label
@@ -243,8 +259,7 @@ def _told(case: Case, form: Form, line: LogLine, slots: dict[str, str]) -> Itera
         if match is not None and row is not None:
             ranks = _ranks(match["ranks"])
             awaited = tuple((rank, match["awaited"]) for rank in ranks) if form.unbroken else ()
-            by = row if form.unbroken else line
-            yield Told(ranks, by, form.words, form.lives, form.gone, awaited=awaited)
+            yield Told(ranks, row, form.words, form.lives, form.gone, awaited=awaited)
         elif form.unbroken:
             return
 
