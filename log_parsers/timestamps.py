@@ -49,7 +49,10 @@ _FORMS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("mdy", re.compile(_MON + r" +(?P<d>[0-3]?\d),? (?P<y>20\d\d) " + _HMS)),
     (
         "glog",
-        re.compile(r"(?:^|[\[\s:])[IWEF](?P<mo>0[1-9]|1[0-2]|[1-9])(?P<d>[0-2]\d|3[01]) " + _HMS),
+        re.compile(
+            r"(?:^|[\[\s:])[IWEF](?P<y>20\d\d)?(?P<mo>0[1-9]|1[0-2]|[1-9])(?P<d>[0-2]\d|3[01]) "
+            + _HMS
+        ),
     ),
     ("syslog", re.compile(_MON + r" +(?P<d>[0-3]?\d) " + _HMS + r"(?P<z>Z)?")),
     ("md", re.compile(r"(?:^|[\s\[])(?P<mo>[01]\d)-(?P<d>[0-3]\d) " + _HMS)),
@@ -89,7 +92,9 @@ def find_stamp(text: str, *, year: int, limit: int = 400) -> Stamp | None:
         seconds = _seconds(name, match, year)
         if seconds is not None:
             clock = BOOT if name == "boot" else WALL
-            has_year = name not in ("glog", "syslog", "md")
+            has_year = (
+                bool(match.groupdict().get("y")) if name == "glog" else name not in ("syslog", "md")
+            )
             best = Stamp(seconds, clock, has_year, match.start(), match.end())
         if best is not None and best.start == 0:
             break

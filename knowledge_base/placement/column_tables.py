@@ -26,7 +26,7 @@ _RULE = lazy(r"[\s|│┃+=:─━┼╋├┤┡┩┏┓└┘╇-]*")
 _HOST = lazy(r"[A-Za-z0-9](?:[\w.-]{0,120}[A-Za-z0-9])?")
 _IN_BRACKETS = lazy(r"\(([\w ]{8,200})\) ?:\s*$")
 _LONGEST, _MOST_ROWS, _MOST_TABLES = 400, 20_000, 64
-_TITLE_FIRST = lazy(rb"[|\s\xe2]{0,8}(?:[A-Za-z][\w ()./-]{0,40})")
+_TITLE_FIRST = lazy(rb"[|\s#\xe2]{0,8}(?:[A-Za-z][\w ()./-]{0,40})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ def _row(text: str, count: int, starts: Sequence[int]) -> list[str] | None:
 
 def _titles(text: str) -> list[str | None]:
     """Return what the columns hold; titles of one word each may stand close together."""
-    text = _told_in_brackets(text)
+    text = _told_in_brackets(text).lstrip("# ")
     if text.rstrip().endswith("."):
         return []  # a sentence
     wide, close = _kinds(_cells(text)), _kinds(text.split())

@@ -198,7 +198,7 @@ def _process(
 
 def _seats(statement: Statement, text: str, found: Identities) -> None:
     """The ranks of one place; those of a later round replace those of an earlier one."""
-    ranks = tuple(int(part) for part in text.split(", "))
+    ranks = tuple(numbers(text))
     node = statement.slots.get("node")
     place = node or statement.line.node or statement.line.place
     if place is None:
@@ -215,7 +215,7 @@ def numbers(text: str) -> list[int]:
     """Return the numbers of a list with ranges: "0-2,5" is 0, 1, 2 and 5."""
     found: list[int] = []
     for part in text.strip("[]").split(","):
-        first, _, last = part.strip("[]").partition("-")
+        first, _, last = part.strip("[] ").partition("-")
         if first.isdigit():
             end = int(last) if last.isdigit() else int(first)
             found += range(int(first), min(end, int(first) + MOST_TASKS) + 1)

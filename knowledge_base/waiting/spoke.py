@@ -100,7 +100,7 @@ def _is_sentence(line: LogLine) -> bool:
 
 
 def _wording(line: LogLine) -> str:
-    return _VARIES.sub("0", line.message[:_WORDS])
+    return _VARIES.sub("0", line.message[: 4 * _WORDS])[:_WORDS]
 
 
 def _last_words_of_waiting(waiting: Waiting, spoken: list[tuple[int, LogLine]]) -> dict[str, int]:
@@ -126,7 +126,14 @@ def _in_the_wait(case: Case, waiting: Waiting, line: LogLine, ended: dict[str, i
     first, time = waiting.first.line, case.time(line)
     if time is not None and waiting.started is not None:
         return time >= waiting.started - _BEFORE_S
-    return case.one_stretch(line, first) and ended.get(line.file, 0) < line.number < first.number
+    if (
+        not case.one_stretch(line, first)
+        or not ended.get(line.file, 0) < line.number < first.number
+    ):
+        return False
+    # What stands at the top of a file is a greeting.
+    below = any(row.line < line.number for row in case.view(line).survey.steps)
+    return below or line.file in ended or warns(line)
 
 
 def _shortly_above(case: Case, line: LogLine, report: LogLine) -> bool:

@@ -32,6 +32,7 @@ AT = timegm((2026, 3, 1, 2, 14, 7))
         ("Mar 1, 2026 02:14:07 x", AT),
         ("[rank3]:[E301 02:14:07.500000000 ProcessGroupNCCL.cpp:632]", AT + 0.5),
         ("[E0301 02:14:07.5 ProcessGroupNCCL.cpp:632]", AT + 0.5),
+        ("[rank13]: W20260301 02:14:07 118817 dinov2 loaders.py:88] no batch", AT),
         ("W0301 02:14:07.000000 140 torch/distributed/elastic/agent.py:10]", AT),
         ("Mar  1 02:14:07 node-17 kernel: x", AT),
         ("03-01 02:14:07 INFO x", AT),
