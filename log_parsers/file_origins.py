@@ -13,6 +13,7 @@ from rerail.log_parsers.host_names import is_no_host, looks_like_host
 from rerail.log_parsers.induced_labels import in_brackets, induce, may_count
 from rerail.log_parsers.named_after_hosts import named_after_hosts, told_by
 from rerail.log_parsers.prefixes import Origin
+from rerail.log_parsers.sections import titled
 from rerail.log_parsers.survey import FileSurvey
 from rerail.log_parsers.text import clean
 
@@ -57,6 +58,7 @@ def content_origins(surveys: Sequence[FileSurvey], *, year: int) -> dict[str, Or
     - In a single-node tree of torchrun, or folder of Paddle's launcher, the local rank is the rank.
     - `worker-3.log` is rank 3 unless its lines carry labels of other ranks: then it is a pod.
     - `kubectl describe pod` names the node of its pod at its top.
+    - A name that is a title, `dmesg -T (gn-12)`, tells what it does as a heading inside a file.
     - Words in front of the lines of a merged file are hosts where a launcher lists them, where they stand
       in front of the frames of a traceback too, or where a line further on calls one of them a host.
     - Numbers that srun puts in front of lines count its tasks; they are no ranks where several are behind one.
@@ -83,11 +85,7 @@ def content_origins(surveys: Sequence[FileSurvey], *, year: int) -> dict[str, Or
         if changed.node is not None:
             changed = replace(changed, node=_as_lines_write_it(changed.node, fronts, short))
         if changed.node is None and origin.stream is not Stream.SCHEDULER:
-            described = _described(one, sample)
-            named = short & set(_PART.split(name))
-            node = described or named
-            if len(node) == 1:
-                changed = replace(changed, node=node.pop())
+            changed = _with_node(changed, one, sample, short)
         listed = _hosts_listed(sample)
         told = listed or origin.rank is not None or origin.local_rank is not None
         if len(surveys) <= _MOST_INDUCED and not told:
@@ -103,6 +101,20 @@ def content_origins(surveys: Sequence[FileSurvey], *, year: int) -> dict[str, Or
     _called_after_tasks(surveys, found)
     _called_after_hosts(surveys, found, short)
     return found
+
+
+def _with_node(origin: Origin, one: FileSurvey, sample: _Sample, hosts: set[str]) -> Origin:
+    """Return the origin of a file with the node that its content, or its name beside the other lines, tells."""
+    name = one.source.name
+    node = _described(one, sample) or hosts & set(_PART.split(name))
+    if len(node) == 1:
+        return replace(origin, node=node.pop())
+    told = titled(name)
+    return (
+        replace(origin, node=told.node, place=origin.place or told.place)
+        if told is not None
+        else origin
+    )
 
 
 def _called_after_tasks(surveys: Sequence[FileSurvey], found: dict[str, Origin]) -> None:

@@ -30,6 +30,12 @@ def is_address(name: str) -> bool:
     return _IPV4.fullmatch(name) is not None
 
 
+def address_in(name: str) -> str | None:
+    """Return the address that a name is made of: 10.0.3.7 for ip-10-0-3-7, or None."""
+    match = _of_addresses().fullmatch(name)
+    return ".".join(part for part in match.groups() if part is not None) if match else None
+
+
 def is_no_host(word: str) -> bool:
     """Tell whether a word in front of a colon is a counter, a level or a device, and no host."""
     return is_counter(word) or is_device(word)
@@ -79,6 +85,11 @@ def says_host(line: bytes) -> set[str]:
 def _said() -> tuple[re.Pattern[bytes], ...]:
     forms = [entry_form(raw) for raw in load_cached(PATH)["said_to_be_hosts"]]
     return tuple(re.compile(form.replace("%host%", _SAID_HOST).encode()) for form in forms)
+
+
+@lru_cache(maxsize=1)
+def _of_addresses() -> re.Pattern[str]:
+    return re.compile("|".join(load_cached(PATH)["names_of_addresses"]))
 
 
 @lru_cache(maxsize=1)

@@ -168,6 +168,16 @@ def heading(text: str, framed: bool = False) -> Heading | None:
     return None
 
 
+def titled(name: str) -> Origin | None:
+    """Return what the name of a file tells where it is a title, as people give what they save: `dmesg -T (gn-12)`."""
+    if " " not in name.strip():
+        return None
+    found, data = heading(f"=== {name} ==="), _data()
+    origin = found.origin if found is not None else None
+    of_pod = origin is not None and origin.place is not None
+    return origin if of_pod or not data.no_hosts_by_form.match(name) else None
+
+
 def _known(origin: Origin) -> Origin | None:
     told = (origin.node, origin.rank, origin.local_rank)
     return origin if any(one is not None for one in told) else None

@@ -18,6 +18,7 @@ from typing import Protocol
 from rerail.domain.evidence import Stream
 from rerail.errors import EvidenceError
 from rerail.lazy_patterns import lazy
+from rerail.log_parsers.host_names import looks_like_host
 from rerail.log_parsers.prefixes import NOWHERE, Origin
 from rerail.log_parsers.redaction import redact
 from rerail.log_parsers.redactor import cut_of
@@ -298,6 +299,8 @@ _NODE_FILE = lazy(
     r"(?i)(?:^|[/._-])(?P<node>(?!(?:accelerate|torchrun|deepspeed|train(?:ing|er)?|launch(?:er)?|log|out|err|stdout|stderr|output|job)-)"
     r"(?:[a-z0-9]+-)*?(?:node|host|compute|[dh]gx|nid)-?\d{1,6})(?!\.\d)(?:[._][^/]*)?$"
 )
+# As scp and rsync write a file of another host: gn-07:/var/log/train.log; a slash may be replaced
+_REMOTE_FILE = lazy(r"^(?P<node>(?=[\w.-]*\d)[A-Za-z][\w.-]{1,80}):[/_](?!/)")
 # SageMaker's log streams: algo-<number of the instance>-<seconds since the epoch>
 _ALGO_STREAM = lazy(r"(?:^|[/._-])(?P<node>algo-\d{1,4})-1\d{9}(?:\d{3})?(?:[._][^/]*)?$")
 # What `kubectl logs <pod>` printed
@@ -342,6 +345,9 @@ def _node_of(name: str) -> str | None:
     file = _NODE_FILE.search(name) or _ALGO_STREAM.search(name) or _POD_FILE.search(name)
     if file:
         return file["node"]
+    remote = _REMOTE_FILE.match(name)
+    if remote and looks_like_host(remote["node"]):
+        return remote["node"]
     address = _ADDRESS_DIR.search(name)
     if address:
         return address["node"]

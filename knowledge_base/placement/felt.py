@@ -14,6 +14,7 @@ from rerail.knowledge_base.placement.place import Answer, Asked
 from rerail.knowledge_base.taxonomy import has
 
 _MOST_LINES = 20_000
+_OFTEN = 3  # reports of one slowest rank
 
 
 def _lost_its_device(case: Case) -> set[int | None]:
@@ -93,21 +94,30 @@ def felt_by(asked: Asked) -> int | None:
 
 
 def named_slow(asked: Asked) -> Answer[int] | None:
-    """The one rank that the framework's own reports name as the slowest, where it runs on the host of what is slow."""
+    """The one rank that the framework's own reports name as the slowest, where it runs on the host of what is slow.
+
+    Where nothing tells who runs on that host and where the rank does, several reports must name it.
+    """
     node = asked.event.fields.get("node") or asked.line.node
     if node is None or not has(asked.event.leaf, "slow"):
         return None
     from rerail.log_parsers.straggler_lines import WORDS, straggler_notes
 
     told: dict[int, LogLine] = {}
+    reports = 0
     for view in asked.case.views:
         for number in view.numbers[:_MOST_LINES]:
             line = view.line(number) if any(w in view.survey.kept[number] for w in WORDS) else None
-            if line is not None:
-                for note in straggler_notes([(number, line.text)]):
+            notes = straggler_notes([(number, line.text)]) if line is not None else []
+            reports += bool(notes)
+            for note in notes:
+                if line is not None:
                     told.setdefault(note.rank, line)
-    here = set(told) & set(asked.identities.ranks_on(node))
-    if len(told) != 1 or not here:
+    if len(told) != 1:
         return None
-    (rank, line), *_ = told.items()
-    return Answer(rank, f"the framework names this rank of {node} as the slowest", line)
+    ((rank, line),) = told.items()
+    if rank in asked.identities.ranks_on(node):
+        return Answer(rank, f"the framework names this rank of {node} as the slowest", line)
+    if asked.identities.ranks_on(node) or rank in asked.identities.node_of_rank or reports < _OFTEN:
+        return None
+    return Answer(rank, "the framework names this rank as the slowest, again and again", line)

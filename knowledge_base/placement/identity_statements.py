@@ -14,7 +14,7 @@ from rerail.knowledge_base.placement.own_words import node_in
 from rerail.knowledge_base.placement.processes import Identity
 from rerail.knowledge_base.statements import Statement
 from rerail.lazy_patterns import lazy
-from rerail.log_parsers.host_names import is_local, looks_like_host
+from rerail.log_parsers.host_names import is_address, is_local, looks_like_host
 from rerail.log_parsers.prefixes import TASK
 from rerail.log_parsers.text import ZERO
 from rerail.log_parsers.view import LogView
@@ -150,7 +150,7 @@ def _who(statement: Statement, found: Identities) -> Identity:
     rank, pid = statement.number("rank"), statement.number("pid")
     node = statement.slots.get("node")
     if statement.form.about in ("writer", "self"):
-        node = node or line.node
+        node = _own_name(node, line, found)
         if rank is None and (pid is None or statement.form.about == "self"):
             rank = line.rank
         elif rank is not None and line.rank is not None and rank > line.rank:
@@ -165,6 +165,15 @@ def _who(statement: Statement, found: Identities) -> Identity:
         gpu=statement.number("gpu"),
         pid=pid,
     )
+
+
+def _own_name(node: str | None, line: LogLine, found: Identities) -> str | None:
+    """Return what a writer's host is called: by the label of its line, where it says of itself an address alone."""
+    label = line.node
+    if node is None or label is None or not is_address(node) or is_local(node) or is_address(label):
+        return node or label
+    found.keep(found.node_of_address, "address", node, label, line)
+    return label
 
 
 def _tasks(listed: list[int], node: str | None, line: LogLine, found: Identities) -> None:

@@ -229,9 +229,18 @@ def _of_a_machine(asked: Asked) -> Answer[int] | None:
     if _felt_by_several(asked):
         return None
     rank = witnesses.rank_that_ended(asked.case, asked.selection, asked.exits, asked.event)
-    if rank is not None:
+    if rank is not None and not _on_another_gpu(asked, rank):
         return Answer(rank, "this rank alone ended by itself")
     return _lost_by_jax(asked)
+
+
+def _on_another_gpu(asked: Asked, rank: int) -> bool:
+    """Tell whether a rank sits on another GPU than the one that the machine names: launchers name who ended first."""
+    gpu = asked.place.gpu
+    if gpu is None or not _counted_by_the_machine(asked):
+        return False
+    seats = {f.local_rank for f in asked.exits if f.rank == rank} - {None}
+    return bool(seats) and gpu not in seats and not _reordered(asked)
 
 
 def _lost_by_jax(asked: Asked) -> Answer[int] | None:
@@ -380,9 +389,12 @@ def _only_exit_there(asked: Asked) -> Answer[int] | None:
         for o in asked.case.with_role(Role.CASCADE)
         if o.line.node and short(o.line.node) == short(node)
     } - {None}
-    if len(ranks) != 1 or None in ranks or cried - ranks:
+    if len(ranks) != 1 or cried - ranks:
         return None
-    return Answer(ranks.pop(), "the only process of this host that ended by itself", there[0].line)
+    rank = ranks.pop()
+    if rank is None or _on_another_gpu(asked, rank):
+        return None
+    return Answer(rank, "the only process of this host that ended by itself", there[0].line)
 
 
 def _raised_exit(asked: Asked) -> Answer[int] | None:

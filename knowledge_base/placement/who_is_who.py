@@ -32,7 +32,7 @@ from rerail.knowledge_base.placement.self_descriptions import described
 from rerail.knowledge_base.placement.whole_groups import without_parts
 from rerail.knowledge_base.statements import Statement
 from rerail.lazy_patterns import lazy
-from rerail.log_parsers.host_names import is_address
+from rerail.log_parsers.host_names import address_in, is_address
 
 _DIGITS = lazy(r"\d+")
 
@@ -87,6 +87,9 @@ def _aliases(case: Case, found: Identities, reading: Reading) -> None:
         found.other_names[label] = host
     for name, called in without_domain(found.nodes_seen, reading.labels):
         found.other_names.setdefault(name, called)
+    for name in sorted(found.nodes_seen | set(found.node_of_place.values()), key=len):
+        if address := address_in(name):
+            found.node_of_address.setdefault(address, name)
 
 
 def _introduced(found: Identities, reading: Reading) -> None:

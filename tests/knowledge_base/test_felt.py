@@ -165,3 +165,56 @@ def test_what_every_host_is_refused_alike_is_no_hosts(diagnose):
     found = diagnose({"node-a1.log": GATED, "node-a2.log": GATED})
     assert (found.first_fault.node, found.suspects.nodes) == (None, [])
     assert diagnose({"node-a1.log": GATED, "node-a2.log": "step 3\n"}).first_fault.node == "node-a1"
+
+
+STRAGGLER = (
+    "0: [2024-10-23 01:{minute}:44] | MnRtt/Rnk: 1447.02ms/13 | MxRtt/Rnk: 2288.1ms/{rank} | MnEtpt/Rnk: 309.4TF/{rank} | MxEtpt/Rnk: 608.8TF/13\n"
+    "31: [2024-10-23 01:{minute}:45] iteration {step}/ 100000 | elapsed time per iteration (ms): {ms} | lm loss: 2.1E+00 |\n"
+)
+BRAKE = (
+    " 4a2 | 10/23/2024 | 01:28:51 | Power Supply #0x74 PSU4_Status | Power Supply AC lost | Asserted\n"
+    " 4a3 | 10/23/2024 | 01:28:52 | OEM GPU5_PWR_BRAKE | State Asserted | Asserted\n"
+)
+
+
+def slow_job(*ranks: int) -> str:
+    return "".join(
+        STRAGGLER.format(minute=29 + n, step=10 * n, ms=8200.0 if not n else 12870.0, rank=rank)
+        for n, rank in enumerate(ranks)
+    )
+
+
+def test_the_rank_that_all_reports_name_is_the_slow_one_where_nothing_tells_who_runs_there(
+    diagnose,
+):
+    found = diagnose(
+        {"job.out": slow_job(20, 20, 20, 20), "ipmitool sel elist, p0-0103-bmc": BRAKE}
+    )
+    assert found.failure_type == "slow_gpu"
+    assert (found.first_fault.rank, found.first_fault.node) == (20, "p0-0103")
+    assert "AC lost" in found.first_fault.text
+    for ranks in ((20, 20), (20, 20, 20, 21)):
+        other = diagnose({"job.out": slow_job(*ranks), "ipmitool sel elist, p0-0103-bmc": BRAKE})
+        assert other.first_fault is None or other.first_fault.rank is None
+
+
+REAPED = (
+    "E1109 11:52:22.713000 139921 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: -6) local_rank: {local} (pid: 140010) of binary: /usr/bin/python\n"
+    "Root Cause (first observed failure):\n"
+    "[0]:\n"
+    "  time      : 2024-11-09_11:52:10\n"
+    "  host      : mi-11\n"
+    "  rank      : {local} (local_rank: {local})\n"
+    "  exitcode  : -6 (pid: 140010)\n"
+    "  traceback : Signal 6 (SIGABRT) received by PID 140010\n"
+)
+BUSES = "GPU[0]\t\t: PCI Bus: 0000:05:00.0\nGPU[7]\t\t: PCI Bus: 0000:E5:00.0\n"
+AMDGPU = "[Sat Nov  9 11:51:58 2024] amdgpu 0000:e5:00.0: uncorrectable hardware error(ERREVENT_ATHUB_INTERRUPT) detected!\n"
+
+
+@pytest.mark.parametrize(("local", "rank"), [(0, None), (7, 7)])
+def test_who_ended_first_is_not_the_rank_of_another_gpu(diagnose, local, rank):
+    logs = {"run.log": REAPED.format(local=local), "rocm-smi (mi-11)": BUSES}
+    found = diagnose(logs | {"dmesg -T (mi-11)": AMDGPU})
+    assert found.failure_type == "gpu_ecc_uncorrectable"
+    assert (found.first_fault.rank, found.first_fault.node) == (rank, "mi-11")

@@ -87,3 +87,48 @@ def test_nccl_names_the_host_of_an_actor_that_ray_knows_by_its_address() -> None
 def test_a_container_s_id_is_nobody_s_name() -> None:
     text = "".join(f"10.3.0.{n}: hostname=9823fd21aa0{n} driver=550.54\n" for n in (1, 2))
     assert place(text + f"10.3.0.2: [rank1]: {OOM}\n") == (1, "10.3.0.2")
+
+
+def test_an_address_that_a_launcher_prints_of_its_own_host_is_the_host_of_its_file() -> None:
+    env = (
+        "Container rank {r} status failed cmd ['python'] code 1 log log/workerlog.1\n"
+        "env {{'PADDLE_TRAINER_ID': '{r}', 'PADDLE_RANK_IN_NODE': '1',"
+        " 'PADDLE_CURRENT_ENDPOINT': '10.78.112.{n}:57130'}}\n"
+    )
+    texts = {f"yq-a{n}/launch.out": env.format(r=2 * n + 1, n=n) for n in (0, 1)}
+    texts |= {f"yq-a{n}/workerlog.1": "step 3 loss 2.0\n" for n in (0, 1)}
+    texts["yq-a1/workerlog.1"] += (
+        "Traceback (most recent call last):\n"
+        '  File "train.py", line 58, in <module>\n'
+        ":ResourceExhaustedError: \n\n"
+        "Out of memory error on GPU 1. Cannot allocate 1.5GB memory on GPU 1, 38GB memory has been allocated.\n"
+    )
+    fault = diagnose_texts(texts).diagnosis.first_fault
+    assert fault is not None
+    assert (fault.rank, fault.node) == (3, "yq-a1")
+
+
+def test_the_number_of_an_instance_stands_for_the_host_that_a_list_gives_it() -> None:
+    ids = {7: "i-0db7083f3fcbebb65", 8: "i-07ab2209d1bc0fe11", 9: "i-0ce6d3d57139f053c"}
+    told = "".join(
+        f"ip-10-0-0-{n}: libfabric:4517:1708520807::efa:cq:efa_rdm_txe_handle_error():737<warn> err: 5,"
+        f" message: Invalid address My EFA addr: a My host id: {ids[n]} Peer EFA addr: b Peer host id: {ids[9]} (7)\n"
+        for n in (7, 8)
+    )
+    listed = "".join(f"{i}  p4de.24xlarge  10.0.0.{n}  ip-10-0-0-{n}\n" for n, i in ids.items())
+    assert place(told + listed)[1] == "ip-10-0-0-9"
+    events = f"2024-02-21T13:05:12Z  {ids[9]}  instance-status: impaired  (reachability failed)\n"
+    assert place(told + listed + events)[1] == "ip-10-0-0-9"
+
+
+RETRY = "{host}:{pid}:{pid} [6] transport/net_ib.cc:1831 NCCL WARN NET/IB: Got completion from peer {peer}<40112> with status=12 opcode=129 len=0 vendor err 129 (Recv) hca mlx5_9\n"
+
+
+def test_an_address_goes_by_the_name_that_a_cloud_makes_of_it_where_the_logs_have_that_name() -> (
+    None
+):
+    peer = "10.0.3.9"
+    told = "".join(RETRY.format(host=f"ip-10-0-3-{n}", pid=100 + n, peer=peer) for n in (7, 8))
+    assert place(told)[1] == peer
+    said = "ip-10-0-3-9:109:109 [0] NCCL INFO cudaDriverVersion 12040\n"
+    assert place(said + told)[1] == "ip-10-0-3-9"

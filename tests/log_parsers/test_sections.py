@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rerail.assistant.pipeline import diagnose_texts
-from rerail.log_parsers.sections import Shape, heading, shapes
+from rerail.log_parsers.sections import Shape, heading, shapes, titled
 from rerail.log_parsers.view import LogView
 
 
@@ -42,6 +42,30 @@ def test_a_shape_holds_on_its_examples(shape: Shape) -> None:
 def test_what_names_no_host_is_no_section(text: str) -> None:
     told = heading(text)
     assert told is None or told.origin is None
+
+
+@pytest.mark.parametrize(
+    ("name", "host", "pod"),
+    [
+        ("dmesg -T (gn-07)", "gn-07", None),
+        ("node1 of 2 (host: hpc-a2)", "hpc-a2", None),
+        ("gn-r2-07 dmesg", "gn-r2-07", None),
+        ("ipmitool sel elist, gn-07-bmc", "gn-07", None),
+        ("kubectl logs llama-worker-2", None, "llama-worker-2"),
+        ("job.o4471 (one GPU per node)", None, None),
+        ("kubectl get pods -o wide", None, None),
+        ("train 2.log", None, None),
+        ("gn-07", None, None),
+    ],
+)
+def test_a_file_whose_name_is_a_title_is_of_the_host_or_pod_that_it_names(
+    name: str, host: str | None, pod: str | None
+) -> None:
+    told = titled(name)
+    assert (told.node if told else None, told.place if told else None) == (host, pod)
+    if host is not None:
+        found = diagnose_texts({name: "boom\n", "other.log": "bang\n"}).case.views
+        assert {one.name: one.origin.node for one in found} == {name: host, "other.log": None}
 
 
 def test_lines_belong_to_the_host_of_their_section() -> None:

@@ -282,3 +282,16 @@ def test_pieces_are_the_stream_again_and_end_at_a_newline(parts: list[bytes], si
     pieces = list(iter_chunks(io.BytesIO(data), size))
     assert b"".join(pieces) == data
     assert all(piece.endswith(b"\n") for piece in pieces[:-1])
+
+
+@pytest.mark.parametrize(
+    ("name", "node"),
+    [
+        ("gn-07:/var/log/train.log", "gn-07"),
+        ("gn-07:_var_log_train.log", "gn-07"),
+        ("s3://bucket-1/train.log", None),
+        ("epoch3:/train.log", None),
+    ],
+)
+def test_a_file_called_as_scp_writes_it_is_of_that_host(name: str, node: str | None) -> None:
+    assert origin_of(name).node == node
