@@ -258,8 +258,10 @@ class FactCounter:
         if self._vector:
             import numpy as np
 
-            late = np.flatnonzero(np.asarray(streams) >= known)
-            return sorted(late[np.unique(streams[late], return_index=True)[1]].tolist())
+            each = np.asarray(streams)
+            late = np.flatnonzero(each >= known)
+            _, first = np.unique(each[late], return_index=True)
+            return sorted(late[first].tolist())
         found: dict[int, int] = {}
         for row, stream in enumerate(streams):
             if stream >= known:

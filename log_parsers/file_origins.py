@@ -39,9 +39,9 @@ _MAPS = (b"global_rank_mapping=", b"WORLD INFO DICT: ")
 # No logger labels the frames of a traceback: what stands in front of them is put there for each line.
 _FRAMED = lazy(rb'^(?P<host>(?=[\w.-]*[\d-])[A-Za-z][\w.-]{1,80}): {3}File "')
 # Nor does one call a host what a program or a launcher further on calls its host.
-_FRONT = lazy(rb"^(?P<host>(?=[\w.-]*\d)[A-Za-z][\w.-]{1,80}): ")
+_FRONT = lazy(rb"^(?P<host>(?=[\w.-]*[\d-])[A-Za-z][\w.-]{1,80})(?:: | {1,8}\| )")
 _SAID_HOST = lazy(
-    rb"(?:\bon (?:host |node )?|\bhost(?:name)? {0,8}[:=] {0,2})(?P<host>(?=[\w.-]*\d)[A-Za-z][\w.-]{0,79}\w)\b"
+    rb"(?:\bon (?:host |node )?|\bhost(?:name)? {0,8}[:=] {0,2})(?P<host>(?=[\w.-]*[\d-])[A-Za-z][\w.-]{0,79}\w)\b"
 )
 _LEAST_FRONTS = 2
 # srun --output=..%N_%t: the host and the number of the task, which is the rank where each task is one process
@@ -201,7 +201,7 @@ def _heads(one: FileSurvey) -> list[str]:
 def _hosts_in_front(sample: _Sample) -> frozenset[str]:
     hosts = {m["host"].decode() for m in _in(sample, b':   File "', _FRAMED)}
     found = {host for host in hosts if not is_no_host(host)}
-    fronts = Counter(m["host"].decode() for m in _in(sample, b": ", _FRONT))
+    fronts = Counter(m["host"].decode() for m in _in(sample, b" ", _FRONT))
     words = {host for host, count in fronts.items() if count >= _LEAST_FRONTS and may_count(host)}
     if not words:
         return frozenset(found)

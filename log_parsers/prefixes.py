@@ -16,7 +16,7 @@ from rerail.log_parsers.host_names import is_address
 from rerail.log_parsers.labels import Label, peel
 from rerail.log_parsers.timestamps import Stamp, find_stamp
 
-_WORD_IN_FRONT = lazy(r"(?P<node>[A-Za-z][\w.-]{1,80}): ")
+_WORD_IN_FRONT = lazy(r"(?P<node>[A-Za-z][\w.-]{1,80})(?:: | {1,8}\| )")
 _INNER_NUMBER = lazy(r"(?:Worker|rank|Rank|TP|DP)[_-]?(?:TP|DP|R)?(\d+)$")
 _KERNEL = lazy(
     r"(?:^|[\s\]])(?:kernel: |NVRM: |nvidia-nvswitch\d|mlx5_core |pcieport |NVRM |"

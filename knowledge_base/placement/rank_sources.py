@@ -12,7 +12,7 @@ from rerail.knowledge_base.placement.felt import felt_by, named_slow, on_their_g
 from rerail.knowledge_base.placement.gpu_sources import device_beside
 from rerail.knowledge_base.placement.gpu_sources import told as gpu_told
 from rerail.knowledge_base.placement.headings import named_above, odd_one_out
-from rerail.knowledge_base.placement.identities import rivals
+from rerail.knowledge_base.placement.identities import Identities, rivals
 from rerail.knowledge_base.placement.introductions import writer_of
 from rerail.knowledge_base.placement.names import same_host, short
 from rerail.knowledge_base.placement.odd_version import of_odd_version
@@ -520,7 +520,7 @@ def on_the_node(asked: Asked) -> None:
     if found.rank is not None or found.node is None or asked.event.blames is not Blames.HOST:
         return
     known = asked.identities
-    ranks = known.ranks_on(found.node)
+    ranks = known.ranks_on(found.node) or _of_its_task(known, found.node)
     if not ranks or not (known.per_node or 1) <= len(ranks) <= _MOST_RANKS_OF_A_NODE:
         return  # fewer names than processes: what is known of them may count the nodes
     if len(ranks) == 1 and (known.per_node or known.tasks_per_node or 1) == 1:
@@ -528,6 +528,13 @@ def on_the_node(asked: Asked) -> None:
     found.ranks = ranks
     line = asked.identities.told_by.get(("rank", ranks[0]))
     found.reasons.append(Reason(named(ranks), f"what runs on {found.node}", line))
+
+
+def _of_its_task(known: Identities, node: str) -> list[int]:
+    """Return the task of a host, where the scheduler starts one on each and labels of ranks do not contradict."""
+    tasks = [task for task, where in known.node_of_task.items() if same_host(where, node)]
+    counted = known.tasks_per_node == 1 and (known.per_node or 1) == 1
+    return tasks if counted and len(tasks) == 1 and not known.rank_of_task else []
 
 
 def _died(exits: list[ExitFact], asked: Asked) -> int | None:

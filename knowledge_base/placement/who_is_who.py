@@ -85,6 +85,10 @@ def _aliases(case: Case, found: Identities, reading: Reading) -> None:
         else:
             found.keep(found.node_of_place, "place", label, host, line)
         found.other_names[label] = host
+    # What a collector may put in front for a container is a host where other lines say so.
+    for places in reading.ranks_of_places.values():
+        for place in places.keys() & found.nodes_seen:
+            found.node_of_place.setdefault(place, place)
     for name, called in without_domain(found.nodes_seen, reading.labels):
         found.other_names.setdefault(name, called)
     for name in sorted(found.nodes_seen | set(found.node_of_place.values()), key=len):

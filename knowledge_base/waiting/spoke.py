@@ -70,6 +70,7 @@ def _rank_of(case: Case, identities: Identities, line: LogLine) -> int | None:
 
 def _sentences(case: Case, first: LogLine) -> Iterator[LogLine]:
     """Yield what is said of their own accord before the first time-out, as far as the order is known."""
+    # What elsewhere means nothing, a retry for example, may be what held a rank up.
     told = {
         (o.line.file, o.line.number)
         for o in case.observations
@@ -119,10 +120,7 @@ def _in_the_wait(case: Case, waiting: Waiting, line: LogLine, ended: dict[str, i
     """
     if waiting.first is None:
         report = waiting.line
-        above = (
-            report is not None and case.one_stretch(line, report) and line.number < report.number
-        )
-        return above and warns(line)
+        return report is not None and warns(line) and _shortly_above(case, line, report)
     first, time = waiting.first.line, case.time(line)
     if time is not None and waiting.started is not None:
         return time >= waiting.started - _BEFORE_S
