@@ -193,7 +193,7 @@ def _lost(asked: Asked) -> Answer[str] | None:
     if not has(asked.event.leaf, "of_a_host") or len(lost) != 1:
         return None
     node, line = next(iter(lost.items()))
-    return Answer(node, "the scheduler lost this node, and no other", line)
+    return Answer(node, "the scheduler or the launcher lost this node, and no other", line)
 
 
 def _of_exits(asked: Asked) -> Answer[str] | None:
