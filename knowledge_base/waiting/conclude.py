@@ -7,6 +7,7 @@ diverged, and a time-out on all ranks alike stays unexplained.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from rerail.domain.diagnosis import Status
@@ -19,7 +20,7 @@ from rerail.knowledge_base.causality.symptoms import earlier
 from rerail.knowledge_base.placement.identities import Identities
 from rerail.knowledge_base.placement.names import same_host
 from rerail.knowledge_base.placement.one_node import one_node
-from rerail.knowledge_base.waiting.engine import How, Waiting, ask
+from rerail.knowledge_base.waiting.engine import Finding, How, Waiting, ask
 from rerail.knowledge_base.waiting.read import Position, read
 from rerail.knowledge_base.waiting.spoke import still_speaking, warns
 
@@ -40,6 +41,7 @@ def waiting_in(case: Case, identities: Identities) -> Waiting | None:
     result.findings = ask(
         facts, identities, partial(_heard_of, case), partial(_before_all, case, facts.positions)
     )
+    result.findings = [_by_names_of_hosts(one, identities) for one in result.findings]
     if case.missing_shards:
         # Who seems to be silent may have written into what nobody read.
         result.findings = [one for one in result.findings if one.how is not How.ABSENT]
@@ -55,6 +57,11 @@ def waiting_in(case: Case, identities: Identities) -> Waiting | None:
         at = next((at for at, one in enumerate(result.findings) if one.how is How.ABSENT), None)
         result.findings.insert(len(result.findings) if at is None else at, spoke)
     return result
+
+
+def _by_names_of_hosts(found: Finding, identities: Identities) -> Finding:
+    """Call the nodes of a finding as the job does: NCCL knows them by their addresses."""
+    return replace(found, nodes=tuple(dict.fromkeys(map(identities.host, found.nodes))))
 
 
 def _heard_of(case: Case, host: str, ranks: set[int]) -> bool:
