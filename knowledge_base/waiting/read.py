@@ -6,7 +6,7 @@ The wordings are data (`wordings.yaml`); what follows from what they say is deci
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -22,6 +22,7 @@ from rerail.log_parsers.tracebacks import looks_like_exception, traceback_above
 FILE = Path(__file__).with_name("wordings.yaml")
 _FRAME = lazy(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in')
 _LONGEST = 4000  # characters of a line that lists ranks
+_MOST_BEHIND, _WENT_ON = 2_000, 3
 _LONG_AFTER_S = 60.0
 """Whoever waits ends within seconds of the others, or after as long as the watchdog waits for dumps."""
 _NAMED_MISSING = "{are} named by the other ranks as missing from the collective"
@@ -171,7 +172,9 @@ def read(case: Case) -> Facts:
                 if (rank := _rank_of(line, slots)) is not None:
                     facts.still.setdefault(rank, line)
             elif not (form.outlived and survived(case, observation)):
-                facts.told += _told(case, form, line, slots)
+                told = list(_told(case, form, line, slots))
+                if not (form.outlived and told and _went_on(case, told)):
+                    facts.told += told
     # Of many equal lines only some are kept; by their rules it is known exactly which ranks print them.
     facts.torn = {r for o in case.with_role(Role.CASCADE) if (r := o.line.rank) is not None}
     rules = {p.rule_id for p in facts.positions if p.rank is not None and p.rank == p.line.rank}
@@ -262,6 +265,27 @@ def _told(case: Case, form: Form, line: LogLine, slots: dict[str, str]) -> Itera
             yield Told(ranks, row, form.words, form.lives, form.gone, awaited=awaited)
         elif form.unbroken:
             return
+
+
+def _went_on(case: Case, told: Sequence[Told]) -> bool:
+    """Tell whether ranks that waited went on behind a report, and nothing failed: then all came in the end.
+
+    Who waits in a collective prints nothing of its own.
+    """
+    last = max((one.line for one in told), key=lambda line: line.number)
+    missing = {rank for one in told for rank in one.ranks}
+    harm = (Role.INITIATING, Role.CASCADE, Role.TEARDOWN)
+    behind = [
+        o for o in case.observations if o.line.file == last.file and o.line.number > last.number
+    ]
+    if any(o.role in harm for o in behind):
+        return False
+    view, said = case.view(last), 0
+    for number in view.between(last.number + 1, last.number + _MOST_BEHIND):
+        line = view.line(number)
+        if line is not None and line.rank is not None and line.rank not in missing:
+            said += line.message[:1].isalpha() and case.one_stretch(line, last)
+    return said >= _WENT_ON
 
 
 def _ranks(text: str) -> tuple[int, ...]:

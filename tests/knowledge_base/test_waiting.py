@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rerail.assistant.pipeline import diagnose_texts
+from rerail.domain.diagnosis import Outcome
 from rerail.knowledge_base.waiting.engine import How, Waiting
 from rerail.knowledge_base.waiting.read import Form, forms
 
@@ -112,3 +113,57 @@ def test_who_lost_the_others_long_after_they_gave_up_was_the_one_they_waited_for
     )
     found = waiting(timeouts({r: (81, "ALLREDUCE") for r in (0, 2, 3, 4, 6, 7)}) + lost)
     assert found.suspects == late
+
+
+_STALL = (
+    "[1,0]<stderr>:[2022-02-10 11:02:41.882301: W /tmp/horovod/common/stall_inspector.cc:107] One or more tensors were"
+    " submitted to be reduced, gathered or broadcasted by subset of ranks and are waiting for remainder of ranks for"
+    " more than 60 seconds.\n[1,0]<stderr>:Missing ranks:\n[1,0]<stderr>:12: [grads_0_0]\n"
+)
+_EPOCHS = "".join(
+    f"[1,0]<stdout>:Epoch {n}/3 - loss: {4 - n}.1120 - accuracy: 0.3110\n" for n in (1, 2, 3)
+)
+
+
+def test_a_stall_after_which_those_that_waited_go_on_is_no_failure() -> None:
+    passed = diagnose_texts({"a.log": _STALL + _EPOCHS}).diagnosis
+    stuck = diagnose_texts({"a.log": _EPOCHS + _STALL}).diagnosis
+
+    assert passed.outcome is not Outcome.FAILURE
+    assert (stuck.outcome, stuck.suspects.ranks) == (Outcome.FAILURE, [12])
+
+
+_DIFFERENT = (
+    "[rank{own}]: RuntimeError: Detected mismatch between collectives on ranks. Rank {own} is running collective:"
+    " CollectiveFingerPrint(SequenceNumber=81, OpType=ALLREDUCE, TensorShape=[1]), but Rank 5 is running collective:"
+    " CollectiveFingerPrint(SequenceNumber=81, OpType=BARRIER).Collectives differ in the following aspects: Op type\n"
+)
+
+
+def test_whom_several_reports_of_different_calls_have_in_common_is_the_one() -> None:
+    text = "".join(_DIFFERENT.format(own=own) for own in (4, 0))
+
+    assert diagnose_texts({"a.log": text}).diagnosis.suspects.ranks == [5]
+
+
+def test_who_did_not_come_to_a_barrier_counts_before_who_was_gone_behind_it() -> None:
+    text = (
+        "[pod/m-0/jax] XlaRuntimeError: DEADLINE_EXCEEDED: Barrier timed out. Id: orbax:save:72::1. This usually happens\n"
+        "[pod/m-0/jax] The first task at the barrier: /job:jax_worker/replica:0/task:0. Some timed out task names:\n"
+        "[pod/m-0/jax] /job:jax_worker/replica:0/task:3\n"
+        "[pod/m-1/jax] UNAVAILABLE: The following tasks are unhealthy (stopped sending heartbeats):\n"
+        "[pod/m-1/jax] /job:jax_worker/replica:0/task:0\n"
+    )
+    found = diagnose_texts({"a.log": text}).diagnosis
+
+    assert (found.failure_type, found.suspects.ranks) == ("nccl_timeout_unexplained", [3])
+
+
+def test_mpirun_names_the_node_whose_daemon_it_lost() -> None:
+    text = (
+        "[1,0]<stdout>:Step 4100, loss: 1.9921\nORTE has lost communication with a remote daemon.\n\n"
+        "  HNP daemon   : [[43015,0],0] on node b4109\n  Remote daemon: [[43015,0],5] on node b4124\n\n"
+    )
+    found = diagnose_texts({"a.log": text}).diagnosis
+
+    assert (found.failure_type, found.suspects.nodes) == ("node_crash", ["b4124"])
