@@ -262,7 +262,9 @@ def _told(case: Case, form: Form, line: LogLine, slots: dict[str, str]) -> Itera
         if match is not None and row is not None:
             ranks = _ranks(match["ranks"])
             awaited = tuple((rank, match["awaited"]) for rank in ranks) if form.unbroken else ()
-            yield Told(ranks, row, form.words, form.lives, form.gone, awaited=awaited)
+            # A list of who is gone may be numbers alone; its title says more.
+            by = line if form.gone else row
+            yield Told(ranks, by, form.words, form.lives, form.gone, awaited=awaited)
         elif form.unbroken:
             return
 
