@@ -41,7 +41,8 @@ _FRAMED = lazy(rb'^(?P<host>(?=[\w.-]*[\d-])[A-Za-z][\w.-]{1,80}): {3}File "')
 # Nor does one call a host what a program or a launcher further on calls its host.
 _FRONT = lazy(rb"^(?P<host>(?=[\w.-]*[\d-])[A-Za-z][\w.-]{1,80})(?:: | {1,8}\| )")
 _SAID_HOST = lazy(
-    rb"(?:\bon (?:host |node )?|\bhost(?:name)? {0,8}[:=] {0,2})(?P<host>(?=[\w.-]*[\d-])[A-Za-z][\w.-]{0,79}\w)\b"
+    rb"(?:\bon (?:(?:host|node) |(?=[\w.-]*\d))|# ?on |\bhost(?:name)? {0,8}[:=] {0,2})"
+    rb"(?P<host>(?=[\w.-]*[\d-])[A-Za-z][\w.-]{0,79}\w)\b"
 )
 _LEAST_FRONTS = 2
 # srun --output=..%N_%t: the host and the number of the task, which is the rank where each task is one process

@@ -21,7 +21,7 @@ _MOST_LINES = 4_000  # of each file, the last before the first time-out
 _BEFORE_S = 60.0
 """What holds a rank up is often said shortly before the others arrive."""
 _LONGEST_WAIT_S = 1_800.0
-_LEAST_WAITING = 2
+_LEAST_WAITING, _MOST = 2, 2 / 3
 _VARIES = lazy(r"\d+")
 _WORDS = 120  # characters of a line that make its wording
 
@@ -29,7 +29,7 @@ _WORDS = 120  # characters of a line that make its wording
 def still_speaking(case: Case, identities: Identities, waiting: Waiting) -> Finding | None:
     """Return the one rank that spoke while the others waited, with what it said; None where there is no such rank."""
     found, report = waiting.found, waiting.line
-    if report is None or (found is None and len(waiting.victims) < _LEAST_WAITING):
+    if report is None or (found is None and not _most_gave_up(case, waiting)):
         return None
     first = waiting.first.line if waiting.first is not None else report
     spoken = [
@@ -51,10 +51,17 @@ def still_speaking(case: Case, identities: Identities, waiting: Waiting) -> Find
     # The first rank prints for all of them.
     if len(heard) != 1 or (found is None and heard == [0]):
         return None
-    rank, lines = heard[0], said[heard[0]]
+    rank = heard[0]
+    lines = sorted(said[rank], key=lambda one: _when(case, one))
     line = next((one for one in lines if warns(one)), lines[0])
     words = f"rank {rank} still printed lines of its own when the others had begun to wait"
     return Finding(How.SPOKE, (rank,), words, line)
+
+
+def _most_gave_up(case: Case, waiting: Waiting) -> bool:
+    """Tell whether several gave up waiting, and most that the log knows: a launcher ends the others before they say so."""
+    others = len(case.facts.ranks_heard() | waiting.victims) - 1
+    return len(waiting.victims) >= max(_LEAST_WAITING, _MOST * others)
 
 
 def _rank_of(case: Case, identities: Identities, line: LogLine) -> int | None:
@@ -98,6 +105,11 @@ def _is_sentence(line: LogLine) -> bool:
         line.message[:1] not in (" ", "\t", "")
         and phrase("traceback-begins").search(line.message) is None
     )
+
+
+def _when(case: Case, line: LogLine) -> tuple[float, str, int]:
+    time = case.near_time(line)
+    return (time if time is not None else float("inf"), line.file, line.number)
 
 
 def _wording(line: LogLine) -> str:

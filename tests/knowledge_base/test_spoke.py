@@ -65,3 +65,9 @@ def test_the_first_rank_prints_for_all() -> None:
     text = "\n".join([_BUSY.replace("[rank5]", "[rank0]"), *others, ""])
 
     assert diagnose_texts({"train.log": text}).diagnosis.suspects.ranks == []
+
+
+def test_where_few_gave_up_the_others_may_have_been_ended_before_they_said_so() -> None:
+    steps = [f"[rank{rank}]: 2025-03-21 01:50:0{rank % 10} shard opened" for rank in range(16)]
+
+    assert _diagnosis(*steps, _BUSY).suspects.ranks == []
