@@ -17,7 +17,7 @@ from rerail.knowledge_base.placement.introductions import writer_of
 from rerail.knowledge_base.waiting.engine import Finding, How, Waiting
 from rerail.lazy_patterns import lazy
 
-_MOST_LINES = 4_000  # of each file, the last before the first time-out
+_ALL_LINES, _LEAST_LINES = 20_000, 100  # of all files, of each: the last before the first time-out
 _BEFORE_S = 60.0
 """What holds a rank up is often said shortly before the others arrive."""
 _LONGEST_WAIT_S = 1_800.0
@@ -83,13 +83,13 @@ def _sentences(case: Case, first: LogLine) -> Iterator[LogLine]:
         for o in case.observations
         if o.role is Role.CASCADE or "waited" in o.marks
     }
-    gave_up = case.near_time(first)
+    gave_up, each = case.near_time(first), max(_LEAST_LINES, _ALL_LINES // len(case.views))
     for view in case.views:
         steps = {row.line for row in view.survey.steps}
         numbers = [number for number in view.numbers if number not in steps]
         if view.name == first.file:
             numbers = [number for number in numbers if number < first.number]
-        for number in numbers[-_MOST_LINES:]:
+        for number in numbers[-each:]:
             line = view.line(number)
             if line is None or line.stream is not Stream.TRAIN:
                 continue
