@@ -136,16 +136,6 @@ def _induced(
     return None
 
 
-def _tells_more(known: tuple[Label, re.Match[str]] | None, own: re.Match[str], text: str) -> bool:
-    """Tell whether behind a known label stands, within what was learned of the file, one that tells a rank."""
-    if known is None:
-        return False
-    at = known[1].end()
-    at += len(text) - at - len(text[at:].lstrip(" "))
-    inner = peel(text, at, False, None)
-    return inner is not None and inner[1].end() <= own.end() and "rank" in inner[1].groupdict()
-
-
 def _is_pod(label: Label) -> bool:
     return label.kind == "collector"
 
@@ -174,8 +164,7 @@ def parse_line(
             continue
         found = peel(text, at, front.outermost, stamp)
         if origin.induced and (found is None or found[0].generic):
-            own = _induced(origin.induced, text, at, stamp)
-            found = own if own is not None and not _tells_more(found, own[1], text) else found
+            found = _induced(origin.induced, text, at, stamp) or found
         if found is None:
             break
         front.take(*found, tasks_hold_ranks=origin.tasks_hold_ranks)

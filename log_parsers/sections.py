@@ -61,6 +61,7 @@ class _Data:
     contents: frozenset[str]
     of_files: frozenset[str]
     of_machines: tuple[str, ...]
+    says_machine: frozenset[str]
     pods: tuple[re.Pattern[str], ...]
     hosts: tuple[re.Pattern[str], ...]
     no_hosts_by_form: re.Pattern[str]
@@ -84,7 +85,9 @@ def _data() -> _Data:
     by_form = lazy(raw["no_hosts_by_form"])
     contents = frozenset(raw["contents"])
     of_files = contents | frozenset(raw["of_files"])
-    return _Data(tuple(shapes), contents, of_files, tuple(raw["of_machines"]), pods, hosts, by_form)
+    machines = tuple(raw["of_machines"])
+    says = frozenset([*machines, *raw["words_for_machines"]])
+    return _Data(tuple(shapes), contents, of_files, machines, says, pods, hosts, by_form)
 
 
 def shapes() -> tuple[Shape, ...]:
@@ -174,8 +177,11 @@ def titled(name: str) -> Origin | None:
         return None
     found, data = heading(f"=== {name} ==="), _data()
     origin = found.origin if found is not None else None
-    of_pod = origin is not None and origin.place is not None
-    return origin if of_pod or not data.no_hosts_by_form.match(name) else None
+    if origin is None or origin.place is not None:
+        return origin
+    # What stands in brackets behind anything else may be a try, a model of GPU or a copy.
+    words = {word.strip("():").lower() for word in name.split()}
+    return origin if data.says_machine & words and not data.no_hosts_by_form.match(name) else None
 
 
 def _known(origin: Origin) -> Origin | None:

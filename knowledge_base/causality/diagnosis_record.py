@@ -31,6 +31,7 @@ from rerail.knowledge_base.causality.verdict import Verdict
 from rerail.knowledge_base.headline.sentence import Where, headline
 from rerail.knowledge_base.placement.names import short
 from rerail.knowledge_base.taxonomy import NO_FAILURE, has, leaves
+from rerail.knowledge_base.waiting.engine import How
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.host_names import is_local
 from rerail.log_parsers.tracebacks import is_marker
@@ -115,6 +116,9 @@ def _node_of_fault(verdict: Verdict, line: LogLine) -> str | None:
     if verdict.nobody and not verdict.nodes:
         return None
     of_another = line.rank not in (None, *ranks) or (line.rank is None and line.node is None)
+    named = verdict.waiting.by(How.NAMED) if verdict.waiting is not None else None
+    # Who lists those that did not come is not one of them.
+    of_another = of_another or (named is not None and named.line == line and line.rank is None)
     if len(ranks) == 1 and of_another:
         return verdict.identities.undisputed(ranks[0])
     if (line.node is None or is_local(line.node)) and line.rank is not None:

@@ -22,9 +22,17 @@ from rerail.log_parsers.prefixes import TASK
 
 
 def _accused(asked: Asked) -> Answer[str] | None:
-    """Several hosts could not reach one peer: the peer is at fault, and not who tells."""
+    """Several hosts could not reach one peer, or one host was lost: it is at fault, and not who tells."""
     if asked.event.blames is not Blames.PEER:
         return None
+    lost = {
+        node: line for node, line in asked.identities.lost_nodes.items() if node != asked.line.node
+    }
+    if len(lost) == 1:
+        node, line = next(iter(lost.items()))
+        return Answer(node, "the scheduler or the launcher lost this node, and no other", line)
+    if has(asked.event.leaf, "of_a_host") and not asked.event.fields.get("peer"):
+        return Answer(None, "who tells it lost another host, and nothing says which")
     node = witnesses.accused_by_several(asked.selection, asked.identities, asked.event)
     if node is None and len(witnesses.tellers(asked.selection, asked.identities, asked.event)) > 2:
         return Answer(None, "several hosts tell of it, and of no common peer")

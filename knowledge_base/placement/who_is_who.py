@@ -91,7 +91,9 @@ def _aliases(case: Case, found: Identities, reading: Reading) -> None:
             found.node_of_place.setdefault(place, place)
     for name, called in without_domain(found.nodes_seen, reading.labels):
         found.other_names.setdefault(name, called)
-    for name in sorted(found.nodes_seen | set(found.node_of_place.values()), key=len):
+    for name in sorted(
+        found.nodes_seen | set(found.node_of_place.values()), key=lambda one: (len(one), one)
+    ):
         if address := address_in(name):
             found.node_of_address.setdefault(address, name)
 

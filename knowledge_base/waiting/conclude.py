@@ -104,7 +104,7 @@ def from_waiting(case: Case, waiting: Waiting) -> Conclusion | None:
         return _busy(waiting, activity, suspects)
     found = waiting.found
     nodes = found.nodes if found is not None else ()
-    if says is not None and found is not None and not found.gone:
+    if says is not None and found is not None:
         return Conclusion(
             "nccl_slow_rank_timeout", says, Status.SUPPORTED, waiting.describe(), suspects
         )

@@ -167,7 +167,7 @@ def _before_the_fall(told: Sequence[Told]) -> Sequence[Told]:
     """Leave out who is called gone only behind those that did not come: who waited in vain is ended, and gone as well."""
     missing = {rank for one in told if not one.gone for rank in one.ranks}
     gone = {rank for one in told if one.gone for rank in one.ranks}
-    if told[0].gone or not missing or not gone or missing & gone:
+    if not missing or not gone or missing & gone:
         return told
     return [one for one in told if not one.gone]
 

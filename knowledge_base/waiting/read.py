@@ -20,9 +20,11 @@ from rerail.lazy_patterns import lazy
 from rerail.log_parsers.tracebacks import looks_like_exception, traceback_above
 
 FILE = Path(__file__).with_name("wordings.yaml")
+_NUMBER = lazy(r"\d+")
 _FRAME = lazy(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in')
 _LONGEST = 4000  # characters of a line that lists ranks
-_MOST_BEHIND, _WENT_ON = 2_000, 3
+_MOST_BEHIND, _WENT_ON = 2_000, 2
+"""Lines behind a report that are read; sentences of other wordings that show that those who waited go on."""
 _LONG_AFTER_S = 60.0
 """Whoever waits ends within seconds of the others, or after as long as the watchdog waits for dumps."""
 _NAMED_MISSING = "{are} named by the other ranks as missing from the collective"
@@ -155,6 +157,7 @@ class Facts:
 def read(case: Case) -> Facts:
     """Return what the observed lines of a case say of waiting."""
     facts = Facts()
+    compared: list[tuple[Position, Position]] = []
     for observation in case.observations:
         line = observation.line
         if _any_of_them().search(line.text) is None:
@@ -164,8 +167,10 @@ def read(case: Case) -> Facts:
             if slots is None:
                 continue
             if form.tells == "call":
-                facts.positions.append(_position(case, observation, slots))
-                facts.positions += _of_peer(facts.positions[-1], slots)
+                own = _position(case, observation, slots)
+                facts.positions.append(own)
+                if "peer" in slots:
+                    compared.append((own, _of_peer(own, slots)))
             elif form.tells == "progress":
                 _progress(facts, line, slots)
             elif form.tells == "still":
@@ -175,6 +180,7 @@ def read(case: Case) -> Facts:
                 told = list(_told(case, form, line, slots))
                 if not (form.outlived and told and _went_on(case, told)):
                     facts.told += told
+    facts.positions += _of_the_job(compared)
     # Of many equal lines only some are kept; by their rules it is known exactly which ranks print them.
     facts.torn = {r for o in case.with_role(Role.CASCADE) if (r := o.line.rank) is not None}
     rules = {p.rule_id for p in facts.positions if p.rank is not None and p.rank == p.line.rank}
@@ -217,17 +223,20 @@ def _position(case: Case, observation: Observation, slots: dict[str, str]) -> Po
     )
 
 
-def _of_peer(own: Position, slots: dict[str, str]) -> list[Position]:
-    """Return the call of another rank that a line compares its writer's with.
+def _of_the_job(compared: Sequence[tuple[Position, Position]]) -> list[Position]:
+    """Return the calls of peers, where the writers' own ranks say that their group is the whole job.
 
-    Both ranks are counted in one group; they are those of the job where the writer's is the one of its label.
+    A line counts both ranks within one group, and the first of the job is the first of each group that it is in.
     """
-    if "peer" not in slots or own.rank is None or own.rank != own.member:
-        return []
+    alike = all(own.rank == own.member for own, _ in compared)
+    return [peer for _, peer in compared] if alike and any(own.rank for own, _ in compared) else []
+
+
+def _of_peer(own: Position, slots: dict[str, str]) -> Position:
+    """Return the call of another rank that a line compares its writer's with."""
     size = int(slots["peer_size"]) if "peer_size" in slots else None
-    peer = int(slots["peer"])
-    op, seq = slots["peer_op"], int(slots["peer_seq"])
-    return [replace(own, rank=peer, member=peer, op=op, seq=seq, size=size, site=None)]
+    op, seq, peer = slots["peer_op"], int(slots["peer_seq"]), int(slots["peer"])
+    return replace(own, rank=peer, member=peer, op=op, seq=seq, size=size, site=None)
 
 
 def _progress(facts: Facts, line: LogLine, slots: dict[str, str]) -> None:
@@ -272,7 +281,7 @@ def _told(case: Case, form: Form, line: LogLine, slots: dict[str, str]) -> Itera
 def _went_on(case: Case, told: Sequence[Told]) -> bool:
     """Tell whether ranks that waited went on behind a report, and nothing failed: then all came in the end.
 
-    Who waits in a collective prints nothing of its own.
+    Who waits in a collective prints nothing of its own but what a side thread repeats.
     """
     last = max((one.line for one in told), key=lambda line: line.number)
     missing = {rank for one in told for rank in one.ranks}
@@ -282,12 +291,13 @@ def _went_on(case: Case, told: Sequence[Told]) -> bool:
     ]
     if any(o.role in harm for o in behind):
         return False
-    view, said = case.view(last), 0
+    view, said = case.view(last), set[str]()
     for number in view.between(last.number + 1, last.number + _MOST_BEHIND):
         line = view.line(number)
         if line is not None and line.rank is not None and line.rank not in missing:
-            said += line.message[:1].isalpha() and case.one_stretch(line, last)
-    return said >= _WENT_ON
+            if line.message[:1].isalpha() and case.one_stretch(line, last):
+                said.add(_NUMBER.sub("0", line.message))
+    return len(said) >= _WENT_ON
 
 
 def _ranks(text: str) -> tuple[int, ...]:

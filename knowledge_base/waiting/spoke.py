@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from rerail.domain.evidence import LogLine, Role, Stream
 from rerail.knowledge_base.case import Case
@@ -17,19 +18,25 @@ from rerail.knowledge_base.placement.introductions import writer_of
 from rerail.knowledge_base.waiting.engine import Finding, How, Waiting
 from rerail.lazy_patterns import lazy
 
-_ALL_LINES, _LEAST_LINES = 20_000, 100  # of all files, of each: the last before the first time-out
+_ALL_LINES, _LEAST_LINES = 20_000, 25  # of all files, of each: the last before the first time-out
 _BEFORE_S = 60.0
 """What holds a rank up is often said shortly before the others arrive."""
 _LONGEST_WAIT_S = 1_800.0
-_LEAST_WAITING, _MOST = 2, 2 / 3
+_LEAST_WAITING, _MOST = (
+    2,
+    2 / 3,
+)  # of those that are known to have given up, and their part of all that were heard
 _VARIES = lazy(r"\d+")
 _WORDS = 120  # characters of a line that make its wording
 
 
 def still_speaking(case: Case, identities: Identities, waiting: Waiting) -> Finding | None:
-    """Return the one rank that spoke while the others waited, with what it said; None where there is no such rank."""
+    """Return the one rank that spoke while the others waited, with what it said; None where there is no such rank.
+
+    What others say comes first: where they name ranks, it is the only one that they name, and no host that was lost.
+    """
     found, report = waiting.found, waiting.line
-    if report is None or (found is None and not _most_gave_up(case, waiting)):
+    if report is None or not _may_have_spoken(case, waiting):
         return None
     first = waiting.first.line if waiting.first is not None else report
     spoken = [
@@ -37,25 +44,39 @@ def still_speaking(case: Case, identities: Identities, waiting: Waiting) -> Find
         for line in _sentences(case, first)
         if (rank := _rank_of(case, identities, line)) is not None
     ]
+    wordings = [_wording(line) for _, line in spoken]
     speakers: dict[str, set[int]] = defaultdict(set)
-    for rank, line in spoken:
-        speakers[_wording(line)].add(rank)
-    ended = _last_words_of_waiting(waiting, spoken)
+    for (rank, _), wording in zip(spoken, wordings, strict=True):
+        speakers[wording].add(rank)
+    silent = _Silence.of(case, waiting, spoken)
     said: dict[int, list[LogLine]] = defaultdict(list)
-    for rank, line in spoken:
-        alone = len(speakers[_wording(line)]) == 1
+    for (rank, line), wording in zip(spoken, wordings, strict=True):
         waits = rank in waiting.victims and not (found is not None and rank in found.ranks)
-        if alone and not waits and _in_the_wait(case, waiting, line, ended):
+        if len(speakers[wording]) == 1 and not waits and silent.holds(case, waiting, line):
             said[rank].append(line)
     heard = [rank for rank in said if found is None or rank in found.ranks]
-    # The first rank prints for all of them.
-    if len(heard) != 1 or (found is None and heard == [0]):
+    # The first rank prints for all of them, as does the only one that prints steps.
+    if len(heard) != 1 or (found is None and heard[0] in {0, *_only_one_with_steps(case)}):
         return None
     rank = heard[0]
     lines = sorted(said[rank], key=lambda one: _when(case, one))
     line = next((one for one in lines if warns(one)), lines[0])
-    words = f"rank {rank} still printed lines of its own when the others had begun to wait"
+    words = f"rank {rank} still said something of its own when the others had begun to wait, or just before"
     return Finding(How.SPOKE, (rank,), words, line)
+
+
+def _may_have_spoken(case: Case, waiting: Waiting) -> bool:
+    if case.missing_shards or any(one.lost_node or one.gone for one in waiting.findings):
+        return False
+    if waiting.by(How.STOOD_STILL) is not None:
+        return False
+    found = waiting.found
+    return _most_gave_up(case, waiting) if found is None else len(found.ranks) == 1
+
+
+def _only_one_with_steps(case: Case) -> set[int]:
+    ranks = {row.rank for view in case.views for row in view.survey.steps}
+    return {rank for rank in ranks if rank is not None} if len(ranks) == 1 else set()
 
 
 def _most_gave_up(case: Case, waiting: Waiting) -> bool:
@@ -116,42 +137,51 @@ def _wording(line: LogLine) -> str:
     return _VARIES.sub("0", line.message[: 4 * _WORDS])[:_WORDS]
 
 
-def _last_words_of_waiting(waiting: Waiting, spoken: list[tuple[int, LogLine]]) -> dict[str, int]:
-    """Return by file the last line that one of those says who wait later on."""
-    last: dict[str, int] = {}
-    for rank, line in spoken:
-        if rank in waiting.victims:
-            last[line.file] = max(last.get(line.file, 0), line.number)
-    return last
+@dataclass(frozen=True, slots=True)
+class _Silence:
+    """Since when those that waited were silent: by file the last line of one of them, and its time of all."""
 
+    lines: dict[str, int]
+    time: float
 
-def _in_the_wait(case: Case, waiting: Waiting, line: LogLine, ended: dict[str, int]) -> bool:
-    """Tell by its clock, or else by its place in the file of the time-outs, that a line was written in the wait.
+    @classmethod
+    def of(cls, case: Case, waiting: Waiting, spoken: list[tuple[int, LogLine]]) -> _Silence:
+        lines: dict[str, int] = {}
+        time = float("-inf")
+        for rank, line in spoken:
+            if rank in waiting.victims:
+                lines[line.file] = max(lines.get(line.file, 0), line.number)
+                time = max(time, case.time(line) or time)
+        return cls(lines, time)
 
-    Where others only name who is missing, and not since when, it must be a warning above that.
-    """
-    if waiting.first is None:
-        report = waiting.line
-        return report is not None and warns(line) and _shortly_above(case, line, report)
-    first, time = waiting.first.line, case.time(line)
-    if time is not None and waiting.started is not None:
-        return time >= waiting.started - _BEFORE_S
-    if (
-        not case.one_stretch(line, first)
-        or not ended.get(line.file, 0) < line.number < first.number
-    ):
-        return False
-    # What stands at the top of a file is a greeting.
-    below = any(row.line < line.number for row in case.view(line).survey.steps)
-    return below or line.file in ended or warns(line)
+    def holds(self, case: Case, waiting: Waiting, line: LogLine) -> bool:
+        """Tell by its clock, or else by its place in the file of the time-outs, that a line was written in it.
+
+        Shortly before the wait, and where others only name who is missing and not since when, it must be a warning.
+        """
+        if waiting.first is None:
+            report = waiting.line
+            return report is not None and warns(line) and _shortly_above(case, line, report)
+        first, time = waiting.first.line, case.time(line)
+        if time is not None and waiting.started is not None:
+            if time >= waiting.started:
+                return time > self.time
+            return time >= waiting.started - _BEFORE_S and warns(line)
+        above = self.lines.get(line.file, 0) < line.number < first.number
+        if not above or not case.one_stretch(line, first):
+            return False
+        # What stands at the top of a file is a greeting.
+        steps = case.view(line).survey.steps
+        begun = bool(steps) and min(row.line for row in steps[:1]) < line.number
+        return begun or line.file in self.lines or warns(line)
 
 
 def _shortly_above(case: Case, line: LogLine, report: LogLine) -> bool:
     """Tell whether a line was written before a report, in its file or not long before it."""
-    if case.one_stretch(line, report):
-        return line.number < report.number
-    time, told = case.time(line), case.near_time(report)
-    return time is not None and told is not None and 0 < told - time < _LONGEST_WAIT_S
+    time, told = case.near_time(line), case.near_time(report)
+    if time is not None and told is not None and told - time >= 0.5:
+        return told - time < _LONGEST_WAIT_S
+    return case.one_stretch(line, report) and line.number < report.number
 
 
 def warns(line: LogLine) -> bool:

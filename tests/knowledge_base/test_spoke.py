@@ -11,7 +11,7 @@ _TIMEOUT = (
     " 600004 milliseconds before timing out."
 )
 _GAVE_UP = [_TIMEOUT.format(rank=rank) for rank in (0, 2, 3, 6)]
-_BUSY = "[rank5]: 2025-03-21 01:56:59 sample 90211 has 1048211 tokens, packing falls back to a python loop"
+_BUSY = "[rank5]: 2025-03-21 01:57:29 sample 90211 has 1048211 tokens, packing falls back to a python loop"
 
 
 def _diagnosis(*lines: str) -> Diagnosis:
@@ -28,7 +28,7 @@ def test_the_one_rank_that_spoke_in_the_wait_is_named_with_what_it_said() -> Non
 
 def test_of_what_it_said_a_warning_comes_first() -> None:
     warning = _BUSY.replace(" sample", " WARNING sample")
-    found = _diagnosis("[rank5]: 2025-03-21 01:56:50 packing batch 1578 with workers", warning)
+    found = _diagnosis("[rank5]: 2025-03-21 01:57:20 packing batch 1578 with workers", warning)
 
     assert found.first_fault is not None and found.first_fault.line == 2
 
@@ -49,7 +49,7 @@ def test_what_several_say_tells_nothing() -> None:
 
 
 def test_what_was_said_long_before_the_wait_tells_nothing() -> None:
-    assert _diagnosis(_BUSY.replace("01:56:59", "01:40:00")).suspects.ranks == []
+    assert _diagnosis(_BUSY.replace("01:57:29", "01:40:00")).suspects.ranks == []
 
 
 def test_without_clocks_the_place_in_the_file_decides() -> None:
@@ -71,3 +71,29 @@ def test_where_few_gave_up_the_others_may_have_been_ended_before_they_said_so() 
     steps = [f"[rank{rank}]: 2025-03-21 01:50:0{rank % 10} shard opened" for rank in range(16)]
 
     assert _diagnosis(*steps, _BUSY).suspects.ranks == []
+
+
+def test_of_several_that_did_not_come_one_that_spoke_is_not_singled_out() -> None:
+    steps = [f"[rank{rank}]: 2025-03-21 01:50:0{rank} shard opened" for rank in range(8)]
+    gave_up = [_TIMEOUT.format(rank=rank) for rank in (1, 2, 3, 4, 6, 7)]
+    spoke = "[rank0]: 2025-03-21 01:57:30 metrics uploaded to tracker"
+    text = "\n".join([*steps, spoke, *gave_up, ""])
+
+    assert diagnose_texts({"train.log": text}).diagnosis.suspects.ranks == [0, 5]
+
+
+def test_a_host_of_which_nobody_is_left_is_lost_whoever_spoke_there() -> None:
+    ready = [
+        f"[rank{rank}]: 2025-03-21 01:50:00 rank={rank} host=gn-0{rank // 4 + 1} ready"
+        for rank in range(12)
+    ]
+    gave_up = [_TIMEOUT.format(rank=rank) for rank in range(8)]
+    spoke = "[rank8]: 2025-03-21 01:57:30 checkpoint shard of this node written"
+    text = "\n".join([*ready, spoke, *gave_up, ""])
+    found = diagnose_texts({"train.log": text}).diagnosis
+
+    assert (found.failure_type, found.suspects.nodes) == ("node_crash", ["gn-03"])
+
+
+def test_one_that_waits_and_spoke_later_shows_that_the_others_were_not_silent() -> None:
+    assert _diagnosis(_BUSY, "[rank3]: 2025-03-21 01:58:00 cache flushed").suspects.ranks == []

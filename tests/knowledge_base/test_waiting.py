@@ -120,7 +120,7 @@ _STALL = (
     " submitted to be reduced, gathered or broadcasted by subset of ranks and are waiting for remainder of ranks for"
     " more than 60 seconds.\n[1,0]<stderr>:Missing ranks:\n[1,0]<stderr>:12: [grads_0_0]\n"
 )
-_EPOCHS = "".join(
+_EPOCHS = "[1,0]<stdout>:Saving the model to /results\n" + "".join(
     f"[1,0]<stdout>:Epoch {n}/3 - loss: {4 - n}.1120 - accuracy: 0.3110\n" for n in (1, 2, 3)
 )
 
@@ -157,13 +157,22 @@ def test_who_did_not_come_to_a_barrier_counts_before_who_was_gone_behind_it() ->
     found = diagnose_texts({"a.log": text}).diagnosis
 
     assert (found.failure_type, found.suspects.ranks) == ("nccl_timeout_unexplained", [3])
+    assert found.first_fault is not None
+    assert found.first_fault.node is None
 
 
-def test_mpirun_names_the_node_whose_daemon_it_lost() -> None:
-    text = (
-        "[1,0]<stdout>:Step 4100, loss: 1.9921\nORTE has lost communication with a remote daemon.\n\n"
-        "  HNP daemon   : [[43015,0],0] on node b4109\n  Remote daemon: [[43015,0],5] on node b4124\n\n"
-    )
-    found = diagnose_texts({"a.log": text}).diagnosis
+@pytest.mark.parametrize("front", ["", "b4109: "])
+@pytest.mark.parametrize("file", ["a.log", "b4109/mpirun.log"])
+@pytest.mark.parametrize("told", [True, False])
+def test_mpirun_names_the_node_whose_daemon_it_lost(front: str, file: str, told: bool) -> None:
+    rows = [
+        "ORTE has lost communication with a remote daemon.",
+        "  HNP daemon   : [[43015,0],0] on node b4109",
+        *(["  Remote daemon: [[43015,0],5] on node b4124"] if told else []),
+    ]
+    text = "[1,0]<stdout>:Step 4100, loss: 1.9921\n" + "".join(f"{front}{row}\n" for row in rows)
+    found = diagnose_texts({file: text}).diagnosis
 
-    assert (found.failure_type, found.suspects.nodes) == ("node_crash", ["b4124"])
+    assert found.suspects.nodes == (["b4124"] if told else [])
+    assert found.first_fault is not None
+    assert found.first_fault.node in ({"b4124"} if told else {None})

@@ -2,6 +2,8 @@
 
 import json
 import os
+import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -24,7 +26,9 @@ def watch(asked, monkeypatch, capsys):
     def run(*changes, between=1, paths=(), **how):
         todo = iter(changes)
         monkeypatch.setattr(live_module, "LOOKS_BETWEEN", between)
-        monkeypatch.setattr(follow.time, "sleep", lambda _: next(todo, lambda: None)())
+        # The name in that module alone: a process that is waited for sleeps by the same clock.
+        clock = SimpleNamespace(**{**vars(time), "sleep": lambda _: next(todo, lambda: None)()})
+        monkeypatch.setattr(follow, "time", clock)
         with LiveJob(job_name("7"), 20.0, **how) as job:
             code = follow.follow_command(
                 list(paths), json_output=True, quiet=False, polls=len(changes) + 3, job=job
