@@ -29,8 +29,8 @@ def _accused(asked: Asked) -> Answer[str] | None:
         node: line for node, line in asked.identities.lost_nodes.items() if node != asked.line.node
     }
     if len(lost) == 1:
-        node, line = next(iter(lost.items()))
-        return Answer(node, "the scheduler or the launcher lost this node, and no other", line)
+        other, line = next(iter(lost.items()))
+        return Answer(other, "the scheduler or the launcher lost this node, and no other", line)
     if has(asked.event.leaf, "of_a_host") and not asked.event.fields.get("peer"):
         return Answer(None, "who tells it lost another host, and nothing says which")
     node = witnesses.accused_by_several(asked.selection, asked.identities, asked.event)

@@ -172,8 +172,9 @@ STRAGGLER = (
     "31: [2024-10-23 01:{minute}:45] iteration {step}/ 100000 | elapsed time per iteration (ms): {ms} | lm loss: 2.1E+00 |\n"
 )
 BRAKE = (
-    " 4a2 | 10/23/2024 | 01:28:51 | Power Supply #0x74 PSU4_Status | Power Supply AC lost | Asserted\n"
-    " 4a3 | 10/23/2024 | 01:28:52 | OEM GPU5_PWR_BRAKE | State Asserted | Asserted\n"
+    "    Clocks Event Reasons\n"
+    "        HW Slowdown                       : Active\n"
+    "        HW Power Brake Slowdown           : Active\n"
 )
 
 
@@ -188,13 +189,14 @@ def test_the_rank_that_all_reports_name_is_the_slow_one_where_nothing_tells_who_
     diagnose,
 ):
     found = diagnose(
-        {"job.out": slow_job(20, 20, 20, 20), "ipmitool sel elist, p0-0103-bmc": BRAKE}
+        {"job.out": slow_job(20, 20, 20, 20), "nvidia-smi -q -d PERFORMANCE (p0-0103)": BRAKE}
     )
     assert found.failure_type == "slow_gpu"
     assert (found.first_fault.rank, found.first_fault.node) == (20, "p0-0103")
-    assert "AC lost" in found.first_fault.text
     for ranks in ((20, 20), (20, 20, 20, 21)):
-        other = diagnose({"job.out": slow_job(*ranks), "ipmitool sel elist, p0-0103-bmc": BRAKE})
+        other = diagnose(
+            {"job.out": slow_job(*ranks), "nvidia-smi -q -d PERFORMANCE (p0-0103)": BRAKE}
+        )
         assert other.first_fault is None or other.first_fault.rank is None
 
 
