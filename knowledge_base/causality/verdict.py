@@ -535,8 +535,7 @@ def _asked_once(case: Case, verdict: Verdict) -> bool:
         return False
     verdict.outcome, verdict.status = Outcome.INCONCLUSIVE, Status.HYPOTHESIS
     verdict.line, verdict.why = found.line, found.words
-    verdict.ranks = list(found.ranks)
-    verdict.nodes = list(dict.fromkeys(verdict.identities.host(node) for node in found.nodes))
+    verdict.ranks, verdict.nodes = list(found.ranks), list(verdict.identities.hosts(found.nodes))
     return True
 
 

@@ -7,6 +7,7 @@ the GPU that failed. Each fact keeps the line that tells it, and what contradict
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -97,6 +98,10 @@ class Identities:
     def host(self, name: str) -> str:
         """Return the host that a name stands for: that of a pod or an address, else the name itself."""
         return self.node_of_place.get(name) or self.node_of_address.get(name) or name
+
+    def hosts(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Return the hosts that some names stand for, each once, in order."""
+        return tuple(dict.fromkeys(map(self.host, names)))
 
     def rank_alone_on(self, node: str) -> int | None:
         """Return the only rank of a host, where it is known that each host of the job has one."""

@@ -20,6 +20,8 @@ from rerail.knowledge_base.placement.place import Answer, Asked, Source
 from rerail.knowledge_base.taxonomy import has
 from rerail.log_parsers.prefixes import TASK
 
+_LOST_ALONE = "the scheduler or the launcher lost this node, and no other"
+
 
 def _accused(asked: Asked) -> Answer[str] | None:
     """Several hosts could not reach one peer, or one host was lost: it is at fault, and not who tells."""
@@ -30,7 +32,7 @@ def _accused(asked: Asked) -> Answer[str] | None:
     }
     if len(lost) == 1:
         other, line = next(iter(lost.items()))
-        return Answer(other, "the scheduler or the launcher lost this node, and no other", line)
+        return Answer(other, _LOST_ALONE, line)
     if has(asked.event.leaf, "of_a_host") and not asked.event.fields.get("peer"):
         return Answer(None, "who tells it lost another host, and nothing says which")
     node = witnesses.accused_by_several(asked.selection, asked.identities, asked.event)
@@ -201,7 +203,7 @@ def _lost(asked: Asked) -> Answer[str] | None:
     if not has(asked.event.leaf, "of_a_host") or len(lost) != 1:
         return None
     node, line = next(iter(lost.items()))
-    return Answer(node, "the scheduler or the launcher lost this node, and no other", line)
+    return Answer(node, _LOST_ALONE, line)
 
 
 def _of_exits(asked: Asked) -> Answer[str] | None:

@@ -20,7 +20,7 @@ from rerail.knowledge_base.causality.symptoms import earlier
 from rerail.knowledge_base.placement.identities import Identities
 from rerail.knowledge_base.placement.names import same_host
 from rerail.knowledge_base.placement.one_node import one_node
-from rerail.knowledge_base.waiting.engine import Finding, How, Waiting, ask
+from rerail.knowledge_base.waiting.engine import How, Waiting, ask
 from rerail.knowledge_base.waiting.read import Position, read
 from rerail.knowledge_base.waiting.spoke import still_speaking, warns
 
@@ -41,7 +41,8 @@ def waiting_in(case: Case, identities: Identities) -> Waiting | None:
     result.findings = ask(
         facts, identities, partial(_heard_of, case), partial(_before_all, case, facts.positions)
     )
-    result.findings = [_by_names_of_hosts(one, identities) for one in result.findings]
+    # NCCL knows nodes by their addresses.
+    result.findings = [replace(f, nodes=identities.hosts(f.nodes)) for f in result.findings]
     if case.missing_shards:
         # Who seems to be silent may have written into what nobody read.
         result.findings = [one for one in result.findings if one.how is not How.ABSENT]
@@ -57,11 +58,6 @@ def waiting_in(case: Case, identities: Identities) -> Waiting | None:
         at = next((at for at, one in enumerate(result.findings) if one.how is How.ABSENT), None)
         result.findings.insert(len(result.findings) if at is None else at, spoke)
     return result
-
-
-def _by_names_of_hosts(found: Finding, identities: Identities) -> Finding:
-    """Call the nodes of a finding as the job does: NCCL knows them by their addresses."""
-    return replace(found, nodes=tuple(dict.fromkeys(map(identities.host, found.nodes))))
 
 
 def _heard_of(case: Case, host: str, ranks: set[int]) -> bool:

@@ -172,7 +172,7 @@ class _Silence:
             return False
         # What stands at the top of a file is a greeting.
         steps = case.view(line).survey.steps
-        begun = bool(steps) and min(row.line for row in steps[:1]) < line.number
+        begun = bool(steps) and steps[0].line < line.number
         return begun or line.file in self.lines or warns(line)
 
 
