@@ -17,6 +17,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rerail.log_parsers.asked_scanner import AskedScanner, Build
 from rerail.log_parsers.compiled_cache import blind_to_digits
 from rerail.log_parsers.digit_blind import zero_image
 from rerail.log_parsers.line_tables import LineCodes, taken
@@ -47,11 +48,14 @@ class KnownLines:
         self,
         patterns: Sequence[str],
         whole: Scanner,
-        build: Callable[[Sequence[int], Sequence[str]], Scanner],
+        build: Build,
+        build_few: Build,
         once: frozenset[int] = frozenset(),
         cache: Path | None = None,
     ) -> None:
         self._patterns, self._whole, self._build = patterns, whole, build
+        self._build_few = build_few
+        self._few = AskedScanner(patterns, build_few)
         self._cache = cache
         # The scanners propose one line of a text for these, whatever else shows them.
         self._once = once
@@ -75,7 +79,9 @@ class KnownLines:
 
     def emptied(self) -> KnownLines:
         """Return a new memory for the same signatures."""
-        return KnownLines(self._patterns, self._whole, self._build, self._once, self._cache)
+        return KnownLines(
+            self._patterns, self._whole, self._build, self._build_few, self._once, self._cache
+        )
 
     @property
     def full(self) -> bool:
@@ -136,11 +142,23 @@ class KnownLines:
         self._join(kinds, at, shown)
         return new
 
-    def with_scanned(self, kinds: Any, at: Any, piece: Piece, rows: Any) -> None:
-        """Do the same for lines that never come back, without remembering them."""
+    def with_scanned(
+        self, kinds: Any, at: Any, piece: Piece, rows: Any, asked: frozenset[int]
+    ) -> None:
+        """Do the same for lines that never come back, without remembering them.
+
+        Args:
+            kinds: kinds of many lines.
+            at: the places of these in `kinds`.
+            piece: whole lines.
+            rows: which of them these are.
+            asked: signatures that the skeletons of these lines call for.
+        """
         import numpy as np
 
-        found = self._found(taken(piece, rows)[0])
+        text = taken(piece, rows)[0]
+        few = self._few.of(asked & self.telling, len(text))
+        found = self._found(text) if few is None else self._confirmed(text, few)
         shown = np.zeros(len(rows), np.int32)
         for place, members in found.items():
             shown[place] = self._set(members)

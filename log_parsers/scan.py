@@ -450,10 +450,23 @@ def _make_sieve(
     def build(numbers: Sequence[int], patterns: Sequence[str]) -> Scanner:
         return _compile(signatures, cache, dict(zip(numbers, patterns, strict=True)))
 
+    from rerail.log_parsers.without_head import without_head
+
+    def build_few(numbers: Sequence[int], patterns: Sequence[str]) -> Scanner:
+        # Which they are depends on the log; such sets are not worth a file. Of lines that only tell
+        # that something occurs one is proposed, so that this one has to be right.
+        chosen = {
+            at: pattern if signatures[at].presence else without_head(pattern)
+            for at, pattern in zip(numbers, patterns, strict=True)
+        }
+        return _compile(signatures, None, chosen)
+
     patterns = [signature.pattern for signature in signatures]
     try:
         once = frozenset(at for at, signature in enumerate(signatures) if signature.presence)
-        return Sieve(skeleton_images(patterns, cache), patterns, whole, build, once, cache)
+        return Sieve(
+            skeleton_images(patterns, cache), patterns, whole, build, build_few, once, cache
+        )
     except RuleError:
         # An image that hyperscan cannot take: every line is scanned, as without a sieve.
         return None

@@ -9,12 +9,13 @@ come back, and those of several frames, are scanned with all signatures each tim
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rerail.lazy_patterns import lazy
+from rerail.log_parsers.asked_scanner import AskedScanner, Build
 from rerail.log_parsers.known_lines import KnownLines, Seen
 from rerail.log_parsers.line_tables import taken
 from rerail.log_parsers.piece import Piece, line_ends
@@ -24,9 +25,6 @@ from rerail.log_parsers.tallies import Tally
 
 if TYPE_CHECKING:
     from rerail.log_parsers.scan import Scanner
-
-Build = Callable[[Sequence[int], Sequence[str]], "Scanner"]
-"""Compiles patterns that stand for the signatures of the given numbers into a scanner."""
 
 _REMEMBERED = 150_000  # skeletons
 _SETS_LEFT_OUT = 4  # of signatures, for which it is remembered which lines need a look
@@ -42,9 +40,9 @@ _NEW_LINES, _NEW_SHARE = 3_000, 4
 _MOSTLY = 0.6
 """Share of the lines of a piece above which it is scanned as it is: cutting lines out costs as much."""
 
-# No look; all signatures; by the zeroed text; and word for word for those that tell digits apart; and
-# with a scanner for those.
-_NONE, _ALL, _ZEROED, _EXACT, _DIGITS = range(5)
+# No look; all signatures; those that the skeleton calls for; by the zeroed text; and word for word for
+# those that tell digits apart; and with a scanner for those.
+_NONE, _ALL, _ASKED, _ZEROED, _EXACT, _DIGITS = range(6)
 
 
 class Sieve:
@@ -56,6 +54,7 @@ class Sieve:
         patterns: Sequence[str],
         whole: Scanner,
         build: Build,
+        build_few: Build,
         once: frozenset[int] = frozenset(),
         cache: Path | None = None,
     ) -> None:
@@ -70,7 +69,8 @@ class Sieve:
         # What skeletons call for; None where their text is not known.
         self._needs: dict[bytes, frozenset[int] | None] = {}
         self._kinds: dict[frozenset[int], dict[bytes, int]] = {}
-        self._lines = KnownLines(patterns, whole, build, once, cache)
+        self._few = AskedScanner(patterns, build_few)
+        self._lines = KnownLines(patterns, whole, build, build_few, once, cache)
         self._met: Counter[tuple[bytes, int]] = Counter()
         self._new: Counter[tuple[bytes, int]] = Counter()
         self._fleeting: set[tuple[bytes, int]] = set()
@@ -134,15 +134,22 @@ class Sieve:
                 text, stops, rows = piece.text, piece.text_ends, np.arange(len(classes))
             else:
                 text, stops = searchable_lines(piece, rows)
-            candidates = self._whole.candidates(text, left_out)
-            if candidates:
-                at = np.fromiter((end for end, _ in candidates), np.int64, len(candidates)) - 1
-                places = rows[np.searchsorted(stops, np.maximum(at, 0))].tolist()
-                found.update(
-                    (row, index) for row, (_, index) in zip(places, candidates, strict=True)
-                )
-        rows = np.flatnonzero(classes > _ALL)
+            found.update(_in_rows(self._whole.candidates(text, left_out), rows, stops))
+        rows = np.flatnonzero(classes == _ASKED)
+        if len(rows):
+            text, stops = searchable_lines(piece, rows)
+            asked = self._asked(tally, rows) - left_out
+            scanner = self._few.of(asked, len(text)) or self._whole
+            found.update(_in_rows(scanner.candidates(text, left_out), rows, stops))
+        rows = np.flatnonzero(classes > _ASKED)
         return found, self._known(piece, rows, classes[rows], tally) if len(rows) else None
+
+    def _asked(self, tally: Tally, rows: Any) -> frozenset[int]:
+        """Return what the skeletons of some lines call for, all of which are known to call for something."""
+        asked = set(self._always)
+        for code in set(codes_of_lines(tally)[rows].tolist()):
+            asked.update(self._needs.get(tally.keys[code]) or ())
+        return frozenset(asked)
 
     def _known(self, piece: Piece, rows: Any, classes: Any, tally: Tally) -> Seen:
         import numpy as np
@@ -165,7 +172,7 @@ class Sieve:
             self._note(tally, rows[at[new]], _EXACT)
         at = np.flatnonzero(classes == _DIGITS)
         if len(at):
-            table.with_scanned(kinds, at, piece, rows[at])
+            table.with_scanned(kinds, at, piece, rows[at], self._asked(tally, rows[at]))
         return Seen(rows, kinds, table)
 
     def _note(self, tally: Tally, rows: Any, way: int) -> None:
@@ -232,10 +239,23 @@ class Sieve:
         if not needs:
             return _NONE
         if (skeleton, _ZEROED) in self._fleeting:
-            return _ALL
+            return _ASKED
         if not needs & self._lines.telling:
             return _ZEROED
         return _DIGITS if (skeleton, _EXACT) in self._fleeting else _EXACT
+
+
+def _in_rows(
+    candidates: Sequence[tuple[int, int]], rows: Any, stops: Any
+) -> Iterable[tuple[int, int]]:
+    """Return (row of the line, signature) of candidates in a text of these lines that end at `stops`."""
+    import numpy as np
+
+    if not candidates:
+        return ()
+    at = np.fromiter((end for end, _ in candidates), np.int64, len(candidates)) - 1
+    places = rows[np.searchsorted(stops, np.maximum(at, 0))].tolist()
+    return ((row, index) for row, (_, index) in zip(places, candidates, strict=True))
 
 
 def texts_of(skeleton: bytes) -> tuple[bytes, ...]:

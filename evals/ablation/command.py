@@ -9,45 +9,55 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rerail.assistant.pipeline import diagnose_collection, survey_texts
-from rerail.evals.ablation.switches import Switch, switches
+from rerail.evals.ablation.switches import Switch, noted, switches
 from rerail.evals.cases.case_file import LabelledCase, load_cases
 from rerail.evals.cases.score import QUESTIONS, score
 from rerail.log_parsers.collect import assemble
+from rerail.log_parsers.survey import FileSurvey
 
 _SHOWN = 6
 Answers = dict[str, bool | None]
 
 
 class Bench:
-    """Cases that were read once, and are judged under each switch."""
+    """Cases that were read once; they are judged anew under each part that had a say in them."""
 
     def __init__(self, cases: Sequence[LabelledCase]) -> None:
         self.cases = list(cases)
-        self._surveys = [survey_texts(case.files()) for case in cases]
-        self.base = [self._answers(i) for i in range(len(self.cases))]
-
-    def _answers(self, index: int) -> Answers:
-        case = self.cases[index]
-        diagnosis = diagnose_collection(assemble(self._surveys[index])).diagnosis
-        found = score(case, diagnosis, 0.0, 0)
-        answers: Answers = {question: getattr(found, question) for question in QUESTIONS}
-        answers["calm"] = None if found.false_alarm is None else not found.false_alarm
-        answers["not established wrong"] = not found.established_wrong
-        return answers
+        self._surveys: list[list[FileSurvey]] = []
+        self._said: list[set[str]] = []
+        self.base: list[Answers] = []
+        for case in self.cases:
+            with noted() as said:
+                self._surveys.append(survey_texts(case.files()))
+                self.base.append(_answers(case, self._surveys[-1]))
+            self._said.append(said)
 
     def noticed(self, switch: Switch) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
         """Return the cases that become wrong, and those that become right, with what changes in each."""
         lost: dict[str, list[str]] = {}
         gained: dict[str, list[str]] = {}
+        concerned = [i for i, said in enumerate(self._said) if switch.always or str(switch) in said]
         with switch.off():
-            for index, case in enumerate(self.cases):
-                for question, answer in self._answers(index).items():
+            for index in concerned:
+                case = self.cases[index]
+                surveys = survey_texts(case.files()) if switch.reads else self._surveys[index]
+                for question, answer in _answers(case, surveys).items():
                     before = self.base[index][question]
                     if before and answer is False:
                         lost.setdefault(case.id, []).append(question)
                     elif before is False and answer:
                         gained.setdefault(case.id, []).append(question)
         return lost, gained
+
+
+def _answers(case: LabelledCase, surveys: Sequence[FileSurvey]) -> Answers:
+    diagnosis = diagnose_collection(assemble(surveys)).diagnosis
+    found = score(case, diagnosis, 0.0, 0)
+    answers: Answers = {question: getattr(found, question) for question in QUESTIONS}
+    answers["calm"] = None if found.false_alarm is None else not found.false_alarm
+    answers["not established wrong"] = not found.established_wrong
+    return answers
 
 
 def ablation_command(files: Sequence[Path], *, only: str, tests: bool, json_output: bool) -> int:

@@ -6,10 +6,10 @@ questions of waiting, the steps of the verdict, the edges of the graph of eviden
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial, wraps
 from typing import Any
 from unittest.mock import patch
 
@@ -25,11 +25,15 @@ from rerail.log_parsers.view import LogView
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """One part; `off` holds it switched off. `reads`: the lines are read anew under it."""
+    """One part; `off` holds it switched off."""
 
     kind: str
     name: str
     off: Callable[[], Any]
+    always: bool = False
+    """Whether every case is judged anew: of this part it is not known where it had a say."""
+    reads: bool = False
+    """Whether the lines are read anew under it."""
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name}"
@@ -41,19 +45,21 @@ _QUESTIONS = ("_named", "_different_calls", "_overtaken", "_apart", "_ahead_in_o
               "_behind", "_absent")  # fmt: skip
 
 
+_LISTS = (
+    (rank_sources, "SOURCES", "rank source"),
+    (node_sources, "SOURCES", "node source"),
+    (node_sources, "ACCUSED", "node source"),
+)
+
+
 def switches() -> list[Switch]:
     """Return all parts that can be switched off."""
     found: list[Switch] = []
-    for module, attribute, kind in (
-        (rank_sources, "SOURCES", "rank source"),
-        (node_sources, "SOURCES", "node source"),
-        (node_sources, "ACCUSED", "node source"),
-    ):
+    for module, attribute, kind in _LISTS:
         sources = getattr(module, attribute)
         for source in sources:
             left = tuple(one for one in sources if one is not source)
-            name = source.__name__.strip("_")
-            found.append(Switch(kind, name, partial(_replaced, (module, attribute, left))))
+            found.append(Switch(kind, _name(source), partial(_replaced, (module, attribute, left))))
     for step in _STEPS:
         found.append(Switch("step", step[1:], partial(_replaced, (verdict, step, _never))))
     for question in _QUESTIONS:
@@ -75,7 +81,8 @@ def switches() -> list[Switch]:
         ("cry behind the last step", verdict, "first_cry", _nothing),
         ("every start fails on a node", verdict, "starts_failed_on", lambda *a: 0),
     ):
-        found.append(Switch("edge", name, partial(_replaced, (module, attribute, instead))))
+        off = partial(_replaced, (module, attribute, instead))
+        found.append(Switch("edge", name, off, always=True))
     found += _data()
     families = sorted({rule.file for rule in pipeline.rules().rules if rule.file})
     return found + [Switch("rules", name, partial(_without_rules, name)) for name in families]
@@ -96,8 +103,83 @@ def _data() -> list[Switch]:
         for one in every:
             left = tuple(other for other in every if other is not one)
             off = partial(_replaced, (module, attribute, lambda left=left: left), caches)
-            found.append(Switch(kind, one.id, off))
+            found.append(Switch(kind, one.id, off, reads=kind == "label"))
     return found
+
+
+@contextmanager
+def noted() -> Iterator[set[str]]:
+    """Yield a set that takes the names of the parts which have a say while the block runs."""
+    said: set[str] = set()
+    with ExitStack() as stack:
+
+        def note(owner: Any, attribute: str, names: Callable[[Any, Any], Iterable[str]]) -> None:
+            real = getattr(owner, attribute)
+
+            @wraps(real)
+            def asked(*args: Any, **keys: Any) -> Any:
+                answer = real(*args, **keys)
+                if answer is not None and answer is not False:
+                    said.update(names(args, answer))
+                return answer
+
+            stack.enter_context(patch.object(owner, attribute, asked))
+
+        def listed(module: Any, attribute: str, kind: str) -> None:
+            heard = tuple(
+                _heard(one, f"{kind} {_name(one)}", said) for one in getattr(module, attribute)
+            )
+            stack.enter_context(patch.object(module, attribute, heard))
+
+        for module, attribute, kind in _LISTS:
+            listed(module, attribute, kind)
+        for owner, attributes, kind in (
+            (verdict, _STEPS, "step"),
+            (engine, _QUESTIONS, "question"),
+        ):
+            for attribute in attributes:
+                note(owner, attribute, partial(_always, f"{kind} {attribute[1:]}"))
+        note(conclude, "from_side_thread", partial(_always, "question side_thread"))
+        note(headings, "_look", lambda args, answer: [f"heading {args[0].id}"])
+        note(read.Form, "slots", lambda args, answer: [f"wording {args[0].id}"])
+        note(labels.Label, "match", lambda args, answer: [f"label {args[0].id}"])
+        note(statements, "_filled", lambda args, answer: _forms_with(args[0].re.pattern))
+        note(pipeline, "match", lambda args, answer: _families(answer))
+        yield said
+
+
+@cache
+def _forms_with(pattern: str) -> tuple[str, ...]:
+    forms = statements.all_forms()
+    return tuple(
+        f"statement {one.id}" for one in forms if pattern in {p.pattern for p in one.patterns}
+    )
+
+
+def _families(found: MatchResult) -> set[str]:
+    of_rule = {rule.id: rule.file for rule in pipeline.rules().rules}
+    return {f"rules {of_rule[one.rule_id]}" for one in found.observations if one.rule_id in of_rule}
+
+
+def _name(source: Callable[..., Any]) -> str:
+    return source.__name__.strip("_")
+
+
+def _heard(source: Callable[..., Any], name: str, said: set[str]) -> Callable[..., Any]:
+    """Return a source that notes its name when it has an answer."""
+
+    @wraps(source)
+    def asked(*args: Any, **keys: Any) -> Any:
+        answer = source(*args, **keys)
+        if answer is not None:
+            said.add(name)
+        return answer
+
+    return asked
+
+
+def _always(name: str, *_: object) -> list[str]:
+    return [name]
 
 
 def _never(*_: object, **__: object) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,13 +14,15 @@ import rerail.knowledge_base
 from rerail.knowledge_base.matcher import rule_set
 from rerail.knowledge_base.rules import usable_rules
 from rerail.log_parsers import tallies
+from rerail.log_parsers.asked_scanner import AskedScanner
 from rerail.log_parsers.digit_blind import digit_blind, zero_image
 from rerail.log_parsers.piece import Piece
-from rerail.log_parsers.scan import Signature, make_scanner, sieve_of
+from rerail.log_parsers.scan import Scanner, Signature, make_scanner, sieve_of
 from rerail.log_parsers.skeleton_patterns import skeleton_pattern
 from rerail.log_parsers.sources import Source
 from rerail.log_parsers.survey import FileSurvey, survey
 from rerail.log_parsers.text import clean
+from rerail.log_parsers.without_head import without_head
 
 if not tallies.vectors_at_hand():
     pytest.skip("neither the compiled loops nor pyarrow are there", allow_module_level=True)
@@ -163,6 +165,7 @@ def test_the_sieve_finds_what_a_scan_of_every_line_finds(
     path.write_bytes(b"".join(rows) + b"Killed")
     monkeypatch.setattr("rerail.log_parsers.sieve._NEW_LINES", patience)
     monkeypatch.setattr("rerail.log_parsers.sieve._TRIED", 0)
+    monkeypatch.setattr("rerail.log_parsers.asked_scanner._PAYS", 5 * patience)
 
     def read(bulk: bool) -> FileSurvey:
         for name in ("_ARROW_AFTER", "_COMPILED_AFTER"):
@@ -176,6 +179,7 @@ def test_the_sieve_finds_what_a_scan_of_every_line_finds(
         if bulk:
             assert sieve._lines._zeroed
             assert bool(sieve._fleeting) == (patience < 100 and kept > 6)
+            assert (sieve._few._scanner is not None) == bool(sieve._fleeting)
         return result
 
     plain, sieved = read(False), read(True)
@@ -214,6 +218,43 @@ def test_a_log_of_ever_new_lines_is_scanned_as_it_is(
     assert [hit.signature for hit in found.hits] == [0]
     assert len(asked) < 10
     assert clean(found.kept[found.hits[0].line]) == "CUDA out of memory"
+
+
+def test_without_its_head_a_pattern_finds_all_that_it_found() -> None:
+    assert without_head(r"iteration +\d+ \|.{0,400}loss: (?:nan|inf)") == "loss: (?:nan|inf)"
+    assert without_head(r"(?i)a.*b.{0,9}?(?:timed out|lost peer)") == "(?i)(?:timed out|lost peer)"
+    for kept in (
+        r"alpha.{0,9}(?:timed out|x)", r"alpha|beta.{0,9}closed", r"(x).{0,9}closed \1", r"(?:a.{0,9}closed)", r"[.*]closed",
+        r"\.*closed",
+    ):  # fmt: skip
+        assert without_head(kept) == kept
+    shorter = 0
+    for pattern, example in rules():
+        tail = without_head(pattern)
+        shorter += tail != pattern
+        if found := re.search(pattern, example):
+            assert re.search(tail, found[0]), (pattern, example)
+    assert shorter > 50
+
+
+def test_few_signatures_are_scanned_for_alone_where_it_pays() -> None:
+    built: list[Sequence[int]] = []
+
+    def build(numbers: Sequence[int], patterns: Sequence[str]) -> Scanner:
+        built.append(numbers)
+        return make_scanner([Signature(pattern) for pattern in patterns], cache=None)
+
+    few = AskedScanner([f"word{at}" for at in range(200)], build)
+    assert few.of(frozenset({3}), 1 << 20) is None
+    assert few.of(frozenset(range(100)), 4 << 20) is None
+    assert few.of(frozenset({3}), 10) is not None
+    assert few.of(frozenset({3}), 10) is not None
+    assert few.of(frozenset({3, 4}), 10) is None
+    assert few.of(frozenset({5, 4}), 2 << 20) is not None
+    assert few.of(frozenset({3}), 10) is not None
+    assert built == [[3], [3, 4, 5]]
+    assert few.of(frozenset(range(50, 97)), 2 << 20) is not None
+    assert built[2:] == [[*range(50, 97)]]
 
 
 def test_the_quicker_way_is_taken() -> None:
