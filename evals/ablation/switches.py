@@ -41,8 +41,7 @@ class Switch:
 
 _STEPS = ("_completed", "_initiating", "_stacks", "_timeouts", "_peers", "_waited", "_died", "_stopped",
           "_numbers", "_reported", "_killed_before", "_hung_before", "_victims_exception", "_asked_once")  # fmt: skip
-_QUESTIONS = ("_named", "_different_calls", "_overtaken", "_apart", "_ahead_in_one_group", "_other_sites",
-              "_behind", "_absent")  # fmt: skip
+_QUESTIONS = ("_named", "_different_calls", "_apart", "_ahead_in_one_group", "_behind", "_absent")  # fmt: skip
 
 
 _LISTS = (
@@ -70,7 +69,6 @@ def switches() -> list[Switch]:
     found.append(Switch("question", "side_thread", side))
     for name, module, attribute, instead in (
         ("copy of an exception", roots, "_copy_of", _nothing),
-        ("link of a chain", roots, "_without_unknown_links", lambda candidates, edges: candidates),
         ("vendor's order of Xids", roots, "_heavier", _nothing),
         ("the line that says more", roots, "_fuller", _nothing),
         ("training went on", select, "_outlived", _never),

@@ -187,16 +187,6 @@ def _seat(asked: Asked) -> Answer[int] | None:
     return None if rank is None else Answer(rank, "its launcher lists who sits there", asked.line)
 
 
-def _in_pod(asked: Asked) -> Answer[int] | None:
-    """The only process that calls its host by the name of the pod that the event is about."""
-    known, pod = asked.identities, asked.line.place
-    ranks = [rank for rank, node in known.node_of_rank.items() if pod and node == pod]
-    if len(ranks) != 1 or (known.per_node or 1) > 1:
-        return None
-    line = known.told_by.get(("rank", ranks[0]))
-    return Answer(ranks[0], f"it runs in {pod}", line)
-
-
 def _own_words(asked: Asked) -> Answer[int] | None:
     if asked.line.stream is Stream.KERNEL:
         return None
@@ -461,7 +451,7 @@ def _awaited(asked: Asked) -> Answer[int] | None:
 
 SOURCES: tuple[Source[int], ...] = (
     _slot, _subject, _noticed, _of_the_job, _heading, _process, _named_process, _local_rank, _said_on, _label,
-    _introduced, _seat, _in_pod, _only_node, _own_words, _raised_from, _told_with_process, _alone_there, _others,
+    _introduced, _seat, _only_node, _own_words, _raised_from, _told_with_process, _alone_there, _others,
     _only_exit_there, device_beside, _awaited, named_slow, _own_exit, _raised_exit, _ended_first, _by_device,
 )  # fmt: skip
 

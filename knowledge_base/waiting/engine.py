@@ -119,10 +119,8 @@ def ask(
     other = (
         (named if named is not None and named.how is How.ANOTHER_CALL else None)
         or _different_calls(waiting)
-        or _overtaken(facts)
         or _apart(waiting)
         or (_ahead_in_one_group(waiting) if behind is None else None)
-        or _other_sites(waiting)
     )
     still = _stood_still(facts, before_all)
     if still is not None:
@@ -199,20 +197,6 @@ def _different_calls(waiting: Sequence[Position]) -> Finding | None:
     return _another_call(found, waiting) if found else None
 
 
-def _overtaken(facts: Facts) -> Finding | None:
-    """A rank that sits in a collective which others have completed: they did not run the same ones."""
-    ops = {(p.rank, p.seq): p.op for p in facts.positions}
-    found: Finding | None = None
-    for group in sorted({group for _, group in facts.stuck}):
-        sits = {rank: seq for (rank, name), seq in facts.stuck.items() if name == group}
-        furthest = max(done for (_, name), (_, done) in facts.progress.items() if name == group)
-        odd = {r for r, seq in sits.items() if furthest > seq and ops.get((r, seq)) in needs_all()}
-        others = set(sits) - odd
-        if odd and others and len(odd) <= len(others):
-            found = _another_call(odd if len(odd) < len(others) else sits, facts.positions)
-    return found
-
-
 def _apart(waiting: Sequence[Position]) -> Finding | None:
     """Two ranks that each waited to the end, two collectives apart or more, did not run the same ones.
 
@@ -248,23 +232,6 @@ def _ahead_in_one_group(waiting: Sequence[Position]) -> Finding | None:
     if op in needs_all() and len(ahead) + count == len(told) and 0 < len(ranks) < count:
         return _another_call(ranks, waiting)
     return None
-
-
-def _other_sites(waiting: Sequence[Position]) -> Finding | None:
-    """Ranks that gave up at different places of the program wait for different things."""
-    sites: dict[str, set[int]] = defaultdict(set)
-    for one in waiting:
-        if one.site and one.rank is not None:
-            sites[one.site].add(one.rank)
-    if len(sites) < 2:
-        return None
-    common, others = most_common(sites)
-    odd = set().union(*(sites[site] for site in others)) - sites[common]
-    if not odd or len(odd) >= len(sites[common]):
-        return None
-    words = f"{ranks_in_words(sorted(odd))} waited at another place of the program than the others"
-    line = next((p.line for p in waiting if p.rank in odd), None)
-    return Finding(How.ANOTHER_CALL, tuple(sorted(odd)), words, line)
 
 
 def most_common(places: Mapping[str, Collection[T]]) -> tuple[str, list[str]]:

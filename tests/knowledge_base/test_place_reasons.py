@@ -71,6 +71,14 @@ def test_the_label_counts_tasks_where_its_process_calls_itself_a_higher_rank(dia
     assert (first.rank, first.node) == (138, "worker-23")
 
 
+def test_a_line_that_says_on_which_rank_it_is_so_is_not_about_its_writer(diagnose: Run) -> None:
+    text = STEPS + (
+        '[rank0]:Traceback (most recent call last):\n[rank0]:  File "/w/train.py", line 91, in <module>\n'
+        "[rank0]:    check(loss)\n[rank0]:ValueError: loss is nan on rank 3 at step 42, stopping the run\n"
+    )
+    assert diagnose(text).suspects.ranks == [3]
+
+
 def test_a_program_that_ends_in_order_behind_its_own_error_has_failed(diagnose: Run) -> None:
     step = (
         " iteration        2/      {} | elapsed time per iteration (ms): 1870.3 | lm loss: 1.08E+01 |\n"
