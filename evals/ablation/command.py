@@ -57,6 +57,10 @@ def _answers(case: LabelledCase, surveys: Sequence[FileSurvey]) -> Answers:
     answers: Answers = {question: getattr(found, question) for question in QUESTIONS}
     answers["calm"] = None if found.false_alarm is None else not found.false_alarm
     answers["not established wrong"] = not found.established_wrong
+    # Where the label names no place, the verdict may name one, and a part may be there to leave it out.
+    suspects = diagnosis.suspects
+    answers["no other rank"] = set(suspects.ranks) <= {case.rank}
+    answers["no other node"] = set(suspects.nodes) <= {case.node}
     return answers
 
 

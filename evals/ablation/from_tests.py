@@ -1,4 +1,4 @@
-"""The texts that the project's own tests diagnose, as cases: what a test holds, it also guards.
+"""The texts that the project's own tests diagnose, and the runs that it recorded, as cases: what a test holds, it also guards.
 
 Their answers are what the product says while the tests pass, so they measure nothing; they notice.
 """
@@ -21,11 +21,12 @@ from rerail.evals.cases.case_file import LabelledCase
 
 _LONGEST = 6_000
 _FOLDER = Path("tests/knowledge_base")
+_RECORDED = ("tests/data/launchers/*/*", "tests/data/faultlab/*", "tests/data/slurm/*")
 T = TypeVar("T")
 
 
 def cases_of_tests(root: Path) -> list[LabelledCase]:
-    """Run the tests of the knowledge base in a checkout and return each text that they diagnose, once.
+    """Run the tests of the knowledge base in a checkout and return each text that they diagnose, once, and each recorded run.
 
     Args:
         root: the checkout.
@@ -35,28 +36,36 @@ def cases_of_tests(root: Path) -> list[LabelledCase]:
 
     def kept(files: Mapping[str, str]) -> pipeline.Outcome:
         outcome = real(files)
-        whole = {name: text if text.endswith("\n") else text + "\n" for name, text in files.items()}
-        log = "".join(whole.values())
-        if len(log) <= _LONGEST:
+        if sum(map(len, files.values())) <= _LONGEST:
             test = os.environ.get("PYTEST_CURRENT_TEST", "").split(" ")[0]
-            parts = tuple((name, len(text.splitlines())) for name, text in whole.items())
-            case = _case(f"{test}#{len(found)}", log, parts, outcome.diagnosis)
-            found.setdefault(repr(sorted(whole.items())), case)
+            case = _case(f"{test}#{len(found)}", files, outcome.diagnosis)
+            found.setdefault(repr(sorted(files.items())), case)
         return outcome
 
     with patch.object(pipeline, "diagnose_texts", kept):
         pytest.main(["-q", "-p", "no:cacheprovider", "--no-header", str(root / _FOLDER)])
-    return list(found.values())
+    runs = (run for pattern in _RECORDED for run in sorted(root.glob(pattern)) if run.is_dir())
+    return [*found.values(), *map(_recorded, runs)]
 
 
-def _case(
-    name: str, log: str, parts: tuple[tuple[str, int], ...], diagnosis: Diagnosis
-) -> LabelledCase:
+def _recorded(run: Path) -> LabelledCase:
+    """Return a folder of a job's files as a case."""
+    files = {
+        str(path.relative_to(run)): path.read_text(encoding="utf-8", errors="replace")
+        for path in sorted(run.rglob("*"))
+        if path.suffix in (".log", ".out", ".err", ".txt")
+    }
+    diagnosis = pipeline.diagnose_texts(files).diagnosis
+    return _case(f"{run.parent.name}:{run.name}", files, diagnosis)
+
+
+def _case(name: str, files: Mapping[str, str], diagnosis: Diagnosis) -> LabelledCase:
+    whole = {name: text if text.endswith("\n") else text + "\n" for name, text in files.items()}
     failed = diagnosis.outcome is Decided.FAILURE
     label = diagnosis.failure_type or ("unknown" if failed else "no_failure")
     case = LabelledCase(
         id=name.rpartition("/")[2],
-        log=log,
+        log="".join(whole.values()),
         label=label,
         category="",
         labels=frozenset({label}),
@@ -66,7 +75,7 @@ def _case(
         node=_only(diagnosis.suspects.nodes),
         undecidable=diagnosis.outcome is Decided.INCONCLUSIVE,
         difficulty="normal",
-        parts=parts,
+        parts=tuple((name, len(text.splitlines())) for name, text in whole.items()),
     )
     first = diagnosis.first_fault
     at = case.place(first.file, first.line) if failed and first is not None else None
