@@ -1,4 +1,4 @@
-"""The texts that the project's own tests diagnose, and the runs that it recorded, as cases: what a test holds, it also guards.
+"""The texts that the project's tests diagnose, and the runs that it recorded, as cases: what a test holds it also guards.
 
 Their answers are what the product says while the tests pass, so they measure nothing; they notice.
 """
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 def cases_of_tests(root: Path) -> list[LabelledCase]:
-    """Run the tests of the knowledge base in a checkout and return each text that they diagnose, once, and each recorded run.
+    """Return each text that the tests of the knowledge base diagnose in a checkout, once, and each recorded run.
 
     Args:
         root: the checkout.
