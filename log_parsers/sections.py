@@ -150,6 +150,9 @@ def heading(text: str, framed: bool = False) -> Heading | None:
             return Heading(Origin(place=pod), shape.id)
         slots = match.groupdict()
         if path := slots.get("path"):
+            host, _, of_host = path.partition(":")
+            if of_host and looks_like_host(host):  # as scp and rsync write the file of a host
+                return Heading(replace(origin_of(of_host), node=host), shape.id, path=of_host)
             bare = bool(_ONE_WORD.fullmatch(path)) and looks_like_host(path) and not _files(path)
             return Heading(_known(origin_of(path)), shape.id, title=path if bare else "", path=path)
         if shape.id == "prompt":

@@ -43,6 +43,8 @@ class ExitFact:
     spawned: bool = False
     ended: float | None = None
     """When, in seconds since the epoch by the clock of its host, as torchrun's table says it."""
+    several: bool = False
+    """The line tells of several processes at once."""
 
     @property
     def how(self) -> str:
@@ -104,7 +106,7 @@ def _fact(statement: Statement, identities: Identities, tasks_are_ranks: bool) -
     return ExitFact(
         code, line, rank, local, node, pid,
         root_block="root" in slots, spawned=_is_child(statement, local),
-        ended=stamp.seconds if stamp else None,
+        ended=stamp.seconds if stamp else None, several=bool(tasks and not tasks.isdigit()),
     )  # fmt: skip
 
 

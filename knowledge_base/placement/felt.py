@@ -36,6 +36,8 @@ def on_their_gpus(asked: Asked) -> set[int | None]:
         o.line.rank
         for o in asked.case.observations
         if o is not asked.event
+        and o.role is not Role.BENIGN
+        and not _of_another_host(asked, o.line)
         and o.tier in (Tier.LIBRARY, Tier.HARDWARE, Tier.APPLICATION)
         and says("felt-on-gpu", o.line.text)
     } - {None}
@@ -73,8 +75,13 @@ def felt_by(asked: Asked) -> int | None:
     """The only rank that printed an error of its own was hit by the deeper fault."""
     case, event = asked.case, asked.event
     device = on_their_gpus(asked) or _lost_its_device(case)
-    # What a program raises by itself is no sign of a broken machine under it.
-    others = [c for c in asked.selection.candidates if not is_own(c) and not _only_waited(asked, c)]
+    # What a program raises by itself is no sign of a broken machine under it, unless it is the very same.
+    others = [
+        c
+        for c in asked.selection.candidates
+        if (c.leaf == event.leaf or not is_own(c)) and not _only_waited(asked, c)
+    ]
+    others = [c for c in others if c.leaf == event.leaf] or others
     felt = device or {_whose(asked, c) for c in others} - {None}
     # A lost-connection line is printed by the peer, and who waited in vain in a collective felt
     # nothing but that another rank did not come.

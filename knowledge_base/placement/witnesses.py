@@ -118,8 +118,9 @@ def rank_that_ended(
         ):
             return None
         own = [f for f in own if f.rank not in waited]
-    ranks = {f.rank for f in own}
-    ranks.discard(None)
+    # A scheduler lists those that end alike together, and adds the last of them by itself.
+    alike = {f.how for f in own if f.several}
+    ranks = {f.rank for f in own if f.how not in alike} - {None}
     return ranks.pop() if len(ranks) == 1 else None
 
 
