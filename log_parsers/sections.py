@@ -65,6 +65,7 @@ class _Data:
     pods: tuple[re.Pattern[str], ...]
     hosts: tuple[re.Pattern[str], ...]
     no_hosts_by_form: re.Pattern[str]
+    rank: re.Pattern[str]
 
 
 @lru_cache(maxsize=1)
@@ -82,12 +83,12 @@ def _data() -> _Data:
     ]
     pods = tuple(lazy(text) for text in raw["pods"])
     hosts = tuple(lazy(text) for text in raw["hosts"])
-    by_form = lazy(raw["no_hosts_by_form"])
+    by_form, rank = lazy(raw["no_hosts_by_form"]), lazy(raw["rank"])
     contents = frozenset(raw["contents"])
     of_files = contents | frozenset(raw["of_files"])
     machines = tuple(raw["of_machines"])
     says = frozenset([*machines, *raw["words_for_machines"]])
-    return _Data(tuple(shapes), contents, of_files, machines, says, pods, hosts, by_form)
+    return _Data(tuple(shapes), contents, of_files, machines, says, pods, hosts, by_form, rank)
 
 
 def shapes() -> tuple[Shape, ...]:
@@ -164,6 +165,8 @@ def heading(text: str, framed: bool = False) -> Heading | None:
             return None
         if host is not None:
             origin = replace(origin or Origin(), node=host)
+            if shape.id == "banner" and (told := data.rank.search(slots["title"])):
+                origin = replace(origin, rank=int(told["rank"]))
         file = shape.id == "banner" and len(_files(slots["title"])) == 1
         title = slots["title"]
         word = _ONE_WORD.fullmatch(title) or _OUTPUT_OF.fullmatch(title) or _BESIDE.search(title)

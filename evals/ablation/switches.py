@@ -69,6 +69,7 @@ def switches() -> list[Switch]:
     found.append(Switch("question", "side_thread", side))
     for name, module, attribute, instead in (
         ("copy of an exception", roots, "_copy_of", _nothing),
+        ("link of a chain", roots, "_without_unknown_links", lambda candidates, edges: candidates),
         ("vendor's order of Xids", roots, "_heavier", _nothing),
         ("the line that says more", roots, "_fuller", _nothing),
         ("training went on", select, "_outlived", _never),

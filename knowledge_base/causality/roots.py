@@ -1,6 +1,7 @@
 """Which of several possible first faults nothing else explains, and which of those is the first.
 
-An edge leads from a cause to what it explains: the deeper fault to the shallower one, the heavier Xid to the lighter one
+An edge leads from a cause to what it explains: the deeper fault to the shallower one, the link of a
+chain of exceptions that a rule knows to the one that none knows, the heavier Xid to the lighter one
 of the same GPU. The roots are what no edge leads to; faults that explain each other in a circle stand
 or fall together. Of the roots the one that is known to come first is taken. Where no clock and no
 file says which came first, the text decides, so that the order of files never does, and `contested`
@@ -18,7 +19,7 @@ from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.own_failures import is_own
 from rerail.knowledge_base.rules import Rule
 from rerail.knowledge_base.taxonomy import Kind, has, leaves
-from rerail.log_parsers.tracebacks import is_frame
+from rerail.log_parsers.tracebacks import is_frame, looks_like_exception
 
 _LEVEL = {
     Tier.HARDWARE: 0.0,
@@ -79,7 +80,7 @@ def find(case: Case, rules: dict[str, Rule], candidates: Sequence[Observation]) 
     """Return the roots of the candidates and the first of them; independent of the candidates' order."""
     result = Roots()
     own = _without_copies(candidates, result.edges)
-    heads = _heads(case, own)
+    heads = _heads(case, _without_unknown_links(own, result.edges))
     for position, a in enumerate(heads):
         for b in heads[position + 1 :]:
             edge = _edge(case, rules, a, b)
@@ -124,7 +125,7 @@ def _without_copies(candidates: Sequence[Observation], edges: list[Edge]) -> lis
     """
     placed: dict[str, Observation] = {}
     for one in candidates:
-        if one.lines and one.line.rank is not None:
+        if one.line.rank is not None and (one.lines or looks_like_exception(one.line.message)):
             placed.setdefault(one.line.message.strip(), one)
     left = []
     for one in candidates:
@@ -141,7 +142,9 @@ def _copy_of(one: Observation, placed: dict[str, Observation]) -> Observation | 
     message = one.line.message.strip()
     if one.lines:
         same = placed.get(message)
-        return same if same is not None and _innermost(same) == _innermost(one) else None
+        # Of the process itself the log may hold the last line alone.
+        told = same is not None and (not same.lines or _innermost(same) == _innermost(one))
+        return same if told else None
     return next(
         (o for s, o in placed.items() if len(s) >= _LEAST_SENTENCE and message.endswith(s)), None
     )
@@ -151,6 +154,29 @@ def _innermost(exception: Observation) -> str | None:
     """Return the last frame of a traceback: file, line and function."""
     messages = (line.message.strip() for line in reversed(exception.lines))
     return next((message for message in messages if is_frame(message)), None)
+
+
+def _without_unknown_links(
+    candidates: Sequence[Observation], edges: list[Edge]
+) -> list[Observation]:
+    """Of one chain of exceptions of one process, the link that a rule knows tells more."""
+    known: dict[tuple[str, str], list[Observation]] = defaultdict(list)
+    for one in candidates:
+        if one.lines and one.tier not in (Tier.GENERIC, Tier.EXIT) and not slow(one):
+            known[one.line.file, one.line.label].append(one)
+    left = []
+    for one in candidates:
+        near = (
+            other
+            for other in known.get((one.line.file, one.line.label), ())
+            if abs(other.line.number - one.line.number) < _CHAIN_LINES
+        )
+        link = next(near, None) if one.tier is Tier.GENERIC and one.lines else None
+        if link is None:
+            left.append(one)
+        else:
+            edges.append(Edge(link, one, "another link of the same chain of exceptions"))
+    return left
 
 
 def _heads(case: Case, candidates: Iterable[Observation]) -> list[Observation]:

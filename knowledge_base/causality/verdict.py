@@ -385,7 +385,7 @@ def _timeouts(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
         lived_with = [r.observation for r in rejected]
         conclusion = conclude.from_side_thread(found, verdict.identities, lived_with)
         if conclusion is None:
-            conclusion = conclude.from_waiting(case, found)
+            conclusion = conclude.from_waiting(case, found, verdict.identities)
         else:
             verdict.selection.rejected = [
                 r for r in rejected if r.observation.line != conclusion.line

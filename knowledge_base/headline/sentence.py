@@ -158,8 +158,9 @@ def _speaker(line: LogLine | None) -> str:
 
 def _accused(verdict: Verdict, line: LogLine | None) -> str:
     """Whom the speaker of the line accuses, where that is somebody else."""
-    spoke = None if line is None else line.rank
-    if verdict.ranks and verdict.ranks != [spoke]:
+    spoke = None if line is None else verdict.identities.rank_of(line)
+    there = line is not None and line.rank is None and verdict.nodes == [line.node]
+    if verdict.ranks and verdict.ranks != [spoke] and not there:
         on = f" on {verdict.nodes[0]}" if len(verdict.nodes) == 1 else ""
         return _few(verdict.ranks) + on
     if (

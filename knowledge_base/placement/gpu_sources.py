@@ -39,7 +39,12 @@ def process(asked: Asked) -> None:
         return
     by_pid = identities.by_pid.get(int(pid), line.node) if pid and pid.isdigit() else None
     told_by_peers = asked.event.blames is Blames.PEER
-    if by_pid is None and line.pid is not None and asked.event.leaf and not told_by_peers:
+    if (
+        by_pid is None
+        and line.pid is not None
+        and asked.event.leaf
+        and not (told_by_peers and line.rank is not None)
+    ):
         by_pid = identities.by_pid.get(line.pid, line.node)
     if by_pid is None and by_pci is None and not told_by_peers:
         task = named_above(asked.case, line, "pid")

@@ -83,7 +83,7 @@ def _when(case: Case, position: Position) -> tuple[float, int]:
     return (time if time is not None else float("inf"), position.line.number)
 
 
-def from_waiting(case: Case, waiting: Waiting) -> Conclusion | None:
+def from_waiting(case: Case, waiting: Waiting, identities: Identities) -> Conclusion | None:
     """Conclude from who waits for whom."""
     line = waiting.line
     if line is None:
@@ -95,7 +95,7 @@ def from_waiting(case: Case, waiting: Waiting) -> Conclusion | None:
         if says is None or not warns(says):
             says = other.line or line
         return Conclusion("rank_divergence", says, Status.SUPPORTED, waiting.describe(), suspects)
-    activity = _last_activity(case, waiting)
+    activity = _last_activity(case, waiting, identities)
     if activity is not None:
         return _busy(waiting, activity, suspects)
     found = waiting.found
@@ -155,16 +155,17 @@ def from_side_thread(
     return None
 
 
-def _last_activity(case: Case, waiting: Waiting) -> Observation | None:
+def _last_activity(case: Case, waiting: Waiting, identities: Identities) -> Observation | None:
     """Return what a rank was busy with when the others began to wait, or None.
 
     It must lie before the first time-out, no training step may follow it, and it must not be the
-    work of a rank that itself sat in the collective.
+    work of a rank that itself sat in the collective, or of a host that is none of those waited for.
     """
     if waiting.first is None:
         return None
     few = waiting.by(How.NAMED) or waiting.by(How.STOOD_STILL) or waiting.by(How.BEHIND)
     victims = waiting.victims
+    hosts = {identities.undisputed(rank) for rank in waiting.suspects}
     best: Observation | None = None
     activities = [o for o in case.observations if "activity" in o.marks]
     for observation in activities:
@@ -175,6 +176,8 @@ def _last_activity(case: Case, waiting: Waiting) -> Observation | None:
             line.rank in victims or (few is not None and few.ranks and line.rank not in few.ranks)
         ):
             continue
+        if line.rank is None and line.node and hosts and not _of_one(line.node, hosts):
+            continue
         bars = frozenset(o.line.number for o in activities if o.line.file == line.file)
         steps = _MOST_STEPS_OF_PREFETCH if "finished_early" in observation.marks else 2
         if survived(case, observation, steps=steps, but=bars):
@@ -182,6 +185,11 @@ def _last_activity(case: Case, waiting: Waiting) -> Observation | None:
         if best is None or (best.rule_id, best.line.rank) != (observation.rule_id, line.rank):
             best = observation
     return best
+
+
+def _of_one(node: str, hosts: set[str | None]) -> bool:
+    """Tell whether a host may be one of some, of which None is one that is not known."""
+    return any(host is None or same_host(node, host) for host in hosts)
 
 
 def from_wait(case: Case, order: Observation | None, fact: ExitFact | None) -> Conclusion | None:
