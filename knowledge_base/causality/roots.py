@@ -251,6 +251,8 @@ def _lost_peer(case: Case, lost: Observation, teller: Observation) -> Edge | Non
     host = lost.fields.get("node") or lost.line.node
     if not has(lost.leaf, "whole_host") or teller.blames is not Blames.PEER or host is None:
         return None
+    if has(lost.leaf, "ends_a_hang"):
+        return None  # a limit or somebody ended the job on all its hosts, and lost none
     gap = case.seconds_between(teller, lost)
     if teller.line.node == host or (gap is not None and abs(gap) > DECLARED_S):
         return None

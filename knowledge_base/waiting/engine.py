@@ -133,7 +133,9 @@ def ask(
 
 
 def _of_the_job(told: Told, job: Identities) -> bool:
-    """Tell whether all ranks that somebody names can be ranks, where the hosts of all ranks are known."""
+    """Tell whether all ranks that somebody names can be ranks: of the whole job, and of those whose hosts are known."""
+    if told.of is not None and max(job.ranks_seen | job.ranks_heard, default=0) >= told.of:
+        return False  # counted in a group that is a part of the job
     known = job.node_of_rank
     whole = len(known) > 1 and set(known) == set(range(len(known)))
     return not whole or all(rank in known for rank in told.ranks)

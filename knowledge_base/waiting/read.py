@@ -129,6 +129,8 @@ class Told:
     nodes: tuple[str, ...] = ()
     lost_node: str | None = None
     awaited: tuple[tuple[int, str], ...] = ()
+    of: int | None = None
+    """Size of the group that the ranks are counted in."""
 
 
 @dataclass(slots=True)
@@ -248,7 +250,8 @@ def _rank_of(line: LogLine, slots: dict[str, str]) -> int | None:
 
 def _told(case: Case, form: Form, line: LogLine, slots: dict[str, str]) -> Iterator[Told]:
     if form.below is None:
-        yield Told(_ranks(slots["ranks"]), line, form.words, form.lives, form.gone)
+        of = int(slots["of"]) if "of" in slots else None
+        yield Told(_ranks(slots["ranks"]), line, form.words, form.lives, form.gone, of=of)
         return
     view = case.view(line)
     for number in view.between(line.number + 1, line.number + form.within):
