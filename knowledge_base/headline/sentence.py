@@ -81,7 +81,7 @@ def _slots(case: Case, verdict: Verdict, where: Where) -> dict[str, str]:
         "was": "were" if len(ranks) > 1 else "was",
         "node": _node(verdict, where),
         "gpu": _gpu(verdict, where),
-        "teller": _few(verdict.everywhere) if verdict.everywhere else _speaker(line),
+        "teller": _few(verdict.everywhere) if verdict.everywhere else _speaker(verdict, line),
         "accused": _accused(verdict, line),
         "frame": _frame(found),
         "host": where.suspects.nodes[0] if where.suspects.nodes else "",
@@ -149,16 +149,19 @@ def _only_rank(verdict: Verdict, where: Where) -> int | None:
     return where.first.rank if not verdict.ranks and where.first is not None else None
 
 
-def _speaker(line: LogLine | None) -> str:
+def _speaker(verdict: Verdict, line: LogLine | None) -> str:
     if line is None:
         return ""
     on = f" on {line.node}" if line.node else ""
-    return f"rank {line.rank}{on}" if line.rank is not None else (f"a process{on}" if on else "")
+    rank = line.rank
+    if rank is None and len(verdict.ranks) == 1 and verdict.nodes == [line.node]:
+        rank = verdict.ranks[0]  # nobody else is accused, and its process is known
+    return f"rank {rank}{on}" if rank is not None else (f"a process{on}" if on else "")
 
 
 def _accused(verdict: Verdict, line: LogLine | None) -> str:
     """Whom the speaker of the line accuses, where that is somebody else."""
-    spoke = None if line is None else verdict.identities.rank_of(line)
+    spoke = None if line is None else line.rank
     there = line is not None and line.rank is None and verdict.nodes == [line.node]
     if verdict.ranks and verdict.ranks != [spoke] and not there:
         on = f" on {verdict.nodes[0]}" if len(verdict.nodes) == 1 else ""

@@ -45,7 +45,10 @@ def test_a_process_on_the_host_that_its_library_tells_of_felt_it_and_that_of_ano
     found = diagnose(logs)
     assert (found.suspects.ranks, found.suspects.nodes) == ([12], ["hgx-21"])
     logs["nccl.hgx-21.40237"] = nccl("hgx-21", 40237, 12)
-    assert diagnose(logs).suspects.ranks == []
+    found = diagnose(logs)
+    # Who complains of the other end is named with its own host, and never with the other one.
+    assert (found.suspects.ranks, found.suspects.nodes) == ([4], ["hgx-20"])
+    assert found.headline.startswith("Rank 4 on hgx-20 got no answer over InfiniBand or RoCE")
 
 
 def test_a_label_below_what_its_processes_call_themselves_names_no_rank(diagnose):
