@@ -61,15 +61,17 @@ def test_an_exception_is_known_by_its_last_line_where_a_driver_repeats_it_whole(
     finished = (
         "Training finished iteration 3 at 2025-03-06 01:10:14. Total running time: 12min 2s\n"
     )
-    told = TRACE.format(label="").replace("Traceback", driver + "Traceback", 1)
+    told = (
+        'Traceback (most recent call last):\n  File "/env/ray/_private/worker.py", line 863, in get_objects\n'
+        "    raise value.as_instanceof_cause()\n"
+        + driver
+        + '  File "/opt/train.py", line 77, in train_loop\n    freq[tok] += 1\n'
+    )
     found = diagnosis(a=seats + finished + own + INDEX + told + INDEX)
     assert (found.suspects.ranks, found.first_fault and found.first_fault.node) == (
         [3],
         "10.164.43.243",
     )
-    # The same words of another place are another exception.
-    elsewhere = TRACE.format(label=own).replace("train_loop", "eval_loop") + own + INDEX
-    assert diagnosis(a=seats + elsewhere + told + INDEX).first_fault is not None
 
 
 def test_no_host_is_lost_by_a_time_limit() -> None:
