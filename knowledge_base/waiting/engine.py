@@ -30,7 +30,6 @@ class How(StrEnum):
 
     NAMED = "named"
     ANOTHER_CALL = "another call"
-    ANOTHER_PLACE = "another place"
     STOOD_STILL = "stood still"
     BEHIND = "behind"
     SPOKE = "spoke"
