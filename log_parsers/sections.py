@@ -53,6 +53,10 @@ class Shape:
     """A line of dashes stands above and below."""
     only_telling: bool = False
     """It ends no section where it names no host itself."""
+    ends: bool = False
+    """It ends the section above, also where no heading of its shape names a host."""
+    answers: bool = False
+    """Its section is what one command printed, which the next command ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,8 @@ def _data() -> _Data:
             tuple(one["matches"]),
             bool(one.get("framed")),
             bool(one.get("only_telling")),
+            bool(one.get("ends")),
+            bool(one.get("answers")),
         )
         for one in raw["shapes"]
     ]
@@ -336,10 +342,14 @@ def sections(lines: Iterable[tuple[int, bytes]], clean: Callable[[bytes], str]) 
     telling = {(one.shape, one.rule) for _, one in found if one.origin is not None or one.file}
     if not telling:
         return Sections()
-    # A rule of other signs is an ornament of the program, and no heading.
-    kept = [
-        (n, one.origin)
-        for n, one in found
-        if (one.shape, one.rule) in telling or one.shape == "command"
-    ]
+    ending = {shape.id for shape in shapes() if shape.ends}
+    answers = {shape.id for shape in shapes() if shape.answers}
+    kept: list[tuple[int, Origin | None]] = []
+    before = ""  # the shape of the heading above
+    for n, one in found:
+        # A rule of other signs is an ornament of the program, and no heading.
+        told_by_shape = (one.shape, one.rule) in telling or one.shape in ending
+        if told_by_shape or (one.shape in answers and before in answers):
+            kept.append((n, one.origin))
+            before = one.shape
     return Sections(tuple(n for n, _ in kept), tuple(origin for _, origin in kept))
