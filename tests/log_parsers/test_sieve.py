@@ -250,10 +250,11 @@ def test_few_signatures_are_scanned_for_alone_where_it_pays() -> None:
     assert few.of(frozenset({3}), 10) is not None
     assert few.of(frozenset({3}), 10) is not None
     assert few.of(frozenset({3, 4}), 10) is None
+    assert few.of(frozenset({5, 4}), 2 << 20) is None
     assert few.of(frozenset({5, 4}), 2 << 20) is not None
     assert few.of(frozenset({3}), 10) is not None
     assert built == [[3], [3, 4, 5]]
-    assert few.of(frozenset(range(50, 97)), 2 << 20) is not None
+    assert few.of(frozenset(range(50, 97)), 8 << 20) is not None
     assert built[2:] == [[*range(50, 97)]]
 
 
