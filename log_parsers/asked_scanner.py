@@ -12,7 +12,7 @@ Build = Callable[[Sequence[int], Sequence[str]], "Scanner"]
 """Compiles patterns that stand for the signatures of the given numbers into a scanner."""
 
 _FEW = 48  # signatures; a set of more is hardly quicker than all of them
-_PAYS = 2 << 20
+_PAYS = 8 << 20
 """Bytes that are scanned with all signatures before the first set is compiled; twice as many before each next."""
 
 
@@ -20,8 +20,8 @@ class AskedScanner:
     """One set of signatures that grows with what is asked for.
 
     Step lines of a framework call for a handful of hundreds of signatures, and a set of a handful is
-    scanned many times as fast. Compiling takes milliseconds, so it waits until it pays, and ever longer where what is asked for
-    keeps changing.
+    scanned many times as fast. Compiling takes tenths of a second, so it waits until it pays, and ever
+    longer where what is asked for keeps changing.
     """
 
     def __init__(self, patterns: Sequence[str], build: Build) -> None:

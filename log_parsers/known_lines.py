@@ -79,9 +79,11 @@ class KnownLines:
 
     def emptied(self) -> KnownLines:
         """Return a new memory for the same signatures."""
-        return KnownLines(
+        fresh = KnownLines(
             self._patterns, self._whole, self._build, self._build_few, self._once, self._cache
         )
+        fresh._few = self._few
+        return fresh
 
     @property
     def full(self) -> bool:
@@ -143,7 +145,7 @@ class KnownLines:
         return new
 
     def with_scanned(
-        self, kinds: Any, at: Any, piece: Piece, rows: Any, asked: frozenset[int]
+        self, kinds: Any, at: Any, piece: Piece, rows: Any, asked: frozenset[int] | None
     ) -> None:
         """Do the same for lines that never come back, without remembering them.
 
@@ -152,12 +154,12 @@ class KnownLines:
             at: the places of these in `kinds`.
             piece: whole lines.
             rows: which of them these are.
-            asked: signatures that the skeletons of these lines call for.
+            asked: signatures that the skeletons of these lines call for; None where that is not known.
         """
         import numpy as np
 
         text = taken(piece, rows)[0]
-        few = self._few.of(asked & self.telling, len(text))
+        few = self._few.of(asked & self.telling, len(text)) if asked is not None else None
         found = self._found(text) if few is None else self._confirmed(text, few)
         shown = np.zeros(len(rows), np.int32)
         for place, members in found.items():

@@ -158,7 +158,9 @@ def heading(text: str, framed: bool = False) -> Heading | None:
         slots = match.groupdict()
         if path := slots.get("path"):
             host, _, of_host = path.partition(":")
-            if of_host and looks_like_host(host):  # as scp and rsync write the file of a host
+            if (
+                of_host and not of_host[0].isdigit() and looks_like_host(host)
+            ):  # as scp and rsync write the file of a host
                 return Heading(replace(origin_of(of_host), node=host), shape.id, path=of_host)
             bare = bool(_ONE_WORD.fullmatch(path)) and looks_like_host(path) and not _files(path)
             return Heading(_known(origin_of(path)), shape.id, title=path if bare else "", path=path)
@@ -171,8 +173,8 @@ def heading(text: str, framed: bool = False) -> Heading | None:
             return None
         if host is not None:
             origin = replace(origin or Origin(), node=host)
-            if shape.id == "banner" and (told := data.rank.search(slots["title"])):
-                origin = replace(origin, rank=int(told["rank"]))
+            if shape.id == "banner" and len(told := set(data.rank.findall(slots["title"]))) == 1:
+                origin = replace(origin, rank=int(told.pop()))
         file = shape.id == "banner" and len(_files(slots["title"])) == 1
         title = slots["title"]
         word = _ONE_WORD.fullmatch(title) or _OUTPUT_OF.fullmatch(title) or _BESIDE.search(title)

@@ -2,8 +2,9 @@
 
 A training log of a gigabyte has a few thousand different skeletons. They are matched against the
 images of all signatures (`skeleton_patterns`), and lines whose skeleton none of them finds need no
-further look. What the rest show is remembered by their text (`known_lines`); only lines that never
-come back, and those of several frames, are scanned with all signatures each time.
+further look. What the rest show is remembered by their text (`known_lines`); lines that never come
+back are scanned each time with the signatures that their skeletons call for, where these are few, and
+those of several frames with all.
 """
 
 from __future__ import annotations
@@ -138,17 +139,21 @@ class Sieve:
         rows = np.flatnonzero(classes == _ASKED)
         if len(rows):
             text, stops = searchable_lines(piece, rows)
-            asked = self._asked(tally, rows) - left_out
-            scanner = self._few.of(asked, len(text)) or self._whole
+            asked = self._asked(tally, rows)
+            few = self._few.of(asked - left_out, len(text)) if asked is not None else None
+            scanner = few or self._whole
             found.update(_in_rows(scanner.candidates(text, left_out), rows, stops))
         rows = np.flatnonzero(classes > _ASKED)
         return found, self._known(piece, rows, classes[rows], tally) if len(rows) else None
 
-    def _asked(self, tally: Tally, rows: Any) -> frozenset[int]:
-        """Return what the skeletons of some lines call for, all of which are known to call for something."""
+    def _asked(self, tally: Tally, rows: Any) -> frozenset[int] | None:
+        """Return what the skeletons of some lines call for; None where that of one was forgotten since, for want of room."""
         asked = set(self._always)
         for code in set(codes_of_lines(tally)[rows].tolist()):
-            asked.update(self._needs.get(tally.keys[code]) or ())
+            needs = self._needs.get(tally.keys[code])
+            if needs is None:
+                return None
+            asked.update(needs)
         return frozenset(asked)
 
     def _known(self, piece: Piece, rows: Any, classes: Any, tally: Tally) -> Seen:

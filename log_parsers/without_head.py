@@ -9,6 +9,7 @@ from re import _parser  # type: ignore[attr-defined]
 from typing import Any
 
 _WORD = 5  # signs that every match holds in one run
+_FLAGS = re.compile(r"\(\?[aiLmsux]+\)")
 _BACK_REFERENCE = re.compile(r"\\[1-9]|\(\?P=")
 # An escape, a set, what opens or closes a group, a stretch of anything, or a sign.
 _TOKEN = re.compile(
@@ -24,6 +25,8 @@ def without_head(pattern: str) -> str:
     line of Megatron-LM holds, and go on behind `.{0,400}`, were scanned at 188 MB/s; their rest at 1 GB/s.
     """
     flags = "(?i)" if pattern.startswith("(?i)") else ""
+    if _FLAGS.match(pattern, len(flags)):
+        return pattern
     for cut in reversed(_cuts(pattern, len(flags))):
         tail = pattern[cut:]
         try:

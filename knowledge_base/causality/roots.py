@@ -142,9 +142,11 @@ def _copy_of(one: Observation, placed: dict[str, Observation]) -> Observation | 
     message = one.line.message.strip()
     if one.lines:
         same = placed.get(message)
-        # Of the process itself the log may hold the last line alone.
-        told = same is not None and (not same.lines or _innermost(same) == _innermost(one))
-        return same if told else None
+        if same is not None and not same.lines:
+            # Of the process itself the log may hold the last line alone, above the copy.
+            above = same.line.file == one.line.file and same.line.number < one.line.number
+            return same if above else None
+        return same if same is not None and _innermost(same) == _innermost(one) else None
     return next(
         (o for s, o in placed.items() if len(s) >= _LEAST_SENTENCE and message.endswith(s)), None
     )

@@ -154,16 +154,16 @@ def _speaker(verdict: Verdict, line: LogLine | None) -> str:
         return ""
     on = f" on {line.node}" if line.node else ""
     rank = line.rank
-    if rank is None and len(verdict.ranks) == 1 and verdict.nodes == [line.node]:
-        rank = verdict.ranks[0]  # nobody else is accused, and its process is known
+    if rank is None and [verdict.identities.rank_of(line)] == verdict.ranks:
+        rank = verdict.ranks[0]  # the line's own process
     return f"rank {rank}{on}" if rank is not None else (f"a process{on}" if on else "")
 
 
 def _accused(verdict: Verdict, line: LogLine | None) -> str:
     """Whom the speaker of the line accuses, where that is somebody else."""
     spoke = None if line is None else line.rank
-    there = line is not None and line.rank is None and verdict.nodes == [line.node]
-    if verdict.ranks and verdict.ranks != [spoke] and not there:
+    own = None if line is None else verdict.identities.rank_of(line)
+    if verdict.ranks and verdict.ranks not in ([spoke], [own]):
         on = f" on {verdict.nodes[0]}" if len(verdict.nodes) == 1 else ""
         return _few(verdict.ranks) + on
     if (

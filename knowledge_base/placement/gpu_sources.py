@@ -46,6 +46,8 @@ def process(asked: Asked) -> None:
         and not (told_by_peers and line.rank is not None)
     ):
         by_pid = identities.by_pid.get(line.pid, line.node)
+        if told_by_peers and by_pid is not None and by_pid.rank is None:
+            by_pid = None  # beside a complaint of another host a local rank is no rank
     if by_pid is None and by_pci is None and not told_by_peers:
         task = named_above(asked.case, line, "pid")
         if task is not None:

@@ -12,6 +12,7 @@ from rerail.knowledge_base.causality.exits import ExitFact
 from rerail.knowledge_base.causality.select import Selection
 from rerail.knowledge_base.phrases import phrase, says
 from rerail.knowledge_base.placement.identities import Identities
+from rerail.knowledge_base.placement.names import same_host
 from rerail.knowledge_base.taxonomy import has
 from rerail.log_parsers.host_names import is_local
 
@@ -118,10 +119,16 @@ def rank_that_ended(
         ):
             return None
         own = [f for f in own if f.rank not in waited]
-    # A scheduler lists those that end alike together, and adds the last of them by itself.
-    alike = {f.how for f in own if f.several}
-    ranks = {f.rank for f in own if f.how not in alike} - {None}
+    # A scheduler lists those of a host that end alike together, and adds the last of them by itself.
+    lists = [f for f in own if f.several]
+    ranks = {f.rank for f in own if not any(_of_the_list(f, one) for one in lists)} - {None}
     return ranks.pop() if len(ranks) == 1 else None
+
+
+def _of_the_list(fact: ExitFact, several: ExitFact) -> bool:
+    """Tell whether an exit is told behind a list of others of the same host that ended alike."""
+    behind = fact.line.file == several.line.file and fact.line.number > several.line.number
+    return behind and fact.how == several.how and same_host(fact.node, several.node)
 
 
 def _right_above(told: Observation, raised: Observation) -> bool:

@@ -126,7 +126,7 @@ def _busy(waiting: Waiting, activity: Observation, suspects: tuple[int, ...]) ->
     ranks = (line.rank,) if line.rank is not None else suspects
     if line.rank is None and "first_rank_prints" in activity.marks and waiting.victims:
         ranks = suspects if waiting.by(How.BEHIND) or 0 in waiting.victims else (0,)
-    # Who prints without a rank, on whatever host, prints for others too.
+    # Who prints without a rank may print for others: its host need not be theirs.
     nodes = (line.node,) if line.node and (line.rank is not None or not ranks) else ()
     if "finished_early" in activity.marks:
         why = "this rank ended its loop while the others still expect it in the collective"

@@ -2,7 +2,7 @@
 
 Every source - watchdogs, status lines, gloo, barriers, monitors, Horovod, HCCL, JAX, NCCL's health
 report, stacks - gives facts of the same few kinds, and one list of questions, the surest first, reads
-them: whom do others name; who called something else; who is behind; who is at another place; who is
+them: whom do others name; who called something else; who is behind; who is
 silent.
 """
 

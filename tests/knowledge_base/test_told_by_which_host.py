@@ -48,6 +48,10 @@ def test_of_exits_alike_that_one_line_lists_the_one_told_by_itself_stands_out_in
     assert diagnosis(a=text).suspects.ranks == []
     alone = text.replace("tasks 8-13,15: Exited with exit code 1", "tasks 8-13,15: Terminated")
     assert diagnosis(a=alone).suspects.ranks == [14]
+    # What stands above the list, or on another host, is none of it.
+    rows = text.splitlines(keepends=True)
+    assert diagnosis(a="".join([*rows[:-2], rows[-1], rows[-2]])).suspects.ranks == [14]
+    assert diagnosis(a=text.replace("gn-1-1: tasks", "gn-1-2: tasks")).suspects.ranks == [14]
 
 
 def test_an_exception_is_known_by_its_last_line_where_a_driver_repeats_it_whole() -> None:

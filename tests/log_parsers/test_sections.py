@@ -95,6 +95,27 @@ def test_a_file_of_a_host_under_tail_and_a_rank_beside_the_host_in_a_title() -> 
     assert [(line.rank, line.node) for line in lines][1::2] == [(3, "gn-07"), (None, None)]
 
 
+@pytest.mark.parametrize(
+    "title",
+    [
+        "=== stderr, local rank 1, host gn-12 ===",
+        "=== log of node rank 1 (host gn-12) ===",
+        "=== dmesg on host gn-12 (rank 8, rank 9) ===",
+    ],
+)
+def test_a_number_that_counts_something_else_in_a_title_is_no_rank(title: str) -> None:
+    told = heading(title)
+    assert told is not None
+    assert told.origin is not None
+    assert (told.origin.rank, told.origin.node) == (None, "gn-12")
+
+
+def test_a_time_or_a_port_behind_a_colon_is_no_file_of_a_host() -> None:
+    for path in ("log-2025-01-03T10:11:12.txt", "gn-12:29500"):
+        told = heading(f"==> {path} <==")
+        assert told is None or told.origin is None
+
+
 def test_files_of_tail_tell_rank_and_host_as_their_names_do() -> None:
     one = view("==> logs/rank_19.err <==\nboom\n==> logs/rank_3.err <==\nbang\n")
     ranks = [line.rank for n in one.numbers if (line := one.line(n)) is not None]
