@@ -8,6 +8,7 @@ with a token that another site cannot know (OWASP: CSRF, synchroniser token).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
 import secrets
 import time
@@ -31,6 +32,7 @@ from rerail.errors import ConfigError
 
 COOKIE = "rerail_session"
 MOST_BODY = 1 << 20
+_DRAIN_S = 2.0
 MOST_UPLOAD = 256 << 20
 WRITES_PER_MINUTE = 60
 MOST_OPEN = 32
@@ -148,6 +150,8 @@ class Guard:
         state["person"] = self._person(scope, session)
         state["signed_in"] = self.sign_in is not None
         if refusal is not None:
+            if refusal[0] == 413:
+                await _drained(receive)
             await self._refused(scope, receive, *refusal)(scope, receive, headed)
             return
         await self._counted(scope, receive, headed)
@@ -365,6 +369,18 @@ def _bounded(receive: Receive, most: int, seconds: float) -> Receive:
         return message
 
     return limited
+
+
+async def _drained(receive: Receive) -> None:
+    """Read what is sent of a body that is too long, within bounds: who is cut off while sending sees no answer."""
+    taken = 0
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_DRAIN_S):
+            while taken < 4 * MOST_BODY:
+                message = await receive()
+                taken += len(message.get("body", b""))
+                if not message.get("more_body", False):
+                    return
 
 
 def _with_headers(send: Send, nonce: str, cookie: str) -> Send:
