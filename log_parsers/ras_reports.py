@@ -24,7 +24,7 @@ _HEAD = lazy(r"^\s*(?P<kind>DEAD|INCOMPLETE|TIMEOUT)\s*$")
 _PROCESS = lazy(r"Process \d+ on node (?P<node>[\w.:-]+) managing GPUs? (?P<gpu>[\d,-]+)")
 _MISSING = lazy(r"The missing ranks?: (?P<ranks>\d+(?:,\d+)*)")
 _COUNT = lazy(
-    r"(?P<many>\d+) ranks (?:have )?(?:(?:launched )?up to operation (?P<up_to>\d+)|not launched any operations)"
+    r"(?P<many>\d+) ranks? (?:ha(?:ve|s) )?(?:(?:launched )?up to operation (?P<up_to>\d+)|not launched any operations)"
 )
 _RANK = lazy(
     r"Rank (?P<rank>\d+)(?P<count> has (?:launched up to operation (?P<up_to>\d+)|not launched any operations))?"

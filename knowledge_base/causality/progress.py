@@ -5,11 +5,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from rerail.domain.evidence import LogLine, Observation
+from rerail.domain.evidence import LogLine, Observation, Tier
 from rerail.knowledge_base.case import Case
+from rerail.knowledge_base.phrases import phrase_in_bytes
 from rerail.log_parsers.metrics import WEAK_FORMS
 from rerail.log_parsers.step_numbers import StepRow
 from rerail.log_parsers.view import LogView
+
+
+_FURTHER_EPOCHS = 2
+_OF_PROGRAMS = frozenset({Tier.LIBRARY, Tier.APPLICATION, Tier.GENERIC})
+"""What the programs of a job print; what others print of it may stand anywhere in a paste."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +77,8 @@ def survived(
     if rows:
         rows = [row for row in rows if row.line not in but]
         return _rose(rows, observation.line.number, steps)
+    if observation.tier in _OF_PROGRAMS and not any(step_rows(other) for other in case.views):
+        return _further_epochs(view, observation.line.number)
     when = case.not_after(observation.line)
     if when is None:
         return False
@@ -93,6 +101,21 @@ def survived(
         if last is not None and (first is None or last - first >= steps) and len(after) >= steps:
             return True
     return False
+
+
+def _further_epochs(view: LogView, number: int) -> bool:
+    """Tell whether a file without step lines shows results of two epochs behind a line, or of a later one than before it."""
+    result = phrase_in_bytes("epoch-with-result")
+    before: set[int] = set()
+    after: set[int] = set()
+    here = view.section(number)
+    for one in view.numbers:
+        match = result.search(view.survey.kept[one]) if view.section(one) == here else None
+        if match is not None:
+            (after if one > number else before).add(int(match["epoch"]))
+    if not before:
+        return len(after) >= _FURTHER_EPOCHS
+    return max(after, default=0) > max(before)
 
 
 def outlived(case: Case, line: LogLine, *, steps: int = 5) -> bool:

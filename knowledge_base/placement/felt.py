@@ -15,6 +15,7 @@ from rerail.knowledge_base.taxonomy import has
 
 _MOST_LINES = 20_000
 _OFTEN = 3  # reports of one slowest rank
+_MEASURES = 2  # a rank that is last by two of them, time and throughput for example, is no accident of one report
 
 
 def _lost_its_device(case: Case) -> set[int | None]:
@@ -103,28 +104,35 @@ def felt_by(asked: Asked) -> int | None:
 def named_slow(asked: Asked) -> Answer[int] | None:
     """The one rank that the framework's own reports name as the slowest, where it runs on the host of what is slow.
 
-    Where nothing tells who runs on that host and where the rank does, several reports must name it.
+    Where nothing tells who runs on that host and where the rank does, several reports or measures must name it.
     """
     node = asked.event.fields.get("node") or asked.line.node
-    if node is None or not has(asked.event.leaf, "slow"):
+    if not has(asked.event.leaf, "slow"):
         return None
     from rerail.log_parsers.straggler_lines import WORDS, straggler_notes
 
     told: dict[int, LogLine] = {}
+    measures: set[str] = set()
     reports = 0
     for view in asked.case.views:
         for number in view.numbers[:_MOST_LINES]:
             line = view.line(number) if any(w in view.survey.kept[number] for w in WORDS) else None
             notes = straggler_notes([(number, line.text)]) if line is not None else []
             reports += bool(notes)
+            measures |= {note.metric for note in notes}
             for note in notes:
                 if line is not None:
                     told.setdefault(note.rank, line)
     if len(told) != 1:
         return None
     ((rank, line),) = told.items()
-    if rank in asked.identities.ranks_on(node):
+    there = asked.identities.ranks_on(node) if node is not None else []
+    if rank in there:
         return Answer(rank, f"the framework names this rank of {node} as the slowest", line)
-    if asked.identities.ranks_on(node) or rank in asked.identities.node_of_rank or reports < _OFTEN:
+    if there or (node is not None and rank in asked.identities.node_of_rank):
+        return None
+    if len(measures) >= _MEASURES:
+        return Answer(rank, "the framework names this rank as the slowest by several measures", line)
+    if node is None or reports < _OFTEN:
         return None
     return Answer(rank, "the framework names this rank as the slowest, again and again", line)

@@ -144,7 +144,8 @@ def _local_rank(asked: Asked) -> Answer[int] | None:
     """On a single node, as the labels show it, a local rank is a rank."""
     who, known = asked.process, asked.identities
     local = who.local_rank if who is not None else None
-    if local is None or len(known.nodes_seen) > 1 or not known.ranks_seen:
+    told = known.ranks_seen or known.ranks_heard or known.world_size
+    if local is None or len(known.nodes_seen) > 1 or not told:
         return None
     if local in known.ranks_seen or one_node(known, local):
         return Answer(local, "the job runs on one node, where a local rank is the rank")

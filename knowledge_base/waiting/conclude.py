@@ -34,7 +34,7 @@ def waiting_in(case: Case, identities: Identities) -> Waiting | None:
     if any("ras_report" in o.marks for o in case.observations):
         from rerail.knowledge_base.waiting.ras import told_by_report
 
-        facts.report = told_by_report(case)
+        facts.report = told_by_report(case, facts.victims)
     if not facts.positions and not facts.told and facts.report is None:
         return None
     result = Waiting(facts.positions, facts.victims)

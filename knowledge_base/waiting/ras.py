@@ -6,6 +6,9 @@ two reports show the same.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import replace
+
 from rerail.domain.evidence import LogLine, Observation
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.progress import step_rows, survived
@@ -17,8 +20,13 @@ _STEPS = 2
 _FEW = 4  # a quarter of the ranks at most are behind the others
 
 
-def told_by_report(case: Case) -> Told | None:
-    """Return whom the reports of the case name, or None where there are none or training went on."""
+def told_by_report(case: Case, gave_up: Collection[int] = ()) -> Told | None:
+    """Return whom the reports of the case name, or None where there are none or training went on.
+
+    Args:
+        case: the evidence.
+        gave_up: ranks whose own watchdog gave up waiting: their job does not move any more, so that one look is enough.
+    """
     seen: list[Observation] = [o for o in case.observations if "ras_report" in o.marks]
     if not seen or survived(case, seen[-1]):
         return None
@@ -30,7 +38,7 @@ def told_by_report(case: Case) -> Told | None:
     for report in reversed(reports):
         if report.gone or report.ranks:
             return _gone(report)
-    return _same_twice(case, reports)
+    return _same_twice(case, reports) or _of_a_job_that_stands(case, gave_up)
 
 
 def _gone(report: Report) -> Told | None:
@@ -80,6 +88,14 @@ def _same_twice(case: Case, reports: list[Report]) -> Told | None:
         "launched fewer operations than the others, the same in two reports of NCCL's RAS",
         nodes=tuple(dict.fromkeys(behind[rank] for rank in sorted(behind))),
     )
+
+
+def _of_a_job_that_stands(case: Case, gave_up: Collection[int]) -> Told | None:
+    found = one_look(case) if gave_up else None
+    if found is None or not found.ranks or set(found.ranks) & set(gave_up):
+        return None
+    words = "launched fewer operations than the others, which gave up waiting, by NCCL's RAS"
+    return replace(found, words=words)
 
 
 def one_look(case: Case) -> Told | None:
