@@ -25,7 +25,7 @@ from rerail.log_parsers.sources import origin_of
 FILE = Path(__file__).with_name("sections.yaml")
 _FIRST = lazy(
     rb"\s?(?:[=#*~+><:-]{2,}|[$#>%+] |ipmitool |kubectl |\[[\w.]{2,40}=[^\]]{1,160}\] ?[$#] |"
-    rb"\[?[\w.@-]{2,120}(?:\]|[: ][^\s:]{0,60}\]?) ?[$#] )"
+    rb"(?:\([\w.-]{1,40}\) )?\[?[\w.@-]{2,120}(?:\]|[: ][^\s:]{0,60}\]?) ?[$#] )"
 )
 _FILE_NAME = lazy(r"\.(?:log|err|out|txt)$|^(?:dmesg|kern|journal|syslog)[-.]|/")
 _DASHES = lazy(rb"-{5,}")

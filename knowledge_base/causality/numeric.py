@@ -21,12 +21,14 @@ from rerail.log_parsers.series_files.forms import FORMS
 from rerail.log_parsers.view import LogView
 
 if TYPE_CHECKING:
+    from rerail.log_parsers.step_numbers import StepRow
     from rerail.log_parsers.step_series import LogSeries
     from rerail.log_parsers.straggler_lines import StragglerNote
     from rerail.tools.detectors.events import Event, SeriesReport
     from rerail.tools.forecast.compare import Comparison
 
 MIN_ROWS = 5
+_FEWEST_BAD = 2
 MATERIAL_RATE = 0.05
 """Least share of the run's time that a slow phase in a throughput series must cost: a rate that is
 averaged over a block of steps, or the clock between two entries, counts the pauses between them
@@ -85,6 +87,8 @@ def analyse(case: Case) -> list[NumericFinding]:
                 )
                 findings += [_with_rank(case, f) for f in mine]
                 findings += _data_wait(view, one)
+        else:
+            findings += _stays_not_finite(view)
         findings += _frozen_evaluations(view)
         findings = _behind_peers(view, findings)
     return sorted(
@@ -182,6 +186,26 @@ def _stays(one: LogSeries, event: Event) -> bool:
     """Tell whether no value behind the first that is no number is one again; one alone may be a skipped step."""
     values = [row.loss for row in one.rows[event.index :] if row.loss is not None]
     return len(values) > 1 and not any(math.isfinite(value) for value in values)
+
+
+def _stays_not_finite(view: LogView) -> list[NumericFinding]:
+    """The few rows of a short log end with gradient norms that are no number, and a loss that is none either, or nothing.
+
+    A trainer that leaves such losses out of its mean prints 0.0 (Hugging Face, `logging_nan_inf_filter`); one row
+    alone may be a step that loss scaling skipped.
+    """
+    rows = [row for row in view.survey.steps if row.grad_norm is not None]
+    bad: list[StepRow] = []
+    for row in reversed(rows):
+        if math.isfinite(row.grad_norm or 0.0):
+            break
+        bad.insert(0, row)
+    learned = [row.loss for row in bad[1:] if row.loss is not None and math.isfinite(row.loss)]
+    line = view.line(bad[0].line) if len(bad) >= _FEWEST_BAD else None
+    if line is None or any(learned):
+        return []
+    what = f"the gradient norm is not finite from step {bad[0].step}, and the loss is no number any more"
+    return [NumericFinding("loss_nan", line, what, rank=bad[0].rank)]
 
 
 def _slow_from_start(case: Case, view: LogView, one: LogSeries) -> list[NumericFinding]:

@@ -103,6 +103,16 @@ def survived(
     return False
 
 
+def last_epoch(case: Case) -> LogLine | None:
+    """Return the last line of a job without step lines that tells the result of an epoch, or None."""
+    result = phrase_in_bytes("epoch-with-result")
+    for view in case.views:
+        for number in reversed(view.numbers):
+            if result.search(view.survey.kept[number]):
+                return view.line(number)
+    return None
+
+
 def _further_epochs(view: LogView, number: int) -> bool:
     """Tell whether a file without step lines shows results of two epochs behind a line, or of a later one than before it."""
     result = phrase_in_bytes("epoch-with-result")

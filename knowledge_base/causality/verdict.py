@@ -19,7 +19,13 @@ from rerail.knowledge_base.causality.end_of_log import behind
 from rerail.knowledge_base.causality.error_lines import first_cry
 from rerail.knowledge_base.causality.failed_starts import starts_failed_on
 from rerail.knowledge_base.causality.own_failures import in_doubt
-from rerail.knowledge_base.causality.progress import LastStep, last_step, outlived, survived
+from rerail.knowledge_base.causality.progress import (
+    LastStep,
+    last_epoch,
+    last_step,
+    outlived,
+    survived,
+)
 from rerail.knowledge_base.causality.several_jobs import jobs_in
 from rerail.knowledge_base.placement.allocation import foreign
 from rerail.knowledge_base.placement.identities import Identities
@@ -555,10 +561,10 @@ def _nothing(case: Case, verdict: Verdict) -> None:
         verdict.why = "the processes came to the end of their program, and no error was printed"
         verdict.action = "none"
         return
-    moved = verdict.last is not None
+    last = verdict.last.line if verdict.last is not None else last_epoch(case)
+    moved = last is not None
     # What a program prints before it ends by its own check, a rule may know as context alone.
     checked = any("orderly_end" in o.marks for o in case.observations)
-    last = verdict.last.line if verdict.last is not None else None
     cry = first_cry(case, last, judged=checked) if last is not None else None
     if cry is not None:
         verdict.outcome, verdict.status = Outcome.INCONCLUSIVE, Status.HYPOTHESIS
@@ -573,7 +579,8 @@ def _nothing(case: Case, verdict: Verdict) -> None:
             Status.SUPPORTED,
             NO_FAILURE,
         )
-        verdict.moving, verdict.late = True, behind(case)
+        verdict.moving = verdict.last is not None
+        verdict.late = behind(case) if verdict.moving else {}
         verdict.why = "nothing failed up to the last line"
         verdict.action = "none"
         return

@@ -104,7 +104,8 @@ def felt_by(asked: Asked) -> int | None:
 def named_slow(asked: Asked) -> Answer[int] | None:
     """The one rank that the framework's own reports name as the slowest, where it runs on the host of what is slow.
 
-    Where nothing tells who runs on that host and where the rank does, several reports or measures must name it.
+    Where nothing tells who runs on that host and where the rank does, several reports must name it; where no host is
+    told at all, several measures.
     """
     node = asked.event.fields.get("node") or asked.line.node
     if not has(asked.event.leaf, "slow"):
@@ -131,8 +132,10 @@ def named_slow(asked: Asked) -> Answer[int] | None:
         return Answer(rank, f"the framework names this rank of {node} as the slowest", line)
     if there or (node is not None and rank in asked.identities.node_of_rank):
         return None
-    if len(measures) >= _MEASURES:
-        return Answer(rank, "the framework names this rank as the slowest by several measures", line)
+    if node is None and len(measures) >= _MEASURES:
+        return Answer(
+            rank, "the framework names this rank as the slowest by several measures", line
+        )
     if node is None or reports < _OFTEN:
         return None
     return Answer(rank, "the framework names this rank as the slowest, again and again", line)

@@ -162,7 +162,8 @@ def _last_activity(case: Case, waiting: Waiting, identities: Identities) -> Obse
     It must lie before the first time-out, no training step may follow it, and it must not be the
     work of a rank that itself sat in the collective, or of a host that is none of those waited for.
     """
-    if waiting.first is None:
+    report = waiting.first.line if waiting.first is not None else waiting.line
+    if report is None:
         return None
     few = waiting.by(How.NAMED) or waiting.by(How.STOOD_STILL) or waiting.by(How.BEHIND)
     victims = waiting.victims
@@ -171,7 +172,7 @@ def _last_activity(case: Case, waiting: Waiting, identities: Identities) -> Obse
     activities = [o for o in case.observations if "activity" in o.marks]
     for observation in activities:
         line = observation.line
-        if not earlier(case, line, waiting.first.line):
+        if not earlier(case, line, report):
             continue
         if line.rank is not None and (
             line.rank in victims or (few is not None and few.ranks and line.rank not in few.ranks)
