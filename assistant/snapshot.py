@@ -125,7 +125,7 @@ def _lines(outcome: Outcome) -> list[SnapshotLine]:
         line = view.line(number)
         if line is None or not line.text.strip():
             continue
-        size += min(len(line.text), LINE_BYTES) + 40
+        size += min(len(line.whole), LINE_BYTES) + 40
         if len(taken) >= MOST_LINES or size > MOST_BYTES:
             break
         taken[file, number] = line
@@ -141,7 +141,7 @@ def snapshot_line(line: LogLine, time: str | None) -> SnapshotLine:
     return SnapshotLine(
         file=line.file,
         number=line.number,
-        text=line.text[:LINE_BYTES],
+        text=line.whole[:LINE_BYTES],
         time=time,
         rank=line.rank,
         node=line.node,

@@ -27,7 +27,12 @@ class JobFacts:
 
     def _read_writers(self, index: int) -> list[Writer]:
         view = self._views[index]
-        return view.survey.facts.writers(view.origin, self._shapes[view.origin])
+        found = view.survey.facts.writers(view.origin, self._shapes[view.origin])
+        collector = view.origin.collected_from
+        if collector is None or collector == view.origin.node:
+            return found
+        # Where all lines of a job were collected its ranks need not run.
+        return [Writer(w.rank, w.local_rank, None) if w.node == collector else w for w in found]
 
     def _asked(self, rule_ids: Iterable[str]) -> list[int]:
         return [self._numbers[name] for name in rule_ids if name in self._numbers]

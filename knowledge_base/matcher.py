@@ -168,7 +168,7 @@ class _Matcher:
         """Return None when the rule fires, else the condition that fails."""
         if rule.stream and line.stream not in rule.stream:
             return f"the line is from {line.stream}, not from {', '.join(rule.stream)}"
-        if rule.unless and compiled(rule.unless).search(line.text):
+        if rule.unless and compiled(rule.unless).search(line.whole):
             return "its 'unless' matches"
         if (
             rule.min_count > 1
@@ -227,7 +227,7 @@ class _Matcher:
         return found
 
     def _observe(self, rule: Rule, view: LogView, line: LogLine, order: int) -> Observation:
-        found = compiled(rule.pattern).search(line.text)
+        found = compiled(rule.pattern).search(line.whole)
         groups = {k: v for k, v in found.groupdict().items() if v is not None} if found else {}
         lines: tuple[LogLine, ...] = ()
         if rule.role is Role.INITIATING and looks_like_exception(line.message):

@@ -16,6 +16,7 @@ from rerail.log_parsers.scan import SMALL, Scanner, Signature, is_compiled, make
 from rerail.log_parsers.scanned import Scanned
 from rerail.log_parsers.series_files.forms import FORMS
 from rerail.log_parsers.series_files.recognise import kind_of
+from rerail.log_parsers.shared_front import behind_shared_front, told_apart
 from rerail.log_parsers.sources import (
     STDIN,
     Discovery,
@@ -131,12 +132,16 @@ def assemble(surveys: Sequence[FileSurvey], problems: Sequence[Problem] = ()) ->
             collection.binaries.append(one)
         elif one.kept:
             texts.append(one)
-    collection.year = _year(texts)
-    origins = content_origins(texts, year=collection.year)
-    for index, one in enumerate(texts):
-        collection.views.append(
-            LogView(one, index, year=collection.year, origin=origins.get(one.source.name))
-        )
+    year = collection.year = _year(texts)
+    behind = told_apart([behind_shared_front(one, year=year) for one in texts])
+    texts = [
+        one if found is None else found.survey for one, found in zip(texts, behind, strict=True)
+    ]
+    origins = content_origins(texts, year=year)
+    for index, (one, found) in enumerate(zip(texts, behind, strict=True)):
+        origin = origins.get(one.source.name)
+        originals = None if found is None else found.originals
+        collection.views.append(LogView(one, index, year=year, origin=origin, originals=originals))
     return collection
 
 

@@ -244,7 +244,7 @@ class _Writer:
 
     def _verbatim(self, line: LogLine, width: int) -> str:
         # The message alone would hide who speaks; the text holds every prefix.
-        return f"{_name(line.file)}:{line.number}{_rank(line)} | {_cut(_flat(line.text), width)}"
+        return f"{_name(line.file)}:{line.number}{_rank(line)} | {_cut(_flat(line.whole), width)}"
 
     # ------------------------------------------------------- lines around hits
 

@@ -58,6 +58,8 @@ class Origin:
     """Words that a launcher puts in front of the lines of this file, and that are hosts by the file's own account."""
     induced: tuple[Label, ...] = ()
     """Labels that no pattern knows and that the lines of this file have in common."""
+    collected_from: str | None = None
+    """The host or pod that a collector names in front of every line of this file."""
     tasks_hold_ranks: bool = False
     """The numbers in front of the lines count a scheduler's tasks, and a task starts several ranks."""
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from rerail.domain.evidence import LogLine
 from rerail.log_parsers.prefixes import Origin, parse_line
@@ -13,30 +14,26 @@ from rerail.log_parsers.text import clean
 from rerail.log_parsers.timestamps import WALL, find_stamp
 
 _NEAR = 3_000  # lines
-_FRONT_LINES, _LEAST_LINES = 200, 6
-
-
-def _common_front(lines: list[bytes]) -> bytes:
-    """Return the words that all lines begin with, as a collector puts them there; of a few lines none."""
-    if len(lines) < _LEAST_LINES:
-        return b""
-    first, last = min(lines), max(lines)  # what these two share, all share
-    shared = next(
-        (i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first)
-    )
-    return first[: first.rfind(b" ", 0, shared) + 1]
 
 
 class LogView:
     """Lines of one file by number; a line that was not kept is None."""
 
     def __init__(
-        self, survey: FileSurvey, index: int, *, year: int, origin: Origin | None = None
+        self,
+        survey: FileSurvey,
+        index: int,
+        *,
+        year: int,
+        origin: Origin | None = None,
+        originals: Mapping[int, bytes] | None = None,
     ) -> None:
+        """`originals` are the lines as they stand in the file, where those of the survey are behind a shared front."""
         self.survey = survey
         self.index = index
         self.year = year
         self.origin = origin or survey.source.origin
+        self._originals = originals or {}
         self.numbers = sorted(survey.kept)
         self._texts: dict[int, str] = {}
         self._lines: dict[int, LogLine] = {}
@@ -66,14 +63,26 @@ class LogView:
             if text is None:
                 return None
             found = parse_line(self.name, number, text, origin=self._origin(number), year=self.year)
+            if number in self._originals:
+                found = self._behind_front(found, clean(self._originals[number]))
             self._lines[number] = found
         return found
+
+    def _behind_front(self, line: LogLine, whole: str) -> LogLine:
+        """Return a line with what stands in front of it in its file, whose time is its own where it tells none."""
+        front = whole.removesuffix(line.text)
+        stamp = find_stamp(whole, year=self.year) if line.time is None else None
+        if stamp is None:
+            return replace(line, front=front)
+        return replace(line, front=front, time=stamp.seconds, clock=stamp.clock)
 
     def wall_time(self, number: int) -> float | None:
         """Return the wall-clock time that a line tells; None where it tells none, or was not kept."""
         if number not in self._times:
             text = self.text(number)
             stamp = None if text is None else find_stamp(text, year=self.year)
+            if stamp is None and number in self._originals:
+                stamp = find_stamp(clean(self._originals[number]), year=self.year)
             known = stamp is not None and stamp.clock == WALL
             self._times[number] = stamp.seconds if stamp is not None and known else None
         return self._times[number]
@@ -93,9 +102,7 @@ class LogView:
     def _headings(self) -> Sections:
         if self._sections is None:
             kept = self.survey.kept
-            front = _common_front([kept[one] for one in self.numbers[:_FRONT_LINES]])
-            lines = ((one, kept[one].removeprefix(front)) for one in self.numbers)
-            self._sections = sections(lines, clean)
+            self._sections = sections(((one, kept[one]) for one in self.numbers), clean)
         return self._sections
 
     def between(self, first: int, last: int) -> Iterator[int]:

@@ -21,6 +21,14 @@ _PATHS = re.compile(
 _CPP = re.compile(r"\b(\w+\.(?:cpp|cc|cu|c|hpp)):(\d{2,4})\b")
 _PY = re.compile(r"(File \"[^\"]+\", line )(\d+)")
 _IP = re.compile(r"\b(10|172|192)\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})\b")
+_COLLECTORS = ("[pod/llm-train-0/pytorch] ", "[pod] ", "trainer-1  | ", "llm-train-0 pytorch ")
+_TELLS_TIME = re.compile(r"\d\d:\d\d:\d\d")
+# Commands, headings and lines of machines do not come through the collector of a job's output.
+_PASTED = re.compile(
+    r"^(?:\S*[$#%] |={2,}|-{3,} ?\w|#{2,}|[<>]{2,} |\+ |==>|\S+@\S+[:~]|Name: |NAME |.{0,8}\[ *\d+\.\d+\])"
+    r"|^.{0,80}(?:kernel|NVRM|systemd|kubelet|slurmd\[)",
+    re.MULTILINE,
+)
 _RANK = re.compile(r"\[rank(\d+)\]")
 _RANK_IN_FRONT = re.compile(r"^\[rank(\d+)\]: ", re.MULTILINE)
 
@@ -71,9 +79,11 @@ def other_ranks(case: LabelledCase, rng: random.Random) -> LabelledCase:
 
 
 def labelled(case: LabelledCase, rng: random.Random) -> LabelledCase:
-    """Put the label of a log collector in front of every line."""
-    label = rng.choice(["[pod/llm-train-0/pytorch] ", "2026-03-01T00:00:00.000000000Z stdout F "])
-    if case.node is not None or "time" in case.category or re.search(r"\d\d:\d\d:\d\d", case.log):
+    """Put the label of a log collector in front of every line of what one job printed, and of nothing that was pasted."""
+    label = rng.choice(_COLLECTORS)
+    if not ("time" in case.category or _TELLS_TIME.search(case.log)):
+        label = rng.choice([label, "2026-03-01T00:00:00.000000000Z stdout F "])
+    if _PASTED.search(case.log):
         label = "[pod] "
     return replace(case, log="\n".join(label + line for line in case.log.split("\n")))
 

@@ -99,7 +99,7 @@ def _first_fault(case: Case, verdict: Verdict) -> FirstFault | None:
     return FirstFault(
         file=line.file,
         line=line.number,
-        text=line.text[:MAX_TEXT],
+        text=line.whole[:MAX_TEXT],
         time=iso(case.time(line)),
         rank=verdict.ranks[0] if len(verdict.ranks) == 1 else told,
         node=_node_of_fault(verdict, line),
@@ -209,7 +209,7 @@ class _Citations:
                         "id": self._names[key],
                         "file": line.file,
                         "line": line.number,
-                        "text": line.text[:MAX_TEXT],
+                        "text": line.whole[:MAX_TEXT],
                         "role": role,
                         "time": iso(self._case.time(line)),
                         "rank": line.rank,

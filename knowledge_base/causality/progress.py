@@ -12,7 +12,6 @@ from rerail.log_parsers.metrics import WEAK_FORMS
 from rerail.log_parsers.step_numbers import StepRow
 from rerail.log_parsers.view import LogView
 
-
 _FURTHER_EPOCHS = 2
 _OF_PROGRAMS = frozenset({Tier.LIBRARY, Tier.APPLICATION, Tier.GENERIC})
 """What the programs of a job print; what others print of it may stand anywhere in a paste."""

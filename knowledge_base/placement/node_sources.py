@@ -220,6 +220,18 @@ def _of_exits(asked: Asked) -> Answer[str] | None:
     return Answer(node, "the process that ended first and by itself was there") if node else None
 
 
+def _collected_from(asked: Asked) -> Answer[str] | None:
+    """The host or pod that a collector names in front of every line of the file, where nothing else tells."""
+    view = asked.case.view(asked.line)
+    host = view.origin.collected_from
+    if host is None or _tells_of_another(asked) or asked.event.blames is Blames.PEER:
+        return None
+    if not one_node(asked.identities, asked.place.rank or 0):
+        return None  # a launcher prints there for all nodes
+    node = asked.identities.host(host)
+    return Answer(node, "the front of every line of its file", asked.line)
+
+
 def _only_one(asked: Asked) -> Answer[str] | None:
     """The only node that the logs know, where nothing speaks for a job on several."""
     known = asked.identities
@@ -250,7 +262,7 @@ def _nobodys_file(asked: Asked) -> bool:
 
 SOURCES: tuple[Source[str], ...] = (
     _checked_elsewhere, _slot, _label, _odd_version, _own_words, _process, _others_words, _heading, _found_faulty,
-    _place, _pod_in_words, of_rank, _of_task, _lost, _of_exits, _only_one,
+    _place, _pod_in_words, of_rank, _of_task, _lost, _of_exits, _collected_from, _only_one,
 )  # fmt: skip
 
 

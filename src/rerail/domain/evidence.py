@@ -60,8 +60,9 @@ class Tier(StrEnum):
 class LogLine:
     """One line of one file, cleaned for people, with everything its prefix says.
 
-    `number` counts raw newlines from 1, as grep does. `text` is the whole line without control
-    characters and with secrets masked; `message` is the part behind the prefixes. `time` is in
+    `number` counts raw newlines from 1, as grep does. `text` is the line without control
+    characters and with secrets masked, behind a `front` that all lines of its file share; `message`
+    is the part behind the prefixes. `time` is in
     seconds since the epoch, or None; `clock` says which clock the time was read from. `place` is
     the container or replica that a collector names where it does not name a host. `alias` is what an
     outer label calls the host that `node` names.
@@ -81,6 +82,12 @@ class LogLine:
     label: str = ""
     place: str | None = None
     alias: str | None = None
+    front: str = ""
+
+    @property
+    def whole(self) -> str:
+        """The line as it stands in its file."""
+        return self.front + self.text
 
 
 @dataclass(frozen=True, slots=True)
