@@ -168,7 +168,7 @@ def heading(text: str, framed: bool = False) -> Heading | None:
             return Heading(Origin(node=slots["title"]), shape.id)
         find = _titled if shape.id == "banner" else _host
         host = find(slots["title"], data)
-        origin = _of_file(slots["title"], data) if shape.id == "banner" else None
+        origin = _of_file(slots["title"], data) if shape.id in ("banner", "command") else None
         if host is None and shape.only_telling:
             return None
         if host is not None:

@@ -34,6 +34,8 @@ class StragglerNote:
     metric: str
     line: int
     text: str
+    throttled: bool = False
+    """Its clock is far below that of the fastest GPU, by the same report."""
 
 
 def straggler_notes(lines: Iterable[tuple[int, str]]) -> list[StragglerNote]:
@@ -60,11 +62,16 @@ def _megatron(number: int, text: str) -> list[StragglerNote]:
     for end, metric, value, _unit, rank in _EXTREME.findall(text):
         found.setdefault(metric, {})[end] = (float(value), int(rank))
     out = []
+    clock = found.get("Clk", {})
+    low = (
+        {clock["Mn"][1]} if len(clock) == 2 and clock["Mn"][0] <= BELOW * clock["Mx"][0] else set()
+    )
     for metric, slow_end in (("Rtt", "Mx"), ("Etpt", "Mn")):
         both = found.get(metric, {})
         if len(both) == 2 and both["Mn"][0] > 0:
             ratio = both["Mx"][0] / both["Mn"][0]
             if ratio >= 1.1:
                 rank = both[slow_end][1]
-                out.append(StragglerNote(rank, None, 1 / ratio, metric, number, text))
+                slow = rank in low
+                out.append(StragglerNote(rank, None, 1 / ratio, metric, number, text, slow))
     return out

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 MIN_ROWS = 5
 _FEWEST_BAD = 2
+_MEASURES = 2
 MATERIAL_RATE = 0.05
 """Least share of the run's time that a slow phase in a throughput series must cost: a rate that is
 averaged over a block of steps, or the clock between two entries, counts the pauses between them
@@ -88,7 +89,7 @@ def analyse(case: Case) -> list[NumericFinding]:
                 findings += [_with_rank(case, f) for f in mine]
                 findings += _data_wait(view, one)
         else:
-            findings += _stays_not_finite(view)
+            findings += _stays_not_finite(view) or _told_slow(view)
         findings += _frozen_evaluations(view)
         findings = _behind_peers(view, findings)
     return sorted(
@@ -206,6 +207,29 @@ def _stays_not_finite(view: LogView) -> list[NumericFinding]:
         return []
     what = f"the gradient norm is not finite from step {bad[0].step}, and the loss is no number any more"
     return [NumericFinding("loss_nan", line, what, rank=bad[0].rank)]
+
+
+def _told_slow(view: LogView) -> list[NumericFinding]:
+    """In a log of too few steps for a series, the one rank that the framework's own last report names by several measures.
+
+    A report before it must not name that rank: who is always last by a little is not slow.
+    """
+    from rerail.log_parsers.straggler_lines import WORDS, straggler_notes
+
+    kept = view.survey.kept
+    lines = [n for n in view.numbers if any(word in kept[n] for word in WORDS)]
+    notes = list(straggler_notes((number, view.text(number) or "") for number in lines))
+    ranks = {note.rank for note in notes}
+    measures = {note.metric for note in notes}
+    if len(ranks) != 1 or len(measures) < _MEASURES or notes[0].line == lines[0]:
+        return []
+    first, line = notes[0], view.line(notes[0].line)
+    if line is None:
+        return []
+    leaf = "slow_gpu" if first.throttled else "fail_slow_unexplained"
+    what = f"the framework's own report names rank {first.rank} as the slowest, and did not before"
+    what += ", with the lowest clock" if first.throttled else ""
+    return [NumericFinding(leaf, line, what, rank=first.rank)]
 
 
 def _slow_from_start(case: Case, view: LogView, one: LogSeries) -> list[NumericFinding]:

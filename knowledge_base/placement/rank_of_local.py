@@ -14,7 +14,7 @@ def rank_at(identities: Identities, line: LogLine) -> int | None:
     ranks = identities.ranks_at.get(place or "", ())
     local = line.local_rank
     if local is None and place in identities.gpus_in_order:
-        local = _gpu_of_its_own(line.text)
+        local = gpu_of_its_own(line.text)
     if local is None and ranks:
         local = _device_of_nccl(line)
     if local is None and len(ranks) == 1 and not line.label:
@@ -30,7 +30,7 @@ def _device_of_nccl(line: LogLine) -> int | None:
     return int(seen["gpu"]) or None if seen else None
 
 
-def _gpu_of_its_own(text: str) -> int | None:
+def gpu_of_its_own(text: str) -> int | None:
     """Return the GPU that a process out of memory names, where it can only be its own.
 
     The first one is also what a process calls the only one that it sees, and where other ranks of

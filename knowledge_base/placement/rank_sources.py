@@ -19,7 +19,7 @@ from rerail.knowledge_base.placement.odd_version import of_odd_version
 from rerail.knowledge_base.placement.one_node import device_in_front, one_node
 from rerail.knowledge_base.placement.own_words import node_in, number_in, numbers_in
 from rerail.knowledge_base.placement.place import Answer, Asked, Reason, Source, named
-from rerail.knowledge_base.placement.rank_of_local import rank_at
+from rerail.knowledge_base.placement.rank_of_local import gpu_of_its_own, rank_at
 from rerail.knowledge_base.taxonomy import has
 from rerail.log_parsers.tracebacks import looks_like_exception
 
@@ -324,11 +324,9 @@ def _by_device(asked: Asked) -> Answer[int] | None:
         if rank is not None:
             line = asked.identities.told_by.get(("rank", rank))
             return Answer(rank, f"GPU {gpu} of {node} is this rank's", line)
-    if (
-        gpu is None
-        or not has(asked.event.leaf, "of_a_gpu")
-        or gpu not in asked.identities.ranks_seen | asked.identities.ranks_heard
-    ):
+    if not has(asked.event.leaf, "of_a_gpu"):
+        gpu = gpu_of_its_own(asked.line.text)
+    if gpu is None or gpu not in asked.identities.ranks_seen | asked.identities.ranks_heard:
         return None
     if not one_node(asked.identities, gpu):
         return None
