@@ -120,6 +120,7 @@ def ask(
         or _different_calls(waiting)
         or _apart(waiting)
         or (_ahead_in_one_group(waiting) if behind is None else None)
+        or _other_sites(waiting)
     )
     still = _stood_still(facts, before_all)
     if still is not None:
@@ -233,6 +234,23 @@ def _ahead_in_one_group(waiting: Sequence[Position]) -> Finding | None:
     if op in needs_all() and len(ahead) + count == len(told) and 0 < len(ranks) < count:
         return _another_call(ranks, waiting)
     return None
+
+
+def _other_sites(waiting: Sequence[Position]) -> Finding | None:
+    """Ranks that gave up at different places of the program wait for different things."""
+    sites: dict[str, set[int]] = defaultdict(set)
+    for one in waiting:
+        if one.site and one.rank is not None:
+            sites[one.site].add(one.rank)
+    if len(sites) < 2:
+        return None
+    common, others = most_common(sites)
+    odd = set().union(*(sites[site] for site in others)) - sites[common]
+    if not odd or len(odd) >= len(sites[common]):
+        return None
+    words = f"{ranks_in_words(sorted(odd))} waited at another place of the program than the others"
+    line = next((p.line for p in waiting if p.rank in odd), None)
+    return Finding(How.ANOTHER_CALL, tuple(sorted(odd)), words, line)
 
 
 def most_common(places: Mapping[str, Collection[T]]) -> tuple[str, list[str]]:

@@ -17,9 +17,11 @@ from rerail.domain.evidence import LogLine, Observation, Role
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.progress import survived
 from rerail.lazy_patterns import lazy
+from rerail.log_parsers.tracebacks import looks_like_exception, traceback_above
 
 FILE = Path(__file__).with_name("wordings.yaml")
 _NUMBER = lazy(r"\d+")
+_FRAME = lazy(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in')
 _LONGEST = 4000  # characters of a line that lists ranks
 _MOST_BEHIND, _WENT_ON = 2_000, 2
 """Lines behind a report that are read; sentences of other wordings that show that those who waited go on."""
@@ -111,6 +113,7 @@ class Position:
     group: str | None = None
     member: int | None = None
     limit_s: float | None = None
+    site: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +220,7 @@ def _position(case: Case, observation: Observation, slots: dict[str, str]) -> Po
         group=slots.get("group"),
         member=number("member"),
         limit_s=limit / 1000.0 if limit is not None else None,
+        site=_call_site(case, line),
     )
 
 
@@ -233,7 +237,7 @@ def _of_peer(own: Position, slots: dict[str, str]) -> Position:
     """Return the call of another rank that a line compares its writer's with."""
     size = int(slots["peer_size"]) if "peer_size" in slots else None
     op, seq, peer = slots["peer_op"], int(slots["peer_seq"]), int(slots["peer"])
-    return replace(own, rank=peer, member=peer, op=op, seq=seq, size=size)
+    return replace(own, rank=peer, member=peer, op=op, seq=seq, size=size, site=None)
 
 
 def _progress(facts: Facts, line: LogLine, slots: dict[str, str]) -> None:
@@ -298,3 +302,15 @@ def _went_on(case: Case, told: Sequence[Told]) -> bool:
 
 def _ranks(text: str) -> tuple[int, ...]:
     return tuple(int(number) for number in text.split(","))
+
+
+def _call_site(case: Case, line: LogLine) -> str | None:
+    """Return the program's own source line that sat in the collective, from the traceback above."""
+    if not looks_like_exception(line.message):
+        return None
+    site = None
+    for above in traceback_above(line, case.view(line).line).lines:
+        match = _FRAME.search(above.message)
+        if match and not frames()["library"].search(match["file"]):
+            site = f"{match['file']}:{match['line']}"
+    return site
