@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import dataclass
 
 from rerail.errors import UsageError
 from rerail.knowledge_base.matcher import MatchResult
+from rerail.late_dataclass import dataclass
 from rerail.log_parsers.timestamps import find_stamp
 from rerail.log_parsers.view import LogView
 

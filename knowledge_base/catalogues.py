@@ -7,12 +7,12 @@ lines that carry a code.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from rerail.cached_yaml import load_cached
+from rerail.late_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from rerail.domain.evidence import Blames, Role, Stream, Tier
 from rerail.errors import RuleError
 from rerail.knowledge_base import catalogues
 from rerail.knowledge_base.taxonomy import has, leaves
+from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.scan import compile_complaints
 from rerail.settings import load_settings

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 from rerail.cached_yaml import load_cached
 from rerail.domain.evidence import LogLine
 from rerail.errors import RuleError
+from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.digit_blind import digit_blind
 from rerail.log_parsers.text import ZERO, clean

@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from statistics import median
 
+from rerail.late_dataclass import dataclass
 from rerail.log_parsers.masks import is_protected
 from rerail.log_parsers.skeletons import Entry, SkeletonMiner
 from rerail.log_parsers.templates import Template, templates_of

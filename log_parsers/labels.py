@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
 from rerail.cached_yaml import load_cached
 from rerail.errors import RuleError
+from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.host_names import counted_host, is_counter, is_device
 from rerail.log_parsers.label_choice import LabelChoice

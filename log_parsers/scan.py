@@ -11,12 +11,13 @@ import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from rerail.errors import RuleError
+from rerail.late_dataclass import dataclass
 from rerail.log_parsers.compiled_cache import only_one, skeleton_images, tell, write_whole
 from rerail.log_parsers.relaxed import FORM, relaxed
 from rerail.log_parsers.text import strip_escapes

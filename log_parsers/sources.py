@@ -11,12 +11,13 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Protocol
 
 from rerail.domain.evidence import Stream
 from rerail.errors import EvidenceError
+from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.host_names import looks_like_host
 from rerail.log_parsers.prefixes import NOWHERE, Origin

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.step_layouts import Span
 

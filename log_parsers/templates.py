@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
+from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.masks import SLOT, is_protected, mask_raw
 from rerail.log_parsers.skeletons import Entry, SkeletonMiner

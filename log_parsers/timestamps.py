@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from calendar import timegm
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 
 WALL = "wall"
