@@ -25,7 +25,7 @@ def cache_folder() -> Path:
     try:
         return load_settings().cache_dir.expanduser()
     except ConfigError:
-        return Path(str(Settings.model_fields["cache_dir"].default)).expanduser()
+        return Path(Settings.defaults["cache_dir"]).expanduser()
 
 
 @lru_cache(maxsize=256)
