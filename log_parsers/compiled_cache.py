@@ -8,7 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO, TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from rerail.log_parsers.needed_words import Needed
 
 Notice = Callable[[str], None]
 T = TypeVar("T")
@@ -83,6 +86,17 @@ def blind_to_digits(patterns: Sequence[str], cache: Path | None) -> list[bool]:
     from rerail.log_parsers import digit_blind
 
     return _kept("digits", digit_blind.__file__, digit_blind.digit_blind, patterns, cache)
+
+
+def words_needed(patterns: Sequence[str], cache: Path | None) -> list[Needed]:
+    """Return `needed_words` of each pattern, from the cache where they were read before."""
+    from rerail.log_parsers import needed_words
+
+    def written(pattern: str) -> str:
+        return needed_words.needed_words(pattern).written()
+
+    found = _kept("words", needed_words.__file__, written, patterns, cache)
+    return list(map(needed_words.Needed.of, found))
 
 
 def _kept(

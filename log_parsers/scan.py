@@ -18,7 +18,13 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from rerail.errors import RuleError
 from rerail.late_dataclass import dataclass
-from rerail.log_parsers.compiled_cache import only_one, skeleton_images, tell, write_whole
+from rerail.log_parsers.compiled_cache import (
+    only_one,
+    skeleton_images,
+    tell,
+    words_needed,
+    write_whole,
+)
 from rerail.log_parsers.relaxed import FORM, relaxed
 from rerail.log_parsers.text import strip_escapes
 
@@ -99,7 +105,7 @@ def make_scanner(
                 and size <= SMALL
                 and not _at_hand(signatures, cache)
             ):
-                return _PlainRe(patterns)
+                return _PlainRe(patterns, cache=cache)
             return _compile(signatures, cache)
         except ImportError:
             if wanted:
@@ -501,18 +507,38 @@ class _Re2:
 
 
 class _PlainRe:
-    def __init__(self, patterns: Sequence[str], numbers: Sequence[int] | None = None) -> None:
+    """Python's own patterns; those whose words a chunk does not hold are not looked for, nor compiled."""
+
+    def __init__(
+        self,
+        patterns: Sequence[str],
+        numbers: Sequence[int] | None = None,
+        *,
+        cache: Path | None = None,
+    ) -> None:
         self._patterns = patterns
         self._numbers = range(len(patterns)) if numbers is None else numbers
+        self._cache = cache
+        self._needed: list[tuple[list[bytes], bool]] | None = None
         self._compiled: dict[int, re.Pattern[bytes]] = {}
 
     def candidates(
         self, chunk: bytes, skip: Container[int] = (), only: Iterable[int] | None = None
     ) -> list[tuple[int, int]]:
+        if self._needed is None:
+            self._needed = [
+                ([word.encode() for word in one.words], one.folded)
+                for one in words_needed(self._patterns, self._cache)
+            ]
+        small = chunk.lower()
         found = []
         for at in range(len(self._patterns)) if only is None else only:
             number = self._numbers[at]
             if number in skip:
+                continue
+            words, folded = self._needed[at]
+            there = small if folded else chunk
+            if words and not any(word in there for word in words):
                 continue
             compiled = self._compiled.get(at)
             if compiled is None:
