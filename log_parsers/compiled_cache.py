@@ -92,11 +92,7 @@ def words_needed(patterns: Sequence[str], cache: Path | None) -> list[Needed]:
     """Return `needed_words` of each pattern, from the cache where they were read before."""
     from rerail.log_parsers import needed_words
 
-    def written(pattern: str) -> str:
-        return needed_words.needed_words(pattern).written()
-
-    found = _kept("words", needed_words.__file__, written, patterns, cache)
-    return list(map(needed_words.Needed.of, found))
+    return _kept("words", needed_words.__file__, needed_words.needed_words, patterns, cache)
 
 
 def _kept(
@@ -119,7 +115,7 @@ def _kept(
         if (
             isinstance(held, list)
             and len(held) == len(patterns)
-            and all(one is None or isinstance(one, str | bool) for one in held)
+            and all(one is None or isinstance(one, str | bool | list) for one in held)
         ):
             return held
     made = [make(pattern) for pattern in patterns]

@@ -7,8 +7,8 @@ not claimed: a pattern of which nothing is known may match anywhere.
 from __future__ import annotations
 
 import re
+import sys
 
-from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 
 _TOKEN = lazy(
@@ -17,32 +17,44 @@ _TOKEN = lazy(
     r"|(?P<times>(?:[*+?]|\{\d*,?\d*\})[?+]?)|(?P<other>.)",
     re.DOTALL,
 )
-_MOST = 64
-"""Words of which one is looked for; more are no gain."""
+Needed = str | list["Needed"] | None
+"""What a text must hold: a word; or a list that begins with what holds of the rest.
+
+`all` of them, `any` of them, or in `small` letters the one word behind it. None where nothing is known.
+"""
 
 
-@dataclass(frozen=True, slots=True)
-class Needed:
-    """One of these words stands in every text that a pattern matches; none where that is not known.
+class Held:
+    """A text that is asked for thousands of words: most are told by their first four bytes alone."""
 
-    `folded` says that the words are in small letters, and the text is to be looked at in small letters.
-    """
+    def __init__(self, text: bytes) -> None:
+        self._text = text
+        self._fours: set[int] = set()
+        for at in range(4):
+            whole = (len(text) - at) // 4 * 4
+            if whole > 0:
+                self._fours.update(memoryview(text)[at : at + whole].cast("I"))
 
-    words: tuple[str, ...] = ()
-    folded: bool = False
-
-    def written(self) -> str:
-        """Return it as one text, for the cache."""
-        return "\0".join(("i" if self.folded else "", *self.words))
-
-    @classmethod
-    def of(cls, written: str) -> Needed:
-        """Return what was written."""
-        folded, *words = written.split("\0")
-        return cls(tuple(words), bool(folded))
+    def __contains__(self, word: str) -> bool:
+        raw = word.encode()
+        if len(raw) >= 4 and int.from_bytes(raw[:4], sys.byteorder) not in self._fours:
+            return False
+        return raw in self._text
 
 
-NOTHING = Needed()
+def holds(needed: Needed, text: Held, small: Held) -> bool:
+    """Tell whether a text, given also in small letters, holds what is needed."""
+    if needed is None:
+        return True
+    if isinstance(needed, str):
+        return needed in text
+    kind = needed[0]
+    if kind == "small":
+        return needed[1] in small
+    for one in needed[1:]:
+        if holds(one, text, small) is (kind == "any"):
+            return kind == "any"
+    return kind == "all"
 
 
 class _UnclearError(Exception):
@@ -50,70 +62,70 @@ class _UnclearError(Exception):
 
 
 class _Group:
-    """What is known of an open group: the best words of its branches, and of the one that is read."""
+    """What is known of an open group: what its branches need, and the one that is read."""
 
     def __init__(self, *, folds: bool, counts: bool) -> None:
         self.folds, self.counts = folds, counts
-        self.branches: list[frozenset[str]] = []
-        self.best: frozenset[str] = frozenset()
+        self.branches: list[Needed] = []
+        self.parts: list[Needed] = []
         self.run = ""
 
-    def offer(self, words: frozenset[str]) -> None:
-        """Take words if they tell more than those so far: the shortest of them counts."""
-        if words and len(words) <= _MOST and _worth(words) > _worth(self.best):
-            self.best = words
-
     def end_run(self) -> None:
+        """Take the signs that stand together as a word."""
         if self.run:
-            self.offer(frozenset({self.run}))
+            self.parts.append(["small", self.run.lower()] if self.folds else self.run)
             self.run = ""
 
     def end_branch(self) -> None:
+        """Take what the branch needs."""
         self.end_run()
-        self.branches.append(self.best)
-        self.best = frozenset()
+        parts = sorted((one for one in self.parts if one is not None), key=_tells, reverse=True)
+        self.branches.append(["all", *parts] if len(parts) > 1 else parts[0] if parts else None)
+        self.parts = []
 
-    def words(self) -> frozenset[str]:
-        """Return the words of the whole group; none where one of its branches needs none."""
+    def needed(self) -> Needed:
+        """Return what the whole group needs: nothing where one of its branches needs nothing."""
         self.end_branch()
-        if not self.counts or not all(self.branches):
-            return frozenset()
-        return frozenset().union(*self.branches)
+        if not self.counts or None in self.branches:
+            return None
+        return ["any", *self.branches] if len(self.branches) > 1 else self.branches[0]
 
 
-def _worth(words: frozenset[str]) -> tuple[int, int]:
-    return (min(map(len, words)), -len(words)) if words else (0, 0)
+def _tells(needed: Needed) -> int:
+    """Return how long a word is found at least: what tells most is asked first."""
+    if needed is None or isinstance(needed, str):
+        return len(needed or "")
+    lengths = [_tells(one) for one in needed[1:]]
+    return max(lengths) if needed[0] == "all" else min(lengths)
 
 
 def needed_words(pattern: str) -> Needed:
-    """Return the words of which one stands wherever a pattern matches."""
+    """Return what a text must hold where a pattern matches."""
     try:
-        words, folded = _read(pattern)
+        return _read(pattern)
     except _UnclearError:
-        return NOTHING
-    if folded:
-        words = frozenset(word.lower() for word in words)
-    return Needed(tuple(sorted(words)), folded) if words else NOTHING
+        return None
 
 
-def _read(pattern: str) -> tuple[frozenset[str], bool]:
+def _read(pattern: str) -> Needed:
     groups = [_Group(folds=False, counts=True)]
-    folded = False
-    waiting: frozenset[str] | None = (
-        None  # words of a group that ends here; what follows may waive it
-    )
+    ended: list[
+        Needed
+    ] = []  # the group that ends here; what follows may say that it can be left out
     for token in _TOKEN.finditer(pattern):
         kind, group = token.lastgroup, groups[-1]
         if kind == "times":
-            _repeat(group, waiting, at_least_once=token[0][0] == "+" or token[0][1:2] in _ONCE)
-            waiting = None
+            if token[0][0] == "+" or token[0][1:2] in _ONCE:
+                group.parts += ended
+            elif not ended:
+                group.run = group.run[:-1]
+            group.end_run()
+            ended = []
             continue
-        if waiting is not None:
-            group.offer(waiting)
-            waiting = None
+        group.parts += ended
+        ended = []
         if kind == "text":
             group.run += token[0]
-            folded = folded or group.folds
         elif kind == "escape":
             _escaped(group, token["escape"])
         elif kind == "bar":
@@ -121,31 +133,19 @@ def _read(pattern: str) -> tuple[frozenset[str], bool]:
         elif kind == "close":
             if len(groups) == 1:
                 raise _UnclearError
-            waiting = groups.pop().words()
+            ended = [groups.pop().needed()]
         elif kind == "open" or token[0] == "(":
             group.end_run()
             _open(groups, token["open"] or "", first=token.start() == 0)
         else:
             group.end_run()
-    if waiting is not None:
-        groups[-1].offer(waiting)
     if len(groups) != 1:
         raise _UnclearError
-    return groups[0].words(), folded
+    groups[0].parts += ended
+    return groups[0].needed()
 
 
 _ONCE = tuple("123456789")
-
-
-def _repeat(group: _Group, waiting: frozenset[str] | None, *, at_least_once: bool) -> None:
-    """Take what stands before a repeat: a group, or the last sign of the run, if it is not left out."""
-    if waiting is not None:
-        if at_least_once:
-            group.offer(waiting)
-        return
-    if not at_least_once:
-        group.run = group.run[:-1]
-    group.end_run()
 
 
 def _escaped(group: _Group, sign: str) -> None:

@@ -25,6 +25,7 @@ from rerail.log_parsers.compiled_cache import (
     words_needed,
     write_whole,
 )
+from rerail.log_parsers.needed_words import Held, Needed, holds
 from rerail.log_parsers.relaxed import FORM, relaxed
 from rerail.log_parsers.text import strip_escapes
 
@@ -519,26 +520,21 @@ class _PlainRe:
         self._patterns = patterns
         self._numbers = range(len(patterns)) if numbers is None else numbers
         self._cache = cache
-        self._needed: list[tuple[list[bytes], bool]] | None = None
+        self._needed: list[Needed] | None = None
         self._compiled: dict[int, re.Pattern[bytes]] = {}
 
     def candidates(
         self, chunk: bytes, skip: Container[int] = (), only: Iterable[int] | None = None
     ) -> list[tuple[int, int]]:
         if self._needed is None:
-            self._needed = [
-                ([word.encode() for word in one.words], one.folded)
-                for one in words_needed(self._patterns, self._cache)
-            ]
-        small = chunk.lower()
+            self._needed = words_needed(self._patterns, self._cache)
+        held, small = Held(chunk), Held(chunk.lower())
         found = []
         for at in range(len(self._patterns)) if only is None else only:
             number = self._numbers[at]
             if number in skip:
                 continue
-            words, folded = self._needed[at]
-            there = small if folded else chunk
-            if words and not any(word in there for word in words):
+            if not holds(self._needed[at], held, small):
                 continue
             compiled = self._compiled.get(at)
             if compiled is None:
