@@ -57,6 +57,16 @@ def holds(needed: Needed, text: Held, small: Held) -> bool:
     return kind == "all"
 
 
+def one_of(needed: Needed) -> tuple[str, ...]:
+    """Return words of which a text holds one at least; none where small letters count, or nothing is known."""
+    if needed is None or isinstance(needed, str):
+        return (needed,) if needed else ()
+    parts = [one_of(one) for one in needed[1:]] if needed[0] != "small" else [()]
+    if needed[0] == "all":
+        return next(filter(None, parts), ())
+    return tuple(word for part in parts for word in part) if all(parts) else ()
+
+
 class _UnclearError(Exception):
     """The pattern says something that is not read here."""
 
