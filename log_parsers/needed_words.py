@@ -178,5 +178,5 @@ def _open(groups: list[_Group], form: str, *, first: bool) -> None:
     flags = form[1:-1] if form.endswith(":") else ""
     if form == "?" or set(flags) - set("ims"):
         raise _UnclearError
-    looks_around = form.endswith(("=", "!"))
-    groups.append(_Group(folds=outer.folds or "i" in flags, counts=not looks_around))
+    # What is looked for ahead or behind stands in the text as well; what may not be there needs nothing.
+    groups.append(_Group(folds=outer.folds or "i" in flags, counts=not form.endswith("!")))
