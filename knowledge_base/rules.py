@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from functools import lru_cache
+from operator import not_
 from pathlib import Path
 from typing import Any
 
@@ -76,16 +77,17 @@ class Rule:
     @property
     def conditions(self) -> int:
         """How many conditions beyond its pattern the rule has; more is more specific."""
-        return sum(
-            bool(x)
-            for x in (
-                self.unless, self.stream, self.frames, self.not_frames, self.nearby,
-                self.not_nearby, self.in_log, self.not_in_log, self.min_count > 1,
-            )
+        asked = (
+            self.unless, self.stream, self.frames, self.not_frames, self.nearby,
+            self.not_nearby, self.in_log, self.not_in_log, self.min_count > 1,
         )  # fmt: skip
+        return len(asked) - sum(map(not_, asked))
 
 
-_KEYS = {f.name for f in fields(Rule)} - {"file", "weight", "added"}
+_KEYS = {f.name for f in fields(Rule)} - {"file", "added"}
+_ROLES = {str(role): role for role in Role}
+_TIERS = {str(tier): tier for tier in Tier}
+_NOTHING: frozenset[str] = frozenset()
 
 
 @lru_cache(maxsize=1)
@@ -193,20 +195,20 @@ def make_rule(raw: dict[str, Any], file: str) -> Rule:
     def wrong(text: str) -> RuleError:
         return RuleError(f"{file}: rule {name!r}: {text}", subject=str(name), hint="rerail kb lint")
 
-    unknown = set(raw) - _KEYS - {"weight"}
-    if unknown:
-        raise wrong(f"unknown key {sorted(unknown)[0]!r}")
+    if not raw.keys() <= _KEYS:
+        raise wrong(f"unknown key {min(raw.keys() - _KEYS)!r}")
     for key in ("id", "pattern", "role", "tier"):
         if key not in raw:
             raise wrong(f"key {key!r} is missing")
     values = dict(raw)
     try:
-        values["role"] = Role(raw["role"])
-        values["tier"] = Tier(raw["tier"])
-        stream = raw.get("stream") or ()
-        values["stream"] = tuple(
-            Stream(s) for s in ([stream] if isinstance(stream, str) else stream)
-        )
+        values["role"] = _ROLES.get(raw["role"]) or Role(raw["role"])
+        values["tier"] = _TIERS.get(raw["tier"]) or Tier(raw["tier"])
+        if stream := raw.get("stream"):
+            streams = [stream] if isinstance(stream, str) else stream
+            values["stream"] = tuple(Stream(s) for s in streams)
+        else:
+            values["stream"] = ()
         values["blames"] = Blames(raw["blames"]) if raw.get("blames") else _blames(raw.get("leaf"))
         values["action"] = Action(raw["action"]) if raw.get("action") else None
     except ValueError as error:
@@ -214,10 +216,11 @@ def make_rule(raw: dict[str, Any], file: str) -> Rule:
     complaint = _complaint(raw, values["role"])
     if complaint:
         raise wrong(complaint)
-    values["marks"] = frozenset(raw.get("marks") or ())
+    marks = raw.get("marks")
+    values["marks"] = frozenset(marks) if marks else _NOTHING
     values.setdefault("priority", 80 if values["role"] in _LOUD else 50)
     for key in ("matches", "must_not_match", "cleared_by"):
-        values[key] = tuple(str(x) for x in raw.get(key) or ())
+        values[key] = tuple(map(str, raw.get(key) or ()))
     return Rule(file=file, **values)
 
 
@@ -238,7 +241,7 @@ def _complaint(raw: dict[str, Any], role: Role) -> str | None:
         return f"unknown leaf {leaf!r}"
     if role is Role.INITIATING and leaf is None:
         return "an initiating rule needs a leaf"
-    if unknown := set(raw.get("marks") or ()) - MARKS:
+    if (marks := raw.get("marks")) and (unknown := set(marks) - MARKS):
         return f"unknown mark {sorted(unknown)[0]!r}"
     if raw.get("direction", "both") not in ("both", "before", "after"):
         return "direction is none of both, before, after"

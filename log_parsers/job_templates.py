@@ -11,10 +11,10 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import field
-from statistics import median
 
 from rerail.late_dataclass import dataclass
 from rerail.log_parsers.masks import is_protected
+from rerail.log_parsers.middle import median
 from rerail.log_parsers.skeletons import Entry, SkeletonMiner
 from rerail.log_parsers.templates import Template, templates_of
 

@@ -7,7 +7,6 @@ that data and no launcher.
 from __future__ import annotations
 
 import re
-import string
 from collections.abc import Mapping
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -225,7 +224,7 @@ def make_label(raw: dict[str, Any], file: str) -> Label:
 def _begins(pattern: str) -> str:
     """Return the sign, or the small letters, that a label begins with, or "" for anything."""
     if pattern.startswith("(?=[a-z])"):
-        return string.ascii_lowercase
+        return "abcdefghijklmnopqrstuvwxyz"
     if pattern.startswith(("- ", "MPICH", "<")):
         return pattern[0]
     return pattern[1] if pattern[:2] in (r"\[", r"\(", r"\{") and pattern[2] != "?" else ""

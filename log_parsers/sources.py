@@ -6,7 +6,6 @@ missing evidence, and the rest is diagnosed.
 
 from __future__ import annotations
 
-import glob
 import os
 import re
 from collections import defaultdict
@@ -160,7 +159,9 @@ def _expand(text: str) -> list[Path]:
     if _exists(path):
         return [path]
     if any(ch in text for ch in "*?["):
-        hits = sorted(glob.glob(str(path), recursive=True))
+        from glob import glob
+
+        hits = sorted(glob(str(path), recursive=True))
         if hits:
             return [Path(hit) for hit in hits]
         raise EvidenceError(f"no file matches {text!r}", subject=text, hint=f"ls {_nearest(path)}")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from dataclasses import replace
-from statistics import median
 from typing import TYPE_CHECKING
 
 from rerail.domain.evidence import LogLine
@@ -18,6 +17,7 @@ from rerail.knowledge_base.causality.beside_good import action_of, checks_of, le
 from rerail.knowledge_base.causality.rank_timers import slow_rank
 from rerail.knowledge_base.phrases import phrase_in_bytes
 from rerail.late_dataclass import dataclass
+from rerail.log_parsers.middle import median
 from rerail.log_parsers.series_files.forms import FORMS
 from rerail.log_parsers.view import LogView
 
