@@ -31,6 +31,8 @@ class CodeMeaning:
 
 
 FOLDER = Path(__file__).with_name("catalogues")
+FILES = (FOLDER / "xid.yaml",)
+"""The files that rules are made of."""
 _XID = r"Xid \((?:PCI:)?(?P<pci>[0-9A-Fa-f:.]+)\): (?P<xid>{code})\b"
 _PID = r"(?:, pid='?(?P<pid>\d+))?"
 
@@ -41,7 +43,7 @@ def rule_sources() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _xid() -> Iterator[tuple[str, dict[str, Any]]]:
-    table = load_cached(FOLDER / "xid.yaml")
+    table = load_cached(FILES[0])
     for entry in table["codes"]:
         code = entry["code"]
         raw: dict[str, Any] = {

@@ -19,6 +19,8 @@ from rerail.domain.diagnosis import Action
 from rerail.domain.evidence import Blames, Role, Stream, Tier
 from rerail.errors import RuleError
 from rerail.knowledge_base import catalogues
+from rerail.knowledge_base.prepared_rules import prepared
+from rerail.knowledge_base.taxonomy import PATH as TAXONOMY
 from rerail.knowledge_base.taxonomy import has, leaves
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
@@ -115,9 +117,9 @@ def usable_rules() -> tuple[tuple[Rule, ...], tuple[RuleError, ...]]:
     rules: list[Rule] = []
     broken: list[RuleError] = []
     owner: dict[str, str] = {}
-    for path in sorted(FOLDER.glob("*.yaml")):
-        _add(rules, owner, parse_rules(load_cached(path), path.name))
-    _add(rules, owner, [make_rule(raw, name) for name, raw in catalogues.rule_sources()])
+    files = sorted(FOLDER.glob("*.yaml"))
+    sources = (*files, *catalogues.FILES, TAXONOMY, Path(__file__), Path(catalogues.__file__))
+    _add(rules, owner, prepared(Rule, sources, lambda: _shipped(files)))
     settings = load_settings()
     # Rules that people accepted lie in the data folder, see learning/.
     for folder in (settings.rules_dir, settings.data_dir / "rules"):
@@ -129,6 +131,11 @@ def usable_rules() -> tuple[tuple[Rule, ...], tuple[RuleError, ...]]:
             except RuleError as error:
                 broken.append(error)
     return tuple(rules), tuple(broken)
+
+
+def _shipped(files: Sequence[Path]) -> list[Rule]:
+    rules = [rule for path in files for rule in parse_rules(load_cached(path), path.name)]
+    return rules + [make_rule(raw, name) for name, raw in catalogues.rule_sources()]
 
 
 def _of_site(rule: Rule) -> Rule:

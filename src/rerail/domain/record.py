@@ -158,7 +158,8 @@ class Record:
 def _plain(cls: type[Record], given: dict[str, Any]) -> dict[str, Any]:
     if not given.keys() <= cls.defaults.keys():
         raise NotPlainError
-    takers, values = _takers(cls), {}
+    # Defaults are taken as they stand; most of those that are records are made while modules are loaded.
+    takers, values = _takers(cls) if given else {}, {}
     for name, default in cls.defaults.items():
         if name in given:
             values[name] = takers[name](given[name])
