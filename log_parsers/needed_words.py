@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Container, Sequence
 
 from rerail.lazy_patterns import lazy
 
@@ -24,25 +25,71 @@ Needed = str | list["Needed"] | None
 """
 
 
-class Held:
-    """A text that is asked for thousands of words: most are told by their first four bytes alone."""
+class _Held:
+    """A text that is asked for words; most that it does not hold are told by their first four bytes."""
 
     def __init__(self, text: bytes) -> None:
         self._text = text
-        self._fours: set[int] = set()
-        for at in range(4):
-            whole = (len(text) - at) // 4 * 4
-            if whole > 0:
-                self._fours.update(memoryview(text)[at : at + whole].cast("I"))
+        self.fours = _fours(text)
 
     def __contains__(self, word: str) -> bool:
         raw = word.encode()
-        if len(raw) >= 4 and int.from_bytes(raw[:4], sys.byteorder) not in self._fours:
-            return False
-        return raw in self._text
+        four = _four(raw)
+        return (four is None or four in self.fours) and raw in self._text
 
 
-def holds(needed: Needed, text: Held, small: Held) -> bool:
+class _Short:
+    """A text of which no more is known than that it may hold any word that is too short to be found in an index."""
+
+    def __contains__(self, word: str) -> bool:
+        return _four(word.encode()) is None
+
+
+def _four(word: bytes) -> int | None:
+    """Return the first four bytes of a word as a number."""
+    return int.from_bytes(word[:4], sys.byteorder) if len(word) >= 4 else None
+
+
+def _fours(text: bytes) -> set[int]:
+    """Return all groups of four bytes that stand in a text."""
+    found: set[int] = set()
+    for at in range(min(4, len(text))):
+        whole = (len(text) - at) // 4 * 4
+        found.update(memoryview(text)[at : at + whole].cast("I"))
+    return found
+
+
+class WordIndex:
+    """Which of thousands of patterns a text may match: only those are asked of which it begins a word."""
+
+    def __init__(self, needed: Sequence[Needed]) -> None:
+        self._needed = needed
+        short = _Short()
+        self._always = [at for at, one in enumerate(needed) if holds(one, short, short)]
+        self._by_four: dict[int, list[int]] = {}
+        self._by_small: dict[int, list[int]] = {}
+        for at, one in enumerate(needed):
+            self._add(at, one, self._by_four)
+
+    def _add(self, at: int, needed: Needed, table: dict[int, list[int]]) -> None:
+        if isinstance(needed, str):
+            if (four := _four(needed.encode())) is not None:
+                table.setdefault(four, []).append(at)
+        elif needed is not None:
+            for one in needed[1:]:
+                self._add(at, one, self._by_small if needed[0] == "small" else table)
+
+    def may_match(self, text: bytes) -> list[int]:
+        """Return, in order, the places of the patterns whose words a text holds."""
+        held, small = _Held(text), _Held(text.lower())
+        asked = set(self._always)
+        for table, there in ((self._by_four, held), (self._by_small, small)):
+            for four in table.keys() & there.fours:
+                asked.update(table[four])
+        return [at for at in sorted(asked) if holds(self._needed[at], held, small)]
+
+
+def holds(needed: Needed, text: Container[str], small: Container[str]) -> bool:
     """Tell whether a text, given also in small letters, holds what is needed."""
     if needed is None:
         return True

@@ -25,7 +25,7 @@ from rerail.log_parsers.compiled_cache import (
     words_needed,
     write_whole,
 )
-from rerail.log_parsers.needed_words import Held, Needed, holds
+from rerail.log_parsers.needed_words import WordIndex
 from rerail.log_parsers.relaxed import FORM, relaxed
 from rerail.log_parsers.text import strip_escapes
 
@@ -504,7 +504,7 @@ class _Re2:
 
     def candidates(self, chunk: bytes, skip: Container[int] = ()) -> list[tuple[int, int]]:
         present = {self._members[i] for i in self._set.Match(chunk) or ()}
-        return self._plain.candidates(chunk, skip, sorted(present | set(self._always)))
+        return self._plain.candidates(chunk, skip, present | set(self._always))
 
 
 class _PlainRe:
@@ -520,21 +520,18 @@ class _PlainRe:
         self._patterns = patterns
         self._numbers = range(len(patterns)) if numbers is None else numbers
         self._cache = cache
-        self._needed: list[Needed] | None = None
+        self._index: WordIndex | None = None
         self._compiled: dict[int, re.Pattern[bytes]] = {}
 
     def candidates(
-        self, chunk: bytes, skip: Container[int] = (), only: Iterable[int] | None = None
+        self, chunk: bytes, skip: Container[int] = (), only: Container[int] | None = None
     ) -> list[tuple[int, int]]:
-        if self._needed is None:
-            self._needed = words_needed(self._patterns, self._cache)
-        held, small = Held(chunk), Held(chunk.lower())
+        if self._index is None:
+            self._index = WordIndex(words_needed(self._patterns, self._cache))
         found = []
-        for at in range(len(self._patterns)) if only is None else only:
+        for at in self._index.may_match(chunk):
             number = self._numbers[at]
-            if number in skip:
-                continue
-            if not holds(self._needed[at], held, small):
+            if number in skip or (only is not None and at not in only):
                 continue
             compiled = self._compiled.get(at)
             if compiled is None:
