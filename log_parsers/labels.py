@@ -19,7 +19,7 @@ from rerail.lazy_patterns import lazy
 from rerail.log_parsers.compiled_cache import words_needed
 from rerail.log_parsers.host_names import counted_host, is_counter, is_device
 from rerail.log_parsers.label_choice import LabelChoice
-from rerail.log_parsers.needed_words import one_of
+from rerail.log_parsers.needed_words import Needed, line_may_match, one_of
 from rerail.log_parsers.timestamps import Stamp
 
 PATH = Path(__file__).with_name("labels.yaml")
@@ -122,21 +122,24 @@ def complaints() -> list[str]:
     return found
 
 
+_Tried = tuple[Label, tuple[str, ...], Needed]
+
+
 @lru_cache(maxsize=1)
-def _by_first() -> Mapping[str, tuple[list[tuple[Label, tuple[str, ...]]], LabelChoice]]:
+def _by_first() -> Mapping[str, tuple[list[_Tried], LabelChoice]]:
     """Most labels begin with a bracket; what does not begin so need not be held against them.
 
-    Beside each label stand words of which its line must hold one.
+    Beside each label stand words of which its line must hold one, and all that its line must hold.
     """
     found = labels()
     needed = words_needed([label.text for label in found], cache_folder())
-    words = {label.id: one_of(one) for label, one in zip(found, needed, strict=True)}
+    needs = {label.id: (one_of(one), one) for label, one in zip(found, needed, strict=True)}
     same: dict[tuple[Label, ...], LabelChoice] = {}
     table = {}
     for sign in ("\0", *sorted({sign for label in found for sign in label.begins})):
         tried = tuple(label for label in found if not label.begins or sign in label.begins)
         choice = same.setdefault(tried, LabelChoice([label.text for label in tried]))
-        table[sign] = [(label, words[label.id]) for label in tried], choice
+        table[sign] = [(label, *needs[label.id]) for label in tried], choice
     return table
 
 
@@ -158,7 +161,7 @@ def _peeled(
     table = _by_first()
     tried, choice = table.get(text[at]) or table["\0"]
     for place in choice.places(text, at):
-        label, words = tried[place]
+        label, words, needed = tried[place]
         for word in words:
             if word in text:
                 break
@@ -166,6 +169,8 @@ def _peeled(
             if words:
                 continue
         if label.kind == "task" and not outermost:
+            continue
+        if "pattern" not in vars(label) and not line_may_match(needed, text):
             continue
         found = label.match(text, at, time_at)
         if found is not None:

@@ -104,6 +104,11 @@ def holds(needed: Needed, text: Container[str], small: Container[str]) -> bool:
     return kind == "all"
 
 
+def line_may_match(needed: Needed, line: str) -> bool:
+    """Tell whether a line holds what is needed; of small letters only where ASCII has them all."""
+    return holds(needed, line, line.lower() if line.isascii() else _ANYTHING)
+
+
 def one_of(needed: Needed) -> tuple[str, ...]:
     """Return words of which a text holds one at least; none where small letters count, or nothing is known."""
     if needed is None or isinstance(needed, str):
@@ -112,6 +117,14 @@ def one_of(needed: Needed) -> tuple[str, ...]:
     if needed[0] == "all":
         return next(filter(None, parts), ())
     return tuple(word for part in parts for word in part) if all(parts) else ()
+
+
+class _Anything:
+    def __contains__(self, word: str) -> bool:
+        return True
+
+
+_ANYTHING = _Anything()
 
 
 class _UnclearError(Exception):

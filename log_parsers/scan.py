@@ -241,7 +241,8 @@ class _Hyperscan(_Compiled):
         path = _database_path(signatures, cache, self._numbers)
         if path is not None and path.is_file():
             try:
-                database = hs.loadb(path.read_bytes(), hs.HS_MODE_BLOCK)
+                with open(path, "rb", buffering=0) as file:
+                    database = hs.loadb(file.read(), hs.HS_MODE_BLOCK)
                 _mark_used(path)
                 return database
             except Exception:  # a torn or foreign cache file is rebuilt, whatever is wrong with it
