@@ -32,8 +32,8 @@ class _Held:
         self._text = text
         self.fours = _fours(text)
 
-    def __contains__(self, word: str) -> bool:
-        raw = word.encode()
+    def __contains__(self, word: object) -> bool:
+        raw = str(word).encode()
         four = _four(raw)
         return (four is None or four in self.fours) and raw in self._text
 
@@ -41,8 +41,8 @@ class _Held:
 class _Short:
     """A text of which no more is known than that it may hold any word that is too short to be found in an index."""
 
-    def __contains__(self, word: str) -> bool:
-        return _four(word.encode()) is None
+    def __contains__(self, word: object) -> bool:
+        return _four(str(word).encode()) is None
 
 
 def _four(word: bytes) -> int | None:
@@ -106,7 +106,8 @@ def holds(needed: Needed, text: Container[str], small: Container[str]) -> bool:
 
 def line_may_match(needed: Needed, line: str) -> bool:
     """Tell whether a line holds what is needed; of small letters only where ASCII has them all."""
-    return holds(needed, line, line.lower() if line.isascii() else _ANYTHING)
+    small: Container[str] = line.lower() if line.isascii() else _ANYTHING
+    return holds(needed, line, small)
 
 
 def one_of(needed: Needed) -> tuple[str, ...]:
@@ -120,7 +121,7 @@ def one_of(needed: Needed) -> tuple[str, ...]:
 
 
 class _Anything:
-    def __contains__(self, word: str) -> bool:
+    def __contains__(self, word: object) -> bool:
         return True
 
 

@@ -32,7 +32,9 @@ class AtLeast:
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
         """Tell pydantic the same."""
-        return {**handler(source), "ge": self.least}  # type: ignore[return-value,typeddict-unknown-key]
+        from pydantic_core import core_schema
+
+        return core_schema.int_schema(ge=self.least)
 
 
 def taker(annotation: Any) -> Take:

@@ -11,7 +11,6 @@ import json
 import math
 from collections.abc import Collection, Mapping
 from enum import Enum
-from functools import cache
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -170,30 +169,37 @@ def _plain(cls: type[Record], given: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
-@cache
+_TAKERS: dict[type[Record], dict[str, Take]] = {}
+_MODELS: dict[type[Record], type[BaseModel]] = {}
+
+
 def _takers(cls: type[Record]) -> dict[str, Take]:
-    hints = get_type_hints(cls, include_extras=True)
-    return {name: taker(hints[name]) for name in cls.defaults}
+    found = _TAKERS.get(cls)
+    if found is None:
+        hints = get_type_hints(cls, include_extras=True)
+        found = _TAKERS[cls] = {name: taker(hints[name]) for name in cls.defaults}
+    return found
 
 
-@cache
 def _model(cls: type[Record]) -> type[BaseModel]:
     """Return pydantic's model of the same fields."""
-    from pydantic import BaseModel, ConfigDict
+    found = _MODELS.get(cls)
+    if found is None:
+        from pydantic import ConfigDict, create_model
 
-    hints = get_type_hints(cls, include_extras=True)
-    fields = {name: one for name, one in cls.defaults.items() if one is not REQUIRED}
-    return type(BaseModel)(
-        cls.__name__,
-        (BaseModel,),
-        {
-            "__module__": cls.__module__,
-            "__doc__": cls.__doc__,
-            "__annotations__": {name: hints[name] for name in cls.defaults},
-            "model_config": ConfigDict(extra="forbid", frozen=True, protected_namespaces=()),
+        hints = get_type_hints(cls, include_extras=True)
+        fields: dict[str, Any] = {
+            name: (hints[name], ... if default is REQUIRED else default)
+            for name, default in cls.defaults.items()
+        }
+        found = _MODELS[cls] = create_model(
+            cls.__name__,
+            __config__=ConfigDict(extra="forbid", frozen=True, protected_namespaces=()),
+            __doc__=cls.__doc__,
+            __module__=cls.__module__,
             **fields,
-        },
-    )
+        )
+    return found
 
 
 def _of(cls: type[R], model: BaseModel) -> R:
