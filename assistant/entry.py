@@ -1,8 +1,12 @@
-"""The `rerail` command: a hook, for which a scheduler waits, is answered before anything is loaded."""
+"""The `rerail` command: a hook, for which a scheduler waits, is answered before anything is loaded.
+
+A plain diagnosis is called without the library of the command line, which all else is left to.
+"""
 
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 
 def main() -> None:
@@ -20,6 +24,20 @@ def _run() -> None:
         code = answered(sys.argv[2:])
         if code is not None:
             sys.exit(code)
-    from rerail.assistant.cli.main import main as command_line
+    from rerail.assistant.cli.plain_call import plain_diagnosis
 
-    command_line()
+    given = plain_diagnosis(sys.argv[1:])
+    if given is None:
+        from rerail.assistant.cli.main import main as command_line
+
+        command_line()
+    else:
+        from rerail.assistant.cli.edge import run_guarded
+
+        run_guarded(lambda: sys.exit(_diagnose(given)))
+
+
+def _diagnose(given: dict[str, Any]) -> int:
+    from rerail.assistant.cli.diagnose import diagnose_command
+
+    return diagnose_command(**given)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
 import time
-from dataclasses import dataclass
 
 from rerail.errors import UsageError
 from rerail.knowledge_base.matcher import MatchResult
+from rerail.late_dataclass import dataclass
+from rerail.lazy_patterns import lazy
 from rerail.log_parsers.timestamps import find_stamp
 from rerail.log_parsers.view import LogView
 
-_AGO = re.compile(r"(?P<n>\d+(?:\.\d+)?)\s*(?P<unit>[smhd])(?:\s+ago)?$")
+_AGO = lazy(r"(?P<n>\d+(?:\.\d+)?)\s*(?P<unit>[smhd])(?:\s+ago)?$")
 _UNIT = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 

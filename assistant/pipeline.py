@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from rerail.knowledge_base.causality.verdict import Verdict, judge
 from rerail.knowledge_base.job_facts import JobFacts
 from rerail.knowledge_base.matcher import RuleSet, match, rule_set
 from rerail.knowledge_base.rules import usable_rules
+from rerail.late_dataclass import dataclass
 from rerail.log_parsers.binary_content import packed_as
 from rerail.log_parsers.collect import Collection, ScanPlan, assemble, collect
 from rerail.log_parsers.scan import Scanner, make_scanner

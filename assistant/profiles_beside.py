@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
@@ -66,6 +65,8 @@ def _is_profile(path: Path) -> bool:
         return path.is_file()
     if not name.endswith(_PERHAPS) or not path.is_file():
         return False
+    import gzip
+
     try:
         with gzip.open(path) if name.endswith(".gz") else path.open("rb") as stream:
             head = stream.read(_HEAD)

@@ -6,7 +6,7 @@ Nothing here may fail a diagnosis: what cannot be kept or read is a sentence for
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
@@ -26,6 +26,7 @@ from rerail.knowledge_base.fingerprint import (
 )
 from rerail.knowledge_base.store.clock import now_iso
 from rerail.knowledge_base.store.inbox import submit
+from rerail.late_dataclass import dataclass
 from rerail.log_parsers.redaction import redact
 from rerail.settings import load_settings
 

@@ -25,6 +25,7 @@ from rerail.domain.incident import (
 from rerail.domain.job import Allocation, NodeShare
 from rerail.knowledge_base.causality.diagnosis_record import iso
 from rerail.knowledge_base.causality.progress import step_rows
+from rerail.lazy_patterns import lazy
 from rerail.log_parsers.step_numbers import StepRow
 from rerail.log_parsers.view import LogView
 
@@ -41,10 +42,10 @@ _MOST_LABELS = 8192  # step lines whose labels are looked at
 _MOST_TEMPLATES = 60
 _MINED_BYTES = 1 << 20  # more kept text than this is only mined when the reader already did
 _VERSIONS = {
-    "torch": re.compile(r"(?i)\b(?:py)?torch(?: version|==|:)[ :=]*v?(\d+\.\d+[\w.+]*)"),
-    "nccl": re.compile(r"\bNCCL version (\d+\.\d+[\w.+]*)"),
-    "cuda": re.compile(r"(?i)\bcuda(?: version|_version|toolkit)?[ :=]+v?(\d+\.\d+(?:\.\d+)?)\b"),
-    "driver": re.compile(r"(?i)\b(?:NVIDIA-SMI|driver version:?) +(\d{3}\.\d+[\w.]*)"),
+    "torch": lazy(r"(?i)\b(?:py)?torch(?: version|==|:)[ :=]*v?(\d+\.\d+[\w.+]*)"),
+    "nccl": lazy(r"\bNCCL version (\d+\.\d+[\w.+]*)"),
+    "cuda": lazy(r"(?i)\bcuda(?: version|_version|toolkit)?[ :=]+v?(\d+\.\d+(?:\.\d+)?)\b"),
+    "driver": lazy(r"(?i)\b(?:NVIDIA-SMI|driver version:?) +(\d{3}\.\d+[\w.]*)"),
     "transformers": re.compile(r"\btransformers==(\d+\.\d+[\w.]*)"),
     "deepspeed": re.compile(r"(?i)\bdeepspeed(?: info:)? version=?(\d+\.\d+[\w.]*)"),
 }

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from rerail.domain.evidence import LogLine, Observation, Role
 from rerail.knowledge_base.job_facts import NOTHING, JobFacts
+from rerail.late_dataclass import dataclass
 from rerail.log_parsers.clocks import clock_offsets
 from rerail.log_parsers.sources import Problem
 from rerail.log_parsers.step_numbers import StepRow

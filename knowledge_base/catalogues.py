@@ -7,12 +7,12 @@ lines that carry a code.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from rerail.cached_yaml import load_cached
+from rerail.late_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,8 @@ class CodeMeaning:
 
 
 FOLDER = Path(__file__).with_name("catalogues")
+FILES = (FOLDER / "xid.yaml",)
+"""The files that rules are made of."""
 _XID = r"Xid \((?:PCI:)?(?P<pci>[0-9A-Fa-f:.]+)\): (?P<xid>{code})\b"
 _PID = r"(?:, pid='?(?P<pid>\d+))?"
 
@@ -41,7 +43,7 @@ def rule_sources() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _xid() -> Iterator[tuple[str, dict[str, Any]]]:
-    table = load_cached(FOLDER / "xid.yaml")
+    table = load_cached(FILES[0])
     for entry in table["codes"]:
         code = entry["code"]
         raw: dict[str, Any] = {

@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 
 from rerail.domain.evidence import LogLine, Observation, Role, Tier
 from rerail.knowledge_base.rules import Rule
+from rerail.late_dataclass import dataclass
 from rerail.log_parsers.scan import Signature
 from rerail.log_parsers.tracebacks import (
     Traceback,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from rerail.cached_yaml import load_cached
 from rerail.errors import RuleError
+from rerail.late_dataclass import dataclass
 
 FILE = Path(__file__).with_name("phrases.yaml")
 _KEYS = frozenset({"pattern", "why", "source", "matches", "must_not_match"})

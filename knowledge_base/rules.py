@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import lru_cache
+from operator import not_
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,10 @@ from rerail.domain.diagnosis import Action
 from rerail.domain.evidence import Blames, Role, Stream, Tier
 from rerail.errors import RuleError
 from rerail.knowledge_base import catalogues
+from rerail.knowledge_base.prepared_rules import prepared
+from rerail.knowledge_base.taxonomy import PATH as TAXONOMY
 from rerail.knowledge_base.taxonomy import has, leaves
+from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.scan import compile_complaints
 from rerail.settings import load_settings
@@ -75,16 +79,17 @@ class Rule:
     @property
     def conditions(self) -> int:
         """How many conditions beyond its pattern the rule has; more is more specific."""
-        return sum(
-            bool(x)
-            for x in (
-                self.unless, self.stream, self.frames, self.not_frames, self.nearby,
-                self.not_nearby, self.in_log, self.not_in_log, self.min_count > 1,
-            )
+        asked = (
+            self.unless, self.stream, self.frames, self.not_frames, self.nearby,
+            self.not_nearby, self.in_log, self.not_in_log, self.min_count > 1,
         )  # fmt: skip
+        return len(asked) - sum(map(not_, asked))
 
 
-_KEYS = {f.name for f in fields(Rule)} - {"file", "weight", "added"}
+_KEYS = {f.name for f in fields(Rule)} - {"file", "added"}
+_ROLES = {str(role): role for role in Role}
+_TIERS = {str(tier): tier for tier in Tier}
+_NOTHING: frozenset[str] = frozenset()
 
 
 @lru_cache(maxsize=1)
@@ -112,9 +117,9 @@ def usable_rules() -> tuple[tuple[Rule, ...], tuple[RuleError, ...]]:
     rules: list[Rule] = []
     broken: list[RuleError] = []
     owner: dict[str, str] = {}
-    for path in sorted(FOLDER.glob("*.yaml")):
-        _add(rules, owner, parse_rules(load_cached(path), path.name))
-    _add(rules, owner, [make_rule(raw, name) for name, raw in catalogues.rule_sources()])
+    files = sorted(FOLDER.glob("*.yaml"))
+    sources = (*files, *catalogues.FILES, TAXONOMY, Path(__file__), Path(catalogues.__file__))
+    _add(rules, owner, prepared(Rule, sources, lambda: _shipped(files)))
     settings = load_settings()
     # Rules that people accepted lie in the data folder, see learning/.
     for folder in (settings.rules_dir, settings.data_dir / "rules"):
@@ -126,6 +131,11 @@ def usable_rules() -> tuple[tuple[Rule, ...], tuple[RuleError, ...]]:
             except RuleError as error:
                 broken.append(error)
     return tuple(rules), tuple(broken)
+
+
+def _shipped(files: Sequence[Path]) -> list[Rule]:
+    rules = [rule for path in files for rule in parse_rules(load_cached(path), path.name)]
+    return rules + [make_rule(raw, name) for name, raw in catalogues.rule_sources()]
 
 
 def _of_site(rule: Rule) -> Rule:
@@ -192,20 +202,20 @@ def make_rule(raw: dict[str, Any], file: str) -> Rule:
     def wrong(text: str) -> RuleError:
         return RuleError(f"{file}: rule {name!r}: {text}", subject=str(name), hint="rerail kb lint")
 
-    unknown = set(raw) - _KEYS - {"weight"}
-    if unknown:
-        raise wrong(f"unknown key {sorted(unknown)[0]!r}")
+    if not raw.keys() <= _KEYS:
+        raise wrong(f"unknown key {min(raw.keys() - _KEYS)!r}")
     for key in ("id", "pattern", "role", "tier"):
         if key not in raw:
             raise wrong(f"key {key!r} is missing")
     values = dict(raw)
     try:
-        values["role"] = Role(raw["role"])
-        values["tier"] = Tier(raw["tier"])
-        stream = raw.get("stream") or ()
-        values["stream"] = tuple(
-            Stream(s) for s in ([stream] if isinstance(stream, str) else stream)
-        )
+        values["role"] = _ROLES.get(raw["role"]) or Role(raw["role"])
+        values["tier"] = _TIERS.get(raw["tier"]) or Tier(raw["tier"])
+        if stream := raw.get("stream"):
+            streams = [stream] if isinstance(stream, str) else stream
+            values["stream"] = tuple(Stream(s) for s in streams)
+        else:
+            values["stream"] = ()
         values["blames"] = Blames(raw["blames"]) if raw.get("blames") else _blames(raw.get("leaf"))
         values["action"] = Action(raw["action"]) if raw.get("action") else None
     except ValueError as error:
@@ -213,10 +223,11 @@ def make_rule(raw: dict[str, Any], file: str) -> Rule:
     complaint = _complaint(raw, values["role"])
     if complaint:
         raise wrong(complaint)
-    values["marks"] = frozenset(raw.get("marks") or ())
+    marks = raw.get("marks")
+    values["marks"] = frozenset(marks) if marks else _NOTHING
     values.setdefault("priority", 80 if values["role"] in _LOUD else 50)
     for key in ("matches", "must_not_match", "cleared_by"):
-        values[key] = tuple(str(x) for x in raw.get(key) or ())
+        values[key] = tuple(map(str, raw.get(key) or ()))
     return Rule(file=file, **values)
 
 
@@ -237,7 +248,7 @@ def _complaint(raw: dict[str, Any], role: Role) -> str | None:
         return f"unknown leaf {leaf!r}"
     if role is Role.INITIATING and leaf is None:
         return "an initiating rule needs a leaf"
-    if unknown := set(raw.get("marks") or ()) - MARKS:
+    if (marks := raw.get("marks")) and (unknown := set(marks) - MARKS):
         return f"unknown mark {sorted(unknown)[0]!r}"
     if raw.get("direction", "both") not in ("both", "before", "after"):
         return "direction is none of both, before, after"

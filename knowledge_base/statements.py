@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,10 @@ from typing import Any
 from rerail.cached_yaml import load_cached
 from rerail.domain.evidence import LogLine
 from rerail.errors import RuleError
+from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.digit_blind import digit_blind
+from rerail.log_parsers.needed_words import Needed, line_may_match, needed_words
 from rerail.log_parsers.text import ZERO, clean
 from rerail.log_parsers.view import LogView
 
@@ -86,6 +88,8 @@ class Form:
 
     def slots(self, text: str) -> Iterator[dict[str, str]]:
         """Yield the slots of a form of one line: once, or for `each` match."""
+        if not line_may_match(_needed(self.texts[0]), text):
+            return
         for match in self.patterns[0].finditer(text):
             if self.not_after and _word_before(text, match.start()) in self.not_after:
                 continue
@@ -218,6 +222,11 @@ def _form(raw: dict[str, Any], file: str) -> Form:
 @lru_cache(maxsize=1024)
 def _compiled(texts: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
     return tuple(re.compile(text.replace("%host%", HOST)) for text in texts)
+
+
+@lru_cache(maxsize=1024)
+def _needed(text: str) -> Needed:
+    return needed_words(text.replace("%host%", HOST))
 
 
 @lru_cache(maxsize=64)

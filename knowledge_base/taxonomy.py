@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
 
 from rerail.cached_yaml import load_cached
 from rerail.domain.diagnosis import Action, Layer
+from rerail.late_dataclass import dataclass
 
 PATH = Path(__file__).with_name("taxonomy.yaml")
 NO_FAILURE = "no_failure"

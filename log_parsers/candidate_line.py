@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from operator import attrgetter
 
+from rerail.late_dataclass import dataclass
 from rerail.log_parsers.known_lines import compiled
 from rerail.log_parsers.scan import Signature
 from rerail.log_parsers.text import clean

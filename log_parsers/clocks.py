@@ -7,8 +7,8 @@ number printed by two nodes happened within a step time. The median difference i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import median
 
+from rerail.log_parsers.middle import median
 from rerail.log_parsers.view import LogView
 
 MIN_SHARED = 3

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
 
 from rerail.errors import EvidenceError
+from rerail.late_dataclass import dataclass
 from rerail.log_parsers.file_origins import content_origins
 from rerail.log_parsers.room import Room
 from rerail.log_parsers.scan import SMALL, Scanner, Signature, is_compiled, make_scanner

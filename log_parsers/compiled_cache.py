@@ -8,7 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO, TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from rerail.log_parsers.needed_words import Needed
 
 Notice = Callable[[str], None]
 T = TypeVar("T")
@@ -85,6 +88,13 @@ def blind_to_digits(patterns: Sequence[str], cache: Path | None) -> list[bool]:
     return _kept("digits", digit_blind.__file__, digit_blind.digit_blind, patterns, cache)
 
 
+def words_needed(patterns: Sequence[str], cache: Path | None) -> list[Needed]:
+    """Return `needed_words` of each pattern, from the cache where they were read before."""
+    from rerail.log_parsers import needed_words
+
+    return _kept("words", needed_words.__file__, needed_words.needed_words, patterns, cache)
+
+
 def _kept(
     name: str,
     code: str,
@@ -105,7 +115,7 @@ def _kept(
         if (
             isinstance(held, list)
             and len(held) == len(patterns)
-            and all(one is None or isinstance(one, str | bool) for one in held)
+            and all(one is None or isinstance(one, str | bool | list) for one in held)
         ):
             return held
     made = [make(pattern) for pattern in patterns]

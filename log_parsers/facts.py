@@ -11,11 +11,12 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from heapq import nlargest, nsmallest
 from itertools import islice
 from typing import Any
 
+from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.line_tables import grouped, new_facts
 from rerail.log_parsers.piece import Piece

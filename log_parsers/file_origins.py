@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from rerail.domain.evidence import Stream
+from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.host_names import is_no_host, looks_like_host
 from rerail.log_parsers.induced_labels import in_brackets, induce, may_count

@@ -70,7 +70,7 @@ def looks_like_host(word: str) -> bool:
         return True
     if not _WITH_NUMBER.fullmatch(word) or _form("no_host_in_a_sentence").fullmatch(word):
         return False
-    return not is_no_host(word) or "-" in word
+    return "-" in word or not is_no_host(word)
 
 
 def says_host(line: bytes) -> set[str]:

@@ -10,10 +10,11 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from statistics import median
+from dataclasses import field
 
+from rerail.late_dataclass import dataclass
 from rerail.log_parsers.masks import is_protected
+from rerail.log_parsers.middle import median
 from rerail.log_parsers.skeletons import Entry, SkeletonMiner
 from rerail.log_parsers.templates import Template, templates_of
 

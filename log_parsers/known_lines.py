@@ -10,13 +10,13 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rerail.late_dataclass import dataclass
 from rerail.log_parsers.asked_scanner import AskedScanner, Build
 from rerail.log_parsers.compiled_cache import blind_to_digits
 from rerail.log_parsers.digit_blind import zero_image

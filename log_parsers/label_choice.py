@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rerail.lazy_patterns import lazy
 
@@ -20,8 +20,14 @@ class LabelChoice:
         self._asked = [0] * len(texts)
         self._unions: dict[int, re.Pattern[str] | None] = {}
 
-    def places(self, text: str, at: int) -> Iterator[int]:
-        """Yield, in order, the places of all patterns that match at an offset, and maybe of others."""
+    def places(self, text: str, at: int) -> Iterable[int]:
+        """Return, in order, the places of all patterns that match at an offset, and maybe of others."""
+        if self._texts and self._asked[0] < _PAYS - 1:
+            self._asked[0] += 1
+            return range(len(self._texts))
+        return self._told(text, at)
+
+    def _told(self, text: str, at: int) -> Iterator[int]:
         place = 0
         while (place := self._next(text, at, place)) < len(self._texts):
             yield place

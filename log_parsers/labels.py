@@ -7,18 +7,19 @@ that data and no launcher.
 from __future__ import annotations
 
 import re
-import string
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from rerail.cached_yaml import load_cached
+from rerail.cached_yaml import cache_folder, load_cached
 from rerail.errors import RuleError
+from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
+from rerail.log_parsers.compiled_cache import words_needed
 from rerail.log_parsers.host_names import counted_host, is_counter, is_device
 from rerail.log_parsers.label_choice import LabelChoice
+from rerail.log_parsers.needed_words import Needed, line_may_match, one_of
 from rerail.log_parsers.timestamps import Stamp
 
 PATH = Path(__file__).with_name("labels.yaml")
@@ -32,6 +33,7 @@ _KEYS = frozenset({
 })  # fmt: skip
 _SLOTS = frozenset({"rank", "local", "node", "pid", "actor", "place", "job", "tid", "dev"})
 _AHEAD = 200
+_SHORT = 500  # characters of a line that is worth to be kept
 _NAMED = lazy(r"\(\?P<(\w+)>")
 
 
@@ -65,8 +67,8 @@ class Label:
         """The pattern, compiled when a line first begins as it does: a start compiles what its log needs."""
         return re.compile(self.text)
 
-    def match(self, text: str, at: int, stamp: Stamp | None) -> re.Match[str] | None:
-        """Match the label at an offset of a line, where all that it asks for holds."""
+    def match(self, text: str, at: int, time_at: int | None) -> re.Match[str] | None:
+        """Match the label at an offset of a line whose time begins at `time_at`, where all that it asks for holds."""
         if self.not_first and at == 0:
             return None
         if self.ahead and not any(tag in text[at : at + _AHEAD] for tag in self.ahead):
@@ -74,7 +76,7 @@ class Label:
         found = self.pattern.match(text, at)
         if found is None or (self.without and self.without in found[0]):
             return None
-        if self.behind_syslog_time and not _behind_syslog_time(text, at, stamp):
+        if self.behind_syslog_time and not _behind_syslog_time(text, at, time_at):
             return None
         return found if self._is_host(found, at) else None
 
@@ -93,8 +95,8 @@ class Label:
         )
 
 
-def _behind_syslog_time(text: str, at: int, stamp: Stamp | None) -> bool:
-    front = _SYSLOG_TIME.match(text, stamp.start) if stamp is not None else None
+def _behind_syslog_time(text: str, at: int, time_at: int | None) -> bool:
+    front = _SYSLOG_TIME.match(text, time_at) if time_at is not None else None
     return front is not None and front.end() == at
 
 
@@ -120,16 +122,24 @@ def complaints() -> list[str]:
     return found
 
 
+_Tried = tuple[Label, tuple[str, ...], Needed]
+
+
 @lru_cache(maxsize=1)
-def _by_first() -> Mapping[str, tuple[tuple[Label, ...], LabelChoice]]:
-    """Most labels begin with a bracket; what does not begin so need not be held against them."""
+def _by_first() -> Mapping[str, tuple[list[_Tried], LabelChoice]]:
+    """Most labels begin with a bracket; what does not begin so need not be held against them.
+
+    Beside each label stand words of which its line must hold one, and all that its line must hold.
+    """
     found = labels()
+    needed = words_needed([label.text for label in found], cache_folder())
+    needs = {label.id: (one_of(one), one) for label, one in zip(found, needed, strict=True)}
     same: dict[tuple[Label, ...], LabelChoice] = {}
     table = {}
     for sign in ("\0", *sorted({sign for label in found for sign in label.begins})):
         tried = tuple(label for label in found if not label.begins or sign in label.begins)
         choice = same.setdefault(tried, LabelChoice([label.text for label in tried]))
-        table[sign] = tried, choice
+        table[sign] = [(label, *needs[label.id]) for label in tried], choice
     return table
 
 
@@ -139,16 +149,37 @@ def peel(
     """Match one label at an offset; srun's bare number counts only as the `outermost` label."""
     if at >= len(text):
         return None
+    time_at = None if stamp is None else stamp.start
+    if len(text) > _SHORT:
+        return _peeled(text, at, outermost, time_at)
+    return _peeled_again(text, at, outermost, time_at)
+
+
+def _peeled(
+    text: str, at: int, outermost: bool, time_at: int | None
+) -> tuple[Label, re.Match[str]] | None:
     table = _by_first()
     tried, choice = table.get(text[at]) or table["\0"]
     for place in choice.places(text, at):
-        label = tried[place]
+        label, words, needed = tried[place]
+        for word in words:
+            if word in text:
+                break
+        else:
+            if words:
+                continue
         if label.kind == "task" and not outermost:
             continue
-        found = label.match(text, at, stamp)
+        if "pattern" not in vars(label) and not line_may_match(needed, text):
+            continue
+        found = label.match(text, at, time_at)
         if found is not None:
             return label, found
     return None
+
+
+# Of a small log every line is read several times: for its form, for its file, for the verdict.
+_peeled_again = lru_cache(maxsize=2048)(_peeled)
 
 
 def make_label(raw: dict[str, Any], file: str) -> Label:
@@ -198,7 +229,7 @@ def make_label(raw: dict[str, Any], file: str) -> Label:
 def _begins(pattern: str) -> str:
     """Return the sign, or the small letters, that a label begins with, or "" for anything."""
     if pattern.startswith("(?=[a-z])"):
-        return string.ascii_lowercase
+        return "abcdefghijklmnopqrstuvwxyz"
     if pattern.startswith(("- ", "MPICH", "<")):
         return pattern[0]
     return pattern[1] if pattern[:2] in (r"\[", r"\(", r"\{") and pattern[2] != "?" else ""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from rerail.late_dataclass import dataclass
 from rerail.log_parsers.line_tables import begun, compiled
 from rerail.log_parsers.piece import Piece
 

@@ -8,9 +8,10 @@ inner label knows better than an outer one, so `[rank37]:` behind srun's `4: ` w
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from rerail.domain.evidence import LogLine, Stream
+from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.host_names import is_address
 from rerail.log_parsers.labels import Label, peel

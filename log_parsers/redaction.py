@@ -11,12 +11,12 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from rerail.cached_yaml import load_cached
+from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 
 MASK = "[redacted]"

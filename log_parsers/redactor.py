@@ -8,11 +8,11 @@ so memory stays bounded. A compiled set of all kinds proposes lines; `redact_lin
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from rerail.cached_yaml import cache_folder
+from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.piece import Piece, line_ends, rows_of
 from rerail.log_parsers.redaction import MASK, compiled, looks_random, redact_line, secret_kinds

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from rerail.late_dataclass import dataclass
 from rerail.log_parsers.metrics import MAX_ROWS
 
 WHOLE_FILE = 2 << 20

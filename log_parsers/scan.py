@@ -11,13 +11,21 @@ import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from rerail.errors import RuleError
-from rerail.log_parsers.compiled_cache import only_one, skeleton_images, tell, write_whole
+from rerail.late_dataclass import dataclass
+from rerail.log_parsers.compiled_cache import (
+    only_one,
+    skeleton_images,
+    tell,
+    words_needed,
+    write_whole,
+)
+from rerail.log_parsers.needed_words import WordIndex
 from rerail.log_parsers.relaxed import FORM, relaxed
 from rerail.log_parsers.text import strip_escapes
 
@@ -98,7 +106,7 @@ def make_scanner(
                 and size <= SMALL
                 and not _at_hand(signatures, cache)
             ):
-                return _PlainRe(patterns)
+                return _PlainRe(patterns, cache=cache)
             return _compile(signatures, cache)
         except ImportError:
             if wanted:
@@ -233,7 +241,8 @@ class _Hyperscan(_Compiled):
         path = _database_path(signatures, cache, self._numbers)
         if path is not None and path.is_file():
             try:
-                database = hs.loadb(path.read_bytes(), hs.HS_MODE_BLOCK)
+                with open(path, "rb", buffering=0) as file:
+                    database = hs.loadb(file.read(), hs.HS_MODE_BLOCK)
                 _mark_used(path)
                 return database
             except Exception:  # a torn or foreign cache file is rebuilt, whatever is wrong with it
@@ -496,22 +505,34 @@ class _Re2:
 
     def candidates(self, chunk: bytes, skip: Container[int] = ()) -> list[tuple[int, int]]:
         present = {self._members[i] for i in self._set.Match(chunk) or ()}
-        return self._plain.candidates(chunk, skip, sorted(present | set(self._always)))
+        return self._plain.candidates(chunk, skip, present | set(self._always))
 
 
 class _PlainRe:
-    def __init__(self, patterns: Sequence[str], numbers: Sequence[int] | None = None) -> None:
+    """Python's own patterns; those whose words a chunk does not hold are not looked for, nor compiled."""
+
+    def __init__(
+        self,
+        patterns: Sequence[str],
+        numbers: Sequence[int] | None = None,
+        *,
+        cache: Path | None = None,
+    ) -> None:
         self._patterns = patterns
         self._numbers = range(len(patterns)) if numbers is None else numbers
+        self._cache = cache
+        self._index: WordIndex | None = None
         self._compiled: dict[int, re.Pattern[bytes]] = {}
 
     def candidates(
-        self, chunk: bytes, skip: Container[int] = (), only: Iterable[int] | None = None
+        self, chunk: bytes, skip: Container[int] = (), only: Container[int] | None = None
     ) -> list[tuple[int, int]]:
+        if self._index is None:
+            self._index = WordIndex(words_needed(self._patterns, self._cache))
         found = []
-        for at in range(len(self._patterns)) if only is None else only:
+        for at in self._index.may_match(chunk):
             number = self._numbers[at]
-            if number in skip:
+            if number in skip or (only is not None and at not in only):
                 continue
             compiled = self._compiled.get(at)
             if compiled is None:

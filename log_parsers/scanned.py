@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from rerail.late_dataclass import dataclass
 from rerail.log_parsers.sources import Problem, Source
 from rerail.log_parsers.survey import FileSurvey
 

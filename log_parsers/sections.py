@@ -11,11 +11,12 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
 from rerail.cached_yaml import load_cached
+from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.host_names import is_counter, is_local, looks_like_host
 from rerail.log_parsers.named_after_hosts import Told, named_after_hosts

@@ -14,9 +14,9 @@ from __future__ import annotations
 import hashlib
 from array import array
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from rerail.late_dataclass import dataclass
 from rerail.log_parsers.masks import mask_raw, protected_words
 from rerail.log_parsers.piece import Piece
 from rerail.log_parsers.tallies import (

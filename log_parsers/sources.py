@@ -6,17 +6,17 @@ missing evidence, and the rest is diagnosed.
 
 from __future__ import annotations
 
-import glob
 import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Protocol
 
 from rerail.domain.evidence import Stream
 from rerail.errors import EvidenceError
+from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.host_names import looks_like_host
 from rerail.log_parsers.prefixes import NOWHERE, Origin
@@ -159,7 +159,9 @@ def _expand(text: str) -> list[Path]:
     if _exists(path):
         return [path]
     if any(ch in text for ch in "*?["):
-        hits = sorted(glob.glob(str(path), recursive=True))
+        from glob import glob
+
+        hits = sorted(glob(str(path), recursive=True))
         if hits:
             return [Path(hit) for hit in hits]
         raise EvidenceError(f"no file matches {text!r}", subject=text, hint=f"ls {_nearest(path)}")

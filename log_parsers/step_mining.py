@@ -12,12 +12,13 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 
 from rerail.cached_yaml import load_cached
+from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.metrics import MAX_ROWS
 from rerail.log_parsers.step_numbers import StepRow

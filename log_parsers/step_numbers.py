@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.step_layouts import Span
 
@@ -63,8 +63,8 @@ _SAMPLES = lazy(rb'"(?:step_num|samples_count|iteration|step|iter)": ?(\d+)(?:\.
 STEP_BEHIND = {
     "mllog": _SAMPLES,
     "mllog_rate": _SAMPLES,
-    "hf": re.compile(rb"'global_step/max_steps': '(\d+)/"),
-    "fairseq": re.compile(rb"\bnum_updates=(\d+)"),
+    "hf": lazy(rb"'global_step/max_steps': '(\d+)/"),
+    "fairseq": lazy(rb"\bnum_updates=(\d+)"),
 }
 _EPOCH = lazy(rb"(?:'epoch': |epoch[ :=\[]{1,3})([\d.]+)", re.IGNORECASE)
 _RANK = lazy(rb"^\s*(?:\[(?:rank|default) ?(\d+)\]|(\d+): |\[\d+,(\d+)\]<)", re.IGNORECASE)

@@ -11,11 +11,11 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from rerail.domain.evidence import LogLine
+from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.front_table import FrontTable, Writers
 from rerail.log_parsers.line_tables import compiled

@@ -10,11 +10,12 @@ from __future__ import annotations
 import io
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import chain, groupby
 from operator import itemgetter
 from typing import IO, Any
 
+from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.binary_content import looks_binary
 from rerail.log_parsers.candidate_line import CandidateLine, bounded, is_harmless, stem

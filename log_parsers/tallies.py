@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
 from itertools import accumulate
 from typing import Any
 
+from rerail.late_dataclass import dataclass
 from rerail.log_parsers.line_tables import compiled, new_table
 from rerail.log_parsers.piece import Piece
 

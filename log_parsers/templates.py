@@ -15,8 +15,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from functools import lru_cache
 
+from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.masks import SLOT, is_protected, mask_raw
 from rerail.log_parsers.skeletons import Entry, SkeletonMiner
@@ -187,6 +188,7 @@ def _tokens(text: str) -> tuple[str, ...]:
     return (*tokens[: 2 * _WORDS], " ...")
 
 
+@lru_cache(maxsize=4096)
 def _may_vary(word: str) -> bool:
     if word == SLOT:
         return True

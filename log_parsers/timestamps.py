@@ -8,10 +8,9 @@ year takes the year given by the caller. A kernel stamp since boot is on a clock
 from __future__ import annotations
 
 import re
-from calendar import timegm
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 
 WALL = "wall"
@@ -26,7 +25,7 @@ _HMS = r"(?P<h>[0-2]?\d):(?P<mi>[0-5]\d):(?P<s>[0-6]\d)(?:[.,](?P<f>\d{1,9}))?"
 _FORMS: tuple[tuple[str, re.Pattern[str]], ...] = (
     (
         "iso",
-        re.compile(
+        lazy(
             r"(?P<y>20\d\d|19\d\d)[-/](?P<mo>[01]?\d)[-/](?P<d>[0-3]?\d)[T _-]"
             + _HMS
             + r"(?:\s?(?P<z>Z|[+-]\d\d:?\d\d))?(?:\s(?P<ap>AM|PM)\b)?"
@@ -34,11 +33,11 @@ _FORMS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ),
     (
         "us",
-        re.compile(r"\b(?P<mo>[01]?\d)/(?P<d>[0-3]?\d)/(?P<y>20\d\d|19\d\d|\d\d)(?: \|)? " + _HMS),
+        lazy(r"\b(?P<mo>[01]?\d)/(?P<d>[0-3]?\d)/(?P<y>20\d\d|19\d\d|\d\d)(?: \|)? " + _HMS),
     ),
     (
         "dmesg",
-        re.compile(
+        lazy(
             r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) "
             + _MON
             + r" +(?P<d>[0-3]?\d) "
@@ -46,19 +45,19 @@ _FORMS: tuple[tuple[str, re.Pattern[str]], ...] = (
             + r" (?P<y>20\d\d)"
         ),
     ),
-    ("mdy", re.compile(_MON + r" +(?P<d>[0-3]?\d),? (?P<y>20\d\d) " + _HMS)),
+    ("mdy", lazy(_MON + r" +(?P<d>[0-3]?\d),? (?P<y>20\d\d) " + _HMS)),
     (
         "glog",
-        re.compile(
+        lazy(
             r"(?:^|[\[\s:])[IWEF](?P<y>20\d\d)?(?P<mo>0[1-9]|1[0-2]|[1-9])(?P<d>[0-2]\d|3[01]) "
             + _HMS
         ),
     ),
-    ("syslog", re.compile(_MON + r" +(?P<d>[0-3]?\d) " + _HMS + r"(?P<z>Z)?")),
-    ("md", re.compile(r"(?:^|[\s\[])(?P<mo>[01]\d)-(?P<d>[0-3]\d) " + _HMS)),
-    ("boot", re.compile(r"(?:^|\s)\[\s*(?P<boot>\d{1,9}\.\d{3,6})\]")),
-    ("mllog", re.compile(r'"time_ms": ?(?P<ms>1\d{12})\b')),
-    ("epoch", re.compile(r"(?:^|[\s\[=])(?P<epoch>1\.\d{6,}e\+09|1\d{9}\.\d{1,9})(?=[\s\],:]|$)")),
+    ("syslog", lazy(_MON + r" +(?P<d>[0-3]?\d) " + _HMS + r"(?P<z>Z)?")),
+    ("md", lazy(r"(?:^|[\s\[])(?P<mo>[01]\d)-(?P<d>[0-3]\d) " + _HMS)),
+    ("boot", lazy(r"(?:^|\s)\[\s*(?P<boot>\d{1,9}\.\d{3,6})\]")),
+    ("mllog", lazy(r'"time_ms": ?(?P<ms>1\d{12})\b')),
+    ("epoch", lazy(r"(?:^|[\s\[=])(?P<epoch>1\.\d{6,}e\+09|1\d{9}\.\d{1,9})(?=[\s\],:]|$)")),
 )
 _WITHOUT_CLOCK = _FORMS[-3:]
 _CLOCK = lazy(r"\d:[0-5]\d:[0-6]\d")
@@ -120,9 +119,19 @@ def _seconds(name: str, match: re.Match[str], year: int) -> float | None:
         hour = 0
     if not (1 <= month <= 12 and 1 <= day <= 31 and hour <= 23):
         return None
-    base = timegm((year, month, day, hour, int(groups["mi"]), int(groups["s"])))
+    seconds = hour * 3600 + int(groups["mi"]) * 60 + int(groups["s"])
+    base = _days(year, month, day) * 86_400 + seconds
     fraction = float("0." + groups["f"]) if groups.get("f") else 0.0
     return base + fraction - _offset(groups.get("z"))
+
+
+def _days(year: int, month: int, day: int) -> int:
+    """Return the days since 1970; a day that the month has not is one of the next month."""
+    # Counted from March, the days before a month follow one formula, and a leap day is the last of its year.
+    # The library's calendar loads the words of the locale, which takes as long as reading a small log.
+    year -= month < 3
+    before = (153 * ((month + 9) % 12) + 2) // 5
+    return 365 * year + year // 4 - year // 100 + year // 400 + before + day - 719_469
 
 
 def _offset(zone: str | None) -> int:

@@ -7,9 +7,9 @@ followed upwards through lines of the same label; chained exceptions are kept ap
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from rerail.domain.evidence import LogLine
+from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 
 HEADER = "Traceback (most recent call last):"

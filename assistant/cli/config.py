@@ -17,11 +17,11 @@ def show_command() -> int:
     settings = load_settings()
     file = from_file()[1] or None
     table = Table("setting", "value", "from")
-    for name, field in Settings.model_fields.items():
+    for name, default in Settings.defaults.items():
         value = getattr(settings, name)
         if f"RERAIL_{name.upper()}" in os.environ:
             origin = f"environment RERAIL_{name.upper()}"
-        elif value != field.default:
+        elif value != default:
             origin = file or "default"
         else:
             origin = "default"

@@ -51,7 +51,10 @@ def diagnose_command(
     the same job that loss, times and learning rate are held against. A job that is named
     in the place of a path is looked for for `locate_budget` seconds.
     """
+    from rerail.assistant.cli.quick_start import no_thread_pool
+
     with ExitStack() as held:
+        held.enter_context(no_thread_pool())
         gathered = None
         named = any(_may_name_a_job(one) for one in paths)
         if follow:

@@ -6,8 +6,6 @@ small diagnosis start fast.
 
 from __future__ import annotations
 
-import gc
-import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -21,9 +19,6 @@ from rerail.assistant.cli import (
     commands_recovery,
 )
 from rerail.assistant.cli.registered import register
-
-# A look through all installed packages for plugins of pydantic costs every start; rerail has none.
-os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
 app = typer.Typer(
     name="rerail",
@@ -205,28 +200,26 @@ def diagnose(
     130 Ctrl-C; 141 the reader has gone.
     """
     from rerail.assistant.cli.diagnose import diagnose_command
-    from rerail.assistant.cli.quick_start import no_thread_pool
 
     del keep
-    with no_thread_pool():
-        code = diagnose_command(
-            paths,
-            json_output=json_output,
-            quiet=quiet,
-            verbose=verbose,
-            follow=follow,
-            rank=rank,
-            since=since,
-            digest=digest,
-            sarif=sarif,
-            job=job,
-            attempt=attempt,
-            store=not no_store,
-            model=not no_model,
-            expected=expected,
-            baselines=baseline or (),
-            locate_budget=locate_budget,
-        )
+    code = diagnose_command(
+        paths,
+        json_output=json_output,
+        quiet=quiet,
+        verbose=verbose,
+        follow=follow,
+        rank=rank,
+        since=since,
+        digest=digest,
+        sarif=sarif,
+        job=job,
+        attempt=attempt,
+        store=not no_store,
+        model=not no_model,
+        expected=expected,
+        baselines=baseline or (),
+        locate_budget=locate_budget,
+    )
     raise typer.Exit(code)
 
 
@@ -391,33 +384,8 @@ for _name, _group in commands_recovery.GROUPS.items():
 
 
 def main() -> None:
-    """Entry point: expected errors become one clear message and an exit code."""
-    from rerail.assistant.cli.quick_start import collect_seldom, for_call
-    from rerail.assistant.cli.standard_streams import EXIT_INTERRUPTED, guard
-    from rerail.errors import RerailError
+    """Entry point: read the arguments and run the command that they name."""
+    from rerail.assistant.cli.edge import run_guarded
+    from rerail.assistant.cli.quick_start import for_call
 
-    collect_seldom()
-    guard()
-    try:
-        try:
-            for_call(app, sys.argv[1:])()
-        finally:
-            sys.stdout.flush()
-    except RerailError as error:
-        text = f"rerail: {error.message}"
-        if error.hint:
-            text += f"\n  try: {error.hint}"
-        from rerail.log_parsers.redaction import redact
-
-        print(redact(text), file=sys.stderr)
-        raise SystemExit(error.exit_code) from None
-    except KeyboardInterrupt:
-        raise SystemExit(EXIT_INTERRUPTED) from None
-    except Exception as error:  # the outermost edge: a bug must not show the engineer a traceback
-        from rerail.assistant.cli.bug_report import report_bug
-
-        report_bug(error)
-        raise SystemExit(70) from None
-    finally:
-        # At its end Python looks through all objects for cycles: over a second behind a model's client.
-        gc.freeze()
+    run_guarded(lambda: for_call(app, sys.argv[1:])())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -44,9 +44,12 @@ def no_thread_pool() -> Iterator[None]:
 def for_call(app: Typer, arguments: Sequence[str]) -> Typer:
     """Return the command line with nothing but the command that is called, or whole if none is.
 
-    All commands together have 200 options, and describing them takes longer than reading a log.
+    All commands together have 200 options, and describing them takes longer than reading a log. The
+    list of all commands needs none of them.
     """
-    name = arguments[0] if arguments else ""
+    name = arguments[0] if arguments else "--help"
+    if name == "--help":
+        return _listed(app)
     commands = [
         one
         for one in app.registered_commands
@@ -58,3 +61,26 @@ def for_call(app: Typer, arguments: Sequence[str]) -> Typer:
     part = copy.copy(app)
     part.registered_commands, part.registered_groups = commands, groups
     return part
+
+
+def _listed(app: Typer) -> Typer:
+    """Return the command line with commands that have a name and a text, and no options."""
+    listed = copy.copy(app)
+    listed.registered_commands = [copy.copy(one) for one in app.registered_commands]
+    for command in listed.registered_commands:
+        command.callback = _without_options(command.callback)
+    listed.registered_groups = [copy.copy(one) for one in app.registered_groups]
+    for group in listed.registered_groups:
+        group.typer_instance = copy.copy(group.typer_instance)
+        if group.typer_instance is not None:
+            group.typer_instance.registered_commands = []
+    return listed
+
+
+def _without_options(command: Callable[..., object] | None) -> Callable[..., object]:
+    def listed() -> None:
+        raise AssertionError("the list of commands runs none")
+
+    listed.__name__ = getattr(command, "__name__", "")
+    listed.__doc__ = command.__doc__
+    return listed

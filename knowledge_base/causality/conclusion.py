@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rerail.domain.diagnosis import Status
 from rerail.domain.evidence import LogLine
+from rerail.late_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

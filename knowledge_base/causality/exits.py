@@ -7,7 +7,6 @@ its launcher after another one failed is a consequence, so only the first odd ex
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from rerail.domain.evidence import LogLine, Observation, Role, Tier
 from rerail.knowledge_base.case import Case
@@ -17,6 +16,7 @@ from rerail.knowledge_base.placement.allocation import listed
 from rerail.knowledge_base.placement.identities import Identities
 from rerail.knowledge_base.placement.names import same_host
 from rerail.knowledge_base.statements import Statement
+from rerail.late_dataclass import dataclass
 from rerail.log_parsers.timestamps import find_stamp
 
 SIGNALS = {"killed": 9, "out of memory": 9, "segmentation fault": 11, "aborted": 6, "bus error": 7, "terminated": 15,

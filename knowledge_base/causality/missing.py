@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rerail.domain.diagnosis import Outcome, Status
 from rerail.domain.evidence import Role, Stream
 from rerail.knowledge_base.case import Case
@@ -13,6 +11,7 @@ from rerail.knowledge_base.causality.several_jobs import jobs_in
 from rerail.knowledge_base.causality.verdict import Verdict
 from rerail.knowledge_base.taxonomy import leaves
 from rerail.knowledge_base.waiting.engine import How
+from rerail.late_dataclass import dataclass
 
 _LIBRARIES = {"NCCL": (b"NCCL",), "gloo": (b"gloo", b"Gloo"), "JAX": (b"jax", b"xla/")}
 _HARDWARE = frozenset({"hardware_gpu", "gpu_memory_ecc", "nvlink_nvswitch"})

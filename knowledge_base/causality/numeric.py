@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from dataclasses import dataclass, replace
-from statistics import median
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rerail.domain.evidence import LogLine
@@ -17,6 +16,8 @@ from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.beside_good import action_of, checks_of, leaf_of, worst
 from rerail.knowledge_base.causality.rank_timers import slow_rank
 from rerail.knowledge_base.phrases import phrase_in_bytes
+from rerail.late_dataclass import dataclass
+from rerail.log_parsers.middle import median
 from rerail.log_parsers.series_files.forms import FORMS
 from rerail.log_parsers.view import LogView
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from rerail.domain.evidence import LogLine, Observation, Tier
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.phrases import phrase_in_bytes
+from rerail.late_dataclass import dataclass
 from rerail.log_parsers.metrics import WEAK_FORMS
 from rerail.log_parsers.step_numbers import StepRow
 from rerail.log_parsers.view import LogView

@@ -9,12 +9,12 @@ out.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
-from statistics import median
 
 from rerail.domain.evidence import LogLine
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.phrases import phrase, says
+from rerail.late_dataclass import dataclass
+from rerail.log_parsers.middle import median
 
 GROWTH = 1.5
 """A rank's own part must have grown by this factor against its own past and against its peers."""

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from rerail.domain.evidence import Blames, Observation, Tier
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.own_failures import is_own
 from rerail.knowledge_base.rules import Rule
 from rerail.knowledge_base.taxonomy import Kind, has, leaves
+from rerail.late_dataclass import dataclass
 from rerail.log_parsers.tracebacks import is_frame, looks_like_exception
 
 _LEVEL = {

@@ -8,7 +8,7 @@ run is teardown.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from rerail.domain.evidence import LogLine, Observation, Role, Stream, Tier
 from rerail.knowledge_base.case import Case
@@ -24,6 +24,7 @@ from rerail.knowledge_base.causality.progress import (
 )
 from rerail.knowledge_base.rules import Rule
 from rerail.knowledge_base.taxonomy import Kind, has, leaves
+from rerail.late_dataclass import dataclass
 from rerail.log_parsers.tracebacks import looks_like_exception
 
 _GRACE_STEPS = 50

@@ -7,7 +7,7 @@ training did not survive. 3. What the time-outs say of their culprit. 4. Lost pe
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from rerail.domain.diagnosis import Outcome, Status
@@ -38,6 +38,7 @@ from rerail.knowledge_base.statements import read
 from rerail.knowledge_base.taxonomy import NO_FAILURE, Kind, has, leaves
 from rerail.knowledge_base.waiting import conclude
 from rerail.knowledge_base.waiting.engine import How, Waiting
+from rerail.late_dataclass import dataclass
 from rerail.log_parsers.host_names import is_local
 
 if TYPE_CHECKING:

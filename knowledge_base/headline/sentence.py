@@ -6,8 +6,6 @@ part of the sentence out.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rerail.domain.diagnosis import FirstFault, Status, Suspects
 from rerail.domain.evidence import LogLine, Observation, Role
 from rerail.knowledge_base.case import Case
@@ -24,6 +22,7 @@ from rerail.knowledge_base.headline.templates import (
 )
 from rerail.knowledge_base.placement.place import named
 from rerail.knowledge_base.taxonomy import has
+from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.tracebacks import frame_in, looks_like_exception
 

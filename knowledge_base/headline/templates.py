@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from rerail.cached_yaml import load_cached
+from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 
 PATH = Path(__file__).with_name("headlines.yaml")

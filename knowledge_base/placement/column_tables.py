@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from rerail.cached_yaml import load_cached
 from rerail.domain.evidence import LogLine
+from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.host_names import is_local
 from rerail.log_parsers.view import LogView

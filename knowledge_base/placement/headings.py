@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from rerail.domain.evidence import LogLine
 from rerail.errors import RuleError
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.statements import HOST
+from rerail.late_dataclass import dataclass
 from rerail.log_parsers.view import LogView
 
 FILE = Path(__file__).with_name("headings.yaml")

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from rerail.domain.evidence import LogLine
 from rerail.knowledge_base.phrases import phrase, says
 from rerail.knowledge_base.placement.names import same_host, short
+from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.host_names import is_address, is_counter, is_local
 from rerail.log_parsers.view import LogView

@@ -8,13 +8,14 @@ the GPU that failed. Each fact keeps the line that tells it, and what contradict
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeVar
 
 from rerail.domain.evidence import LogLine
 from rerail.knowledge_base.placement.introductions import Introduced, Writer
 from rerail.knowledge_base.placement.names import pci_key, same_host, short
 from rerail.knowledge_base.placement.processes import Identity, Processes
+from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 
 MOST_RANKS = 200_000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 
 from rerail.domain.evidence import LogLine, Stream
@@ -13,6 +13,7 @@ from rerail.knowledge_base.placement.names import pci_key, short
 from rerail.knowledge_base.placement.own_words import node_in
 from rerail.knowledge_base.placement.processes import Identity
 from rerail.knowledge_base.statements import Statement
+from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.host_names import is_address, is_local, looks_like_host
 from rerail.log_parsers.prefixes import TASK

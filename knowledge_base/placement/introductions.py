@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from rerail.domain.evidence import LogLine
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.statements import Statement
+from rerail.late_dataclass import dataclass
 
 Writer = tuple[str, int, str, str, int]
 """Who writes a line, by what is told of it: file, section, host, pod or container, process id."""

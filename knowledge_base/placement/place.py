@@ -7,7 +7,7 @@ that tells it; the answers make the chain that is shown to people.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Generic, TypeVar
 
 from rerail.domain.evidence import LogLine, Observation
@@ -19,6 +19,7 @@ from rerail.knowledge_base.placement.identities import Identities
 from rerail.knowledge_base.placement.names import short
 from rerail.knowledge_base.placement.processes import Identity
 from rerail.knowledge_base.taxonomy import has
+from rerail.late_dataclass import dataclass
 from rerail.log_parsers.host_names import is_local
 
 T = TypeVar("T", int, str)

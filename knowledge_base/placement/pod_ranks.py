@@ -9,8 +9,9 @@ from functools import lru_cache
 from pathlib import Path
 
 from rerail.cached_yaml import load_cached
+from rerail.lazy_patterns import lazy
 
-_NUMBERED = re.compile(r"(?P<stem>.*\D)(?P<n>\d{1,5})")
+_NUMBERED = lazy(r"(?P<stem>.*\D)(?P<n>\d{1,5})")
 FILE = Path(__file__).with_name("pod_ranks.yaml")
 
 
@@ -19,7 +20,7 @@ def _operators() -> tuple[tuple[str, tuple[tuple[re.Pattern[str], int], ...]], .
     return tuple(
         (
             raw["needs"],
-            tuple((re.compile(f"(?P<job>.+){p['pattern']}"), p["add"]) for p in raw["pods"]),
+            tuple((lazy(f"(?P<job>.+){p['pattern']}"), p["add"]) for p in raw["pods"]),
         )
         for raw in load_cached(FILE)["operators"]
     )

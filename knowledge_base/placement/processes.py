@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from rerail.knowledge_base.placement.names import same_host
+from rerail.late_dataclass import dataclass
 
 
 @dataclass(slots=True)

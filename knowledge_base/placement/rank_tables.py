@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -20,6 +19,7 @@ from rerail.cached_yaml import load_cached
 from rerail.domain.evidence import LogLine
 from rerail.errors import RerailError
 from rerail.knowledge_base.placement.names import short
+from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.digit_blind import zero_image
 from rerail.log_parsers.host_names import is_address, looks_like_host, series_of

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from typing import TypeVar
 
@@ -18,6 +18,7 @@ from rerail.domain.evidence import LogLine
 from rerail.knowledge_base.placement.identities import MOST_RANKS, Identities
 from rerail.knowledge_base.placement.names import same_host
 from rerail.knowledge_base.waiting.read import Facts, Position, Told, needs_all
+from rerail.late_dataclass import dataclass
 
 _APART = 2
 MOST_ODD = 1 / 3

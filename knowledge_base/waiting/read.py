@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from rerail.cached_yaml import load_cached
 from rerail.domain.evidence import LogLine, Observation, Role
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.progress import survived
+from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.tracebacks import looks_like_exception, traceback_above
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from rerail.domain.evidence import LogLine, Role, Stream
 from rerail.knowledge_base.case import Case
@@ -16,6 +15,7 @@ from rerail.knowledge_base.phrases import phrase
 from rerail.knowledge_base.placement.identities import Identities
 from rerail.knowledge_base.placement.introductions import writer_of
 from rerail.knowledge_base.waiting.engine import Finding, How, Waiting
+from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 
 _ALL_LINES, _LEAST_LINES = 20_000, 25  # of all files, of each: the last before the first time-out

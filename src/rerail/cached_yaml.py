@@ -25,7 +25,7 @@ def cache_folder() -> Path:
     try:
         return load_settings().cache_dir.expanduser()
     except ConfigError:
-        return Path(str(Settings.model_fields["cache_dir"].default)).expanduser()
+        return Path(Settings.defaults["cache_dir"]).expanduser()
 
 
 @lru_cache(maxsize=256)
@@ -41,10 +41,12 @@ def load_cached(path: Path) -> Any:
         raise RuleError(
             f"{path}: {error.strerror}", subject=str(path), hint="rerail kb lint"
         ) from None
-    key = sha256(f"1|{path.resolve()}|{stat.st_size}|{stat.st_mtime_ns}".encode()).hexdigest()[:24]
+    name = f"1|{os.path.realpath(path)}|{stat.st_size}|{stat.st_mtime_ns}"
+    key = sha256(name.encode()).hexdigest()[:24]
     cached = cache_folder() / f"yaml-{key}.json"
     try:
-        return json.loads(cached.read_bytes())
+        with open(cached, "rb") as file:
+            return json.loads(file.read())
     except (OSError, ValueError):
         pass
     value = parse_yaml(path)

@@ -6,21 +6,18 @@ not silently without effect.
 
 from __future__ import annotations
 
-import difflib
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError
-
 from rerail.configured import CLUSTER, DATA_DIR, from_environment, from_file
+from rerail.domain.record import Record
+from rerail.domain.secret import Secret
 from rerail.errors import ConfigError
 
 
-class Settings(BaseModel):
+class Settings(Record):
     """Settings of one process; `RERAIL_<NAME>` in the environment overrides the file."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
     cache_dir: Path = Path("~/.cache/rerail")
     """Where compiled rules lie; safe to delete."""
@@ -40,7 +37,7 @@ class Settings(BaseModel):
     """Base URL of an OpenAI-compatible endpoint (http://host:8000/v1); empty means no model."""
     model: str = ""
     """The model's name at that endpoint."""
-    model_key: SecretStr = SecretStr("")
+    model_key: Secret = Secret("")
     """The endpoint's key; local servers need none."""
     model_proxy: str = ""
     """A proxy to the endpoint (http://proxy:3128); HTTP_PROXY and its kin are not looked at."""
@@ -77,11 +74,11 @@ class Settings(BaseModel):
     """A file with the secret of webhooks, `whsec_...`; readable by the daemon's account only."""
     jobs_file: Path | None = None
     """The site's record of jobs (`sacct -P`), with which `rerail report` and the fleet page tell chance from a bad node."""
-    slack_token: SecretStr = SecretStr("")
+    slack_token: Secret = Secret("")
     """The token of a Slack app's bot (xoxb-...), where `notify.slack` in the policy names no file with it."""
-    pagerduty_key: SecretStr = SecretStr("")
+    pagerduty_key: Secret = Secret("")
     """The key of a PagerDuty integration, where `notify.pagerduty` names no file with it."""
-    apprise_urls: SecretStr = SecretStr("")
+    apprise_urls: Secret = Secret("")
     """Apprise's URLs, one or several words, where `notify.apprise` names no file with them."""
     policy_file: Path | None = None
     """The recovery policy (YAML); without one every rule observes and nothing is executed."""
@@ -96,18 +93,22 @@ def load_settings() -> Settings:
     """
     values, origin = from_file()
     for key in values:
-        if key not in Settings.model_fields:
-            near = difflib.get_close_matches(key, Settings.model_fields, 1)
+        if key not in Settings.defaults:
+            from difflib import get_close_matches
+
+            near = get_close_matches(key, Settings.defaults, 1)
             raise ConfigError(
                 f"{origin}: unknown setting {key!r}",
                 subject=key,
                 hint=f"did you mean {near[0]!r}?" if near else "rerail config show",
             )
-    # pydantic-settings would do the same for flat keys, but it loads asyncio, ssl and argparse:
-    # a fifth of the start of every command.
     try:
-        return Settings.model_validate(values | from_environment(tuple(Settings.model_fields)))
-    except ValidationError as error:
+        return Settings.model_validate(values | from_environment(tuple(Settings.defaults)))
+    except ValueError as error:
+        from pydantic import ValidationError
+
+        if not isinstance(error, ValidationError):
+            raise
         first = error.errors()[0]
         key = str(first["loc"][0]) if first["loc"] else "?"
         raise ConfigError(

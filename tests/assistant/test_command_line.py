@@ -5,6 +5,7 @@ To accept a changed surface or schema: UPDATE_SNAPSHOTS=1 pytest tests/assistant
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -249,5 +250,48 @@ def test_a_call_finds_its_command_as_in_the_whole_command_line():
         assert set(getattr(part.commands[name], "commands", ())) == set(
             getattr(command, "commands", ())
         )
-    for arguments in ([], ["--help"], ["diagnos"], ["--version", "diagnose"]):
+    for arguments in (["diagnos"], ["--version", "diagnose"]):
         assert for_call(app, arguments) is app
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["--help", "diagnose"]])
+def test_the_list_of_commands_is_that_of_the_whole_command_line(arguments):
+    from typer.testing import CliRunner
+
+    from rerail.assistant.cli.main import app
+    from rerail.assistant.cli.quick_start import for_call
+
+    listed, whole = (CliRunner().invoke(a, arguments) for a in (for_call(app, arguments), app))
+    assert listed.output == whole.output and "diagnose" in listed.output
+    assert listed.exit_code == whole.exit_code
+
+
+HEAVY = ("typer", "pydantic", "pydantic_core", "rich", "sqlalchemy", "numpy", "pyarrow", "torch", "yaml",
+    "email", "importlib.metadata", "subprocess", "socket", "statistics", "calendar", "gzip", "asyncio",
+    "multiprocessing", "concurrent.futures", "logging", "rerail.assistant.cli.main")  # fmt: skip
+
+
+def test_a_plain_diagnosis_loads_nothing_heavy(log, tmp_path):
+    path = str(log(OOM))
+    code = (
+        "import sys\nfrom rerail.assistant.entry import main\n"
+        f"sys.argv = ['rerail', 'diagnose', {path!r}, '--json', '--job', '7']\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    assert end.code == 0, end.code\n"
+        f"print([m for m in {HEAVY} if m in sys.modules], file=sys.stderr)\n"
+        "print(*sorted(m.__file__ for n, m in sys.modules.items() if n.startswith('rerail.') and m.__file__), file=sys.stderr)"
+    )
+    env = {**os.environ, "RERAIL_DATA_DIR": str(tmp_path / "data")}
+    for _ in range(2):  # the first fills the cache
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env
+        )
+    heavy, files = done.stderr.splitlines()
+    assert heavy == "[]"
+    assert json.loads(done.stdout)["failure_type"] == "cuda_oom"
+    early = re.compile(r"^from dataclasses import .*\bdataclass\b", re.MULTILINE)
+    sources = [Path(file) for file in files.split() if file.endswith(".py")]
+    assert len(sources) > 100
+    assert [
+        file.name for file in sources
+        if file.name != "late_dataclass.py" and early.search(file.read_text(encoding="utf-8"))
+    ] == []  # fmt: skip

@@ -184,12 +184,17 @@ def test_a_reader_that_has_gone(log: Path) -> None:
         assert process.stderr.read() == b""
 
 
-def test_ctrl_c_while_it_starts_prints_no_traceback(tmp_path: Path) -> None:
-    """The first module that the command line imports stands for any of them."""
-    (tmp_path / "typer.py").write_text(
+@pytest.mark.parametrize(
+    ("module", "options"), [("typer", ["--rank", "3"]), ("dataclasses", []), ("hashlib", ["-q"])]
+)
+def test_ctrl_c_while_it_starts_prints_no_traceback(
+    tmp_path: Path, module: str, options: list[str]
+) -> None:
+    """A module that the command line imports, or a diagnosis that is read without it, stands for any of them."""
+    (tmp_path / f"{module}.py").write_text(
         "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nimport time; time.sleep(60)\n"
     )
-    done = run("-q", "x", env={**os.environ, "PYTHONPATH": str(tmp_path)})
+    done = run(*options, "x", env={**os.environ, "PYTHONPATH": str(tmp_path)})
     assert done.returncode == 130 and b"Traceback" not in done.stderr
 
 

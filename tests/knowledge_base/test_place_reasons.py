@@ -126,7 +126,7 @@ def test_a_new_launcher_identity_and_exit_need_data_alone(
         },
         "site.yaml",
     )  # fmt: skip
-    for cached in (labels._by_first, statements.forms):
+    for cached in (labels._by_first, labels._peeled_again, statements.forms):
         cached.cache_clear()
     every, all_labels = (*statements.all_forms(), *told), (label, *labels.labels())
     monkeypatch.setattr(statements, "all_forms", lambda: every)
@@ -137,7 +137,7 @@ def test_a_new_launcher_identity_and_exit_need_data_alone(
         assert found.first_fault is not None
         assert found.first_fault.node == "rack-b7"
     finally:
-        for cached in (labels._by_first, statements.forms):
+        for cached in (labels._by_first, labels._peeled_again, statements.forms):
             cached.cache_clear()
 
 

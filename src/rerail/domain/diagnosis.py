@@ -5,9 +5,10 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from rerail.domain.plain_values import AtLeast
+from rerail.domain.record import Record
 
-LineNumber = Annotated[int, Field(ge=1)]
+LineNumber = Annotated[int, AtLeast(1)]
 
 
 class Outcome(StrEnum):
@@ -57,11 +58,7 @@ class Action(StrEnum):
     USER_STOP = "no_action_user_stop"
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-
-class FirstFault(_Record):
+class FirstFault(Record):
     """The line where the failure began, and where in the machine that was."""
 
     file: str
@@ -74,14 +71,14 @@ class FirstFault(_Record):
     rule: str | None = None
 
 
-class GpuRef(_Record):
+class GpuRef(Record):
     """One GPU: an index, a PCI address or a UUID, on a node if that is known."""
 
     node: str | None = None
     gpu: int | str
 
 
-class Suspects(_Record):
+class Suspects(Record):
     """Who is held responsible; empty lists mean that nobody is accused."""
 
     ranks: list[int] = []
@@ -89,7 +86,7 @@ class Suspects(_Record):
     gpus: list[GpuRef] = []
 
 
-class Evidence(_Record):
+class Evidence(Record):
     """One cited line with its causal role."""
 
     id: str
@@ -103,7 +100,7 @@ class Evidence(_Record):
     rule: str | None = None
 
 
-class Consequence(_Record):
+class Consequence(Record):
     """What the first fault did to others, folded to one entry per kind."""
 
     failure_type: str
@@ -112,7 +109,7 @@ class Consequence(_Record):
     what: str = ""
 
 
-class RuledOut(_Record):
+class RuledOut(Record):
     """A rival cause and why it lost."""
 
     failure_type: str
@@ -120,7 +117,7 @@ class RuledOut(_Record):
     evidence: list[str] = []
 
 
-class Reason(_Record):
+class Reason(Record):
     """One link of the chain that places the first fault: what was concluded, why, and the cited line."""
 
     what: str
@@ -128,7 +125,7 @@ class Reason(_Record):
     evidence: str | None = None
 
 
-class Relation(_Record):
+class Relation(Record):
     """One event that explains another one; both are cited lines."""
 
     cause: str
@@ -136,21 +133,21 @@ class Relation(_Record):
     because: str
 
 
-class Missing(_Record):
+class Missing(Record):
     """Evidence that was not to be had, and how to get it."""
 
     what: str
     how_to_get: str
 
 
-class Targets(_Record):
+class Targets(Record):
     """What the recommended action is aimed at."""
 
     nodes: list[str] = []
     ranks: list[int] = []
 
 
-class Recovery(_Record):
+class Recovery(Record):
     """The recommended action; nothing is executed by a diagnosis."""
 
     action: Action
@@ -158,7 +155,7 @@ class Recovery(_Record):
     reason: str = ""
 
 
-class Cost(_Record):
+class Cost(Record):
     """What the failure cost: idle GPU hours and training steps lost since the last checkpoint.
 
     `detection_s` are the seconds until anything was reported, part of the idle time; `covers` says in
@@ -172,7 +169,7 @@ class Cost(_Record):
     covers: list[str] = []
 
 
-class AgainstForecast(_Record):
+class AgainstForecast(Record):
     """Step times that were seen beside those of a forecast; seconds, ratio of the medians.
 
     `slower` says that the usual step is above the forecast's p95; `lost_s` is what the steps took more
@@ -191,7 +188,7 @@ class AgainstForecast(_Record):
     says: str
 
 
-class BesideGood(_Record):
+class BesideGood(Record):
     """One number of the run beside good runs of the same job (`--baseline`).
 
     `status` is established, supported, hypothesis, unknown (it cannot be known), or same; `observed` and
@@ -209,7 +206,7 @@ class BesideGood(_Record):
     noise: float | None = None
 
 
-class SlowFunction(_Record):
+class SlowFunction(Record):
     """A function that profiles show to behave differently on some ranks (64 at most); seconds a step."""
 
     function: str
@@ -220,7 +217,7 @@ class SlowFunction(_Record):
     lost_per_step_s: float
 
 
-class FromProfiles(_Record):
+class FromProfiles(Record):
     """What profiles among the evidence say, beside the verdict of the logs; the dearest function first.
 
     `outcome` is that of `rerail localize`; `ranks` and `steps` count what was profiled.
@@ -234,7 +231,7 @@ class FromProfiles(_Record):
     functions: list[SlowFunction] = []
 
 
-class Attempt(_Record):
+class Attempt(Record):
     """One start of the job inside the evidence, and whether it made progress."""
 
     number: int
@@ -243,7 +240,7 @@ class Attempt(_Record):
     ended: str = ""
 
 
-class PastFailure(_Record):
+class PastFailure(Record):
     """An earlier incident that was held against a node; `time` is ISO 8601 in UTC."""
 
     incident: str
@@ -251,7 +248,7 @@ class PastFailure(_Record):
     failure_type: str
 
 
-class NodeHistory(_Record):
+class NodeHistory(Record):
     """What the store knows of an accused node, as evidence for the choice of an action."""
 
     node: str
@@ -260,7 +257,7 @@ class NodeHistory(_Record):
     says: str = ""
 
 
-class Diagnosis(_Record):
+class Diagnosis(Record):
     """The verdict on one job attempt (contracts, `rerail diagnose --json`).
 
     `headline` is one sentence: who failed, at what, what it did to the others, since when. `summary`

@@ -5,14 +5,10 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
-
 from rerail.domain.diagnosis import Diagnosis
 from rerail.domain.job import Allocation, JobRef
-
-
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+from rerail.domain.plain_values import AtLeast
+from rerail.domain.record import Record
 
 
 class EntrySource(StrEnum):
@@ -27,7 +23,7 @@ class EntrySource(StrEnum):
     SYSTEM = "system"
 
 
-class TimelineEntry(_Record):
+class TimelineEntry(Record):
     """One line of the append-only timeline. Times are ISO 8601 in UTC.
 
     `time` is when it happened, `recorded_at` when it was written down. `key` makes an entry
@@ -46,7 +42,7 @@ class TimelineEntry(_Record):
     recorded_at: str | None = None
 
 
-class Fingerprint(_Record):
+class Fingerprint(Record):
     """What makes two incidents alike.
 
     `root` is stable across jobs and wordings of numbers: leaf and rule, or leaf and the masked text
@@ -57,11 +53,11 @@ class Fingerprint(_Record):
     entity: str | None = None
 
 
-class SnapshotLine(_Record):
+class SnapshotLine(Record):
     """One kept log line, cleaned and redacted; `number` counts raw newlines from 1."""
 
     file: str
-    number: Annotated[int, Field(ge=1)]
+    number: Annotated[int, AtLeast(1)]
     text: str
     time: str | None = None
     rank: int | None = None
@@ -69,7 +65,7 @@ class SnapshotLine(_Record):
     stream: str = "train"
 
 
-class SourceFile(_Record):
+class SourceFile(Record):
     """One file that was read: its size in bytes as it lies there, and a hash of what it holds.
 
     `marks` are (line, byte at which it begins) of a large file, at most 128.
@@ -82,7 +78,7 @@ class SourceFile(_Record):
     marks: tuple[tuple[int, int], ...] = ()
 
 
-class SeriesSnapshot(_Record):
+class SeriesSnapshot(Record):
     """A bounded copy of one series over training steps. NaN and infinity are stored as None.
 
     `name` is one of `step_time_s`, `relative_step_time`, `loss`, `grad_norm`, `throughput` (any work per second,
@@ -96,7 +92,7 @@ class SeriesSnapshot(_Record):
     time: tuple[float | None, ...] = ()
 
 
-class RankFact(_Record):
+class RankFact(Record):
     """What is known of one rank at the end: where it ran, how far it came, its part in the failure.
 
     `reported` means that it printed the failure of the verdict without being held responsible: what
@@ -113,7 +109,7 @@ class RankFact(_Record):
     part: Literal["suspect", "consequence", "reported", "quiet"] = "quiet"
 
 
-class TemplateCount(_Record):
+class TemplateCount(Record):
     """One kind of line with slots, and how often it was printed."""
 
     text: str
@@ -123,7 +119,7 @@ class TemplateCount(_Record):
     sample: str = ""
 
 
-class Snapshot(_Record):
+class Snapshot(Record):
     """The evidence that stays with the incident when the logs are gone; bounded and redacted."""
 
     sources: tuple[SourceFile, ...] = ()
@@ -135,7 +131,7 @@ class Snapshot(_Record):
     versions: dict[str, str] = {}
 
 
-class Confirmation(_Record):
+class Confirmation(Record):
     """A person's word on the verdict.
 
     `verdict` is `right`, `partly` or `wrong`; a correction names the true leaf, and the true first
@@ -151,7 +147,7 @@ class Confirmation(_Record):
     note: str = ""
 
 
-class SignOff(_Record):
+class SignOff(Record):
     """A person vouches for the record: from here on it is knowledge and may be retrieved.
 
     `words_digest` is that of a model's words in the last draft that was written before; what a model
@@ -164,7 +160,7 @@ class SignOff(_Record):
     words_digest: str = ""
 
 
-class Incident(_Record):
+class Incident(Record):
     """One incident as it was first recorded; later words are timeline entries, never edits.
 
     `identity` says what makes it one incident: a job attempt, or the content of its evidence.
@@ -185,7 +181,7 @@ class Incident(_Record):
     rules_version: str = ""
 
 
-class NodeEvent(_Record):
+class NodeEvent(Record):
     """One earlier failure on a node: incident, time, leaf and status."""
 
     incident: str

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from rerail.domain.plain_values import AtLeast
+from rerail.domain.record import Record
 
 DEFAULT_CLUSTER = "local"
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-
-class JobRef(_Record):
+class JobRef(Record):
     """One attempt of one job. `attempt` counts starts from 0, as Slurm's restart count does."""
 
     cluster: str = DEFAULT_CLUSTER
     job: str
-    attempt: Annotated[int, Field(ge=0)] = 0
+    attempt: Annotated[int, AtLeast(0)] = 0
     name: str | None = None
     user: str | None = None
 
@@ -28,7 +25,7 @@ class JobRef(_Record):
         return f"{self.cluster}/{self.job}/{self.attempt}"
 
 
-class NodeShare(_Record):
+class NodeShare(Record):
     """What a job holds on one node: its GPUs by local index and the global ranks that run there."""
 
     node: str
@@ -36,7 +33,7 @@ class NodeShare(_Record):
     ranks: tuple[int, ...] = ()
 
 
-class Allocation(_Record):
+class Allocation(Record):
     """The nodes of a job, as the scheduler reports them; the only nodes an action may touch."""
 
     nodes: tuple[NodeShare, ...] = ()
@@ -51,17 +48,17 @@ class Allocation(_Record):
         return next((share.node for share in self.nodes if rank in share.ranks), None)
 
 
-class Topology(_Record):
+class Topology(Record):
     """Sizes of the parallel groups; ranks are laid out with `tensor` fastest (Megatron-LM's order).
 
     Megatron-LM, parallel_state.py: order "tp-cp-ep-dp-pp"; expert groups lie inside data groups.
     """
 
-    tensor: Annotated[int, Field(ge=1)] = 1
-    context: Annotated[int, Field(ge=1)] = 1
-    data: Annotated[int, Field(ge=1)] = 1
-    pipeline: Annotated[int, Field(ge=1)] = 1
-    expert: Annotated[int, Field(ge=1)] = 1
+    tensor: Annotated[int, AtLeast(1)] = 1
+    context: Annotated[int, AtLeast(1)] = 1
+    data: Annotated[int, AtLeast(1)] = 1
+    pipeline: Annotated[int, AtLeast(1)] = 1
+    expert: Annotated[int, AtLeast(1)] = 1
 
     @property
     def world_size(self) -> int:
@@ -88,7 +85,7 @@ class Topology(_Record):
         }
 
 
-class JobEvent(_Record):
+class JobEvent(Record):
     """A job ended or was reported as failed: the one form of every hook, poll and webhook.
 
     `time` is ISO 8601 in UTC. `state` is the scheduler's own word (FAILED, NODE_FAIL, TIMEOUT, ...).
@@ -112,7 +109,7 @@ class JobEvent(_Record):
         return self.job.key
 
 
-class NodeEvent(_Record):
+class NodeEvent(Record):
     """A scheduler says that something happened to nodes, or to a job, and not which attempts it hit.
 
     `what` is the trigger's word (`down`, `drained`, `fail`; `fini`, `time` for a job). Exactly one

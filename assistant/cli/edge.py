@@ -1,0 +1,48 @@
+"""The outermost edge of the command line: expected errors become one clear message and an exit code."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import os
+import sys
+from collections.abc import Callable
+
+from rerail.errors import RerailError
+
+# A look through all installed packages for plugins of pydantic costs every start; rerail has none.
+os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+
+
+def run_guarded(call: Callable[[], object]) -> None:
+    """Run a command to its end, which is a SystemExit wherever the command or an error says with which code."""
+    from rerail.assistant.cli.quick_start import collect_seldom
+    from rerail.assistant.cli.standard_streams import EXIT_INTERRUPTED, guard
+
+    collect_seldom()
+    guard()
+    try:
+        try:
+            call()
+        finally:
+            sys.stdout.flush()
+    except RerailError as error:
+        text = f"rerail: {error.message}"
+        if error.hint:
+            text += f"\n  try: {error.hint}"
+        from rerail.log_parsers.redaction import redact
+
+        print(redact(text), file=sys.stderr)
+        raise SystemExit(error.exit_code) from None
+    except KeyboardInterrupt:
+        raise SystemExit(EXIT_INTERRUPTED) from None
+    except Exception as error:  # a bug must not show the engineer a traceback
+        if isinstance(error, OSError) and error.errno == errno.EPIPE:
+            raise SystemExit(1) from None  # nobody reads standard error, and nothing can be said
+        from rerail.assistant.cli.bug_report import report_bug
+
+        report_bug(error)
+        raise SystemExit(70) from None
+    finally:
+        # At its end Python looks through all objects for cycles: over a second behind a model's client.
+        gc.freeze()
