@@ -11,8 +11,10 @@ import re
 from calendar import timegm
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from rerail.lazy_patterns import lazy
+from rerail.log_parsers.pattern_union import union_of, which
 
 WALL = "wall"
 BOOT = "boot"
@@ -23,10 +25,11 @@ _MONTHS = {
 _MON = r"(?P<mon>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
 _HMS = r"(?P<h>[0-2]?\d):(?P<mi>[0-5]\d):(?P<s>[0-6]\d)(?:[.,](?P<f>\d{1,9}))?"
 
-_FORMS: tuple[tuple[str, re.Pattern[str]], ...] = (
+_Forms = tuple[tuple[str, re.Pattern[str]], ...]
+_FORMS: _Forms = (
     (
         "iso",
-        re.compile(
+        lazy(
             r"(?P<y>20\d\d|19\d\d)[-/](?P<mo>[01]?\d)[-/](?P<d>[0-3]?\d)[T _-]"
             + _HMS
             + r"(?:\s?(?P<z>Z|[+-]\d\d:?\d\d))?(?:\s(?P<ap>AM|PM)\b)?"
@@ -34,11 +37,11 @@ _FORMS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ),
     (
         "us",
-        re.compile(r"\b(?P<mo>[01]?\d)/(?P<d>[0-3]?\d)/(?P<y>20\d\d|19\d\d|\d\d)(?: \|)? " + _HMS),
+        lazy(r"\b(?P<mo>[01]?\d)/(?P<d>[0-3]?\d)/(?P<y>20\d\d|19\d\d|\d\d)(?: \|)? " + _HMS),
     ),
     (
         "dmesg",
-        re.compile(
+        lazy(
             r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) "
             + _MON
             + r" +(?P<d>[0-3]?\d) "
@@ -46,19 +49,19 @@ _FORMS: tuple[tuple[str, re.Pattern[str]], ...] = (
             + r" (?P<y>20\d\d)"
         ),
     ),
-    ("mdy", re.compile(_MON + r" +(?P<d>[0-3]?\d),? (?P<y>20\d\d) " + _HMS)),
+    ("mdy", lazy(_MON + r" +(?P<d>[0-3]?\d),? (?P<y>20\d\d) " + _HMS)),
     (
         "glog",
-        re.compile(
+        lazy(
             r"(?:^|[\[\s:])[IWEF](?P<y>20\d\d)?(?P<mo>0[1-9]|1[0-2]|[1-9])(?P<d>[0-2]\d|3[01]) "
             + _HMS
         ),
     ),
-    ("syslog", re.compile(_MON + r" +(?P<d>[0-3]?\d) " + _HMS + r"(?P<z>Z)?")),
-    ("md", re.compile(r"(?:^|[\s\[])(?P<mo>[01]\d)-(?P<d>[0-3]\d) " + _HMS)),
-    ("boot", re.compile(r"(?:^|\s)\[\s*(?P<boot>\d{1,9}\.\d{3,6})\]")),
-    ("mllog", re.compile(r'"time_ms": ?(?P<ms>1\d{12})\b')),
-    ("epoch", re.compile(r"(?:^|[\s\[=])(?P<epoch>1\.\d{6,}e\+09|1\d{9}\.\d{1,9})(?=[\s\],:]|$)")),
+    ("syslog", lazy(_MON + r" +(?P<d>[0-3]?\d) " + _HMS + r"(?P<z>Z)?")),
+    ("md", lazy(r"(?:^|[\s\[])(?P<mo>[01]\d)-(?P<d>[0-3]\d) " + _HMS)),
+    ("boot", lazy(r"(?:^|\s)\[\s*(?P<boot>\d{1,9}\.\d{3,6})\]")),
+    ("mllog", lazy(r'"time_ms": ?(?P<ms>1\d{12})\b')),
+    ("epoch", lazy(r"(?:^|[\s\[=])(?P<epoch>1\.\d{6,}e\+09|1\d{9}\.\d{1,9})(?=[\s\],:]|$)")),
 )
 _WITHOUT_CLOCK = _FORMS[-3:]
 _CLOCK = lazy(r"\d:[0-5]\d:[0-6]\d")
@@ -84,21 +87,45 @@ def find_stamp(text: str, *, year: int, limit: int = 400) -> Stamp | None:
     with_clock = _CLOCK.search(head) is not None
     if not with_clock and _BARE.search(head) is None:
         return None
+    if not with_clock:
+        return _first_stamp(head, _WITHOUT_CLOCK, year)
+    match = _union().search(head)
+    form = which(match)
+    if match is None or form is None:
+        return None
+    name, pattern = _FORMS[form]
+    found = _stamp(name, pattern.match(head, match.start()), year)
+    return _first_stamp(head, _FORMS, year) if found is None else found
+
+
+@lru_cache(maxsize=1)
+def _union() -> re.Pattern[str]:
+    union = union_of([pattern.pattern for _, pattern in _FORMS])
+    assert union is not None  # no form refers back to a group
+    return union
+
+
+def _first_stamp(head: str, forms: _Forms, year: int) -> Stamp | None:
+    """Return the first of what each form finds first; of a form that first finds no date, nothing."""
     best: Stamp | None = None
-    for name, pattern in _FORMS if with_clock else _WITHOUT_CLOCK:
+    for name, pattern in forms:
         match = pattern.search(head)
         if match is None or (best is not None and match.start() >= best.start):
             continue
-        seconds = _seconds(name, match, year)
-        if seconds is not None:
-            clock = BOOT if name == "boot" else WALL
-            has_year = (
-                bool(match.groupdict().get("y")) if name == "glog" else name not in ("syslog", "md")
-            )
-            best = Stamp(seconds, clock, has_year, match.start(), match.end())
+        best = _stamp(name, match, year) or best
         if best is not None and best.start == 0:
             break
     return best
+
+
+def _stamp(name: str, match: re.Match[str] | None, year: int) -> Stamp | None:
+    """Return the time that a match of a form tells, None where it is no date."""
+    seconds = None if match is None else _seconds(name, match, year)
+    if match is None or seconds is None:
+        return None
+    clock = BOOT if name == "boot" else WALL
+    has_year = bool(match["y"]) if name == "glog" else name not in ("syslog", "md")
+    return Stamp(seconds, clock, has_year, match.start(), match.end())
 
 
 def _seconds(name: str, match: re.Match[str], year: int) -> float | None:
