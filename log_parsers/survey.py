@@ -88,7 +88,7 @@ class FileSurvey:
     kept: dict[int, bytes] = field(default_factory=dict)
     hits: list[Hit] = field(default_factory=list)
     counts: dict[int, int] = field(default_factory=dict)
-    steps: list[StepRow] = field(default_factory=list)
+    steps: Sequence[StepRow] = field(default_factory=list)
     last_nonempty: int = 0
     ends_with_newline: bool = True
     problems: list[Problem] = field(default_factory=list)
@@ -580,9 +580,9 @@ class FilePass:
         nonempty = [n for n in sorted(result.kept)[-TAIL_LINES:] if result.kept[n].strip()]
         result.last_nonempty = nonempty[-1] if nonempty else 0
         result.hits.sort(key=lambda hit: (hit.line, hit.signature))
-        result.steps = list(steps if self._small is None else self._steps.finish())
+        result.steps = steps if self._small is None else self._steps.finish()
         if self._mined is not None:
-            result.steps = sorted(result.steps + self._mined.finish(), key=lambda row: row.line)
+            result.steps = sorted([*result.steps, *self._mined.finish()], key=lambda row: row.line)
             for number, raw in self._mined.kept.items():
                 self._keep(number, raw, always=True)
         result.facts = self._facts.finish()
