@@ -9,15 +9,20 @@ from __future__ import annotations
 
 import io
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, groupby
-from operator import itemgetter
+from itertools import chain, islice
 from typing import IO, Any
 
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.binary_content import looks_binary
-from rerail.log_parsers.candidate_line import CandidateLine, bounded, is_harmless, stem
+from rerail.log_parsers.candidate_line import (
+    LONGEST_KEPT,
+    CandidateLine,
+    bounded,
+    harmless_of,
+    stem,
+)
 from rerail.log_parsers.candidates import Candidates
 from rerail.log_parsers.facts import FactCounter, Facts
 from rerail.log_parsers.flight_recorder.recognise import looks_like_flight_recorder
@@ -33,6 +38,7 @@ from rerail.log_parsers.nearby_lines import (
     Wanted,
     labelled_above,
     labelled_below,
+    labelled_from_top,
 )
 from rerail.log_parsers.opening import Counted, open_source
 from rerail.log_parsers.piece import Piece
@@ -202,6 +208,7 @@ class FilePass:
         self._kept_hits: dict[int, int] = {}
         # Hits of a file that is still held whole, whose surroundings are wanted.
         self._around: list[int] = []
+        self._harmless = harmless_of(signatures)
         self._facts = FactCounter(source.origin)
         self._streams: defaultdict[int, set[int]] = defaultdict(set)
         self._wordings: dict[tuple[int, bytes], int] = {}
@@ -262,8 +269,7 @@ class FilePass:
         streams = self._facts.read(piece, first, tally, continued=self._continued)
         if self._small is None:
             # The first line of a writer often tells who it is.
-            for _, number, line in raw.with_lines([(r, first + r) for r in self._facts.new_rows()]):
-                self._keep(number, line)
+            self._keep_rows(raw, first, self._facts.new_rows())
         self._continued = not result.ends_with_newline
         self._steps.feed(piece, first)
         if self._mined is not None:
@@ -299,15 +305,14 @@ class FilePass:
         count = whole.rows if whole.raw else 0
         self._small = None
         self.result.whole = False
-        for row in range(min(count, HEAD_LINES)):
-            self._keep(row + 1, whole.line(row), always=True)
+        self._keep_rows(whole, 1, range(min(count, HEAD_LINES)), always=True)
         self._mine_steps(whole)
-        first_lines = [(number - 1, number) for number in self._facts.first_lines()]
-        for _, number, line in whole.with_lines(first_lines if count else []):
-            self._keep(number, line)
-        hits = [(hit.line - 1, hit.signature) for hit in self.result.hits] if count else []
-        for row, _, raw in whole.with_lines(hits):
-            self._keep(row + 1, raw, always=True)
+        if count:
+            first_lines = sorted({number - 1 for number in self._facts.first_lines()})
+            self._keep_rows(whole, 1, first_lines)
+            self._keep_rows(
+                whole, 1, sorted({hit.line - 1 for hit in self.result.hits}), always=True
+            )
         for number in self._around:
             self._keep_around(whole, 1, number - 1)
         start = max(0, count - _FAR_BEFORE)
@@ -340,18 +345,23 @@ class FilePass:
         """
         shown: defaultdict[int, list[int]] = defaultdict(list)
         together: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
-        for row, group in groupby(piece.with_lines(pairs), key=itemgetter(0)):
+        count = piece.rows
+        asked: defaultdict[int, list[int]] = defaultdict(list)
+        for row, index in pairs:
+            if row < count:
+                asked[row].append(index)
+        for (row, indices), raw in zip(asked.items(), piece.cut(list(asked)), strict=True):
+            line = CandidateLine(raw, stem(raw), int(streams[row]), first + row)
             here: list[int] = []
-            line: CandidateLine | None = None
-            for _, index, raw in group:
-                line = line or CandidateLine(raw, stem(raw), int(streams[row]), first + row)
+            for index in indices:
                 if self._shows(index, line, known=(row, index) in sure):
                     here.append(index)
                     shown[index].append(row)
-            if line is not None and here:
-                together[tuple(here)].append(row)
+            if here:
+                members = tuple(here)
+                together[members].append(row)
                 if line.fresh:
-                    self._keep_hits(piece, first, row, line, here)
+                    self._keep_hits(piece, first, row, line, members)
         latest = {index: rows[-LAST_HITS:] for index, rows in shown.items()}
         counts = {index: len(rows) for index, rows in shown.items()}
         for members, known in counted.items():
@@ -421,10 +431,11 @@ class FilePass:
         )
 
     def _keep_hits(
-        self, piece: Piece, first: int, row: int, line: CandidateLine, here: Iterable[int]
+        self, piece: Piece, first: int, row: int, line: CandidateLine, here: tuple[int, ...]
     ) -> None:
         """Keep what a line shows; of one wording of harmless lines a few and the first of each writer."""
-        harmless = is_harmless(map(self._signatures.__getitem__, here), line)
+        harmless = self._harmless.of(here, line)
+        kept = self._small is not None
         for index in line.fresh:
             wording = index, line.stem
             same = self._wordings.get(wording, 0)
@@ -435,8 +446,9 @@ class FilePass:
             self.result.hits.append(Hit(first + row, index))
             if same or len(self._wordings) < WORDINGS:
                 self._wordings[wording] = same + 1
-            if self._small is None:
+            if not kept:
                 self._keep(first + row, line.raw, always=True)
+                kept = True
             wanted = self._signatures[index].wants_context and not harmless
             if not wanted or same >= self._room.contexts:
                 continue
@@ -497,6 +509,31 @@ class FilePass:
         self._kept_bytes += len(raw)
         self.result.kept[number] = raw
 
+    def _keep_rows(
+        self, piece: Piece, first: int, rows: Sequence[int], *, always: bool = False
+    ) -> None:
+        """Keep many lines of a piece, given by their rows in order."""
+        kept, count = self.result.kept, piece.rows
+        rows = [row for row in rows if row < count and first + row not in kept]
+        self._keep_lines(
+            [*zip(map(first.__add__, rows), piece.cut(rows), strict=True)], always=always
+        )
+
+    def _keep_lines(self, lines: Sequence[tuple[int, bytes]], *, always: bool = False) -> None:
+        """Keep lines, given with their numbers."""
+        kept = self.result.kept
+        new = {number: raw for number, raw in lines if number not in kept}
+        sizes = list(map(len, new.values()))
+        size = sum(sizes)
+        if max(sizes, default=0) <= LONGEST_KEPT and (
+            always or self._kept_bytes + size <= self._room.keep
+        ):
+            self._kept_bytes += size
+            kept.update(new)
+            return
+        for number, raw in lines:
+            self._keep(number, raw, always=always)
+
     def _keep_around(self, piece: Piece, first: int, row: int) -> None:
         """Keep the lines around a hit, those in earlier pieces too, and ask for those to come."""
         count = piece.rows
@@ -533,15 +570,18 @@ class FilePass:
 
     def _serve(self, piece: Piece, first: int) -> None:
         """Keep the lines that hits of earlier pieces still ask for."""
-        lines = piece.lines()
+        count = piece.rows
         for wanted in self._wanted:
-            for near, line in enumerate(lines[: wanted.within]):
-                if wanted.label is None or line.startswith(wanted.label):
-                    self._keep(first + near, line)
-                    wanted.count -= 1
-                    if wanted.count <= 0:
-                        break
-            wanted.within -= len(lines)
+            most = min(wanted.within, count)
+            rows = (
+                range(most)
+                if wanted.label is None
+                else labelled_from_top(piece, wanted.label, most)
+            )
+            near = list(islice(rows, wanted.count))
+            self._keep_rows(piece, first, near)
+            wanted.count -= len(near)
+            wanted.within -= count
         self._wanted = [one for one in self._wanted if one.count > 0 and one.within > 0]
 
     def survey(self) -> FileSurvey:
@@ -569,12 +609,10 @@ class FilePass:
             result.kept = dict(enumerate(whole.lines() if whole.raw else [], 1))
             self._mine_steps(whole)
         else:
-            for number, raw in self._end.lines():
-                self._keep(number, raw, always=True)
+            self._keep_lines(self._end.lines(), always=True)
             self._keep_last_hits()
             steps = self._steps.finish()
-            for number, raw in self._steps.latest_lines():
-                self._keep(number, raw, always=True)
+            self._keep_lines(self._steps.latest_lines(), always=True)
         for number, raw in self._cut.items():
             result.kept[number] = raw
         nonempty = [n for n in sorted(result.kept)[-TAIL_LINES:] if result.kept[n].strip()]
@@ -583,8 +621,7 @@ class FilePass:
         result.steps = steps if self._small is None else self._steps.finish()
         if self._mined is not None:
             result.steps = sorted([*result.steps, *self._mined.finish()], key=lambda row: row.line)
-            for number, raw in self._mined.kept.items():
-                self._keep(number, raw, always=True)
+            self._keep_lines(list(self._mined.kept.items()), always=True)
         result.facts = self._facts.finish()
         return result
 
