@@ -8,12 +8,16 @@ It reads numbers; whether they are good is for the detectors.
 from __future__ import annotations
 
 import re
+import threading
 from array import array
 from collections import deque
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import groupby
 
 from rerail.lazy_patterns import lazy
+from rerail.log_parsers.barren_lines import BarrenLines
+from rerail.log_parsers.digit_blind import digit_blind
 from rerail.log_parsers.form_presence import Presence
 from rerail.log_parsers.line_tables import taken
 from rerail.log_parsers.piece import Piece, ends_of_frames, rows_of
@@ -134,6 +138,7 @@ _FORMS: tuple[_Form, ...] = tuple(
 )
 _PRESENCE = Presence([pattern for _, pattern, _ in _FORMS])
 _FEW_FORMS = 6
+_SETS_HELD = 4  # of forms, for which lines are remembered that have none
 _MOSTLY = 0.5  # share of the lines of a piece above which it is read as it is
 
 
@@ -214,11 +219,19 @@ class StepReader:
         present, rows = known
         if not present:
             return
+        barren = None if present & ~_blind_forms() else _barren(sum(1 << at for at in places))
+        if barren is not None:
+            rows = barren.others(piece, rows)
+            if not len(rows):
+                return
         forms = [_FORMS[at] for at in places if present >> at & 1]
         if len(rows) > _MOSTLY * len(piece.ends):
-            self._find(piece, first_line, forms)
-            return
-        self._find(Piece(taken(piece, rows)[0]), first_line, forms, (rows + first_line).tolist())
+            found = self._find(piece, first_line, forms)
+        else:
+            numbers = (rows + first_line).tolist()
+            found = self._find(Piece(taken(piece, rows)[0]), first_line, forms, numbers)
+        if barren is not None:
+            barren.found(number - first_line for number in found)
 
     def _find(
         self,
@@ -226,18 +239,23 @@ class StepReader:
         first_line: int,
         forms: Sequence[_Form],
         numbers: Sequence[int] | None = None,
-    ) -> None:
-        """Read the step lines of some forms in a piece; `numbers` are those of its lines, if they are only some."""
+    ) -> set[int]:
+        """Read the step lines of some forms in a piece, and return their numbers.
+
+        `numbers` are those of its lines, if they are only some.
+        """
+        found: set[int] = set()
         known, others = self._layouts.lines(dict.fromkeys(name for name, _, _ in forms), piece.text)
         if known is not None:
-            self._take(piece, first_line, known, numbers)
+            found.update(self._take(piece, first_line, known, numbers))
             if not others:
-                return
+                return found
             numbers = [
                 first_line + row if numbers is None else numbers[row] for row in others or ()
             ]
             piece = Piece(_some_lines(piece.text, others or ()))
-        self._search(piece, first_line, forms, numbers)
+        found.update(self._search(piece, first_line, forms, numbers))
+        return found
 
     def _search(
         self,
@@ -245,8 +263,8 @@ class StepReader:
         first_line: int,
         forms: Sequence[_Form],
         numbers: Sequence[int] | None,
-    ) -> None:
-        """Look for the forms in all lines of a piece."""
+    ) -> set[int]:
+        """Look for the forms in all lines of a piece, and return the numbers of those that have one."""
         chunk, ends = piece.text, piece.text_ends
         # A progress bar draws its frames into one line, each behind a carriage return.
         if b"\r" not in chunk:
@@ -271,7 +289,7 @@ class StepReader:
                 if earlier is None or (earlier[0] == name and match.start() < earlier[1].start()):
                     found[frame] = (name, match)
         if not found:
-            return
+            return set()
         self._seen.update(name for name, _ in found.values())
         frames = sorted(found)
         stops = frame_ends if isinstance(frame_ends, list) else frame_ends.tolist()
@@ -294,11 +312,12 @@ class StepReader:
             self.rows.add(one)
             latest[one.rank] = row
         self._keep_latest(piece, first_line, latest, numbers)
+        return {first_line + row if numbers is None else numbers[row] for row in rows}
 
     def _take(
         self, piece: Piece, first_line: int, known: Laid, numbers: Sequence[int] | None
-    ) -> None:
-        """Take the numbers of lines whose layouts are known."""
+    ) -> Sequence[int]:
+        """Take the numbers of lines whose layouts are known, and return on which lines they stand."""
         lines = [first_line + row if numbers is None else numbers[row] for row in known.rows]
         columns = Columns(array("q", lines), known.forms, known.which, known.values)
         self.rows.take(columns)
@@ -306,6 +325,7 @@ class StepReader:
         self._seen.update(known.forms[which] for which in set(known.which))
         self._ranks.update(latest)
         self._keep_latest(piece, first_line, latest, numbers)
+        return lines
 
     def _keep_latest(
         self,
@@ -365,6 +385,27 @@ class StepReader:
             self._alike[alike] = spans
         self._layouts.learn(form, text, spans, lasts=has_layout(form, text, spans))
         return row
+
+
+@lru_cache(maxsize=1)
+def _blind_forms() -> int:
+    """Return one bit for each form, by its place, that cannot tell one digit from another."""
+    return sum(
+        1 << at
+        for at, (_, pattern, _) in enumerate(_FORMS)
+        if digit_blind(bytes(pattern.pattern).decode())
+    )
+
+
+_of_thread = threading.local()
+
+
+def _barren(places: int) -> BarrenLines:
+    """Return the lines in which this thread found none of some forms, given by one bit for each place."""
+    held: dict[int, BarrenLines] = _of_thread.__dict__.setdefault("barren", {})
+    while len(held) >= _SETS_HELD and places not in held:
+        del held[next(iter(held))]
+    return held.setdefault(places, BarrenLines())
 
 
 def _latest_of(parts: Sequence[Columns | list[StepRow]]) -> dict[int | None, int]:
