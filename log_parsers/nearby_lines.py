@@ -51,7 +51,7 @@ class End:
             return []
         # Mostly the last piece holds them all; one that ends inside a line goes on in the next.
         needed = lines = 0
-        for _, piece, newlines in reversed(self._pieces):
+        for _, _, newlines in reversed(self._pieces):
             needed, lines = needed + 1, lines + newlines
             if lines > TAIL_LINES + 1:
                 break
@@ -77,7 +77,7 @@ class Above:
     """The last pieces that were read, for what stands above a hit; cut into lines when asked."""
 
     def __init__(self) -> None:
-        self._pieces: deque[tuple[int, Piece]] = deque(maxlen=8)
+        self._pieces: deque[tuple[int, Piece]] = deque(maxlen=4)
 
     def add(self, first: int, piece: bytes, skipped: int = 0) -> None:
         """Take the next piece, whose first line has the number `first`, or stands so many lines behind it."""

@@ -192,7 +192,7 @@ def _visible(chunk: bytes) -> bytes:
 
 
 def _sieved(piece: Piece, sieve: SecretSieve, rows: Any) -> tuple[set[int], bool]:
-    """Return the rows that may hold a secret, of those whose skeletons ask for a look, and whether it is known that none does."""
+    """Return the rows that may hold a secret, of those that ask for a look, and whether it is known that none does."""
     if rows is None:
         return set(), True
     return sieve.looked_at(piece, rows, lambda some: _looked_at(piece, some))

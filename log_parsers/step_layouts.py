@@ -60,9 +60,9 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Laid:
-    """Lines that have a known layout: their rows, their forms by place in `forms`, and their numbers in the order of `FIELDS`.
+    """Lines that have a known layout: their rows, the places of their forms in `forms`, and their numbers.
 
-    A number that a line does not have is NaN.
+    Those stand in the order of `FIELDS`; one that a line does not have is NaN.
     """
 
     rows: array[int]

@@ -18,7 +18,7 @@ from rerail.log_parsers.step_numbers import StepRow
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Steps that were read by their layouts: `values` holds the numbers of each row in the order of `FIELDS`, NaN for none."""
+    """Steps that were read by their layouts; `values` holds the numbers of each in the order of `FIELDS`, NaN for none."""
 
     lines: Sequence[int]
     forms: tuple[str, ...]

@@ -53,9 +53,9 @@ from rerail.log_parsers.streams import NOBODY
 from rerail.log_parsers.tallies import sieves_pay, vectors_pay
 from rerail.log_parsers.text import MAX_LINE, clean
 
-# Half of a second-level cache of today. Each piece costs some 0.1 ms whatever its size; a pass over
-# 1.2 GB took 3.9 s with pieces of 512 kB, 4.1 s with 256 kB (best of nine in turn).
-CHUNK = 1 << 19
+# Each piece costs a millisecond or more, by how many kinds of lines it has, whatever its size. With pieces of 512 kB
+# a pass took 1.1 to 1.4 times as long, over real and made-up logs; larger ones take memory, and steps are sampled by them.
+CHUNK = 1 << 20
 STREAMS_PER_SIGNATURE = 4096
 HITS_PER_WORDING = 16
 WORDINGS = 20_000
@@ -65,7 +65,7 @@ _BEFORE, _AFTER = 60, 25
 _FAR_BEFORE, _FAR_AFTER = 3000, 1500
 ROOM = Room()
 _UNPACKERS = frozenset("zstd zstandard _lzma lzma zlib isal backend_c".split())
-_LONG_PIECE = 3 << 19  # bytes of a piece that holds a line longer than a piece is meant to be
+_LONG_PIECE = CHUNK + (1 << 20)  # bytes of a piece that holds a line longer than a piece is meant to be
 _LONG_FRONT, _LONG_BEFORE, _LONG_LEAD, _LONG_BEHIND, _LONG_TRIES = 64, 2_000, 32, 1_000, 16
 
 _LABEL = lazy(
