@@ -41,7 +41,7 @@ _MANY_RANKS = 8
 _DENSE_OF_EACH, _DENSE_OF_MANY = 128, 16_000  # rows of a rank, of all
 _MOST_LATEST, _LONGEST_LATEST = 4_096, 4_000
 _MOST_ALIKE, _LONGEST_ALIKE = 2_000, 2_000
-_LAST_CHUNKS, _FEWEST_LAST_CHUNKS = 4, 1
+_LAST_CHUNKS, _FEWEST_LAST_CHUNKS = 8, 2
 
 # Each pattern is led by a literal, so that a chunk without it costs one memchr-like search. Where
 # a form begins with a choice of letters, the literal starts behind them and a guard looks back.
@@ -162,7 +162,7 @@ class StepReader:
         self._number = 0
         self._dense = min(DENSE_ROWS, most)
         self._full_at = self._dense
-        last = _LAST_CHUNKS if most >= DENSE_ROWS else _FEWEST_LAST_CHUNKS
+        last = _LAST_CHUNKS if most >= DENSE_ROWS else _LAST_CHUNKS // 4
         self._unread: deque[tuple[Piece, int]] = deque(maxlen=last)
         self._latest: dict[int | None, tuple[int, bytes]] = {}
         # Where numbers stand in lines that differ in digits alone; no search below tells digits apart, but `_SAMPLES`.
