@@ -17,15 +17,14 @@ from typing import IO, Any
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.binary_content import looks_binary
 from rerail.log_parsers.candidate_line import (
-    LONGEST_KEPT,
     CandidateLine,
-    bounded,
     harmless_of,
     stem,
 )
 from rerail.log_parsers.candidates import Candidates
 from rerail.log_parsers.facts import FactCounter, Facts
 from rerail.log_parsers.flight_recorder.recognise import looks_like_flight_recorder
+from rerail.log_parsers.kept_lines import KeptLines
 from rerail.log_parsers.known_hits import KnownHits, in_order
 from rerail.log_parsers.known_lines import compiled
 from rerail.log_parsers.last_hits import LastHits
@@ -65,7 +64,7 @@ _BEFORE, _AFTER = 60, 25
 _FAR_BEFORE, _FAR_AFTER = 3000, 1500
 ROOM = Room()
 _UNPACKERS = frozenset("zstd zstandard _lzma lzma zlib isal backend_c".split())
-_LONG_PIECE = CHUNK + (1 << 20)  # bytes of a piece that holds a line longer than a piece is meant to be
+_LONG_PIECE = 2 << 20  # bytes of a piece that holds a line longer than a piece is meant to be
 _LONG_FRONT, _LONG_BEFORE, _LONG_LEAD, _LONG_BEHIND, _LONG_TRIES = 64, 2_000, 32, 1_000, 16
 
 _LABEL = lazy(
@@ -216,7 +215,7 @@ class FilePass:
         # Wordings that hold what was looked for whenever they were looked at, by signature.
         self._sure: dict[tuple[int, bytes], bool] = {}
         self._last = LastHits(LAST_HITS)
-        self._kept_bytes = 0
+        self._kept = KeptLines(self.result.kept, room.keep)
         self._settled: set[int] = set()
         self._above = Above()
         self._wanted: list[Wanted] = []
@@ -269,7 +268,7 @@ class FilePass:
         streams = self._facts.read(piece, first, tally, continued=self._continued)
         if self._small is None:
             # The first line of a writer often tells who it is.
-            self._keep_rows(raw, first, self._facts.new_rows())
+            self._kept.keep_rows(raw, first, self._facts.new_rows())
         self._continued = not result.ends_with_newline
         self._steps.feed(piece, first)
         if self._mined is not None:
@@ -305,12 +304,12 @@ class FilePass:
         count = whole.rows if whole.raw else 0
         self._small = None
         self.result.whole = False
-        self._keep_rows(whole, 1, range(min(count, HEAD_LINES)), always=True)
+        self._kept.keep_rows(whole, 1, range(min(count, HEAD_LINES)), always=True)
         self._mine_steps(whole)
         if count:
             first_lines = sorted({number - 1 for number in self._facts.first_lines()})
-            self._keep_rows(whole, 1, first_lines)
-            self._keep_rows(
+            self._kept.keep_rows(whole, 1, first_lines)
+            self._kept.keep_rows(
                 whole, 1, sorted({hit.line - 1 for hit in self.result.hits}), always=True
             )
         for number in self._around:
@@ -447,7 +446,7 @@ class FilePass:
             if same or len(self._wordings) < WORDINGS:
                 self._wordings[wording] = same + 1
             if not kept:
-                self._keep(first + row, line.raw, always=True)
+                self._kept.keep(first + row, line.raw, always=True)
                 kept = True
             wanted = self._signatures[index].wants_context and not harmless
             if not wanted or same >= self._room.contexts:
@@ -500,49 +499,15 @@ class FilePass:
     def _matches(self, index: int, text: str) -> bool:
         return compiled(self._signatures[index].pattern).search(text) is not None
 
-    def _keep(self, number: int, raw: bytes, *, always: bool = False) -> None:
-        if number in self.result.kept:
-            return
-        if not always and self._kept_bytes > self._room.keep:
-            return
-        raw = bounded(raw)
-        self._kept_bytes += len(raw)
-        self.result.kept[number] = raw
-
-    def _keep_rows(
-        self, piece: Piece, first: int, rows: Sequence[int], *, always: bool = False
-    ) -> None:
-        """Keep many lines of a piece, given by their rows in order."""
-        kept, count = self.result.kept, piece.rows
-        rows = [row for row in rows if row < count and first + row not in kept]
-        self._keep_lines(
-            [*zip(map(first.__add__, rows), piece.cut(rows), strict=True)], always=always
-        )
-
-    def _keep_lines(self, lines: Sequence[tuple[int, bytes]], *, always: bool = False) -> None:
-        """Keep lines, given with their numbers."""
-        kept = self.result.kept
-        new = {number: raw for number, raw in lines if number not in kept}
-        sizes = list(map(len, new.values()))
-        size = sum(sizes)
-        if max(sizes, default=0) <= LONGEST_KEPT and (
-            always or self._kept_bytes + size <= self._room.keep
-        ):
-            self._kept_bytes += size
-            kept.update(new)
-            return
-        for number, raw in lines:
-            self._keep(number, raw, always=always)
-
     def _keep_around(self, piece: Piece, first: int, row: int) -> None:
         """Keep the lines around a hit, those in earlier pieces too, and ask for those to come."""
         count = piece.rows
         match = _LABEL.match(piece.line(row))
         if match is None:
             for near in range(max(0, row - _BEFORE), min(count, row + _AFTER + 1)):
-                self._keep(first + near, piece.line(near))
+                self._kept.keep(first + near, piece.line(near))
             for number, line in self._above.upwards(first, _BEFORE - row):
-                self._keep(number, line)
+                self._kept.keep(number, line)
             self._want(None, row + _AFTER + 1 - count, row + _AFTER + 1 - count)
             return
         # Ranks interleave: what belongs to this hit carries the same label, however far above.
@@ -552,13 +517,13 @@ class FilePass:
             for near in labelled_above(piece, label, row, _FAR_BEFORE)
         )
         for number, line in chain(above, self._above.labelled(label, first, _FAR_BEFORE - row)):
-            self._keep(number, line)
+            self._kept.keep(number, line)
             kept += 1
             if kept > _BEFORE or b"Traceback (most recent call last)" in line:
                 break
         kept = 0
         for near in labelled_below(piece, label, row, _FAR_AFTER):
-            self._keep(first + near, piece.line(near))
+            self._kept.keep(first + near, piece.line(near))
             kept += 1
             if kept > _AFTER:
                 return
@@ -579,14 +544,14 @@ class FilePass:
                 else labelled_from_top(piece, wanted.label, most)
             )
             near = list(islice(rows, wanted.count))
-            self._keep_rows(piece, first, near)
+            self._kept.keep_rows(piece, first, near)
             wanted.count -= len(near)
             wanted.within -= count
         self._wanted = [one for one in self._wanted if one.count > 0 and one.within > 0]
 
     def survey(self) -> FileSurvey:
         """Return the survey of what was read so far; more may follow."""
-        so_far, kept_bytes, mined = self.result, self._kept_bytes, self._mined
+        so_far, kept, mined = self.result, self._kept, self._mined
         self.result = replace(
             so_far,
             kept=dict(so_far.kept),
@@ -594,10 +559,11 @@ class FilePass:
             counts=dict(so_far.counts),
             problems=list(so_far.problems),
         )
+        self._kept = kept.copy(self.result.kept)
         try:
             return self.finish()
         finally:
-            self.result, self._kept_bytes, self._mined = so_far, kept_bytes, mined
+            self.result, self._kept, self._mined = so_far, kept, mined
 
     def finish(self) -> FileSurvey:
         """Return the survey of the whole file."""
@@ -606,13 +572,13 @@ class FilePass:
             result.lines += 1
         if self._small is not None:
             whole = Piece(b"".join(self._small))
-            result.kept = dict(enumerate(whole.lines() if whole.raw else [], 1))
+            result.kept.update(enumerate(whole.lines() if whole.raw else [], 1))
             self._mine_steps(whole)
         else:
-            self._keep_lines(self._end.lines(), always=True)
+            self._kept.keep_lines(self._end.lines(), always=True)
             self._keep_last_hits()
             steps = self._steps.finish()
-            self._keep_lines(self._steps.latest_lines(), always=True)
+            self._kept.keep_lines(self._steps.latest_lines(), always=True)
         for number, raw in self._cut.items():
             result.kept[number] = raw
         nonempty = [n for n in sorted(result.kept)[-TAIL_LINES:] if result.kept[n].strip()]
@@ -621,7 +587,7 @@ class FilePass:
         result.steps = steps if self._small is None else self._steps.finish()
         if self._mined is not None:
             result.steps = sorted([*result.steps, *self._mined.finish()], key=lambda row: row.line)
-            self._keep_lines(list(self._mined.kept.items()), always=True)
+            self._kept.keep_lines(list(self._mined.kept.items()), always=True)
         result.facts = self._facts.finish()
         return result
 
@@ -630,5 +596,5 @@ class FilePass:
         for index, last in self._last.lines():
             for number, raw in last:
                 if (number, index) not in kept:
-                    self._keep(number, raw, always=True)
+                    self._kept.keep(number, raw, always=True)
                     self.result.hits.append(Hit(number, index))

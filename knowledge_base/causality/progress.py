@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rerail.domain.evidence import LogLine, Observation
@@ -21,7 +22,7 @@ class LastStep:
     time: float | None
 
 
-def step_rows(view: LogView) -> list[StepRow]:
+def step_rows(view: LogView) -> Sequence[StepRow]:
     """Return the rows of one file that count training steps: strong forms if it has any."""
     strong = [row for row in view.survey.steps if row.form not in WEAK_FORMS]
     return strong or view.survey.steps
@@ -112,7 +113,7 @@ def ends_non_finite(case: Case) -> bool:
     return False
 
 
-def _rose(rows: list[StepRow], line: int, steps: int) -> bool:
+def _rose(rows: Sequence[StepRow], line: int, steps: int) -> bool:
     before = [r for r in rows if r.line <= line]
     after = [r for r in rows if r.line > line]
     if not after:
