@@ -68,10 +68,10 @@ def survived(
     """
     view = case.view(observation.line)
     here = view.section(observation.line.number)
-    rows = [row for row in step_rows(view) if view.section(row.line) == here]
-    if rows:
-        rows = [row for row in rows if row.line not in but]
-        return _rose(rows, observation.line.number, steps)
+    own = [row for row in step_rows(view) if view.section(row.line) == here]
+    if own:
+        own = [row for row in own if row.line not in but]
+        return _rose(own, observation.line.number, steps)
     when = case.not_after(observation.line)
     if when is None:
         return False
