@@ -115,77 +115,127 @@ static int laid_out(const unsigned char *part, Py_ssize_t size, const unsigned c
     return at == stop;
 }
 
-static PyObject *value_of(const Number *number) {
-    char text[LONGEST_LINE + 1];
-    Py_ssize_t size = 0;
-    if (number->start == NULL)
-        Py_RETURN_NONE;
-    for (const unsigned char *at = number->start; at < number->stop; at++)
-        if (*at != ',')
-            text[size++] = (char)*at;
-    text[size] = 0;
-    if (number->kind == 0)
-        return PyLong_FromString(text, NULL, 10);
-    double value = PyOS_string_to_double(text, NULL, NULL);
-    if (value == -1.0 && PyErr_Occurred())
-        return NULL;
-    return PyFloat_FromDouble(number->kind == 2 ? value / 1000.0 : value);
+#define MOST_DIGITS 15 /* of a whole number that a real one holds exactly */
+
+static const double powers_of_ten[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
+                                       1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+
+/* Read a number of a layout as Python's `float` does. Up to fifteen digits and a power of ten that is exact, one
+   division or multiplication rounds as the whole conversion would; what is longer is left to Python's own. */
+static int value_of(const Number *number, double *out) {
+    uint64_t digits = 0;
+    int count = 0, scale = 0, pointed = 0, whole = 0;
+    const unsigned char *at = number->start, *stop = number->stop;
+    if (at == NULL) {
+        *out = Py_NAN;
+        return 1;
+    }
+    int negative = *at == '-';
+    at += *at == '-' || *at == '+';
+    for (; at < stop; at++) {
+        if (is_digit(at, stop)) {
+            whole += !pointed;
+            if (count < MOST_DIGITS + 1) {
+                digits = 10 * digits + (uint64_t)(*at - '0');
+                count += digits != 0;
+            }
+            scale -= pointed;
+        } else if (*at == '.') {
+            pointed = 1;
+        } else if (*at != ',') {
+            break;
+        }
+    }
+    if (number->kind == 0 && whole > MOST_DIGITS)
+        return 0;
+    if (at < stop) { /* an exponent */
+        int sign = 1, power = 0;
+        at++;
+        if (*at == '-' || *at == '+')
+            sign = *at++ == '-' ? -1 : 1;
+        for (; at < stop && power < 1000; at++)
+            power = 10 * power + *at - '0';
+        scale += sign * power;
+    }
+    double value;
+    if (count <= MOST_DIGITS && scale >= -22 && scale <= 22) {
+        value = scale < 0 ? (double)digits / powers_of_ten[-scale] : (double)digits * powers_of_ten[scale];
+        value = negative ? -value : value;
+    } else {
+        char text[LONGEST_LINE + 1];
+        Py_ssize_t size = 0;
+        for (at = number->start; at < stop; at++)
+            if (*at != ',')
+                text[size++] = (char)*at;
+        text[size] = 0;
+        value = PyOS_string_to_double(text, NULL, NULL);
+        if (value == -1.0 && PyErr_Occurred())
+            return -1;
+    }
+    *out = number->kind == 2 ? value / 1000.0 : value;
+    return 1;
+}
+
+static int pushed(Growing *array, const void *from, Py_ssize_t size) {
+    if (array->size + size > array->room && !grown(array, size))
+        return 0;
+    memcpy(array->bytes + array->size, from, (size_t)size);
+    array->size += size;
+    return 1;
 }
 
 PyDoc_STRVAR(step_lines_doc,
-             "Read the lines of a text that have one of some layouts: ([(row, layout, values)], rows of the others).\n\n"
+             "Read the lines of a text that have one of some layouts: (rows, layouts, values, rows of the others).\n\n"
              "Args:\n    text: lines; the last one may lack its end.\n    programs: a list of layouts, the first that fits counts.\n\n"
-             "Rows of the others are bytes of 64-bit integers.");
+             "All are bytes: rows of 64-bit integers, layouts of 32-bit ones, values of reals, ten for each row, NaN for none.\n"
+             "A line with a whole number of more digits than a real one holds is one of the others.");
 
 static PyObject *step_lines(PyObject *module, PyObject *args) {
     Py_buffer data;
-    PyObject *programs, *found = NULL, *result = NULL;
+    PyObject *programs, *result = NULL;
     if (!PyArg_ParseTuple(args, "y*O!", &data, &PyList_Type, &programs))
         return NULL;
-    Growing others = {0};
+    Growing rows = {0}, layouts = {0}, values = {0}, others = {0};
     Number numbers[VALUES];
+    double row_values[VALUES];
     const unsigned char *at = data.buf, *stop = at + data.len;
-    found = PyList_New(0);
-    for (int64_t row = 0; found != NULL && at < stop; row++) {
+    for (Py_ssize_t which = 0; which < PyList_GET_SIZE(programs); which++)
+        if (!PyBytes_Check(PyList_GET_ITEM(programs, which))) {
+            PyErr_SetString(PyExc_TypeError, "a layout is bytes");
+            goto done;
+        }
+    for (int64_t row = 0; at < stop; row++) {
         const unsigned char *end = memchr(at, '\n', (size_t)(stop - at));
         if (end == NULL)
             end = stop;
         Py_ssize_t which = 0, count = end - at <= LONGEST_LINE ? PyList_GET_SIZE(programs) : 0;
         for (; which < count; which++) {
             PyObject *program = PyList_GET_ITEM(programs, which);
-            if (!PyBytes_Check(program)) {
-                PyErr_SetString(PyExc_TypeError, "a layout is bytes");
+            if (!laid_out((const unsigned char *)PyBytes_AS_STRING(program), PyBytes_GET_SIZE(program), at, end, numbers))
+                continue;
+            int read = 1;
+            for (int place = 0; read == 1 && place < VALUES; place++)
+                read = value_of(numbers + place, row_values + place);
+            if (read < 0)
                 goto done;
-            }
-            if (laid_out((const unsigned char *)PyBytes_AS_STRING(program), PyBytes_GET_SIZE(program), at, end, numbers))
+            if (read)
                 break;
         }
         if (which == count) {
             if (!push64(&others, row))
                 goto done;
-        } else {
-            PyObject *values = PyTuple_New(VALUES);
-            for (int place = 0; values != NULL && place < VALUES; place++) {
-                PyObject *value = value_of(numbers + place);
-                if (value == NULL)
-                    Py_CLEAR(values);
-                else
-                    PyTuple_SET_ITEM(values, place, value);
-            }
-            PyObject *one = values == NULL ? NULL : Py_BuildValue("LnN", (long long)row, which, values);
-            if (one == NULL || PyList_Append(found, one) < 0) {
-                Py_XDECREF(one);
-                goto done;
-            }
-            Py_DECREF(one);
+        } else if (!push64(&rows, row) || !push32(&layouts, (int32_t)which) ||
+                   !pushed(&values, row_values, sizeof row_values)) {
+            goto done;
         }
         at = end + 1;
     }
-    PyObject *rows = found == NULL ? NULL : released(&others);
-    result = rows == NULL ? NULL : Py_BuildValue("ON", found, rows);
+    result = Py_BuildValue("NNNN", released(&rows), released(&layouts), released(&values), released(&others));
 done:
+    PyMem_Free(rows.bytes);
+    PyMem_Free(layouts.bytes);
+    PyMem_Free(values.bytes);
     PyMem_Free(others.bytes);
-    Py_XDECREF(found);
     PyBuffer_Release(&data);
     return result;
 }

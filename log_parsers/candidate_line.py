@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import threading
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import field
+from functools import lru_cache
 from operator import attrgetter
 
 from rerail.late_dataclass import dataclass
+from rerail.log_parsers.digit_blind import digit_blind
 from rerail.log_parsers.known_lines import compiled
 from rerail.log_parsers.scan import Signature
-from rerail.log_parsers.text import clean
+from rerail.log_parsers.text import MAX_LINE, ZERO, clean
 
 _VARIES = b"0123456789abcdef"  # deleted, lines of one wording are equal; see skeletons
 _ORDER = attrgetter("order")
+_PAYS, _REMEMBERED = 64, 20_000  # questions, lines
 
 
 @dataclass(slots=True)
@@ -33,14 +38,58 @@ def stem(raw: bytes) -> bytes:
     return raw[:400].translate(None, _VARIES)
 
 
-def is_harmless(shown: Iterable[Signature], line: CandidateLine) -> bool:
-    """Tell whether what counts of all that a line shows is harmless."""
-    first = min(shown, key=_ORDER)
-    if not first.harmless or not first.unless:
-        return first.harmless
-    return compiled(first.unless).search(line.text or clean(line.raw)) is None
+class Harmless:
+    """Tells of lines whether what counts of all that they show is harmless; one serves all files of a thread.
+
+    Programs print the same warnings on all ranks, so most answers are known by the line with its digits zeroed.
+    """
+
+    def __init__(self, signatures: Sequence[Signature]) -> None:
+        self.signatures = signatures
+        self._first: dict[tuple[int, ...], Signature] = {}
+        self._asked: Counter[str] = Counter()
+        self._known: dict[tuple[str, bytes], bool] = {}
+
+    def of(self, shown: tuple[int, ...], line: CandidateLine) -> bool:
+        """Tell it of a line that shows these signatures."""
+        first = self._first.get(shown)
+        if first is None:
+            first = min(map(self.signatures.__getitem__, shown), key=_ORDER)
+            self._first[shown] = first
+        if not first.harmless or not first.unless:
+            return first.harmless
+        unless = first.unless
+        self._asked[unless] += 1
+        # To find out whether digits matter costs as much as some dozens of answers.
+        if self._asked[unless] <= _PAYS or len(line.raw) > MAX_LINE or not _blind(unless):
+            return compiled(unless).search(line.text or clean(line.raw)) is None
+        key = unless, line.raw.translate(ZERO)
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            known = compiled(unless).search(line.text or clean(line.raw)) is None
+            self._known[key] = known
+        return known
+
+
+_blind = lru_cache(maxsize=4_096)(digit_blind)
+_of_thread = threading.local()
+
+
+def harmless_of(signatures: Sequence[Signature]) -> Harmless:
+    """Return what this thread knows of these signatures."""
+    held: Harmless | None = getattr(_of_thread, "held", None)
+    if held is None or held.signatures is not signatures:
+        held = _of_thread.held = Harmless(signatures)
+    return held
+
+
+LONGEST_KEPT = 65_536
+"""Bytes of a line that is kept as it is."""
 
 
 def bounded(raw: bytes) -> bytes:
     """Return a line, or head and end of one that is longer than 64 KB."""
-    return raw if len(raw) <= 65536 else raw[:32768] + raw[-32768:]
+    half = LONGEST_KEPT // 2
+    return raw if len(raw) <= LONGEST_KEPT else raw[:half] + raw[-half:]

@@ -260,9 +260,12 @@ class FactCounter:
             import numpy as np
 
             each = np.asarray(streams)
-            late = np.flatnonzero(each >= known)
-            _, first = np.unique(each[late], return_index=True)
-            return sorted(late[first].tolist())
+            late = np.flatnonzero(each >= known)[::-1]
+            first_rows = np.full(self._known - known, -1)
+            first_rows[each[late] - known] = (
+                late  # of several rows of a stream the first is written last
+            )
+            return sorted(first_rows[first_rows >= 0].tolist())
         found: dict[int, int] = {}
         for row, stream in enumerate(streams):
             if stream >= known:

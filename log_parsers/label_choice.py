@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from rerail.lazy_patterns import lazy
+from rerail.log_parsers.pattern_union import union_of, which
 
 _PAYS = 400  # questions behind which one pattern of all, which takes milliseconds to compile, is worth it
-_NAMED = lazy(r"\(\?P<\w+>")
-_BACK_REFERENCE = lazy(r"\\[1-9]|\(\?P=|\(\?\(")
 
 
 class LabelChoice:
@@ -42,21 +40,8 @@ class LabelChoice:
             self._asked[first] += 1
             if self._asked[first] < _PAYS or first in self._unions:
                 return first
-            union = self._unions[first] = _union(self._texts[first:])
+            union = self._unions[first] = union_of(self._texts[first:])
             if union is None:
                 return first
-        match = union.match(text, at)
-        if match is None or match.lastgroup is None:
-            return len(self._texts)
-        return first + int(match.lastgroup.removeprefix("_"))
-
-
-def _union(texts: Sequence[str]) -> re.Pattern[str] | None:
-    """Return a pattern whose last group names the first of some patterns that matches, or None where they do not join."""
-    if any(_BACK_REFERENCE.search(text) for text in texts):
-        return None
-    parts = (f"(?P<_{at}>{_NAMED.sub('(?:', text)})" for at, text in enumerate(texts))
-    try:
-        return re.compile("|".join(parts))
-    except re.error:
-        return None
+        found = which(union.match(text, at))
+        return len(self._texts) if found is None else first + found

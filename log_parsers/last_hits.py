@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rerail.log_parsers.piece import Piece
 
-_HELD = 8  # pieces that may be held on to: as many as `nearby_lines.Above` holds anyhow
+_HELD = 4  # pieces that may be held on to: as many as `nearby_lines.Above` holds anyhow
 
 
 class LastHits:

@@ -8,25 +8,29 @@ It reads numbers; whether they are good is for the detectors.
 from __future__ import annotations
 
 import re
+import threading
+from array import array
 from collections import deque
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import groupby
-from operator import attrgetter
-from typing import Any
 
 from rerail.lazy_patterns import lazy
+from rerail.log_parsers.barren_lines import BarrenLines
+from rerail.log_parsers.digit_blind import digit_blind
 from rerail.log_parsers.form_presence import Presence
 from rerail.log_parsers.line_tables import taken
 from rerail.log_parsers.piece import Piece, ends_of_frames, rows_of
-from rerail.log_parsers.step_layouts import Span, StepLayouts
+from rerail.log_parsers.step_layouts import Laid, Span, StepLayouts
 from rerail.log_parsers.step_numbers import (
-    NO_LAYOUT,
     VALUE,
     StepRow,
+    has_layout,
     labelled,
     read_row,
     row_alike,
 )
+from rerail.log_parsers.step_rows import Columns, StepRows
 from rerail.log_parsers.text import ZERO
 
 MAX_ROWS = 200_000
@@ -134,6 +138,7 @@ _FORMS: tuple[_Form, ...] = tuple(
 )
 _PRESENCE = Presence([pattern for _, pattern, _ in _FORMS])
 _FEW_FORMS = 6
+_SETS_HELD = 4  # of forms, for which lines are remembered that have none
 _MOSTLY = 0.5  # share of the lines of a piece above which it is read as it is
 
 
@@ -147,7 +152,7 @@ class StepReader:
     """
 
     def __init__(self, most: int = MAX_ROWS) -> None:
-        self.rows: list[StepRow] = []
+        self.rows = StepRows()
         self._most = most
         self._seen: set[str] = set()
         self._bytes = 0
@@ -182,22 +187,25 @@ class StepReader:
             self._stride *= 2
             self._full_at = len(self.rows) + self._dense // 4
 
-    def finish(self) -> list[StepRow]:
+    def finish(self) -> StepRows:
         """Read the last chunks, if they were left out, and return the rows in order of lines."""
-        latest = {row.rank: row.line for row in self.rows}
+        latest = _latest_of(self.rows.parts())
         many, read = len(latest) >= _MANY_RANKS, 0
         while self._unread:
             piece, first_line = self._unread.pop()
             if many and read >= _FEWEST_LAST_CHUNKS and min(latest.values()) >= first_line:
                 break  # the last step of every rank stands behind it
-            known = len(self.rows)
+            known = StepRows()
+            known, self.rows = self.rows, known
             self._feed(piece, first_line)
-            for row in self.rows[known:]:
-                latest[row.rank] = max(row.line, latest.get(row.rank, 0))
+            known, self.rows = self.rows, known
+            for rank, line in _latest_of(known.parts()).items():
+                latest[rank] = max(line, latest.get(rank, 0))
+            for part in known.parts():
+                self.rows.take(part)
             read += 1
         self._unread.clear()
-        self.rows.sort(key=attrgetter("line"))
-        return self.rows
+        return self.rows.copy()
 
     def _feed(self, piece: Piece, first_line: int) -> None:
         # Behind the first megabytes a file shows no new format; skipping the others saves most.
@@ -211,11 +219,19 @@ class StepReader:
         present, rows = known
         if not present:
             return
+        barren = None if present & ~_blind_forms() else _barren(sum(1 << at for at in places))
+        if barren is not None:
+            rows = barren.others(piece, rows)
+            if not len(rows):
+                return
         forms = [_FORMS[at] for at in places if present >> at & 1]
         if len(rows) > _MOSTLY * len(piece.ends):
-            self._find(piece, first_line, forms)
-            return
-        self._find(Piece(taken(piece, rows)[0]), first_line, forms, (rows + first_line).tolist())
+            found = self._find(piece, first_line, forms)
+        else:
+            numbers = (rows + first_line).tolist()
+            found = self._find(Piece(taken(piece, rows)[0]), first_line, forms, numbers)
+        if barren is not None:
+            barren.found(number - first_line for number in found)
 
     def _find(
         self,
@@ -223,16 +239,23 @@ class StepReader:
         first_line: int,
         forms: Sequence[_Form],
         numbers: Sequence[int] | None = None,
-    ) -> None:
-        """Read the step lines of some forms in a piece; `numbers` are those of its lines, if they are only some."""
+    ) -> set[int]:
+        """Read the step lines of some forms in a piece, and return their numbers.
+
+        `numbers` are those of its lines, if they are only some.
+        """
+        found: set[int] = set()
         known, others = self._layouts.lines(dict.fromkeys(name for name, _, _ in forms), piece.text)
-        if known:
-            self._take(piece, first_line, known, numbers)
+        if known is not None:
+            found.update(self._take(piece, first_line, known, numbers))
             if not others:
-                return
-            numbers = [first_line + row if numbers is None else numbers[row] for row in others]
-            piece = Piece(_some_lines(piece.text, others))
-        self._search(piece, first_line, forms, numbers)
+                return found
+            numbers = [
+                first_line + row if numbers is None else numbers[row] for row in others or ()
+            ]
+            piece = Piece(_some_lines(piece.text, others or ()))
+        found.update(self._search(piece, first_line, forms, numbers))
+        return found
 
     def _search(
         self,
@@ -240,8 +263,8 @@ class StepReader:
         first_line: int,
         forms: Sequence[_Form],
         numbers: Sequence[int] | None,
-    ) -> None:
-        """Look for the forms in all lines of a piece."""
+    ) -> set[int]:
+        """Look for the forms in all lines of a piece, and return the numbers of those that have one."""
         chunk, ends = piece.text, piece.text_ends
         # A progress bar draws its frames into one line, each behind a carriage return.
         if b"\r" not in chunk:
@@ -266,7 +289,7 @@ class StepReader:
                 if earlier is None or (earlier[0] == name and match.start() < earlier[1].start()):
                     found[frame] = (name, match)
         if not found:
-            return
+            return set()
         self._seen.update(name for name, _ in found.values())
         frames = sorted(found)
         stops = frame_ends if isinstance(frame_ends, list) else frame_ends.tolist()
@@ -286,26 +309,23 @@ class StepReader:
                     ranks[row] = _rank_of_line(chunk, start)
                 one.rank = ranks[row]
             self._ranks.add(one.rank)
-            self.rows.append(one)
+            self.rows.add(one)
             latest[one.rank] = row
         self._keep_latest(piece, first_line, latest, numbers)
+        return {first_line + row if numbers is None else numbers[row] for row in rows}
 
     def _take(
-        self,
-        piece: Piece,
-        first_line: int,
-        known: Sequence[tuple[int, str, Sequence[Any]]],
-        numbers: Sequence[int] | None,
-    ) -> None:
-        """Take the numbers of lines whose layouts are known."""
-        latest: dict[int | None, int] = {}
-        for row, form, values in known:
-            one = StepRow(first_line + row if numbers is None else numbers[row], form, *values)
-            self.rows.append(one)
-            latest[one.rank] = row
-        self._seen.update(form for _, form, _ in known)
+        self, piece: Piece, first_line: int, known: Laid, numbers: Sequence[int] | None
+    ) -> Sequence[int]:
+        """Take the numbers of lines whose layouts are known, and return on which lines they stand."""
+        lines = [first_line + row if numbers is None else numbers[row] for row in known.rows]
+        columns = Columns(array("q", lines), known.forms, known.which, known.values)
+        self.rows.take(columns)
+        latest = dict(zip(columns.column("rank"), known.rows, strict=True))
+        self._seen.update(known.forms[which] for which in set(known.which))
         self._ranks.update(latest)
         self._keep_latest(piece, first_line, latest, numbers)
+        return lines
 
     def _keep_latest(
         self,
@@ -335,7 +355,7 @@ class StepReader:
         return len(
             {
                 (row.form, row.rank, row.line if row.step is None else row.step)
-                for row in self.rows
+                for row in self.rows.unread()
                 if row.form not in WEAK_FORMS
             }
         )
@@ -351,19 +371,52 @@ class StepReader:
         if numbers is not None:
             return StepRow(line, form, *numbers)
         alike = None
-        if len(text) <= _LONGEST_ALIKE and (form in NO_LAYOUT or self._layouts.settled(form)):
+        if len(text) <= _LONGEST_ALIKE and self._layouts.settled(form):
             alike = form, text.translate(ZERO)
         places = self._alike.get(alike) if alike is not None else None
         if places is not None:
             return row_alike(line, form, match, text, places)
         row, spans = read_row(line, form, match, text, start)
-        if alike is not None and row.form == form and form not in WEAK_FORMS:
+        if form in WEAK_FORMS or row.form != form:
+            return row
+        if alike is not None:
             if len(self._alike) >= _MOST_ALIKE:
                 self._alike.clear()
             self._alike[alike] = spans
-        if form not in NO_LAYOUT and row.form == form:
-            self._layouts.learn(form, text, spans)
+        self._layouts.learn(form, text, spans, lasts=has_layout(form, text, spans))
         return row
+
+
+@lru_cache(maxsize=1)
+def _blind_forms() -> int:
+    """Return one bit for each form, by its place, that cannot tell one digit from another."""
+    return sum(
+        1 << at
+        for at, (_, pattern, _) in enumerate(_FORMS)
+        if digit_blind(bytes(pattern.pattern).decode())
+    )
+
+
+_of_thread = threading.local()
+
+
+def _barren(places: int) -> BarrenLines:
+    """Return the lines in which this thread found none of some forms, given by one bit for each place."""
+    held: dict[int, BarrenLines] = _of_thread.__dict__.setdefault("barren", {})
+    while len(held) >= _SETS_HELD and places not in held:
+        del held[next(iter(held))]
+    return held.setdefault(places, BarrenLines())
+
+
+def _latest_of(parts: Sequence[Columns | list[StepRow]]) -> dict[int | None, int]:
+    """Return the line of the last row of each rank, by the order in which the rows came."""
+    latest: dict[int | None, int] = {}
+    for part in parts:
+        if isinstance(part, Columns):
+            latest.update(zip(part.column("rank"), part.lines, strict=True))
+        else:
+            latest.update((row.rank, row.line) for row in part)
+    return latest
 
 
 def _some_lines(text: bytes, rows: Sequence[int]) -> bytes:

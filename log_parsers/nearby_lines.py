@@ -49,25 +49,35 @@ class End:
         """Return (number, line) of the last lines, up to `TAIL_LINES` and `TAIL_BYTES`."""
         if not self._pieces:
             return []
-        whole = b"".join(piece for _, piece, _ in self._pieces)
-        number = self._pieces[0][0]
+        # Mostly the last piece holds them all; one that ends inside a line goes on in the next.
+        needed = lines = 0
+        for _, _, newlines in reversed(self._pieces):
+            needed, lines = needed + 1, lines + newlines
+            if lines > TAIL_LINES + 1:
+                break
+        pieces = list(self._pieces)[-needed:]
+        whole = b"".join(piece for _, piece, _ in pieces)
+        number = pieces[0][0]
         if len(whole) > TAIL_BYTES:
             # Where pieces end must not decide what is kept.
             cut = whole.find(b"\n", len(whole) - TAIL_BYTES - 1) + 1
             number += whole.count(b"\n", 0, cut)
             whole = whole[cut:]
-        lines = whole.split(b"\n")
-        if lines[-1] == b"":
-            lines.pop()
-        start = max(0, len(lines) - TAIL_LINES)
-        return [(number + at, lines[at]) for at in range(start, len(lines))]
+        if not whole:
+            return []
+        above, *lines_of_end = whole.removesuffix(b"\n").rsplit(b"\n", TAIL_LINES)
+        if len(lines_of_end) < TAIL_LINES:
+            lines_of_end.insert(0, above)
+        else:
+            number += above.count(b"\n") + 1
+        return list(enumerate(lines_of_end, number))
 
 
 class Above:
     """The last pieces that were read, for what stands above a hit; cut into lines when asked."""
 
     def __init__(self) -> None:
-        self._pieces: deque[tuple[int, Piece]] = deque(maxlen=8)
+        self._pieces: deque[tuple[int, Piece]] = deque(maxlen=4)
 
     def add(self, first: int, piece: bytes, skipped: int = 0) -> None:
         """Take the next piece, whose first line has the number `first`, or stands so many lines behind it."""
@@ -112,6 +122,14 @@ def labelled_above(piece: Piece, label: bytes, row: int, most: int) -> Iterator[
         stop = at + len(label)
     if lowest == 0 and raw.startswith(label):
         yield 0
+
+
+def labelled_from_top(piece: Piece, label: bytes, most: int) -> Iterator[int]:
+    """Yield which of the first rows begin with a label, in order."""
+    if most > 0 and piece.raw.startswith(label):
+        yield 0
+    if most > 1:
+        yield from labelled_below(piece, label, 0, most)
 
 
 def labelled_below(piece: Piece, label: bytes, row: int, most: int) -> Iterator[int]:

@@ -7,12 +7,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rerail.lazy_patterns import lazy
-from rerail.log_parsers.line_tables import compiled
+from rerail.log_parsers.line_tables import compiled, taken
 from rerail.log_parsers.scan import searchable
 
 # Below this, numpy costs more than it saves; where it is not imported yet, importing it does for much longer.
 _LARGE, _WORTH_AN_IMPORT = 65_536, 1 << 20
 
+_MANY = 8  # lines that are cut out at once sooner than one by one
 _LF, _CR = 10, 13
 _FRAME_END = lazy(rb"[\r\n]")
 
@@ -120,6 +121,21 @@ class Piece:
             starts, stops = (bounds[rows] + 1).tolist(), bounds[rows + 1].tolist()
         for (row, number), start, stop in zip(pairs, starts, stops, strict=True):
             yield row, number, raw[start:stop]
+
+    def cut(self, rows: Sequence[int]) -> list[bytes]:
+        """Return the lines of some rows, in order, without their newlines; many are cut out at once."""
+        ends = self.ends
+        if (
+            compiled() is None
+            or len(rows) < _MANY
+            or isinstance(ends, list)
+            or rows[-1] >= len(ends)
+        ):
+            return [self.line(row) for row in rows]
+        import numpy as np
+
+        text, _ = taken(self, np.asarray(rows, np.int64))
+        return text.split(b"\n")[:-1]
 
     def from_row(self, row: int) -> bytes:
         """Return the lines from a row on, the last one ended."""

@@ -41,6 +41,18 @@ _CONTAINER = lazy(
     r"Evicted|NodeNotReady|TaintManager|pytorchjob|PyTorchJob|BackoffLimitExceeded|apptainer|singularity|FailedScheduling"
 )
 _FABRIC = lazy(r"NVSwitch|[Ff]abric ?[Mm]anager|nv-fabricmanager")
+# Of whatever one of the patterns above finds, one of these words is a part: most lines hold none of them.
+_TELLING = (
+    "kernel: ", "NVRM", "nvidia-nvswitch", "mlx5_core ", "pcieport ", "ut of memory", "oom-kill", "watchdog: BUG",
+    "rcu: INFO", "INFO: task ", "INFO: rcu_", "Kernel panic", "mce: ", "Lustre", "nfs: server", "EXT4-fs", "XFS (",
+    "Buffer I/O error", "nvme nvme", "blk_update_request", "EDAC ", "[Hardware Error]", "GHES", "nvidia-peermem",
+    "slurm", "srun: ", "sbatch: ", "salloc: ", "scontrol: ", "scancel: ", "mpirun ", "mpiexec ", "PRTE ", "=>> PBS",
+    "distributed", "ChildFailedError", "[launch.py:", "Killing subprocess", "torchrun", "elastic_launch",
+    "deepspeed/launcher", "Root Cause (first observed",
+    "kubelet", "kubectl", "default-scheduler", "BackOff", "ImagePull", "OOMKilled", "nvidia-container-cli", "enroot",
+    "pyxis", "docker: ", "Evicted", "NodeNotReady", "TaintManager", "pytorchjob", "PyTorchJob", "BackoffLimitExceeded",
+    "apptainer", "singularity", "FailedScheduling", "NVSwitch", "abric",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +209,11 @@ def _behind_stamp(text: str, end: int) -> int:
 
 
 def _stream(text: str, kernel_label: bool) -> Stream:
-    if kernel_label or _KERNEL.search(text):
+    if kernel_label:
+        return Stream.KERNEL
+    if not any(word in text for word in _TELLING):
+        return Stream.TRAIN
+    if _KERNEL.search(text):
         return Stream.KERNEL
     if _SCHEDULER.search(text):
         return Stream.SCHEDULER

@@ -79,12 +79,12 @@ class Redactor:
         chunk = piece.raw
         self._seen += len(chunk)
         sieve = _sieve() if tally and chunk.endswith(b"\n") else None
-        found = (
-            _rows(_visible(chunk), large=self._seen > SMALL)
+        found, clean = (
+            (_rows(_visible(chunk), large=self._seen > SMALL), False)
             if sieve is None
             else _sieved(piece, sieve, sieve.rows(piece.tally(first_line)))
         )
-        if not found and not self._open:
+        if not self._open and (clean or not found):
             return piece
         lines = chunk.split(b"\n")
         changed = False
@@ -105,6 +105,8 @@ class Redactor:
             if masked is not line:
                 lines[row], changed = masked, True
             row += 1
+        if sieve is not None and (without := [row for row in found if lines[row] in self._without]):
+            sieve.hold_none(piece, without)
         return Piece(b"\n".join(lines)) if changed else piece
 
     def _known_mask(self, line: bytes) -> bytes | None:
@@ -189,10 +191,10 @@ def _visible(chunk: bytes) -> bytes:
     return text if text.isascii() else _INVISIBLE.sub(b"", text)
 
 
-def _sieved(piece: Piece, sieve: SecretSieve, rows: Any) -> set[int]:
-    """Return the rows that may hold a secret, of those whose skeletons ask for a look."""
+def _sieved(piece: Piece, sieve: SecretSieve, rows: Any) -> tuple[set[int], bool]:
+    """Return the rows that may hold a secret, of those that ask for a look, and whether it is known that none does."""
     if rows is None:
-        return set()
+        return set(), True
     return sieve.looked_at(piece, rows, lambda some: _looked_at(piece, some))
 
 

@@ -19,6 +19,7 @@ from rerail.log_parsers.skeleton_patterns import skeleton_pattern
 from rerail.log_parsers.tallies import Tally
 
 _REMEMBERED, _LINES = 150_000, 50_000  # skeletons, lines
+_MAY_HOLD, _HOLDS_NONE = 1, 2  # what is known of a line that is proposed
 
 
 class SecretSieve:
@@ -55,8 +56,13 @@ class SecretSieve:
         frames = np.flatnonzero(wanted[tally.codes])
         return frames if tally.lines is None else np.unique(tally.lines[frames])
 
-    def looked_at(self, piece: Piece, rows: Any, look: Callable[[Any], set[int]]) -> set[int]:
-        """Return which of some rows may hold a secret; `look` is asked of those whose text was not seen before."""
+    def looked_at(
+        self, piece: Piece, rows: Any, look: Callable[[Any], set[int]]
+    ) -> tuple[set[int], bool]:
+        """Return which of some rows may hold a secret, and whether it is known that no line of these does.
+
+        `look` is asked of lines whose text was not seen before.
+        """
         import numpy as np
 
         if len(self._lines) > _LINES:
@@ -65,8 +71,17 @@ class SecretSieve:
         if len(new):
             found = look(rows[new])
             here = np.isin(rows[new], np.fromiter(found, np.int64, len(found)))
-            self._proposed.frombytes(here.tobytes())
-        return set(rows[np.frombuffer(self._proposed, np.bool_)[codes]].tolist())
+            self._proposed.frombytes((here * _MAY_HOLD).astype(np.int8).tobytes())
+        known = np.frombuffer(self._proposed, np.int8)[codes]
+        return set(rows[known != 0].tolist()), not (known == _MAY_HOLD).any()
+
+    def hold_none(self, piece: Piece, rows: list[int]) -> None:
+        """Remember that lines which were proposed were looked at, and hold no secret."""
+        import numpy as np
+
+        codes, _ = self._lines.of(piece, np.asarray(rows, np.int64))
+        for code in codes.tolist():
+            self._proposed[code] = _HOLDS_NONE
 
     def _suspects(self, keys: list[bytes]) -> set[bytes]:
         found: set[bytes] = set()

@@ -32,8 +32,8 @@ _SETS_LEFT_OUT = 4  # of signatures, for which it is remembered which lines need
 _LONGEST = 2_048  # bytes of a skeleton that is remembered
 _NEW = 4  # a piece in which every fourth skeleton is new gains nothing
 _PATIENCE = 4  # such pieces in a row
-_REST = 64  # pieces that are then scanned line by line
-_ROUND, _TRIED, _LEARNING, _TIMED = 512, 4, 128, 16  # pieces
+_REST = 32  # pieces that are then scanned line by line
+_ROUND, _TRIED, _LEARNING, _TIMED = 256, 2, 64, 8  # pieces
 _FAR_SLOWER = 4  # times; what was so much slower is not tried again
 _COLOUR = lazy(rb"\x1b\[[:;<=>?]*(m)")
 # Lines of one skeleton of which so many were new, and so large a share, are not remembered.

@@ -8,8 +8,10 @@ an exponent for example, is read field by field again.
 
 from __future__ import annotations
 
+import math
 import re
 import threading
+from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -27,7 +29,8 @@ _MOST = 6  # layouts per form
 _LONGEST = 2_000
 _LONGEST_READ = 4_000
 _BLANKS = lazy(rb"( +)")
-_INTEGERS = frozenset({"step", "rank"})
+INTEGERS = frozenset({"step", "rank"})
+_MOST_DIGITS = 15  # of a whole number that a column of reals holds exactly
 FIELDS = (
     "step",
     "loss",
@@ -55,6 +58,19 @@ class Span:
     milli: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Laid:
+    """Lines that have a known layout: their rows, the places of their forms in `forms`, and their numbers.
+
+    Those stand in the order of `FIELDS`; one that a line does not have is NaN.
+    """
+
+    rows: array[int]
+    forms: tuple[str, ...]
+    which: array[int]
+    values: array[float]
+
+
 class StepLayouts:
     """The layouts of one file's step lines, by form; it begins with those of the files before it."""
 
@@ -77,9 +93,7 @@ class StepLayouts:
                 return layout.numbers(match)
         return None
 
-    def lines(
-        self, forms: Iterable[str], text: bytes
-    ) -> tuple[list[tuple[int, str, Sequence[Any]]], list[int] | None]:
+    def lines(self, forms: Iterable[str], text: bytes) -> tuple[Laid | None, list[int] | None]:
         """Return the lines of a text that have a known layout, and which have none.
 
         Args:
@@ -87,30 +101,34 @@ class StepLayouts:
             text: lines; the last one may lack its end.
 
         Returns:
-            Row, form and numbers of each such line, and the rows of the others; None where no layout is known.
+            Such lines, None where there are none; and the rows of the others, None where no layout is known.
         """
         known = [(form, one) for form in forms for one in self._layouts.get(form, ())]
         if not known:
-            return [], None
+            return None, None
         loops = compiled()
         if loops is None:
-            return _lines(text, known)
-        found, others = loops.step_lines(text, [one.program for _, one in known])
-        rows = memoryview(others).cast("q").tolist()
-        return [(row, known[which][0], values) for row, which, values in found], rows
+            rows, which, values, others = _lines(text, [one for _, one in known])
+        else:
+            found = loops.step_lines(text, [one.program for _, one in known])
+            rows, which, values, others = (
+                array(code, column) for code, column in zip("qidq", found, strict=True)
+            )
+        forms_of = tuple(form for form, _ in known)
+        return (Laid(rows, forms_of, which, values) if rows else None), others.tolist()
 
     def settled(self, form: str) -> bool:
         """Tell whether no further layouts of a form are learned."""
         return self._seen[form] >= _LEARN_AFTER + _TRIES or self._own[form] >= _MOST
 
-    def learn(self, form: str, text: bytes, spans: dict[str, Span]) -> None:
-        """Remember the layout of a line that was read field by field."""
+    def learn(self, form: str, text: bytes, spans: dict[str, Span], *, lasts: bool) -> None:
+        """Remember the layout of a line that was read field by field, where it `lasts` for other numbers."""
         self._seen[form] += 1
         layouts = self._layouts.setdefault(form, [])
         # Lines that need a new layout every time have none; do not try for ever.
         if not _LEARN_AFTER <= self._seen[form] < _LEARN_AFTER + _TRIES:
             return
-        if self._own[form] >= _MOST or len(text) > _LONGEST:
+        if not lasts or self._own[form] >= _MOST or len(text) > _LONGEST:
             return
         layout = _layout(text, spans)
         if layout is not None:
@@ -136,6 +154,13 @@ class _Layout:
             values[place] = kind(raw)
         return values
 
+    def column(self, match: re.Match[bytes]) -> list[float] | None:
+        """Return the same with NaN for none; None where a whole number has more digits than a real one holds."""
+        for place, raw in zip(self.places, match.groups(), strict=True):
+            if FIELDS[place] in INTEGERS and sum(map(str.isdigit, raw.decode())) > _MOST_DIGITS:
+                return None
+        return [math.nan if value is None else value for value in self.numbers(match)]
+
 
 def _thousandth(raw: bytes) -> float:
     return float(raw) / 1000.0
@@ -143,7 +168,7 @@ def _thousandth(raw: bytes) -> float:
 
 def _kind(name: str, milli: bool, commas: bool) -> Callable[[bytes], int | float]:
     plain: Callable[[bytes], int | float] = (
-        int if name in _INTEGERS else _thousandth if milli else float
+        int if name in INTEGERS else _thousandth if milli else float
     )
     return (lambda raw: plain(raw.replace(b",", b""))) if commas else plain
 
@@ -180,19 +205,21 @@ def _layout(text: bytes, spans: dict[str, Span]) -> _Layout | None:
 
 
 def _lines(
-    text: bytes, known: Sequence[tuple[str, _Layout]]
-) -> tuple[list[tuple[int, str, Sequence[Any]]], list[int]]:
-    found: list[tuple[int, str, Sequence[Any]]] = []
-    others: list[int] = []
+    text: bytes, known: Sequence[_Layout]
+) -> tuple[array[int], array[int], array[float], array[int]]:
+    rows, which, values, others = array("q"), array("i"), array("d"), array("q")
     for row, line in enumerate(text.removesuffix(b"\n").split(b"\n") if text else ()):
-        for form, layout in known if len(line) <= _LONGEST_READ else ():
+        for place, layout in enumerate(known) if len(line) <= _LONGEST_READ else ():
             match = layout.pattern.match(line)
-            if match is not None:
-                found.append((row, form, layout.numbers(match)))
+            numbers = None if match is None else layout.column(match)
+            if numbers is not None:
+                rows.append(row)
+                which.append(place)
+                values.extend(numbers)
                 break
         else:
             others.append(row)
-    return found, others
+    return rows, which, values, others
 
 
 def _encoded(text: bytes) -> Iterator[bytes]:
@@ -205,7 +232,7 @@ def _encoded(text: bytes) -> Iterator[bytes]:
 
 def _wanted(number: bytes, place: int, name: str, milli: bool) -> bytes:
     sign = number[0] if number[:1] in (b"-", b"+") else 0
-    kind = 0 if name in _INTEGERS else 2 if milli else 1
+    kind = 0 if name in INTEGERS else 2 if milli else 1
     exponent = re.search(rb"[eE]", number) is not None
     return b"N" + bytes((sign, b"," in number, b"." in number, exponent, place, kind))
 

@@ -57,7 +57,8 @@ _TPS = lazy(
     rb"throughput(?: per GPU \(TFLOP/s/GPU\))?)['\"]?\s*[:= ]\s*(" + NUMBER + rb")",
     re.IGNORECASE,
 )
-_SAMPLES = lazy(rb'"(?:step_num|samples_count|iteration|step|iter)": ?(\d+)(?:\.0+)?(?![\d.])')
+_SAMPLES_KEY = lazy(rb'"(?:step_num|samples_count|iteration|step|iter)": ?')
+_SAMPLES = lazy(_SAMPLES_KEY.pattern + rb"(\d+)(?:\.0+)?(?![\d.])")
 # Where a form begins with another number than the step, which stands somewhere behind it; ms-swift
 # prints the Trainer's line with the step beside the last one.
 STEP_BEHIND = {
@@ -103,8 +104,15 @@ _RATES = (b"tps", b"s/s", b"throughput", b"wps", b"ips", b"tgs", b"s_per_sec", b
 
 # Sentences of one length make a batch here, so that healthy times differ threefold from line to line.
 _UNTIMED = frozenset({"gnmt"})
-# Forms whose lines are read in a way that a layout of plain numbers does not describe.
-NO_LAYOUT = frozenset({"tqdm", "mllog", "mllog_rate"})
+
+
+def has_layout(form: str, text: bytes, spans: dict[str, Span]) -> bool:
+    """Tell whether lines that differ from this one in numbers alone have theirs where it has its own."""
+    if STEP_BEHIND.get(form) is not _SAMPLES:
+        return True
+    # Which of several keys tells the step depends on the digits behind them.
+    key, step = _SAMPLES_KEY.search(text), spans.get("step")
+    return key is None if step is None else key is not None and key.end() == step.start
 
 
 def read_row(
@@ -128,6 +136,8 @@ def read_row(
     row.data_time = _data_time(text, lower, spans)
     timed = form not in _UNTIMED
     row.step_time = _step_time(form, groups, text, lower, spans) if timed else None
+    if groups.get("tps") is not None:
+        spans["throughput"] = Span(match.start("tps") - start, match.end("tps") - start)
     step = _read_beside(row, form, groups, text)
     if step is not None:
         spans["step"] = step

@@ -9,19 +9,23 @@ from __future__ import annotations
 
 import io
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import field, replace
-from itertools import chain, groupby
-from operator import itemgetter
+from itertools import chain, islice
 from typing import IO, Any
 
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.binary_content import looks_binary
-from rerail.log_parsers.candidate_line import CandidateLine, bounded, is_harmless, stem
+from rerail.log_parsers.candidate_line import (
+    CandidateLine,
+    harmless_of,
+    stem,
+)
 from rerail.log_parsers.candidates import Candidates
 from rerail.log_parsers.facts import FactCounter, Facts
 from rerail.log_parsers.flight_recorder.recognise import looks_like_flight_recorder
+from rerail.log_parsers.kept_lines import KeptLines
 from rerail.log_parsers.known_hits import KnownHits, in_order
 from rerail.log_parsers.known_lines import compiled
 from rerail.log_parsers.last_hits import LastHits
@@ -34,6 +38,7 @@ from rerail.log_parsers.nearby_lines import (
     Wanted,
     labelled_above,
     labelled_below,
+    labelled_from_top,
 )
 from rerail.log_parsers.opening import Counted, open_source
 from rerail.log_parsers.piece import Piece
@@ -48,9 +53,9 @@ from rerail.log_parsers.streams import NOBODY
 from rerail.log_parsers.tallies import sieves_pay, vectors_pay
 from rerail.log_parsers.text import MAX_LINE, clean
 
-# Half of a second-level cache of today. Each piece costs some 0.1 ms whatever its size; a pass over
-# 1.2 GB took 3.9 s with pieces of 512 kB, 4.1 s with 256 kB (best of nine in turn).
-CHUNK = 1 << 19
+# Each piece costs a millisecond or more, by how many kinds of lines it has, whatever its size. With pieces of 512 kB
+# a pass took 1.1 to 1.4 times as long, over real and made-up logs; larger ones take memory, and steps are sampled by them.
+CHUNK = 1 << 20
 STREAMS_PER_SIGNATURE = 4096
 HITS_PER_WORDING = 16
 WORDINGS = 20_000
@@ -60,7 +65,7 @@ _BEFORE, _AFTER = 60, 25
 _FAR_BEFORE, _FAR_AFTER = 3000, 1500
 ROOM = Room()
 _UNPACKERS = frozenset("zstd zstandard _lzma lzma zlib isal backend_c".split())
-_LONG_PIECE = 3 << 19  # bytes of a piece that holds a line longer than a piece is meant to be
+_LONG_PIECE = 2 << 20  # bytes of a piece that holds a line longer than a piece is meant to be
 _LONG_FRONT, _LONG_BEFORE, _LONG_LEAD, _LONG_BEHIND, _LONG_TRIES = 64, 2_000, 32, 1_000, 16
 
 _LABEL = lazy(
@@ -89,7 +94,7 @@ class FileSurvey:
     kept: dict[int, bytes] = field(default_factory=dict)
     hits: list[Hit] = field(default_factory=list)
     counts: dict[int, int] = field(default_factory=dict)
-    steps: list[StepRow] = field(default_factory=list)
+    steps: Sequence[StepRow] = field(default_factory=list)
     last_nonempty: int = 0
     ends_with_newline: bool = True
     problems: list[Problem] = field(default_factory=list)
@@ -203,6 +208,7 @@ class FilePass:
         self._kept_hits: dict[int, int] = {}
         # Hits of a file that is still held whole, whose surroundings are wanted.
         self._around: list[int] = []
+        self._harmless = harmless_of(signatures)
         self._facts = FactCounter(source.origin)
         self._streams: defaultdict[int, set[int]] = defaultdict(set)
         self._wordings: dict[tuple[int, bytes], int] = {}
@@ -210,7 +216,7 @@ class FilePass:
         # Wordings that hold what was looked for whenever they were looked at, by signature.
         self._sure: dict[tuple[int, bytes], bool] = {}
         self._last = LastHits(LAST_HITS)
-        self._kept_bytes = 0
+        self._kept = KeptLines(self.result.kept, room.keep)
         self._settled: set[int] = set()
         self._above = Above()
         self._wanted: list[Wanted] = []
@@ -263,8 +269,7 @@ class FilePass:
         streams = self._facts.read(piece, first, tally, continued=self._continued)
         if self._small is None:
             # The first line of a writer often tells who it is.
-            for _, number, line in raw.with_lines([(r, first + r) for r in self._facts.new_rows()]):
-                self._keep(number, line)
+            self._kept.keep_rows(raw, first, self._facts.new_rows())
         self._continued = not result.ends_with_newline
         self._steps.feed(piece, first)
         if self._mined is not None:
@@ -300,15 +305,14 @@ class FilePass:
         count = whole.rows if whole.raw else 0
         self._small = None
         self.result.whole = False
-        for row in range(min(count, HEAD_LINES)):
-            self._keep(row + 1, whole.line(row), always=True)
+        self._kept.keep_rows(whole, 1, range(min(count, HEAD_LINES)), always=True)
         self._mine_steps(whole)
-        first_lines = [(number - 1, number) for number in self._facts.first_lines()]
-        for _, number, line in whole.with_lines(first_lines if count else []):
-            self._keep(number, line)
-        hits = [(hit.line - 1, hit.signature) for hit in self.result.hits] if count else []
-        for row, _, raw in whole.with_lines(hits):
-            self._keep(row + 1, raw, always=True)
+        if count:
+            first_lines = sorted({number - 1 for number in self._facts.first_lines()})
+            self._kept.keep_rows(whole, 1, first_lines)
+            self._kept.keep_rows(
+                whole, 1, sorted({hit.line - 1 for hit in self.result.hits}), always=True
+            )
         for number in self._around:
             self._keep_around(whole, 1, number - 1)
         start = max(0, count - _FAR_BEFORE)
@@ -341,18 +345,23 @@ class FilePass:
         """
         shown: defaultdict[int, list[int]] = defaultdict(list)
         together: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
-        for row, group in groupby(piece.with_lines(pairs), key=itemgetter(0)):
+        count = piece.rows
+        asked: defaultdict[int, list[int]] = defaultdict(list)
+        for row, index in pairs:
+            if row < count:
+                asked[row].append(index)
+        for (row, indices), raw in zip(asked.items(), piece.cut(list(asked)), strict=True):
+            line = CandidateLine(raw, stem(raw), int(streams[row]), first + row)
             here: list[int] = []
-            line: CandidateLine | None = None
-            for _, index, raw in group:
-                line = line or CandidateLine(raw, stem(raw), int(streams[row]), first + row)
+            for index in indices:
                 if self._shows(index, line, known=(row, index) in sure):
                     here.append(index)
                     shown[index].append(row)
-            if line is not None and here:
-                together[tuple(here)].append(row)
+            if here:
+                members = tuple(here)
+                together[members].append(row)
                 if line.fresh:
-                    self._keep_hits(piece, first, row, line, here)
+                    self._keep_hits(piece, first, row, line, members)
         latest = {index: rows[-LAST_HITS:] for index, rows in shown.items()}
         counts = {index: len(rows) for index, rows in shown.items()}
         for members, known in counted.items():
@@ -422,10 +431,11 @@ class FilePass:
         )
 
     def _keep_hits(
-        self, piece: Piece, first: int, row: int, line: CandidateLine, here: Iterable[int]
+        self, piece: Piece, first: int, row: int, line: CandidateLine, here: tuple[int, ...]
     ) -> None:
         """Keep what a line shows; of one wording of harmless lines a few and the first of each writer."""
-        harmless = is_harmless(map(self._signatures.__getitem__, here), line)
+        harmless = self._harmless.of(here, line)
+        kept = self._small is not None
         for index in line.fresh:
             wording = index, line.stem
             same = self._wordings.get(wording, 0)
@@ -436,8 +446,9 @@ class FilePass:
             self.result.hits.append(Hit(first + row, index))
             if same or len(self._wordings) < WORDINGS:
                 self._wordings[wording] = same + 1
-            if self._small is None:
-                self._keep(first + row, line.raw, always=True)
+            if not kept:
+                self._kept.keep(first + row, line.raw, always=True)
+                kept = True
             wanted = self._signatures[index].wants_context and not harmless
             if not wanted or same >= self._room.contexts:
                 continue
@@ -489,24 +500,15 @@ class FilePass:
     def _matches(self, index: int, text: str) -> bool:
         return compiled(self._signatures[index].pattern).search(text) is not None
 
-    def _keep(self, number: int, raw: bytes, *, always: bool = False) -> None:
-        if number in self.result.kept:
-            return
-        if not always and self._kept_bytes > self._room.keep:
-            return
-        raw = bounded(raw)
-        self._kept_bytes += len(raw)
-        self.result.kept[number] = raw
-
     def _keep_around(self, piece: Piece, first: int, row: int) -> None:
         """Keep the lines around a hit, those in earlier pieces too, and ask for those to come."""
         count = piece.rows
         match = _LABEL.match(piece.line(row))
         if match is None:
             for near in range(max(0, row - _BEFORE), min(count, row + _AFTER + 1)):
-                self._keep(first + near, piece.line(near))
+                self._kept.keep(first + near, piece.line(near))
             for number, line in self._above.upwards(first, _BEFORE - row):
-                self._keep(number, line)
+                self._kept.keep(number, line)
             self._want(None, row + _AFTER + 1 - count, row + _AFTER + 1 - count)
             return
         # Ranks interleave: what belongs to this hit carries the same label, however far above.
@@ -516,13 +518,13 @@ class FilePass:
             for near in labelled_above(piece, label, row, _FAR_BEFORE)
         )
         for number, line in chain(above, self._above.labelled(label, first, _FAR_BEFORE - row)):
-            self._keep(number, line)
+            self._kept.keep(number, line)
             kept += 1
             if kept > _BEFORE or b"Traceback (most recent call last)" in line:
                 break
         kept = 0
         for near in labelled_below(piece, label, row, _FAR_AFTER):
-            self._keep(first + near, piece.line(near))
+            self._kept.keep(first + near, piece.line(near))
             kept += 1
             if kept > _AFTER:
                 return
@@ -534,20 +536,23 @@ class FilePass:
 
     def _serve(self, piece: Piece, first: int) -> None:
         """Keep the lines that hits of earlier pieces still ask for."""
-        lines = piece.lines()
+        count = piece.rows
         for wanted in self._wanted:
-            for near, line in enumerate(lines[: wanted.within]):
-                if wanted.label is None or line.startswith(wanted.label):
-                    self._keep(first + near, line)
-                    wanted.count -= 1
-                    if wanted.count <= 0:
-                        break
-            wanted.within -= len(lines)
+            most = min(wanted.within, count)
+            rows = (
+                range(most)
+                if wanted.label is None
+                else labelled_from_top(piece, wanted.label, most)
+            )
+            near = list(islice(rows, wanted.count))
+            self._kept.keep_rows(piece, first, near)
+            wanted.count -= len(near)
+            wanted.within -= count
         self._wanted = [one for one in self._wanted if one.count > 0 and one.within > 0]
 
     def survey(self) -> FileSurvey:
         """Return the survey of what was read so far; more may follow."""
-        so_far, kept_bytes, mined = self.result, self._kept_bytes, self._mined
+        so_far, kept, mined = self.result, self._kept, self._mined
         self.result = replace(
             so_far,
             kept=dict(so_far.kept),
@@ -555,10 +560,11 @@ class FilePass:
             counts=dict(so_far.counts),
             problems=list(so_far.problems),
         )
+        self._kept = kept.copy(self.result.kept)
         try:
             return self.finish()
         finally:
-            self.result, self._kept_bytes, self._mined = so_far, kept_bytes, mined
+            self.result, self._kept, self._mined = so_far, kept, mined
 
     def finish(self) -> FileSurvey:
         """Return the survey of the whole file."""
@@ -567,25 +573,22 @@ class FilePass:
             result.lines += 1
         if self._small is not None:
             whole = Piece(b"".join(self._small))
-            result.kept = dict(enumerate(whole.lines() if whole.raw else [], 1))
+            result.kept.update(enumerate(whole.lines() if whole.raw else [], 1))
             self._mine_steps(whole)
         else:
-            for number, raw in self._end.lines():
-                self._keep(number, raw, always=True)
+            self._kept.keep_lines(self._end.lines(), always=True)
             self._keep_last_hits()
             steps = self._steps.finish()
-            for number, raw in self._steps.latest_lines():
-                self._keep(number, raw, always=True)
+            self._kept.keep_lines(self._steps.latest_lines(), always=True)
         for number, raw in self._cut.items():
             result.kept[number] = raw
         nonempty = [n for n in sorted(result.kept)[-TAIL_LINES:] if result.kept[n].strip()]
         result.last_nonempty = nonempty[-1] if nonempty else 0
         result.hits.sort(key=lambda hit: (hit.line, hit.signature))
-        result.steps = list(steps if self._small is None else self._steps.finish())
+        result.steps = steps if self._small is None else self._steps.finish()
         if self._mined is not None:
-            result.steps = sorted(result.steps + self._mined.finish(), key=lambda row: row.line)
-            for number, raw in self._mined.kept.items():
-                self._keep(number, raw, always=True)
+            result.steps = sorted([*result.steps, *self._mined.finish()], key=lambda row: row.line)
+            self._kept.keep_lines(list(self._mined.kept.items()), always=True)
         result.facts = self._facts.finish()
         return result
 
@@ -594,5 +597,5 @@ class FilePass:
         for index, last in self._last.lines():
             for number, raw in last:
                 if (number, index) not in kept:
-                    self._keep(number, raw, always=True)
+                    self._kept.keep(number, raw, always=True)
                     self.result.hits.append(Hit(number, index))

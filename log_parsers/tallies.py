@@ -27,8 +27,8 @@ _NOT_ENDS = bytes(i for i in range(256) if i not in b"\r\n")
 _LF_TO_ONE = bytes.maketrans(b"\r\n", b"\x00\x01")
 
 # Arrow is quicker per byte, but importing it costs as much as reading some 12 MB without it. The compiled
-# loops need numpy alone.
-_LEAST = 1 << 17
+# loops need numpy alone, and pay for the short last piece of a file as well.
+_LEAST, _LEAST_COMPILED = 1 << 17, 1 << 14
 _ARROW_AFTER = 12 << 20
 _COMPILED_AFTER = 2 << 20
 _MOST, _MOST_BYTES = 150_000, 24 << 20  # skeletons that the compiled loops remember
@@ -195,8 +195,10 @@ def vectors_pay(size: int) -> bool:
     """Return whether what a piece is read with in bulk is worth its import, by what the process has read."""
     global _seen_bytes
     _seen_bytes += size
-    least = _ARROW_AFTER if compiled() is None else _COMPILED_AFTER
-    return size >= _LEAST and _seen_bytes > least and vectors_at_hand()
+    least, after = (
+        (_LEAST, _ARROW_AFTER) if compiled() is None else (_LEAST_COMPILED, _COMPILED_AFTER)
+    )
+    return size >= least and _seen_bytes > after and vectors_at_hand()
 
 
 def sieves_pay() -> bool:

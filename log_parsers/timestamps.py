@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
+from rerail.log_parsers.pattern_union import union_of, which
 
 WALL = "wall"
 BOOT = "boot"
@@ -22,7 +24,8 @@ _MONTHS = {
 _MON = r"(?P<mon>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
 _HMS = r"(?P<h>[0-2]?\d):(?P<mi>[0-5]\d):(?P<s>[0-6]\d)(?:[.,](?P<f>\d{1,9}))?"
 
-_FORMS: tuple[tuple[str, re.Pattern[str]], ...] = (
+_Forms = tuple[tuple[str, re.Pattern[str]], ...]
+_FORMS: _Forms = (
     (
         "iso",
         lazy(
@@ -83,21 +86,45 @@ def find_stamp(text: str, *, year: int, limit: int = 400) -> Stamp | None:
     with_clock = _CLOCK.search(head) is not None
     if not with_clock and _BARE.search(head) is None:
         return None
+    if not with_clock:
+        return _first_stamp(head, _WITHOUT_CLOCK, year)
+    match = _union().search(head)
+    form = which(match)
+    if match is None or form is None:
+        return None
+    name, pattern = _FORMS[form]
+    found = _stamp(name, pattern.match(head, match.start()), year)
+    return _first_stamp(head, _FORMS, year) if found is None else found
+
+
+@lru_cache(maxsize=1)
+def _union() -> re.Pattern[str]:
+    union = union_of([pattern.pattern for _, pattern in _FORMS])
+    assert union is not None  # no form refers back to a group
+    return union
+
+
+def _first_stamp(head: str, forms: _Forms, year: int) -> Stamp | None:
+    """Return the first of what each form finds first; of a form that first finds no date, nothing."""
     best: Stamp | None = None
-    for name, pattern in _FORMS if with_clock else _WITHOUT_CLOCK:
+    for name, pattern in forms:
         match = pattern.search(head)
         if match is None or (best is not None and match.start() >= best.start):
             continue
-        seconds = _seconds(name, match, year)
-        if seconds is not None:
-            clock = BOOT if name == "boot" else WALL
-            has_year = (
-                bool(match.groupdict().get("y")) if name == "glog" else name not in ("syslog", "md")
-            )
-            best = Stamp(seconds, clock, has_year, match.start(), match.end())
+        best = _stamp(name, match, year) or best
         if best is not None and best.start == 0:
             break
     return best
+
+
+def _stamp(name: str, match: re.Match[str] | None, year: int) -> Stamp | None:
+    """Return the time that a match of a form tells, None where it is no date."""
+    seconds = None if match is None else _seconds(name, match, year)
+    if match is None or seconds is None:
+        return None
+    clock = BOOT if name == "boot" else WALL
+    has_year = bool(match["y"]) if name == "glog" else name not in ("syslog", "md")
+    return Stamp(seconds, clock, has_year, match.start(), match.end())
 
 
 def _seconds(name: str, match: re.Match[str], year: int) -> float | None:

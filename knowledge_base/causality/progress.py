@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from rerail.domain.evidence import LogLine, Observation, Tier
 from rerail.knowledge_base.case import Case
@@ -26,7 +27,7 @@ class LastStep:
     time: float | None
 
 
-def step_rows(view: LogView) -> list[StepRow]:
+def step_rows(view: LogView) -> Sequence[StepRow]:
     """Return the rows of one file that count training steps: strong forms if it has any."""
     strong = [row for row in view.survey.steps if row.form not in WEAK_FORMS]
     return strong or view.survey.steps
@@ -72,10 +73,10 @@ def survived(
     """
     view = case.view(observation.line)
     here = view.section(observation.line.number)
-    rows = [row for row in step_rows(view) if view.section(row.line) == here]
-    if rows:
-        rows = [row for row in rows if row.line not in but]
-        return _rose(rows, observation.line.number, steps)
+    own = [row for row in step_rows(view) if view.section(row.line) == here]
+    if own:
+        own = [row for row in own if row.line not in but]
+        return _rose(own, observation.line.number, steps)
     if observation.tier in _OF_PROGRAMS and not any(step_rows(other) for other in case.views):
         return _further_epochs(view, observation.line.number)
     when = case.not_after(observation.line)
@@ -144,7 +145,7 @@ def ends_non_finite(case: Case) -> bool:
     return False
 
 
-def _rose(rows: list[StepRow], line: int, steps: int) -> bool:
+def _rose(rows: Sequence[StepRow], line: int, steps: int) -> bool:
     before = [r for r in rows if r.line <= line]
     after = [r for r in rows if r.line > line]
     if not after:

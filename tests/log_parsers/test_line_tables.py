@@ -141,7 +141,7 @@ def test_facts_hold_the_first_and_the_last_line_whatever_the_order(
 
 
 NUMBERS = st.sampled_from(
-    [b"7", b"-3", b"+2", b"12", b"1,024", b"12,34", b"0.25", b"3.", b".5", b"1e5", b"1.5E-04", b"2e", b"nan", b"1,000,000.5"]
+    [b"7", b"12345678901234567", b"-3", b"+2", b"12", b"1,024", b"12,34", b"0.25", b"3.", b".5", b"1e5", b"1.5E-04", b"2e", b"nan", b"1,000,000.5"]
 )  # fmt: skip
 WORDS = st.sampled_from(
     [b"loss: ", b" | ", b"  ", b" ", b"it", b"e", b",", b".", b"/", b"\xff", b"[rank", b"]: "]
@@ -176,13 +176,25 @@ def test_step_lines_are_read_as_their_patterns_read_them(
         for more in others
     ]  # fmt: skip
     whole = b"\n".join(lines)
-    known = [("step", layout)]
-    found, rest = line_tables.compiled().step_lines(whole, [layout.program])
-    plain, left = step_layouts._lines(whole, known)
-    assert [(row, list(values)) for row, _, values in found] == [
-        (row, list(values)) for row, _, values in plain
-    ]
-    assert memoryview(rest).cast("q").tolist() == left and 0 not in left
+    *found, rest = line_tables.compiled().step_lines(whole, [layout.program])
+    *plain, left = step_layouts._lines(whole, [layout])
+    same = [column.tobytes() for column in plain]
+    assert [bytes(column) for column in found] == same  # a NaN is no NaN's equal, its bytes are
+    assert memoryview(rest).cast("q").tolist() == left.tolist()
+    # A whole number that a column of reals does not hold is read in another way.
+    long = any(at.end - at.start > 15 for name, at in spans.items() if name in ("step", "rank"))
+    assert long or 0 not in left
+
+
+@given(st.from_regex(rb"[-+]?[0-9]{1,20}(,[0-9]{3}){0,2}(\.[0-9]{0,20})?([eE][-+]?[0-9]{1,3})?", fullmatch=True))  # fmt: skip
+@settings(max_examples=400, deadline=None)
+def test_numbers_are_rounded_as_python_rounds_them(number: bytes) -> None:
+    text = b"loss " + number
+    layout = step_layouts._layout(text, {"loss": Span(5, len(text))})
+    if layout is None:
+        return  # commas that part no thousands
+    found = line_tables.compiled().step_lines(text, [layout.program])
+    assert memoryview(found[2]).cast("d")[1] == float(number.replace(b",", b""))
 
 
 @given(TEXTS, st.booleans(), st.randoms(use_true_random=False))

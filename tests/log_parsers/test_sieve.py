@@ -176,6 +176,7 @@ def test_the_sieve_finds_what_a_scan_of_every_line_finds(
         for name in ("_ARROW_AFTER", "_COMPILED_AFTER"):
             monkeypatch.setattr(tallies, name, 0 if bulk else 1 << 60)
         monkeypatch.setattr(tallies, "_LEAST", 1)
+        monkeypatch.setattr(tallies, "_LEAST_COMPILED", 1)
         scanner = make_scanner(signatures, cache=None, engine="hyperscan")
         result = survey(Source(path, "job.log"), signatures, scanner, mine=True, chunk_size=1 << 15)
         sieve = sieve_of(scanner)
@@ -209,6 +210,7 @@ def test_a_log_of_ever_new_lines_is_scanned_as_it_is(
     for name in ("_ARROW_AFTER", "_COMPILED_AFTER"):
         monkeypatch.setattr(tallies, name, 0)
     monkeypatch.setattr(tallies, "_LEAST", 1)
+    monkeypatch.setattr(tallies, "_LEAST_COMPILED", 1)
     monkeypatch.setattr("rerail.log_parsers.sieve._TRIED", 0)
     signatures = [Signature(pattern) for pattern in PATTERNS]
     scanner = make_scanner(signatures, cache=None, engine="hyperscan")

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rerail.log_parsers import timestamps
 from rerail.log_parsers.timestamps import BOOT, WALL, find_stamp, year_in
 
 AT = timegm((2026, 3, 1, 2, 14, 7))
@@ -120,3 +121,18 @@ def test_every_iso_time_is_read_exactly(seconds: int, millis: int) -> None:
     stamp = find_stamp(f"[{text}.{millis:03}] x", year=1999)
     assert stamp is not None
     assert stamp.seconds == pytest.approx(seconds + millis / 1000, abs=1e-5)
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            ["2026-03-04 01:00:01.84", "03/04/2026 01:00:01", "13/44/26 01:00:01", "Mar  4 01:00:01", "[", " ", "] ", "x:",
+             "E0304 01:00:01.5", "03-04 01:00:01", "[ 12.345678]", '"time_ms": 1745261849508', "1.745261e+09", "2026",
+             "Tue Mar 31 25:00:01 2026", "1745261849.25", "12:34:56", "loss 2.5 - "]
+        ),
+        max_size=7,
+    ).map("".join)
+)  # fmt: skip
+def test_the_first_stamp_is_that_of_each_form_asked_one_by_one(text: str) -> None:
+    if timestamps._CLOCK.search(text):
+        assert find_stamp(text, year=2026) == timestamps._first_stamp(text, timestamps._FORMS, 2026)
