@@ -25,6 +25,7 @@ from rerail.log_parsers.timestamps import Stamp, find_stamp
 _LEAST_LINES = 6
 _BARE_NUMBER = ("[", "", "\0number", "] ")
 _LEAST_SHARE = 0.4
+_NEARLY_ALL = 0.9
 _MOST_PARTS = 3
 _LEAST_SIGNS = 2
 _BRACKETS = lazy(r"(?:\[[^\]\[]{1,60}\]|\([^()]{1,60}\)|<[^<>]{1,60}>):?\s?")
@@ -107,12 +108,19 @@ def in_brackets(texts: Sequence[str], hosts: Collection[str]) -> tuple[Label, ..
 
 
 def _pod_and_container(texts: Sequence[str]) -> Label | None:
-    """Return the label of lines that all begin with a pod's name and one word, its container, as stern writes them."""
+    """Return the label of lines that begin with a pod's name and one word, its container, as stern writes them.
+
+    A line of somebody else may stand among them, an operator's for example.
+    """
     texts = [text for text in texts if not text.startswith("$ ")]  # the command that was typed
     seen = [match for text in texts if (match := _POD_AND_WORD.match(text.removeprefix("\0")))]
     names = {match["name"] for match in seen}
     words = {match["word"] for match in seen}
-    if len(seen) < len(texts) or len(words) != 1 or not 1 < len(names) <= len(seen) // 2:
+    if (
+        len(seen) < _NEARLY_ALL * len(texts)
+        or len(words) != 1
+        or not 1 < len(names) <= len(seen) // 2
+    ):
         return None
     if not all(looks_counted(name) for name in names):
         return None

@@ -26,8 +26,8 @@ def of_odd_version(
 
 
 def host_of_odd_version(case: Case, identities: Identities) -> LogLine | None:
-    """Return the line of the only host that prints another version than all others, of three or more, or None."""
-    seen: dict[str, tuple[str, LogLine]] = {}
+    """Return the line of the only host that prints another version or number of devices than all others, or None."""
+    seen: dict[str, dict[str, tuple[str, LogLine]]] = {"version": {}, "nics": {}}
     sieve, version = phrase_in_bytes("loaded-version"), phrase("loaded-version")
     for view in case.views:
         for number in view.numbers[:_MOST_LINES]:
@@ -38,8 +38,14 @@ def host_of_odd_version(case: Case, identities: Identities) -> LogLine | None:
             if line is None or told is None:
                 continue
             node = identities.node_of(line)
-            if node is not None:
-                seen.setdefault(short(node), (told["version"], line))
-    counted = Counter(value for value, _ in seen.values())
-    odd = [host for host, (value, _) in seen.items() if counted[value] == 1]
-    return None if len(counted) != 2 or len(seen) < 3 or len(odd) != 1 else seen[odd[0]][1]
+            if node is not None and told.lastgroup is not None:
+                seen[told.lastgroup].setdefault(short(node), (told[told.lastgroup], line))
+    found = [line for told_by in seen.values() if (line := _odd_one(told_by)) is not None]
+    return found[0] if len(found) == 1 else None
+
+
+def _odd_one(told: dict[str, tuple[str, LogLine]]) -> LogLine | None:
+    """Return the line of the only host of three or more whose value is not that of all others."""
+    counted = Counter(value for value, _ in told.values())
+    odd = [line for value, line in told.values() if counted[value] == 1]
+    return odd[0] if len(counted) == 2 and len(told) > 2 and len(odd) == 1 else None

@@ -431,6 +431,16 @@ def _raised_from(asked: Asked) -> Answer[int] | None:
     return None
 
 
+def _hosts_the_store(asked: Asked) -> Answer[int] | None:
+    """The process that could not open the store's port, where it is a worker: the first rank alone hosts it."""
+    opens = phrase("hosts-the-store")
+    if not has(asked.event.leaf, "of_the_first_rank") or asked.line.rank is not None:
+        return None
+    if not any(opens.search(line.message) for line in asked.event.lines):
+        return None
+    return Answer(0, "the store is hosted by the first rank alone", asked.line)
+
+
 def _awaited(asked: Asked) -> Answer[int] | None:
     """The one rank that all others wait for is where a fault of one process, or of its GPU or host, was."""
     if len(asked.awaited) != 1:
@@ -452,6 +462,7 @@ SOURCES: tuple[Source[int], ...] = (
     _slot, _subject, _noticed, _of_the_job, _heading, _process, _named_process, _local_rank, _said_on, _label,
     _introduced, _seat, _only_node, _own_words, _raised_from, _told_with_process, _alone_there, _others,
     _only_exit_there, device_beside, _awaited, named_slow, _own_exit, _raised_exit, _ended_first, _by_device,
+    _hosts_the_store,
 )  # fmt: skip
 
 
