@@ -243,6 +243,8 @@ class _Matcher:
         if rule.tells_nearby and rule.nearby:
             number = self._nearest(rule.nearby, rule, view, line)
             line = (view.line(number) if number is not None else None) or line
+            told = compiled(rule.nearby).search(line.whole)
+            groups |= {k: v for k, v in (told.groupdict() if told else {}).items() if v}
         return Observation(
             rule_id=rule.id,
             leaf=rule.leaf,

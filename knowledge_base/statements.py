@@ -40,6 +40,7 @@ _KINDS = frozenset(
         "identity",
         "exit",
         "lost_node",
+        "set_aside",
         "job",
         "group_rank",
         "own_words",

@@ -29,7 +29,10 @@ _BEGINNING = 4  # characters by which the lines that share a front are found
 _STAMP_WITHIN = 60
 _MOST_SIGNS = 3
 _ON_A_HOST = 8
-_FILE = lazy(r"\.(?:py|cc|cpp|cu|c|h|so|go|rs|java|json|ya?ml)$")
+# Where a message was written, or what was raised.
+_NO_COLLECTOR = lazy(
+    r"\.(?:py|cc|cpp|cu|c|h|so|go|rs|java|json|ya?ml)$|(?:Error|Exception|Warning)$"
+)
 # A label is a name or what stands in brackets, with a sign behind it; a host or a pod may have one word and no sign.
 _PIECE = lazy(
     r"(?:\[[^\[\]\s]{1,120}\]|\([^()\s]{1,120}\)|<[^<>\s]{1,120}>|(?P<name>[A-Za-z0-9][\w./@-]{0,100})(?:\[\d{1,8}\])?)"
@@ -67,15 +70,28 @@ def behind_shared_front(one: FileSurvey, *, year: int) -> BehindFront | None:
     told = parse_line("", 1, _with_its_time(one, kept, front, sample), year=year)
     if told.rank is not None or told.local_rank is not None:
         return None
-    kernel = [
-        parse_line("", 1, clean(one.kept[number][:_HEAD]), year=year).stream is Stream.KERNEL
-        for number in few
-    ]
+    kernel = [_of_kernel(one.kept[number], year) for number in few]
     if told.stream is not Stream.TRAIN or 2 * sum(kernel) > len(few):
         return None
-    origin = _origin(one.source.origin, told, [kept[number] for number in sample], year)
+    host = told.node or told.place or _named(front)
+    if told.node is None and told.place is None and host == front.strip():
+        return None  # a host alone: what stands behind it is the tag of a syslog
+    if told.node is not None and any(_of_kernel(one.kept[number], year) for number in sample):
+        return None  # a machine's own log
+    bodies = [kept[number] for number in sample]
+    origin = _origin(one.source.origin, replace(told, node=told.node or host), bodies, year)
     stripped = replace(one, kept=kept, source=replace(one.source, origin=origin))
     return BehindFront(stripped, one.kept)
+
+
+def _named(front: str) -> str | None:
+    """Return the host or pod that a front begins with, or None."""
+    word = front.split(" ", 1)[0]
+    return word if looks_like_host(word) else None
+
+
+def _of_kernel(raw: bytes, year: int) -> bool:
+    return parse_line("", 1, clean(raw[:_HEAD]), year=year).stream is Stream.KERNEL
 
 
 def _with_its_time(
@@ -132,7 +148,8 @@ def _label(shared: str) -> str:
     for count in range(_MOST_PIECES):
         piece = _PIECE.match(shared, at)
         name = piece["name"] if piece is not None else None
-        if piece is None or (name and (is_device(name) or _FILE.search(name))):
+        word = name or (piece[0].strip(" []()<>:|") if piece is not None else "")
+        if piece is None or is_device(word) or _NO_COLLECTOR.search(word):
             break
         # Compose calls a container after its service and its number.
         if name and is_counter(name) and "|" not in (piece["sign"] or ""):

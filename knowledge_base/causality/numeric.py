@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 MIN_ROWS = 5
 _FEWEST_BAD = 2
-_MEASURES = 2
+_FAR = 0.8
+"""Least part of the best rank's speed at which one is not far behind."""
 MATERIAL_RATE = 0.05
 """Least share of the run's time that a slow phase in a throughput series must cost: a rate that is
 averaged over a block of steps, or the clock between two entries, counts the pauses between them
@@ -202,16 +203,17 @@ def _stays_not_finite(view: LogView) -> list[NumericFinding]:
         if math.isfinite(row.grad_norm or 0.0):
             break
         bad.insert(0, row)
-    learned = [row.loss for row in bad[1:] if row.loss is not None and math.isfinite(row.loss)]
     line = view.line(bad[0].line) if len(bad) >= _FEWEST_BAD else None
-    if line is None or any(learned):
+    # A step that loss scaling skips prints no loss, or the one that it had.
+    told = [row.loss for row in bad[1:]]
+    if line is None or any(loss is None or (math.isfinite(loss) and loss) for loss in told):
         return []
     what = f"the gradient norm is not finite from step {bad[0].step}, and the loss is no number any more"
     return [NumericFinding("loss_nan", line, what, rank=bad[0].rank)]
 
 
 def _told_slow(view: LogView) -> list[NumericFinding]:
-    """In a log of too few steps for a series, the one rank that the framework's own last report names by several measures.
+    """In a log of too few steps for a series, the one rank that the framework's own last report names, by far.
 
     A report before it must not name that rank: who is always last by a little is not slow.
     """
@@ -220,9 +222,8 @@ def _told_slow(view: LogView) -> list[NumericFinding]:
     kept = view.survey.kept
     lines = [n for n in view.numbers if any(word in kept[n] for word in WORDS)]
     notes = list(straggler_notes((number, view.text(number) or "") for number in lines))
-    ranks = {note.rank for note in notes}
-    measures = {note.metric for note in notes}
-    if len(ranks) != 1 or len(measures) < _MEASURES or notes[0].line == lines[0]:
+    last = [n for n in notes if n.line == _last_report(view, lines) and (n.score or 1.0) <= _FAR]
+    if len({note.rank for note in notes}) != 1 or not last or notes[0].line == lines[0]:
         return []
     first, line = notes[0], view.line(notes[0].line)
     if line is None:
@@ -231,6 +232,11 @@ def _told_slow(view: LogView) -> list[NumericFinding]:
     what = f"the framework's own report names rank {first.rank} as the slowest, and did not before"
     what += ", with the lowest clock" if first.throttled else ""
     return [NumericFinding(leaf, line, what, rank=first.rank)]
+
+
+def _last_report(view: LogView, lines: list[int]) -> int:
+    """Return the last of some lines that compares the extremes of a measure."""
+    return next((n for n in reversed(lines) if "MxRtt/Rnk" in (view.text(n) or "")), 0)
 
 
 def _slow_from_start(case: Case, view: LogView, one: LogSeries) -> list[NumericFinding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from rerail.domain.evidence import LogLine, Observation, Tier
+from rerail.domain.evidence import LogLine, Observation, Role, Tier
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.phrases import phrase_in_bytes
 from rerail.late_dataclass import dataclass
@@ -78,7 +78,7 @@ def survived(
         own = [row for row in own if row.line not in but]
         return _rose(own, observation.line.number, steps)
     if observation.tier in _OF_PROGRAMS and not any(step_rows(other) for other in case.views):
-        return _further_epochs(view, observation.line.number)
+        return _further_epochs(case, observation)
     when = case.not_after(observation.line)
     if when is None:
         return False
@@ -113,19 +113,37 @@ def last_epoch(case: Case) -> LogLine | None:
     return None
 
 
-def _further_epochs(view: LogView, number: int) -> bool:
-    """Tell whether a file without step lines shows results of two epochs behind a line, or of a later one than before it."""
+def _further_epochs(case: Case, observation: Observation) -> bool:
+    """Tell whether a file without step lines shows the results of two further epochs behind an event.
+
+    Who hit the error must not be another rank than the one that prints them, they must go on where those before the
+    event ended, and nothing may tell of an end in between: a summary of a failed run lists its epochs as well.
+    """
+    view, number = case.view(observation.line), observation.line.number
+    here, rank = view.section(number), observation.line.rank
     result = phrase_in_bytes("epoch-with-result")
-    before: set[int] = set()
-    after: set[int] = set()
-    here = view.section(number)
+    before, after = 0, list[tuple[int, int]]()
     for one in view.numbers:
         match = result.search(view.survey.kept[one]) if view.section(one) == here else None
-        if match is not None:
-            (after if one > number else before).add(int(match["epoch"]))
-    if not before:
-        return len(after) >= _FURTHER_EPOCHS
-    return max(after, default=0) > max(before)
+        line = view.line(one) if match is not None else None
+        if match is None or line is None or (rank is not None and line.rank != rank):
+            continue
+        if one < number:
+            before = max(before, int(match["epoch"]))
+        else:
+            after.append((int(match["epoch"]), one))
+    epochs = [epoch for epoch, _ in after]
+    rising = epochs == sorted(epochs) and len(set(epochs)) >= _FURTHER_EPOCHS
+    if not rising or epochs[0] < before:
+        return False
+    harm = (Role.CASCADE, Role.TEARDOWN)
+    return not any(
+        (o.role in harm or "reports_failure" in o.marks)
+        and o.leaf != observation.leaf
+        and o.line.file == observation.line.file
+        and number < o.line.number < after[-1][1]
+        for o in case.observations
+    )
 
 
 def outlived(case: Case, line: LogLine, *, steps: int = 5) -> bool:

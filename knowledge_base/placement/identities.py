@@ -54,6 +54,8 @@ class Identities:
     """The host that an address, a number or a pod in front of lines stands for, where its own lines say it."""
     lost_nodes: dict[str, LogLine] = field(default_factory=dict)
     """Nodes that the scheduler calls lost, with the line that does."""
+    set_aside: dict[str, LogLine] = field(default_factory=dict)
+    """Hosts that a platform's own check took out of service, with the line that says so."""
     told_by: dict[tuple[str, object], LogLine] = field(default_factory=dict)
     """The line of a fact, by ("rank", 14), ("task", 3), ("address", "10.0.0.1"), ("place", pod)."""
     conflicts: dict[int, tuple[str, ...]] = field(default_factory=dict)

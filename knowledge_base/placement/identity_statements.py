@@ -61,6 +61,8 @@ def read(statement: Statement, found: Identities, reading: Reading) -> None:
     kinds = statement.form.tells
     if "lost_node" in kinds and (node := statement.slots.get("node")):
         found.lost_nodes.setdefault(node, statement.line)
+    if "set_aside" in kinds and (node := statement.slots.get("node")):
+        found.set_aside.setdefault(node, statement.line)
     if "group_rank" in kinds and (rank := statement.number("rank")) is not None:
         found.ranks_heard.add(rank)
     if "job" in kinds:

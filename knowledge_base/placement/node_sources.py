@@ -200,8 +200,12 @@ def _of_task(asked: Asked) -> Answer[str] | None:
 def _lost(asked: Asked) -> Answer[str] | None:
     """A fault of a machine that names none, where the scheduler lost exactly one."""
     lost = asked.identities.lost_nodes
-    of_a_machine = has(asked.event.leaf, "of_a_host") or asked.event.tier is Tier.HARDWARE
-    if not of_a_machine or len(lost) != 1:
+    if asked.event.tier is Tier.HARDWARE and len(asked.identities.set_aside) == 1:
+        node, line = next(iter(asked.identities.set_aside.items()))
+        return Answer(
+            node, "the platform's own check took this node, and no other, out of service", line
+        )
+    if not has(asked.event.leaf, "of_a_host") or len(lost) != 1:
         return None
     node, line = next(iter(lost.items()))
     return Answer(node, _LOST_ALONE, line)

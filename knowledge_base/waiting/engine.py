@@ -121,7 +121,6 @@ def ask(
         or _different_calls(waiting)
         or _apart(waiting)
         or (_ahead_in_one_group(waiting) if behind is None else None)
-        or _other_sites(waiting)
     )
     still = _stood_still(facts, before_all)
     if still is not None:
@@ -129,6 +128,7 @@ def ask(
     absent = None
     if behind is None and other is None and still is None:
         absent = _absent(facts, job, heard_of)
+        other = _other_sites(waiting) if absent is None else None
     named = _of_a_host(named, job) if named is not None and named.how is How.NAMED else None
     return [one for one in (named, other, still, behind, absent) if one is not None]
 
@@ -238,7 +238,12 @@ def _ahead_in_one_group(waiting: Sequence[Position]) -> Finding | None:
 
 
 def _other_sites(waiting: Sequence[Position]) -> Finding | None:
-    """Ranks that gave up at different places of the program wait for different things."""
+    """Ranks that gave up at different places of the program wait for different things.
+
+    Where sequence numbers are told these decide, and `if rank == 0` is one call at two places.
+    """
+    if any(one.seq is not None for one in waiting):
+        return None
     sites: dict[str, set[int]] = defaultdict(set)
     for one in waiting:
         if one.site and one.rank is not None:

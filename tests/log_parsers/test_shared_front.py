@@ -73,3 +73,30 @@ def test_files_of_several_hosts_are_of_these_hosts_and_one_file_is_where_it_was_
     alone = diagnose_texts({"b.log": journal("gn-12", 1)})
     assert alone.case.views[0].origin.collected_from == "gn-12"
     assert alone.diagnosis.first_fault is not None and alone.diagnosis.first_fault.node == "gn-12"
+
+
+def test_the_log_of_a_machine_keeps_its_host() -> None:
+    rows = [f"Mar  1 02:0{n}:00 gn-09 python[1234]: step {n} loss 2.9{n}" for n in range(1, 7)]
+    rows.append(
+        "Mar  1 02:41:00 gn-09 kernel: NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, GPU has fallen off the bus."
+    )
+    found = diagnose_texts({"syslog": "\n".join(rows)}).diagnosis
+    assert found.failure_type == "gpu_fallen_off_bus" and found.suspects.nodes == ["gn-09"]
+    rows[-1] = "Mar  1 02:41:00 gn-09 python[1234]: ValueError: bad"
+    found = diagnose_texts({"syslog": "\n".join(rows)}).diagnosis
+    assert found.first_fault is not None and found.first_fault.node == "gn-09"
+
+
+@pytest.mark.parametrize("front", ["[ERROR] ", "ValueError: "])
+def test_a_level_or_an_exception_on_every_line_is_no_front(front: str) -> None:
+    view = diagnose_texts(
+        {"job.log": "".join(f"{front}odd thing {n}\n" for n in range(9))}
+    ).case.views[0]
+    line = view.line(4)
+    assert line is not None and line.front == ""
+
+
+def test_levanter_puts_the_process_behind_the_time() -> None:
+    text = "2026-07-30T02:16:02 - 6 - levanter.checkpoint - checkpoint.py:512 - ERROR :: RuntimeError: boom"
+    line = diagnose_texts({"job.log": text}).case.views[0].line(1)
+    assert line is not None and (line.rank, line.message) == (6, "RuntimeError: boom")
