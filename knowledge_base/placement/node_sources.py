@@ -230,6 +230,8 @@ def _collected_from(asked: Asked) -> Answer[str] | None:
     host = view.origin.collected_from
     if host is None or _tells_of_another(asked) or asked.event.blames is Blames.PEER:
         return None
+    if phrase("only-launches").search(host):
+        return None
     if not one_node(asked.identities, asked.place.rank or 0):
         return None  # a launcher prints there for all nodes
     node = asked.identities.host(host)

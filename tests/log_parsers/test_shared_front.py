@@ -39,6 +39,13 @@ def test_the_place_behind_a_front_is_that_without_it(front: str) -> None:
     assert first.text.startswith(front), "a line is cited as it stands in its file"
 
 
+def test_a_launchers_pod_is_not_where_its_ranks_run() -> None:
+    text = "".join(f"[pod/vit-mpi-launcher-x2k/mpi] {line}\n" for line in JOB.splitlines()[2:])
+    found = diagnose_texts({"job.log": text}).diagnosis
+    assert found.first_fault is not None and found.first_fault.rank == 5
+    assert found.suspects.nodes == []
+
+
 def test_the_time_in_the_front_counts_where_the_line_tells_none() -> None:
     rows = [
         f"Mar 01 02:0{n}:00 login-2 run.sh[44]: {line}" for n, line in enumerate(JOB.splitlines())
