@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, overload
 
+from rerail.late_dataclass import dataclass
 from rerail.log_parsers.step_layouts import FIELDS, INTEGERS
 from rerail.log_parsers.step_numbers import StepRow
 

@@ -17,11 +17,7 @@ from typing import IO, Any
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.binary_content import looks_binary
-from rerail.log_parsers.candidate_line import (
-    CandidateLine,
-    harmless_of,
-    stem,
-)
+from rerail.log_parsers.candidate_line import CandidateLine, harmless_of, stem
 from rerail.log_parsers.candidates import Candidates
 from rerail.log_parsers.facts import FactCounter, Facts
 from rerail.log_parsers.flight_recorder.recognise import looks_like_flight_recorder
