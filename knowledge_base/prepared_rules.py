@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from rerail.cached_yaml import cache_folder
 from rerail.domain.diagnosis import Action
 from rerail.domain.evidence import Blames, Role, Stream, Tier
-from rerail.log_parsers.compiled_cache import write_whole
+from rerail.log_parsers.compiled_cache import keep_newest, write_whole
 
 if TYPE_CHECKING:
     from rerail.knowledge_base.rules import Rule
@@ -41,7 +41,7 @@ def prepared(
         rules = make()
     columns = {name: [_written(getattr(rule, name)) for rule in rules] for name in names}
     if write_whole(path, json.dumps(columns).encode()):
-        _prune(path)
+        keep_newest(path, "rules-*.json", _KEPT)
     return rules
 
 
@@ -66,13 +66,3 @@ def _read(name: str, column: list[Any]) -> Iterable[Any]:
 
 def _written(value: Any) -> Any:
     return sorted(value) if isinstance(value, frozenset) else value
-
-
-def _prune(written: Path) -> None:
-    """Remove all but the newest few: each change of a rule leaves one of a megabyte."""
-    try:
-        old = sorted(written.parent.glob("rules-*.json"), key=lambda one: -one.stat().st_mtime)
-        for path in old[_KEPT:]:
-            path.unlink(missing_ok=True)
-    except OSError:
-        return

@@ -72,6 +72,16 @@ def write_whole(path: Path, data: bytes) -> bool:
     return True
 
 
+def keep_newest(written: Path, pattern: str, most: int) -> None:
+    """Remove all but the newest few files like one that was written: each change of the rules leaves some megabytes."""
+    try:
+        old = sorted(written.parent.glob(pattern), key=lambda one: -one.stat().st_mtime)
+        for path in old[most:]:
+            path.unlink(missing_ok=True)
+    except OSError:
+        return
+
+
 def skeleton_images(patterns: Sequence[str], cache: Path | None) -> list[str | None]:
     """Return `skeleton_pattern` of each pattern, from the cache where they were made before."""
     from rerail.log_parsers import skeleton_patterns

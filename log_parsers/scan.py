@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from rerail.errors import RuleError
 from rerail.late_dataclass import dataclass
 from rerail.log_parsers.compiled_cache import (
+    keep_newest,
     only_one,
     skeleton_images,
     tell,
@@ -267,7 +268,7 @@ class _Hyperscan(_Compiled):
         except hs.HyperscanError:
             raise self._first_bad(expressions, flags) from None
         if path is not None and write_whole(path, hs.dumpb(database)):
-            _prune(path)
+            keep_newest(path, "signatures-*.hsdb", _DATABASES_KEPT)
         return database
 
     def _first_bad(self, expressions: list[bytes], flags: list[int]) -> RuleError:
@@ -580,13 +581,3 @@ def _mark_used(path: Path) -> None:
         path.touch()  # what is in use is not pruned
     except OSError:
         return  # a cache that can only be read serves as well
-
-
-def _prune(written: Path) -> None:
-    """Remove all but the newest few compiled databases: each set of rules leaves one or two of 7 MB."""
-    try:
-        old = sorted(written.parent.glob("signatures-*.hsdb"), key=lambda p: -p.stat().st_mtime)
-        for path in old[_DATABASES_KEPT:]:
-            path.unlink(missing_ok=True)
-    except OSError:
-        return

@@ -67,8 +67,7 @@ def behind_shared_front(one: FileSurvey, *, year: int) -> BehindFront | None:
     front = _front_of([one.kept[number] for number in sample], year)
     if front is None:
         return None
-    kept = {number: _body(raw, front, year) for number, raw in one.kept.items()}
-    told = parse_line("", 1, _with_its_time(one, kept, front, sample), year=year)
+    told = parse_line("", 1, _with_its_time(one, front, sample, year), year=year)
     if told.rank is not None or told.local_rank is not None:
         return None
     kernel = [_of_kernel(one.kept[number], year) for number in few]
@@ -79,6 +78,7 @@ def behind_shared_front(one: FileSurvey, *, year: int) -> BehindFront | None:
         return None  # a host alone: what stands behind it is the tag of a syslog
     if told.node is not None and any(_of_kernel(one.kept[number], year) for number in sample):
         return None  # a machine's own log
+    kept = {number: _body(raw, front, year) for number, raw in one.kept.items()}
     bodies = [kept[number] for number in sample]
     origin = _origin(one.source.origin, replace(told, node=told.node or host), bodies, year)
     stripped = replace(one, kept=kept, source=replace(one.source, origin=origin))
@@ -95,12 +95,11 @@ def _of_kernel(raw: bytes, year: int) -> bool:
     return parse_line("", 1, clean(raw[:_HEAD]), year=year).stream is Stream.KERNEL
 
 
-def _with_its_time(
-    one: FileSurvey, bodies: dict[int, bytes], front: str, numbers: Sequence[int]
-) -> str:
+def _with_its_time(one: FileSurvey, front: str, numbers: Sequence[int], year: int) -> str:
     """Return what stands in front of a line, its time included, before a word that tells nothing."""
+    raws = (one.kept[number] for number in numbers)
     whole = next(
-        (text for n in numbers if front in (text := clean(one.kept[n])) and bodies[n]), front
+        (text for raw in raws if front in (text := clean(raw)) and _body(raw, front, year)), front
     )
     return f"{whole[: whole.index(front) + len(front)]}x"
 

@@ -22,6 +22,8 @@ _EXTREME = lazy(r"(Mn|Mx)(\w+)/Rnk: ([0-9.]+)([A-Za-z/]*)/(\d+)")
 BELOW = 0.75
 WORDS = (b"/Rnk: ", b" Score=", b"STRAGGLER DETECTION")
 """One of these stands in every line that names a slow rank."""
+COMPARES = b"MxRtt/Rnk"
+"""It stands in Megatron's line that compares the extremes of all ranks."""
 
 
 @dataclass(frozen=True, slots=True)

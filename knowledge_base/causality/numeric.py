@@ -22,7 +22,6 @@ from rerail.log_parsers.series_files.forms import FORMS
 from rerail.log_parsers.view import LogView
 
 if TYPE_CHECKING:
-    from rerail.log_parsers.step_numbers import StepRow
     from rerail.log_parsers.step_series import LogSeries
     from rerail.log_parsers.straggler_lines import StragglerNote
     from rerail.tools.detectors.events import Event, SeriesReport
@@ -198,11 +197,10 @@ def _stays_not_finite(view: LogView) -> list[NumericFinding]:
     alone may be a step that loss scaling skipped.
     """
     rows = [row for row in view.survey.steps if row.grad_norm is not None]
-    bad: list[StepRow] = []
-    for row in reversed(rows):
-        if math.isfinite(row.grad_norm or 0.0):
-            break
-        bad.insert(0, row)
+    last_good = max(
+        (at for at, row in enumerate(rows) if math.isfinite(row.grad_norm or 0.0)), default=-1
+    )
+    bad = rows[last_good + 1 :]
     line = view.line(bad[0].line) if len(bad) >= _FEWEST_BAD else None
     # A step that loss scaling skips prints no loss, or the one that it had.
     told = [row.loss for row in bad[1:]]
@@ -217,13 +215,14 @@ def _told_slow(view: LogView) -> list[NumericFinding]:
 
     A report before it must not name that rank: who is always last by a little is not slow.
     """
-    from rerail.log_parsers.straggler_lines import WORDS, straggler_notes
+    from rerail.log_parsers.straggler_lines import COMPARES, WORDS, straggler_notes
 
     kept = view.survey.kept
     lines = [n for n in view.numbers if any(word in kept[n] for word in WORDS)]
     notes = list(straggler_notes((number, view.text(number) or "") for number in lines))
-    last = [n for n in notes if n.line == _last_report(view, lines) and (n.score or 1.0) <= _FAR]
-    if len({note.rank for note in notes}) != 1 or not last or notes[0].line == lines[0]:
+    last = next((number for number in reversed(lines) if COMPARES in kept[number]), None)
+    far = any(note.line == last and (note.score or 1.0) <= _FAR for note in notes)
+    if len({note.rank for note in notes}) != 1 or not far or notes[0].line == lines[0]:
         return []
     first, line = notes[0], view.line(notes[0].line)
     if line is None:
@@ -232,11 +231,6 @@ def _told_slow(view: LogView) -> list[NumericFinding]:
     what = f"the framework's own report names rank {first.rank} as the slowest, and did not before"
     what += ", with the lowest clock" if first.throttled else ""
     return [NumericFinding(leaf, line, what, rank=first.rank)]
-
-
-def _last_report(view: LogView, lines: list[int]) -> int:
-    """Return the last of some lines that compares the extremes of a measure."""
-    return next((n for n in reversed(lines) if "MxRtt/Rnk" in (view.text(n) or "")), 0)
 
 
 def _slow_from_start(case: Case, view: LogView, one: LogSeries) -> list[NumericFinding]:
