@@ -14,6 +14,7 @@ from functools import lru_cache
 
 from rerail.domain.evidence import LogLine, Observation, Role, Tier
 from rerail.knowledge_base.rules import Rule
+from rerail.knowledge_base.taken_twice import without_single
 from rerail.late_dataclass import dataclass
 from rerail.log_parsers.scan import Signature
 from rerail.log_parsers.tracebacks import (
@@ -112,6 +113,8 @@ def match(views: Sequence[LogView], rules: RuleSet) -> MatchResult:
             if index < len(rules.rules):
                 name = rules.rules[index].id
                 result.counts[name] = result.counts.get(name, 0) + count
+    announcing = {rule.id for rule in rules.rules if rule.taken_twice}
+    result.observations = without_single(result.observations, announcing)
     return result
 
 

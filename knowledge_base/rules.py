@@ -64,6 +64,7 @@ class Rule:
     not_in_log: str | None = None
     cleared_by: tuple[str, ...] = ()
     min_count: int = 1
+    taken_twice: bool = False
     priority: int = 50
     weight: int = 0
     action: Action | None = None
@@ -252,7 +253,7 @@ def _complaint(raw: dict[str, Any], role: Role) -> str | None:
         return f"unknown mark {sorted(unknown)[0]!r}"
     if raw.get("direction", "both") not in ("both", "before", "after"):
         return "direction is none of both, before, after"
-    for key in ("hint", "tells_nearby"):
+    for key in ("hint", "tells_nearby", "taken_twice"):
         if not isinstance(raw.get(key, False), bool):
             return f"{key} is neither true nor false"
     if raw.get("tells_nearby") and not raw.get("nearby"):

@@ -50,6 +50,7 @@ _KINDS = frozenset(
         "own_host",
         "whole_group",
         "introduction",
+        "counted_pod",
         "host_above",
         "rank_below",
     }

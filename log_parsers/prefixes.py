@@ -20,7 +20,7 @@ from rerail.log_parsers.timestamps import Stamp, find_stamp
 _WORD_IN_FRONT = lazy(r"(?P<node>[A-Za-z][\w.-]{1,80})(?:: | {1,8}\| )")
 _INNER_NUMBER = lazy(r"(?:Worker|rank|Rank|TP|DP)[_-]?(?:TP|DP|R)?(\d+)$")
 _KERNEL = lazy(
-    r"(?:^|[\s\]])(?:kernel: |NVRM: |nvidia-nvswitch\d|mlx5_core |pcieport |NVRM |"
+    r"(?:^|[\s\]])(?:kernel: ?|NVRM: |nvidia-nvswitch\d|mlx5_core |pcieport |NVRM |"
     r"Out of memory: |Memory cgroup out of memory|"
     r"oom-kill:|[\w./:-]+ invoked oom-killer|watchdog: BUG|rcu: INFO|INFO: task |INFO: rcu_|"
     r"Kernel panic|mce: |LustreError: |"
@@ -205,7 +205,7 @@ def parse_line(
 def _behind_stamp(text: str, end: int) -> int:
     while end < len(text) and text[end] in "]:) ":
         end += 1
-    return end
+    return end + 2 if text.startswith("| ", end) else end
 
 
 def _stream(text: str, kernel_label: bool) -> Stream:

@@ -163,8 +163,12 @@ def heading(text: str, framed: bool = False) -> Heading | None:
                 of_host and not of_host[0].isdigit() and looks_like_host(host)
             ):  # as scp and rsync write the file of a host
                 return Heading(replace(origin_of(of_host), node=host), shape.id, path=of_host)
+            named = origin_of(path)
+            told = {m["host"] for pattern in data.hosts for m in pattern.finditer(path)}
+            if named.node is None and len(told) == 1:
+                named = replace(named, node=told.pop())
             bare = bool(_ONE_WORD.fullmatch(path)) and looks_like_host(path) and not _files(path)
-            return Heading(_known(origin_of(path)), shape.id, title=path if bare else "", path=path)
+            return Heading(_known(named), shape.id, title=path if bare else "", path=path)
         if shape.id == "prompt":
             return Heading(Origin(node=slots["title"]), shape.id)
         find = _titled if shape.id == "banner" else _host

@@ -76,7 +76,8 @@ def survived(
     own = [row for row in step_rows(view) if view.section(row.line) == here]
     if own:
         own = [row for row in own if row.line not in but]
-        return _rose(own, observation.line.number, steps)
+        number = observation.line.number
+        return _rose(own, number, steps) or _next_epoch(view, number, own)
     if observation.tier in _OF_PROGRAMS and not any(step_rows(other) for other in case.views):
         return _further_epochs(case, observation)
     when = case.not_after(observation.line)
@@ -113,6 +114,20 @@ def last_epoch(case: Case) -> LogLine | None:
     return None
 
 
+def _next_epoch(view: LogView, number: int, rows: Sequence[StepRow]) -> bool:
+    """Tell whether an epoch began behind a line, later than all that had begun before, and has steps of its own."""
+    begins = phrase_in_bytes("epoch-begins")
+    here = view.section(number)
+    told = [
+        (one, int(match["epoch"] or match["epoch2"]))
+        for one in view.numbers
+        if view.section(one) == here and (match := begins.search(view.survey.kept[one]))
+    ]
+    before = max((epoch for one, epoch in told if one <= number), default=-1)
+    behind = [one for one, epoch in told if one > number and epoch > before]
+    return bool(behind) and any(row.line > behind[0] for row in rows)
+
+
 def _further_epochs(case: Case, observation: Observation) -> bool:
     """Tell whether a file without step lines shows the results of two further epochs behind an event.
 
@@ -121,6 +136,8 @@ def _further_epochs(case: Case, observation: Observation) -> bool:
     """
     view, number = case.view(observation.line), observation.line.number
     here, rank = view.section(number), observation.line.rank
+    if observation.role is Role.CASCADE:
+        rank = None  # who waits in a collective goes on when all others do
     result = phrase_in_bytes("epoch-with-result")
     before, after = 0, list[tuple[int, int]]()
     for one in view.numbers:

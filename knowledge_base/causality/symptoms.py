@@ -102,7 +102,7 @@ def from_lost_peer(case: Case, identities: Identities) -> Conclusion | None:
     peers: dict[str, LogLine] = {}
     first: LogLine | None = None
     for observation in case.observations:
-        if observation.role is not Role.CASCADE:
+        if observation.role is not Role.CASCADE or survived(case, observation):
             continue
         first = first or observation.line
         match = phrase("peer-that-left").search(observation.line.text)

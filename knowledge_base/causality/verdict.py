@@ -372,7 +372,7 @@ def _stacks(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
         return False
     from rerail.knowledge_base.waiting.stacks import from_stacks
 
-    conclusion = from_stacks(case, verdict.identities, hung=found is not None)
+    conclusion = from_stacks(case, verdict.identities, found)
     if conclusion is None or (found is not None and not conclusion.ranks):
         return False
     return _take(verdict, conclusion, Outcome.FAILURE)
@@ -384,7 +384,12 @@ def _timeouts(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
         return False
     before = ended_before_order(case, verdict.exits)
     odd = exits.first_odd([f for f in before if f.how not in ("aborted", "plain")])
-    if odd is not None and odd.how in _BY_A_SIGNAL and not found.by(How.ANOTHER_CALL):
+    monitored = odd is not None and _killed_by_its_monitor(case, found, odd)
+    if (
+        odd is not None
+        and odd.how in _BY_A_SIGNAL
+        and not (found.by(How.ANOTHER_CALL) or monitored)
+    ):
         # A process that died of a signal is why the others waited.
         conclusion = symptoms.from_exit(case, odd)
     else:
@@ -400,6 +405,15 @@ def _timeouts(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
     # Who tells first that it waited is not whom the others wait for.
     verdict.nobody = conclusion is not None and not conclusion.ranks and not conclusion.nodes
     return _take(verdict, conclusion, Outcome.FAILURE)
+
+
+def _killed_by_its_monitor(case: Case, found: Waiting, odd: exits.ExitFact) -> bool:
+    """Tell whether a process was killed behind the line of the monitor that does so where a process does not move."""
+    named = found.by(How.NAMED)
+    if named is None or named.line is None or not named.kills or len(named.ranks) > 1:
+        return False  # who waits sends no sign to its monitor either
+    mine = odd.how == "killed" and odd.rank in (None, *named.ranks)
+    return mine and _later(case, odd.line, named.line)
 
 
 def _peers(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:

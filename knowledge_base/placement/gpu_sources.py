@@ -25,6 +25,9 @@ def device(asked: Asked) -> None:
         # nvidia-smi lists devices in the order of their addresses.
         found.pci, found.gpu = section.slots["pci"], section.position
         found.reasons.append(Reason(f"GPU {found.pci}", "the heading names it", section.line))
+    if found.gpu is None and (section := named_above(asked.case, asked.line, "gpu")) is not None:
+        found.gpu = section.number("gpu")
+        found.reasons.append(Reason(f"GPU {found.gpu}", "the heading names it", section.line))
 
 
 def process(asked: Asked) -> None:

@@ -52,6 +52,8 @@ class Reading:
     """The local ranks and ranks that stand behind the number of a task."""
     on_tasks: dict[int, dict[str, LogLine]] = field(default_factory=lambda: defaultdict(dict))
     """The hosts that stand behind the number of a task."""
+    of_pods: dict[int, LogLine] = field(default_factory=dict)
+    """Ranks that have the number of the pod in which they alone run."""
     above: dict[str, str] = field(default_factory=dict)
     """The host that a map of the job named last, by file."""
 
@@ -65,6 +67,8 @@ def read(statement: Statement, found: Identities, reading: Reading) -> None:
         found.set_aside.setdefault(node, statement.line)
     if "group_rank" in kinds and (rank := statement.number("rank")) is not None:
         found.ranks_heard.add(rank)
+    if "counted_pod" in kinds and (rank := statement.number("rank")) is not None:
+        reading.of_pods.setdefault(rank, statement.line)
     if "job" in kinds:
         _job(statement, found)
     if kinds & {"host_above", "rank_below"}:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from rerail.domain.evidence import LogLine, Observation, Stream
+from rerail.domain.evidence import LogLine, Observation, Role, Stream
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.phrases import phrase, phrase_in_bytes
 from rerail.knowledge_base.placement.allocation import listed
@@ -29,8 +29,11 @@ def node_not_joined(case: Case, identities: Identities, winner: Observation) -> 
     told = waits_for_others(winner)
     if told is None:
         return None
+    at_work = {short(node) for node in identities.nodes_at_work}
     nodes = listed(case)
-    silent = nodes - {short(node) for node in identities.nodes_at_work}
+    silent = nodes - at_work
+    if not nodes:
+        nodes, silent = at_work, at_work - _hosts_that_gave_up(case, identities)
     # The store counts the agents, one a node, or all processes: what is missing is one node's share.
     world, missing = int(told["all"]), int(told["all"]) - int(told["joined"])
     if missing < 1 or missing * len(nodes) != world or len(silent) != 1:
@@ -45,6 +48,16 @@ def node_not_joined(case: Case, identities: Identities, winner: Observation) -> 
     return silent.pop()
 
 
+def _hosts_that_gave_up(case: Case, identities: Identities) -> set[str]:
+    """Return the hosts of which a process told an error: who joined in time waited for the others, and gave up."""
+    harm = (Role.INITIATING, Role.CASCADE, Role.TEARDOWN)
+    return {
+        short(node)
+        for one in case.with_role(*harm)
+        if (node := identities.node_of(one.line)) is not None
+    }
+
+
 def _all_labelled(case: Case, identities: Identities, around: LogLine) -> bool:
     """Tell whether the lines around one are all of known nodes, but for a batch script's head and the scheduler's."""
     view = case.view(around)
@@ -52,6 +65,8 @@ def _all_labelled(case: Case, identities: Identities, around: LogLine) -> bool:
     for number in view.between(around.number - _AROUND, around.number + _AROUND):
         line = view.line(number)
         if line is None or not line.text.strip() or line.stream is Stream.SCHEDULER:
+            continue
+        if phrase("told-by-launcher").search(line.text):
             continue
         if identities.node_of(line) is not None:
             labelled = True

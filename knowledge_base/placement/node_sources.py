@@ -113,6 +113,8 @@ def _process(asked: Asked) -> Answer[str] | None:
         return None  # who prints it only noticed
     if who is None or not who.node:
         return None
+    if who.rank is not None and asked.place.rank not in (None, who.rank):
+        return None  # who prints the line speaks of another rank
     by = f"process {who.pid}" if who.pid is not None else "this GPU"
     return Answer(who.node, f"{by} runs there", asked.identities.told_by.get(("pid", who.pid)))
 

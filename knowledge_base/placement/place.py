@@ -147,13 +147,13 @@ def place(
 
 
 def _is_missing(asked: Asked) -> bool:
-    """Take the one rank that a line of this event names as missing: who prints it only waited."""
+    """Take the one rank that others name as missing, for an event in which who prints it only waited."""
     from rerail.knowledge_base.placement import node_sources
 
     found, line = asked.place, asked.missed_by
     if line is None or len(asked.awaited) != 1:
         return False
-    if not any(
+    if not has(asked.event.leaf, "waits_for_others") and not any(
         o.leaf == asked.event.leaf and (o.line.file, o.line.number) == (line.file, line.number)
         for o in asked.case.observations
     ):

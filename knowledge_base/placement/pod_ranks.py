@@ -11,6 +11,8 @@ from pathlib import Path
 from rerail.cached_yaml import load_cached
 from rerail.lazy_patterns import lazy
 
+# A pod of an indexed job: its number, and behind it the letters of one start.
+_INDEXED = lazy(r".*\D(?P<n>\d{1,5})(?:-[a-z0-9]{5})?")
 _NUMBERED = lazy(r"(?P<stem>.*\D)(?P<n>\d{1,5})")
 FILE = Path(__file__).with_name("pod_ranks.yaml")
 
@@ -68,3 +70,17 @@ def ranks_by_number(told: Mapping[str, set[int]], pods: Iterable[str]) -> dict[s
         if match and len(known) > 1 and alone and len(apart) == 1:
             found[pod] = int(match["n"]) + apart.pop()
     return found
+
+
+def ranks_of_counted(ranks: Iterable[int], pods: Iterable[str]) -> list[tuple[str, int]]:
+    """Return each rank that has the number of its pod beside the only pod of that number.
+
+    Args:
+        ranks: ranks that run in the pods of their numbers.
+        pods: the names of all pods that the logs know.
+    """
+    numbered: dict[int, list[str]] = defaultdict(list)
+    for pod in pods:
+        if match := _INDEXED.fullmatch(pod):
+            numbered[int(match["n"])].append(pod)
+    return [(numbered[rank][0], rank) for rank in ranks if len(numbered.get(rank, ())) == 1]

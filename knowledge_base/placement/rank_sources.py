@@ -82,6 +82,8 @@ def _noticed(asked: Asked) -> Answer[int] | None:
 def _of_the_job(asked: Asked) -> Answer[int] | None:
     """A step line carries the loss of the whole job; its rank is only the one that prints, unless it says on whom."""
     line = asked.line
+    if "taken" in asked.event.fields:
+        return Answer(None, "two processes take this rank")
     if number_in(line.message, "rank", telling="on_rank") is not None:
         return None
     if asked.event.lines:
@@ -447,6 +449,7 @@ def _awaited(asked: Asked) -> Answer[int] | None:
         return None
     rank = asked.awaited[0]
     node = asked.event.fields.get("node") or asked.line.node
+    node = asked.identities.node_of_place.get(node or "", node)
     where = asked.identities.node_of_rank.get(rank)
     there = bool(node) and same_host(node, where)
     if not there and not any(

@@ -18,7 +18,11 @@ from rerail.knowledge_base.placement.identity_statements import (
 from rerail.knowledge_base.placement.introductions import introductions
 from rerail.knowledge_base.placement.names import pci_key, short
 from rerail.knowledge_base.placement.one_name import rename
-from rerail.knowledge_base.placement.pod_ranks import node_numbers, ranks_by_number
+from rerail.knowledge_base.placement.pod_ranks import (
+    node_numbers,
+    ranks_by_number,
+    ranks_of_counted,
+)
 from rerail.knowledge_base.placement.processes import Identity
 from rerail.knowledge_base.placement.rank_tables import (
     Held,
@@ -55,7 +59,8 @@ def build(case: Case, statements: list[Statement]) -> Identities:
     _fill_blocks(found, each=found.per_node)
     _in_places(found, reading)
     rename(found, reading.hosts)
-    if found.world_size is None and found.per_node and len(found.nodes_seen) <= 1:
+    told = found.node_count is not None or len(found.nodes_seen) <= 1
+    if found.world_size is None and found.per_node and told:
         found.world_size = found.per_node * (found.node_count or 1)
     found.ranks_seen |= case.facts.ranks_heard()
     for rank, seen in case.facts.nodes_of_ranks().items():
@@ -187,7 +192,10 @@ def _in_places(found: Identities, reading: Reading) -> None:
     ]:
         for name in names:
             told[name].add(rank)
-    for pod, rank in ranks_by_number(told, found.node_of_place).items():
+    for pod, rank in [
+        *ranks_by_number(told, found.node_of_place).items(),
+        *ranks_of_counted(reading.of_pods, found.node_of_place),
+    ]:
         line = found.told_by["place", pod]
         found.keep(found.node_of_rank, "rank", rank, found.node_of_place[pod], line)
 

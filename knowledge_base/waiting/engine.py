@@ -39,7 +39,10 @@ class How(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Whom the others wait for. `gone`: they give no sign of life; `lost_node`: nobody of that node is left."""
+    """Whom the others wait for.
+
+    `gone`: they give no sign of life; `kills`: who says so ends them; `lost_node`: nobody of that node is left.
+    """
 
     how: How
     ranks: tuple[int, ...]
@@ -48,6 +51,7 @@ class Finding:
     gone: bool = False
     nodes: tuple[str, ...] = ()
     lost_node: str | None = None
+    kills: bool = False
 
 
 @dataclass(slots=True)
@@ -111,8 +115,10 @@ def ask(
         heard_of: tells whether a host with these ranks, or its launcher, reported an end or an error.
     """
     waiting = facts.positions
-    told = [one for one in facts.told if _of_the_job(one, job)]
-    named = _named(told, {*job.ranks_seen, *range(min(job.world_size or 0, MOST_RANKS))})
+    known = {*job.ranks_seen, *job.node_of_rank, *range(min(job.world_size or 0, MOST_RANKS))}
+    told = [_all_but_who_came(one, known) for one in facts.told]
+    told = [one for one in told if one.ranks and _of_the_job(one, job)]
+    named = _named(told, known)
     if named is None and facts.report is not None:
         named = _named([facts.report], set())
     behind = _behind(facts)
@@ -131,6 +137,14 @@ def ask(
         other = _other_sites(waiting) if absent is None else None
     named = _of_a_host(named, job) if named is not None and named.how is How.NAMED else None
     return [one for one in (named, other, still, behind, absent) if one is not None]
+
+
+def _all_but_who_came(told: Told, known: set[int]) -> Told:
+    """Return who did not come, where a line lists those that did: a few of the ranks that are known."""
+    missing = known - told.came
+    if not told.came or len(missing) > max(1, int(len(known) * MOST_ODD)):
+        return told
+    return replace(told, ranks=tuple(sorted(missing)))
 
 
 def _of_the_job(told: Told, job: Identities) -> bool:
@@ -161,7 +175,10 @@ def _named(told: Sequence[Told], known: set[int]) -> Finding | None:
     nodes = tuple(dict.fromkeys(node for t in told for node in t.nodes))
     lost = next((t.lost_node for t in told if t.lost_node), None)
     gone = any(t.gone for t in told)
-    return Finding(How.NAMED, tuple(ranks), f"{who} {words}", told[0].line, gone, nodes, lost)
+    kills = any(t.kills for t in told)
+    return Finding(
+        How.NAMED, tuple(ranks), f"{who} {words}", told[0].line, gone, nodes, lost, kills
+    )
 
 
 def _before_the_fall(told: Sequence[Told]) -> Sequence[Told]:

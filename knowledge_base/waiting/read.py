@@ -48,6 +48,8 @@ class Form:
     lives: bool = False
     gone: bool = False
     outlived: bool = False
+    kills: bool = False
+    whom: tuple[int, ...] = ()
     matches: tuple[str, ...] = ()
 
     def slots(self, text: str) -> dict[str, str] | None:
@@ -92,9 +94,10 @@ def needs_all() -> frozenset[str]:
 
 def _form(raw: dict[str, Any]) -> Form:
     patterns = tuple(lazy(text) for text in raw.get("patterns") or ())
-    keys = ("within", "unbroken", "loose", "words", "lives", "gone", "outlived")
+    keys = ("within", "unbroken", "loose", "words", "lives", "gone", "outlived", "kills")
     rest: dict[str, Any] = {key: raw[key] for key in keys if key in raw}
     rest |= {key: lazy(raw[key]) for key in ("not_in", "below") if key in raw}
+    rest["whom"] = tuple(raw.get("ranks") or ())
     return Form(
         raw["id"], raw["tells"], tuple(raw["literals"]), patterns, matches=tuple(raw["matches"]),
         **rest,
@@ -135,6 +138,10 @@ class Told:
     awaited: tuple[tuple[int, str], ...] = ()
     of: int | None = None
     """Size of the group that the ranks are counted in."""
+    kills: bool = False
+    """Who says so is a monitor, which then ends the process."""
+    came: frozenset[int] = frozenset()
+    """Those that came, where they are told instead: the ranks are all others of the job."""
 
 
 @dataclass(slots=True)
@@ -160,13 +167,10 @@ def read(case: Case) -> Facts:
     """Return what the observed lines of a case say of waiting."""
     facts = Facts()
     compared: list[tuple[Position, Position]] = []
-    for observation in case.observations:
-        line = observation.line
-        if _any_of_them().search(line.text) is None:
-            continue
+    for observation, line in _lines(case):
         for form in forms():
             slots = form.slots(line.text)
-            if slots is None:
+            if slots is None or (line is not observation.line and form.tells != "missing"):
                 continue
             if form.tells == "call":
                 own = _position(case, observation, slots)
@@ -191,6 +195,14 @@ def read(case: Case) -> Facts:
     )
     facts.late = _late(case, facts) - facts.victims
     return facts
+
+
+def _lines(case: Case) -> Iterator[tuple[Observation, LogLine]]:
+    """Yield the lines that may use a wording, those of tracebacks included, with their observations."""
+    for observation in case.observations:
+        for line in (observation.line, *observation.lines):
+            if _any_of_them().search(line.text) is not None:
+                yield observation, line
 
 
 def _late(case: Case, facts: Facts) -> set[int]:
@@ -256,7 +268,12 @@ def _rank_of(line: LogLine, slots: dict[str, str]) -> int | None:
 def _told(case: Case, form: Form, line: LogLine, slots: dict[str, str]) -> Iterator[Told]:
     if form.below is None:
         of = int(slots["of"]) if "of" in slots else None
-        yield Told(_ranks(slots["ranks"]), line, form.words, form.lives, form.gone, of=of)
+        ranks = form.whom or _ranks(slots.get("ranks", ""))
+        came = frozenset(_ranks(slots.get("came", "")))
+        if ranks or came:
+            yield Told(
+                ranks, line, form.words, form.lives, form.gone, of=of, kills=form.kills, came=came
+            )
         return
     view = case.view(line)
     for number in view.between(line.number + 1, line.number + form.within):
@@ -302,7 +319,7 @@ def _went_on(case: Case, told: Sequence[Told]) -> bool:
 
 
 def _ranks(text: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in text.split(","))
+    return tuple(int(number) for number in text.split(",") if number)
 
 
 def _call_site(case: Case, line: LogLine) -> str | None:

@@ -19,7 +19,8 @@ from rerail.knowledge_base.causality.conclusion import Conclusion
 from rerail.knowledge_base.causality.progress import outlived
 from rerail.knowledge_base.causality.repeated_logs import without_copies
 from rerail.knowledge_base.placement.identities import Identities
-from rerail.knowledge_base.waiting.engine import MOST_ODD
+from rerail.knowledge_base.placement.names import same_host
+from rerail.knowledge_base.waiting.engine import MOST_ODD, Waiting
 from rerail.knowledge_base.waiting.read import frames
 from rerail.log_parsers.stacks import Frame, Stack, read_stacks
 
@@ -49,20 +50,23 @@ class Standing:
         return f"process {self.stack.pid}" if self.stack.pid is not None else self.stack.head.file
 
 
-def from_stacks(case: Case, identities: Identities, *, hung: bool) -> Conclusion | None:
-    """Conclude from the stacks of three or more processes, or return None.
+def from_stacks(case: Case, identities: Identities, waiting: Waiting | None) -> Conclusion | None:
+    """Conclude from the stacks of three or more processes, or of the one that others wait for; or return None.
 
     Args:
         case: the evidence.
         identities: which process is which rank.
-        hung: whether something else tells that the job hangs.
+        waiting: who waits for whom, where something else tells that the job hangs.
     """
+    hung = waiting is not None
     files = dict.fromkeys(o.line.file for o in case.observations if "stack" in o.marks)
     views = without_copies(view for view in case.views if view.name in files)
     stacks = [s for view in views for s in read_stacks(view)]
     places, again = _latest(stacks, identities)
-    if len(places) < _LEAST or any(outlived(case, p.stack.head) for p in places):
+    if any(outlived(case, p.stack.head) for p in places):
         return None
+    if len(places) < _LEAST:
+        return _of_the_awaited(places, waiting, identities)
     odd, leaf, why = _odd(places)
     if leaf is None:
         return None
@@ -76,6 +80,39 @@ def from_stacks(case: Case, identities: Identities, *, hung: bool) -> Conclusion
         "restart_as_is" if leaf == "nccl_slow_rank_timeout" else None,
         tuple(p.line for p in [*odd[1:3], *(others if odd else others[1:])[:2]]),
     )  # fmt: skip
+
+
+def _of_the_awaited(
+    places: list[Standing], waiting: Waiting | None, identities: Identities
+) -> Conclusion | None:
+    """Conclude from the only stack of a process that does not wait, where others wait for just that rank."""
+    working = [p for p in places if not p.waits]
+    if waiting is None or len(working) != 1 or len(waiting.suspects) != 1:
+        return None
+    place, rank = working[0], waiting.suspects[0]
+    where = identities.node_of_rank.get(rank)
+    there = place.node is not None and where is not None and same_host(place.node, where)
+    elsewhere = {identities.node_of_rank.get(one) for one in waiting.victims}
+    only_other = place.node is not None and None not in elsewhere and not any(
+        same_host(place.node, one) for one in elsewhere
+    )  # fmt: skip
+    if place.rank != rank and not (place.rank is None and (there or only_other)):
+        return None
+    why = f"rank {rank}, which the others wait for, is {_where(place)}"
+    nodes = (place.node,) if place.node else ()
+    return Conclusion(
+        _leaf_of(place), place.line, Status.SUPPORTED, why, (rank,), nodes, "restart_as_is"
+    )
+
+
+def _where(place: Standing) -> str:
+    top, site = place.stack.frames[0], place.site
+    return f"at {site}" if top == site else f"in {top}, called from {site}"
+
+
+def _leaf_of(place: Standing) -> str:
+    loader = any(frames()["data"].search(frame.file) for frame in place.stack.frames)
+    return "dataloader_hang" if loader else "nccl_slow_rank_timeout"
 
 
 def _latest(stacks: list[Stack], identities: Identities) -> tuple[list[Standing], bool]:
@@ -131,12 +168,10 @@ def _odd(places: list[Standing]) -> tuple[list[Standing], str | None, str]:
     working = [p for p in places if not p.waits]
     few = MOST_ODD * len(places)
     if working and len(working) <= few:
-        loader = any(frames()["data"].search(frame.file) for frame in working[0].stack.frames)
         common = Counter(p.site for p in waiting).most_common(1)[0][0]
-        top, site = working[0].stack.frames[0], working[0].site
-        place = f"at {site}" if top == site else f"in {top}, called from {site}"
-        why = f"{_names(working)} {_is(working)} {place}, while {len(waiting)} others wait at {common}"
-        return working, "dataloader_hang" if loader else "nccl_slow_rank_timeout", why
+        where = _where(working[0])
+        why = f"{_names(working)} {_is(working)} {where}, while {len(waiting)} others wait at {common}"
+        return working, _leaf_of(working[0]), why
     if working:
         return [], None, ""
     sites = Counter(p.site for p in waiting)

@@ -24,7 +24,7 @@ STRUCTURE = {
     "placement/identity_statements.py": 3,
     "placement/names.py": 2,
     "placement/own_words.py": 2,
-    "placement/pod_ranks.py": 2,
+    "placement/pod_ranks.py": 3,
     "placement/rank_sources.py": 1,
     "placement/rank_tables.py": 14,
     "placement/self_descriptions.py": 1,

@@ -104,6 +104,8 @@ def test_what_another_host_was_busy_with_is_not_what_the_missing_rank_did() -> N
     assert found.failure_type == "nccl_timeout_unexplained"
     # Where nothing tells the host of the missing rank, that of the printing one is not its host.
     found = diagnosis(a=seats("") + busy + waited)
+    assert (found.suspects.ranks, found.suspects.nodes) == ([6], ["tk-04"])  # by their labels
+    found = diagnosis(a=busy + waited)
     assert (found.suspects.ranks, found.suspects.nodes) == ([6], [])
 
 

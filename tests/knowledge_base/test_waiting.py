@@ -27,7 +27,7 @@ def test_a_wording_holds_on_its_examples(form: Form) -> None:
             assert rows
             assert all(row is not None and row["ranks"] for row in rows)
         elif form.tells == "missing":
-            assert slots["ranks"]
+            assert form.whom or slots.get("ranks") or slots["came"]
 
 
 def waiting(text: str) -> Waiting:

@@ -1,0 +1,63 @@
+"""Ranks that two processes of one job take: each of them counts the processes of its own node only.
+
+The processes of a job announce themselves, each by its rank and the number of all. Where as many announce
+themselves as the job has, but some ranks stand twice and others never, the environment of the launch is wrong.
+A restart announces all ranks again, and so leaves none out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+
+from rerail.domain.evidence import Observation, Role
+
+_HARM = frozenset({Role.INITIATING, Role.CASCADE, Role.TEARDOWN})
+
+
+def without_single(found: Sequence[Observation], rules: Collection[str]) -> list[Observation]:
+    """Return the observations without those of some rules by which no rank was taken a second time.
+
+    Args:
+        found: all observations, in the order of the evidence.
+        rules: the rules of announcements; their fields `taken` and `world` are the rank and the size of the job.
+    """
+    told = [one for one in found if one.rule_id in rules]
+    if not told:
+        return list(found)
+    again = _taken_again(told, found)
+    return [one for one in found if one.rule_id not in rules or one in again]
+
+
+def _taken_again(told: Sequence[Observation], found: Sequence[Observation]) -> list[Observation]:
+    counts = Counter(one.fields.get("taken") for one in told)
+    worlds = {one.fields.get("world", "") for one in told}
+    world = worlds.pop() if len(worlds) == 1 else ""
+    if not world.isdigit() or len(told) != int(world) or len(counts) == len(told):
+        return []
+    if len(set(counts.values())) != 1 or not (_of_two_hosts(told) or _in_one_go(told, found)):
+        return []
+    seen: set[str | None] = set()
+    again = []
+    for one in told:
+        rank = one.fields.get("taken")
+        if rank in seen:
+            again.append(one)
+        seen.add(rank)
+    return again
+
+
+def _of_two_hosts(told: Sequence[Observation]) -> bool:
+    """Tell whether the lines of every rank stand under different labels or hosts."""
+    places = {(one.fields.get("taken"), one.line.node, one.line.label) for one in told}
+    return len(places) == len(told)
+
+
+def _in_one_go(told: Sequence[Observation], found: Sequence[Observation]) -> bool:
+    """Tell whether nothing failed between the first and the last of these lines, which stand in one file."""
+    first, last = told[0].line, told[-1].line
+    return first.file == last.file and not any(
+        one.role in _HARM and one.line.file == first.file and one not in told
+        and first.number < one.line.number < last.number
+        for one in found
+    )  # fmt: skip

@@ -1,0 +1,145 @@
+"""Whom all others wait for, by what monitors, frameworks and a look at one process tell; and ranks taken twice."""
+
+from __future__ import annotations
+
+from rerail.assistant.pipeline import diagnose_texts
+from rerail.domain.diagnosis import Diagnosis, Outcome
+
+
+def said(text: str) -> Diagnosis:
+    return diagnose_texts({"job.log": text}).diagnosis
+
+
+def host(found: Diagnosis) -> str | None:
+    return found.first_fault.node if found.first_fault is not None else None
+
+
+def lightning(ranks: str, *, world: int = 4) -> str:
+    return "".join(
+        f"Initializing distributed: GLOBAL_RANK: {rank}, MEMBER: {int(rank) + 1}/{world}\n"
+        for rank in ranks
+    )
+
+
+LIMIT = "slurmstepd: error: *** STEP 17.0 ON n1 CANCELLED AT 2026-03-01T02:31:14 DUE TO TIME LIMIT ***\n"
+
+
+def test_ranks_that_two_nodes_take_are_why_the_job_waited() -> None:
+    found = said(lightning("0101") + LIMIT)
+    assert found.failure_type == "dist_env_misconfig"
+    assert found.first_fault is not None and found.first_fault.line == 3
+
+
+def test_a_restart_announces_all_ranks_again() -> None:
+    assert said(lightning("01230123") + LIMIT).failure_type == "job_time_limit"
+    error = "RuntimeError: CUDA error: an illegal memory access was encountered\n"
+    twice = said(lightning("01") + error + lightning("01"))
+    assert twice.failure_type != "dist_env_misconfig"
+
+
+STALLED = (
+    "WARNING: One or more tensors were submitted to be reduced, gathered or broadcasted by subset of ranks and are"
+    " waiting for remainder of ranks for more than 60 seconds. Stalled ops: grad/w1 [ready ranks: {ready}]\n"
+)
+MAP = "".join(
+    f" Data for node: gn0{node}\tNum slots: 4\tMax slots: 0\tNum procs: 4\n"
+    + "".join(
+        f" \tProcess OMPI jobid: [1,1] App: 0 Process rank: {rank} Bound: N/A\n"
+        for rank in range(4 * node, 4 * node + 4)
+    )
+    for node in (1, 2)
+).replace("rank: 8", "rank: 0").replace("rank: 9", "rank: 1").replace("rank: 10", "rank: 2").replace("rank: 11", "rank: 3")  # fmt: skip
+
+
+def test_who_is_not_among_those_that_are_ready_is_missing() -> None:
+    found = said(MAP + 2 * STALLED.format(ready="0, 2, 3, 4, 5, 6, 7"))
+    assert found.suspects.ranks == [1] and found.suspects.nodes == ["gn02"]
+
+
+def test_few_that_are_ready_miss_no_one_in_particular() -> None:
+    assert said(MAP + 2 * STALLED.format(ready="0, 2")).suspects.ranks == []
+
+
+MONITOR = "[2026-03-12 03:14:05,331] [WARNING] [RankMonServer118230@gn-22:{rank}] Was out of section for 362.10 seconds. Timeout is 360.00 seconds.\n"
+KILLED = "[2026-03-12 03:14:06,904] [ERROR] [ft_launcher118102@gn-22] failed (exitcode: -9) local_rank: 3 (pid: 118777) of binary: /usr/bin/python3\n"
+
+
+def test_who_is_killed_by_its_monitor_hung_before() -> None:
+    found = said(MONITOR.format(rank=43) + KILLED)
+    assert found.failure_type == "nccl_timeout_unexplained"
+    assert found.suspects.ranks == [43] and found.suspects.nodes == ["gn-22"]
+
+
+def test_a_process_that_died_before_its_monitor_spoke_was_not_killed_by_it() -> None:
+    early = KILLED.replace("03:14:06", "03:02:06")
+    assert said(early + MONITOR.format(rank=43)).failure_type == "process_killed_unexplained"
+
+
+TIMEOUT = (
+    "gn-a1: [rank0]:[E418 22:31:08.577102241 ProcessGroupNCCL.cpp:688] [Rank 0] Watchdog caught collective operation"
+    " timeout: WorkNCCL(SeqNum=3, OpType=ALLREDUCE, NumelIn=33554432, NumelOut=33554432, Timeout(ms)=600000) ran for"
+    " 600019 milliseconds before timing out.\n"
+)
+STARTS = "".join(
+    f"gn-{name}: + torchrun --nnodes=2 --node_rank={number} --nproc_per_node=1 train.py\n"
+    for number, name in enumerate(("a1", "b1"))
+)
+COMPILES = (
+    'user@gn-{host}:~$ py-spy dump --pid 7120\nProcess 7120: python3 train.py\nPython v3.10.12 (/usr/bin/python3.10)\n\nThread 7120 (active): "MainThread"\n'
+    "    make_cubin (triton/backends/nvidia/compiler.py:433)\n    <module> (train.py:341)\n"
+)
+
+
+def test_the_stack_of_the_one_that_is_awaited_tells_what_it_did() -> None:
+    found = said(STARTS + TIMEOUT + COMPILES.format(host="b1"))
+    assert found.failure_type == "nccl_slow_rank_timeout"
+    assert found.suspects.ranks == [1] and found.suspects.nodes == ["gn-b1"]
+    other = said(STARTS + TIMEOUT + COMPILES.format(host="a1"))
+    assert other.failure_type == "nccl_timeout_unexplained"
+
+
+def test_the_task_of_jax_that_never_came_is_in_the_pod_of_its_number() -> None:
+    found = said(
+        "E0220 10:14:02.509318 2214 coordination_service.cc:627] DEADLINE_EXCEEDED: Barrier timed out."
+        " Id: [Init]Wait_for_all_tasks_to_register::0. Some timed out task names:\n"
+        "/job:jax_worker/replica:0/task:19\n\n$ kubectl get pods -o wide\n"
+        "NAME              READY   STATUS              RESTARTS   AGE   IP       NODE\n"
+        "mx-7b-19-x7kqd    0/2     ContainerCreating   0          63m   <none>   gke-pool-q2tn\n"
+    )
+    assert found.suspects.ranks == [19] and host(found) == "gke-pool-q2tn"
+
+
+def test_the_host_of_which_nobody_gave_up_did_not_come() -> None:
+    gave_up = (
+        "worker-1: RuntimeError: Timed out initializing process group in store based barrier on rank: {rank}, for key:"
+        " store_based_barrier_key:1 (world_size=8, worker_count=4, timeout=0:30:00)\n"
+    )
+    waits = "".join(gave_up.format(rank=rank) for rank in (4, 5, 6, 7))
+    builds = "worker-0: > compiling dataset index builder ...\n"
+    found = said("worker-1: start\n" + builds + waits)
+    assert found.failure_type == "rendezvous_timeout" and host(found) == "worker-0"
+    both = said("worker-1: start\n" + builds + waits + gave_up.format(rank=1).replace("-1:", "-0:"))
+    assert host(both) is None
+
+
+def test_a_command_that_looks_at_another_host_tells_nothing_of_its_own() -> None:
+    found = said(
+        "10.112.13.81: [rank27]: RuntimeError: CUDA error: unspecified launch failure\n"
+        "[root@gpu-h800-01 ~]# ssh 10.112.13.81 dmesg -T | grep -i xid\n"
+        "[Mon Aug 11 23:06:05 2025] NVRM: Xid (PCI:0000:5d:00): 109, pid=71203, name=python3, Ch 0000004b, errorString"
+        " CTX SWITCH TIMEOUT, Info 0x5c03f\n"
+    )
+    assert found.suspects.nodes == ["10.112.13.81"]
+
+
+def test_an_epoch_that_begins_behind_a_barrier_shows_that_it_was_survived() -> None:
+    barrier = "[E ProcessGroupGloo.cpp:137] Rank 1 failed to pass monitoredBarrier in 60000 ms\n"
+    before = (
+        "2026-03-01 18:39:22,118 DEBUG TRAIN Batch 6/41300 loss 6.114258 lr 0.00048610 rank 1\n"
+    )
+    after = (
+        "2026-03-01 18:42:03,515 INFO Epoch 7 TRAIN info lr 0.00048611\n"
+        "2026-03-01 18:42:31,902 DEBUG TRAIN Batch 7/100 loss 5.902117 lr 0.00048588 rank 1\n"
+    )
+    assert said(before + barrier + after).outcome is not Outcome.FAILURE
+    assert said(before + barrier).outcome is Outcome.FAILURE
