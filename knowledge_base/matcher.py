@@ -13,6 +13,7 @@ from dataclasses import field
 from functools import lru_cache
 
 from rerail.domain.evidence import LogLine, Observation, Role, Tier
+from rerail.knowledge_base.odd_row import without_like_rows
 from rerail.knowledge_base.rules import Rule
 from rerail.knowledge_base.taken_twice import without_single
 from rerail.late_dataclass import dataclass
@@ -115,6 +116,8 @@ def match(views: Sequence[LogView], rules: RuleSet) -> MatchResult:
                 result.counts[name] = result.counts.get(name, 0) + count
     announcing = {rule.id for rule in rules.rules if rule.taken_twice}
     result.observations = without_single(result.observations, announcing)
+    in_tables = {rule.id: rule.odd_row for rule in rules.rules if rule.odd_row}
+    result.observations = without_like_rows(result.observations, in_tables)
     return result
 
 

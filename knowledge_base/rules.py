@@ -33,7 +33,7 @@ LEARNED = "learned-"
 MARKS = frozenset({
     "activity", "attempt_started", "cancelled", "checked_elsewhere", "checkpoint_saved", "collective_timeout", "crashed",
     "ended_by_itself", "ends_step", "finished_early", "first_rank_prints", "interrupted", "learned", "orderly_end",
-    "pod_assigned", "ras_mismatch", "ras_report", "reports_failure", "run_complete", "run_started", "stack",
+    "idle_device", "pod_assigned", "ras_mismatch", "ras_report", "reports_failure", "run_complete", "run_started", "stack",
     "store_lost", "target_met", "target_missed", "task_lost", "waited", "waits_for_data",
 })  # fmt: skip
 """What an event can mean for the job beyond its role; `rules/README.md` explains each."""
@@ -65,6 +65,7 @@ class Rule:
     cleared_by: tuple[str, ...] = ()
     min_count: int = 1
     taken_twice: bool = False
+    odd_row: str = ""
     priority: int = 50
     weight: int = 0
     action: Action | None = None
@@ -251,6 +252,8 @@ def _complaint(raw: dict[str, Any], role: Role) -> str | None:
         return "an initiating rule needs a leaf"
     if (marks := raw.get("marks")) and (unknown := set(marks) - MARKS):
         return f"unknown mark {sorted(unknown)[0]!r}"
+    if raw.get("odd_row", "low") not in ("low", "high"):
+        return "odd_row is neither low nor high"
     if raw.get("direction", "both") not in ("both", "before", "after"):
         return "direction is none of both, before, after"
     for key in ("hint", "tells_nearby", "taken_twice"):

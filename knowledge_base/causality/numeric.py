@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 from rerail.domain.evidence import LogLine
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.beside_good import action_of, checks_of, leaf_of, worst
-from rerail.knowledge_base.causality.rank_timers import slow_rank
-from rerail.knowledge_base.phrases import phrase_in_bytes
+from rerail.knowledge_base.causality.few_rows import slow_phase
+from rerail.knowledge_base.causality.rank_timers import odd_rank, slow_rank
+from rerail.knowledge_base.phrases import phrase_in_bytes, says
 from rerail.late_dataclass import dataclass
 from rerail.log_parsers.middle import median
 from rerail.log_parsers.series_files.forms import FORMS
@@ -93,9 +94,34 @@ def analyse(case: Case) -> list[NumericFinding]:
             findings += _stays_not_finite(view) or _told_slow(view)
         findings += _frozen_evaluations(view)
         findings = _behind_peers(view, findings)
+    if not findings:
+        findings = _in_few_rows(case) or _one_rank_apart(case)
     return sorted(
         findings, key=lambda f: (_ORDER.index(f.leaf) if f.leaf in _ORDER else 9, -f.lost_s)
     )
+
+
+def _in_few_rows(case: Case) -> list[NumericFinding]:
+    """A phase that is slow to the end, in a log of a few step lines."""
+    found = []
+    for view in case.views:
+        phase = slow_phase(view)
+        line = view.line(phase.row.line) if phase is not None else None
+        if phase is not None and line is not None:
+            what = f"step time rises from {phase.before_s:.4g} s to {phase.after_s:.4g} s at step {phase.row.step}"
+            found.append(_with_rank(case, NumericFinding("fail_slow_unexplained", line, what)))
+    return found
+
+
+def _one_rank_apart(case: Case) -> list[NumericFinding]:
+    """One rank's own part of the steps takes far longer than that of all others."""
+    slow = odd_rank(case)
+    if slow is None or slow.line is None:
+        return []
+    leaf = (
+        "slow_dataloading_storage" if says("timer-of-data", slow.part) else "fail_slow_unexplained"
+    )
+    return [NumericFinding(leaf, slow.line, slow.describe(), rank=slow.rank)]
 
 
 def _behind_peers(view: LogView, findings: list[NumericFinding]) -> list[NumericFinding]:

@@ -9,16 +9,25 @@ out.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 
 from rerail.domain.evidence import LogLine
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.phrases import phrase, says
+from rerail.knowledge_base.placement.own_words import number_in
 from rerail.late_dataclass import dataclass
 from rerail.log_parsers.middle import median
 
 GROWTH = 1.5
 """A rank's own part must have grown by this factor against its own past and against its peers."""
 MIN_RANKS = 3
+_APART, _APART_S = 2.0, 0.1
+"""How much longer, and how many seconds longer, the part of an odd rank takes than that of any other."""
+_FAR, _FAR_S = 5.0, 0.5
+"""The same where one round alone tells it."""
+_MANY_RANKS = 8
+_MOST_LINES = 20_000
+_WORDS = (b"orward", b"ackward", b"fwd", b"ata", b"ompute", b"oader")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +38,16 @@ class SlowRank:
     part: str
     before: float
     after: float
+    line: LogLine | None = None
+    """Where it is read, where no change of the steps is known."""
 
     def describe(self) -> str:
         """Say it in one clause."""
+        if self.line is not None:
+            return (
+                f"rank {self.rank} is the slow one: its {self.part} takes {self.after:.4g} s,"
+                f" that of the others {self.before:.4g} s at most"
+            )
         return (
             f"rank {self.rank} is the slow one: its {self.part} grew from {self.before:.4g} s to {self.after:.4g} s, "
             "the other ranks' did not"
@@ -87,3 +103,62 @@ def _grown(
     grown = worst[top] >= GROWTH * max(usual[top], 1e-9)
     apart = worst[top] >= GROWTH * max(worst[second], 1e-9)
     return SlowRank(top, part, usual[top], worst[top]) if grown and apart else None
+
+
+def odd_rank(case: Case) -> SlowRank | None:
+    """Return the one rank whose own part takes far longer than that of all others, where no change of the steps is known.
+
+    The readings of a part are taken in rounds, one of each rank; it must be the same rank in several, or by far in one
+    of many.
+    """
+    found: dict[int, SlowRank] = {}
+    for part, rounds in _rounds(case).items():
+        odd = [one for readings in rounds if (one := _apart(part, readings)) is not None]
+        many = [one for one in odd if one.before * _FAR + _FAR_S <= one.after]
+        whole = [readings for readings in rounds if len(readings) > MIN_RANKS]
+        if not odd or not whole or len({one.rank for one in odd}) > 1:
+            continue
+        sure = len(odd) > 1 or (bool(many) and len(whole[-1]) >= _MANY_RANKS)
+        if sure and _apart(part, whole[-1]) is not None:
+            best = max(odd, key=lambda one: one.after)
+            if best.rank not in found or best.after > found[best.rank].after:
+                found[best.rank] = best
+    return next(iter(found.values())) if len(found) == 1 else None
+
+
+def _rounds(case: Case) -> dict[str, list[dict[int, tuple[float, LogLine]]]]:
+    """Return by part the readings of all ranks, round after round: a rank that comes again begins the next."""
+    rounds: dict[str, list[dict[int, tuple[float, LogLine]]]] = defaultdict(list)
+    for view in case.views:
+        for number in view.numbers[:_MOST_LINES]:
+            if not any(word in view.survey.kept[number] for word in _WORDS):
+                continue
+            line = view.line(number)
+            rank = (
+                None
+                if line is None
+                else line.rank
+                if line.rank is not None
+                else number_in(line.message, "rank")
+            )
+            if line is None or rank is None:
+                continue
+            for match in phrase("part-timer").finditer(line.message):
+                if says("timer-of-waiting", match["name"]):
+                    continue
+                value = float(match["value"]) / (1000.0 if match["unit"] == "ms" else 1.0)
+                mine = rounds[match["name"]]
+                if not mine or rank in mine[-1]:
+                    mine.append({})
+                mine[-1][rank] = (value, line)
+    return rounds
+
+
+def _apart(part: str, readings: Mapping[int, tuple[float, LogLine]]) -> SlowRank | None:
+    ranked = sorted(readings, key=lambda rank: readings[rank][0])
+    if len(ranked) < 2:
+        return None
+    (value, line), (second, _) = readings[ranked[-1]], readings[ranked[-2]]
+    if value < _APART * second or value - second < _APART_S:
+        return None
+    return SlowRank(ranked[-1], part, second, value, line)

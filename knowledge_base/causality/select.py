@@ -107,6 +107,7 @@ def select(
         result.candidates.append(observation)
     _drop_hints(case, rules, result, one_ended=one_ended)
     _drop_healed(case, rules, result)
+    _drop_late_starts(case, result)
     _drop_old(case, result)
     _drop_late_crashes(case, in_last, result)
     weak = outweighed(case, result.candidates)
@@ -152,6 +153,27 @@ def _drop_healed(case: Case, rules: dict[str, Rule], result: Selection) -> None:
     lasting = {o.leaf for o in result.candidates if id(o) not in healed}
     gone = [o for o in result.candidates if id(o) in healed and o.leaf in lasting]
     _drop(result, gone, "a later line says that it healed")
+
+
+def _drop_late_starts(case: Case, result: Selection) -> None:
+    """Reject what ends a job before its program runs, where it ran before that, and there is another fault."""
+    late = [
+        o
+        for o in result.candidates
+        if has(o.leaf, "at_start") and o.tier is Tier.SCHEDULER and _ran_before(case, o.line)
+    ]
+    if any(o not in late for o in result.candidates):
+        _drop(result, late, "the program ran before it")
+
+
+def _ran_before(case: Case, line: LogLine) -> bool:
+    view = case.view(line)
+    if any(row.line < line.number for row in view.survey.steps):
+        return True
+    return any(
+        "collective_timeout" in o.marks and o.line.file == line.file and o.line.number < line.number
+        for o in case.observations
+    )
 
 
 def _drop_old(case: Case, result: Selection) -> None:

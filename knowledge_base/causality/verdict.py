@@ -28,7 +28,7 @@ from rerail.knowledge_base.causality.progress import (
 )
 from rerail.knowledge_base.causality.several_jobs import jobs_in
 from rerail.knowledge_base.placement.allocation import foreign
-from rerail.knowledge_base.placement.identities import Identities
+from rerail.knowledge_base.placement.identities import Identities, rivals
 from rerail.knowledge_base.placement.one_node import node_around, one_node
 from rerail.knowledge_base.placement.place import Place, Reason, named, place
 from rerail.knowledge_base.placement.who_is_who import build
@@ -250,7 +250,7 @@ def _initiating(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
         return False
     if has(winner.leaf, "ends_a_hang") and _hung_before(case, verdict, winner):
         return False
-    if _killed_before(case, verdict, winner):
+    if _killed_before(case, verdict, winner) or _others_miss_another(verdict, winner):
         return False
     if "waits_for_data" in winner.marks and _stacks(case, rules, verdict):
         return True
@@ -317,6 +317,18 @@ def _hung_before(case: Case, verdict: Verdict, winner: Observation) -> bool:
         return hung.number < winner.line.number
     limit, first = case.near_time(winner.line), case.near_time(hung)
     return limit is not None and first is not None and first < limit - 1.0
+
+
+def _others_miss_another(verdict: Verdict, winner: Observation) -> bool:
+    """Tell whether a process was only slow, and all others waited in vain for another one."""
+    named = verdict.waiting.by(How.NAMED) if verdict.waiting is not None else None
+    if named is None or len(named.ranks) != 1 or not has(winner.leaf, "slow"):
+        return False
+    known, line = verdict.identities, winner.line
+    where, own = known.node_of_rank.get(named.ranks[0]), known.node_of(line)
+    if line.rank is not None:
+        return line.rank != named.ranks[0]
+    return where is not None and own is not None and rivals(known.host(own), where)
 
 
 def _killed_before(case: Case, verdict: Verdict, winner: Observation) -> bool:
@@ -504,6 +516,9 @@ def _numbers(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
     verdict.status = Status.ESTABLISHED if first.established else Status.SUPPORTED
     verdict.leaf, verdict.line, verdict.why = first.leaf, first.line, first.what
     verdict.ranks = [first.rank] if first.rank is not None else []
+    node = verdict.identities.undisputed(first.rank) if first.rank is not None else None
+    if node is not None:
+        verdict.nodes, verdict.reasons = [node], [_runs_there(verdict, node)]
     verdict.action = first.action
     return True
 

@@ -10,10 +10,12 @@ from rerail.knowledge_base.placement.headings import named_above
 from rerail.knowledge_base.placement.identities import rivals
 from rerail.knowledge_base.placement.launch_checks import waits_for_others
 from rerail.knowledge_base.placement.names import same_host
+from rerail.knowledge_base.placement.one_node import one_node
 from rerail.knowledge_base.placement.place import Answer, Asked
 from rerail.knowledge_base.taxonomy import has
 
 _MOST_LINES = 20_000
+_HEAD = 4  # lines of a report above the rank that it names
 _OFTEN = 3  # reports of one slowest rank
 _MEASURES = 2  # a rank that is last by two of them, time and throughput for example, is no accident of one report
 
@@ -55,7 +57,23 @@ def _whose(asked: Asked, told: Observation) -> int | None:
         who = known.by_pid.get(line.pid, line.node)
         own = own if who is None or who.rank is None else who.rank
     # Where a process calls itself a higher rank than its label, the label counts something else.
+    own = own if own is not None else _printed_by(asked, line)
     return None if own in known.rank_of_task else own
+
+
+def _names_the_missing(asked: Asked, line: LogLine) -> bool:
+    """Tell whether a line heads the list of missing ranks: who prints it waited for them."""
+    row = asked.missed_by
+    return row is not None and row.file == line.file and 0 <= row.number - line.number <= _HEAD
+
+
+def _printed_by(asked: Asked, line: LogLine) -> int | None:
+    """The rank in front of a line, or the child whose traceback a launcher of one node repeats."""
+    child = named_above(asked.case, line, "child") if not line.label else None
+    if child is None:
+        return line.rank
+    number = child.number("child")
+    return number if one_node(asked.identities, number) else None
 
 
 def _only_waited(asked: Asked, told: Observation) -> bool:
@@ -89,7 +107,8 @@ def felt_by(asked: Asked) -> int | None:
     told: list[LogLine] = [
         o.line
         for o in case.with_role(Role.CASCADE)
-        if not says("lost-peer", o.line.text)
+        if not _names_the_missing(asked, o.line)
+        and not says("lost-peer", o.line.text)
         and not says("waited-in-vain", o.line.text)
         and not _of_another_host(asked, o.line)
     ]
@@ -97,7 +116,7 @@ def felt_by(asked: Asked) -> int | None:
     here = [line for line in told if line.node and line.node == event.line.node]
     if event.line.node and any(line.node for line in told):
         told = here
-    felt = felt or {line.rank for line in here or told} - {None}
+    felt = felt or {_printed_by(asked, line) for line in here or told} - {None}
     return felt.pop() if len(felt) == 1 else None
 
 

@@ -214,8 +214,24 @@ def _felt_by_several(asked: Asked) -> bool:
     return machine and len(on_their_gpus(asked)) >= EVERYWHERE
 
 
+def _named_there(asked: Asked) -> Answer[int] | None:
+    """The rank of that host of which another line says the same."""
+    node = asked.event.fields.get("node") or asked.line.node
+    told = {
+        int(other.fields["rank"]): other.line
+        for other in asked.selection.candidates
+        if other.leaf == asked.event.leaf and other.fields.get("rank", "").isdigit()
+    }
+    there = [r for r in told if node and same_host(asked.identities.node_of_rank.get(r), node)]
+    if len(told) != 1 or len(there) != 1:
+        return None
+    return Answer(there[0], f"another line says the same of this rank of {node}", told[there[0]])
+
+
 def _of_a_machine(asked: Asked) -> Answer[int] | None:
     """The rank that felt a fault of its machine, or ended of it."""
+    if (named := _named_there(asked)) is not None:
+        return named
     felt = felt_by(asked)
     if felt is not None:
         return Answer(felt, "this rank alone printed an error of its own")
@@ -328,7 +344,11 @@ def _by_device(asked: Asked) -> Answer[int] | None:
             return Answer(rank, f"GPU {gpu} of {node} is this rank's", line)
     if not has(asked.event.leaf, "of_a_gpu"):
         gpu = gpu_of_its_own(asked.line.text)
-    if gpu is None or gpu not in asked.identities.ranks_seen | asked.identities.ranks_heard:
+    known = asked.identities
+    ranks = known.ranks_seen | known.ranks_heard
+    if known.node_count == 1:
+        ranks |= set(range(known.per_node or 0))
+    if gpu is None or gpu not in ranks:
         return None
     if not one_node(asked.identities, gpu):
         return None
@@ -443,6 +463,17 @@ def _hosts_the_store(asked: Asked) -> Answer[int] | None:
     return Answer(0, "the store is hosted by the first rank alone", asked.line)
 
 
+def _idle_device(asked: Asked) -> Answer[int] | None:
+    """What one process raised, where one GPU of the machine is idle and all others still wait in their collective."""
+    if not asked.event.lines or asked.line.rank is not None:
+        return None
+    idle = [o for o in asked.case.observations if "idle_device" in o.marks]
+    gpus = {int(o.fields["gpu"]) for o in idle}
+    if len(gpus) != 1 or not one_node(asked.identities, gpu := gpus.pop()):
+        return None
+    return Answer(gpu, "the GPU of this rank alone is idle", idle[0].line)
+
+
 def _awaited(asked: Asked) -> Answer[int] | None:
     """The one rank that all others wait for is where a fault of one process, or of its GPU or host, was."""
     if len(asked.awaited) != 1:
@@ -452,9 +483,10 @@ def _awaited(asked: Asked) -> Answer[int] | None:
     node = asked.identities.node_of_place.get(node or "", node)
     where = asked.identities.node_of_rank.get(rank)
     there = bool(node) and same_host(node, where)
-    if not there and not any(
-        has(asked.event.leaf, trait) for trait in ("of_one_process", "of_a_gpu", "at_start")
-    ):
+    traits = ["of_one_process", "of_a_gpu", "at_start"]
+    if asked.missed_by is not None and where is None:
+        traits.append("of_a_host")  # others name it, and nothing says that it runs elsewhere
+    if not there and not any(has(asked.event.leaf, trait) for trait in traits):
         return None
     if node and where and not same_host(node, where):
         return None
@@ -465,7 +497,7 @@ SOURCES: tuple[Source[int], ...] = (
     _slot, _subject, _noticed, _of_the_job, _heading, _process, _named_process, _local_rank, _said_on, _label,
     _introduced, _seat, _only_node, _own_words, _raised_from, _told_with_process, _alone_there, _others,
     _only_exit_there, device_beside, _awaited, named_slow, _own_exit, _raised_exit, _ended_first, _by_device,
-    _hosts_the_store,
+    _hosts_the_store, _idle_device,
 )  # fmt: skip
 
 

@@ -192,12 +192,12 @@ def _in_places(found: Identities, reading: Reading) -> None:
     ]:
         for name in names:
             told[name].add(rank)
-    for pod, rank in [
-        *ranks_by_number(told, found.node_of_place).items(),
-        *ranks_of_counted(reading.of_pods, found.node_of_place),
-    ]:
+    for pod, rank in ranks_by_number(told, found.node_of_place).items():
         line = found.told_by["place", pod]
         found.keep(found.node_of_rank, "rank", rank, found.node_of_place[pod], line)
+    for pod, rank in ranks_of_counted(reading.of_pods, {*found.node_of_place, *reading.labels}):
+        line = found.told_by.get(("place", pod), reading.of_pods[rank])
+        found.keep(found.node_of_rank, "rank", rank, found.host(pod), line)
 
 
 def _tasks(found: Identities, reading: Reading) -> None:

@@ -143,3 +143,27 @@ def test_an_epoch_that_begins_behind_a_barrier_shows_that_it_was_survived() -> N
     )
     assert said(before + barrier + after).outcome is not Outcome.FAILURE
     assert said(before + barrier).outcome is Outcome.FAILURE
+
+
+STALL = (
+    "[1,0]<stderr>:[2026-06-15 13:37:02.118340: W horovod/common/stall_inspector.cc:107] One or more tensors were submitted"
+    " to be reduced, gathered or broadcasted by subset of ranks and are waiting for remainder of ranks for more than 60"
+    " seconds.\n[1,0]<stderr>:Missing ranks:\n[1,0]<stderr>:4: [grads_0, grads_1 ...]\n"
+)
+
+
+def test_who_reports_a_stall_is_not_whom_the_hanging_host_holds() -> None:
+    lockup = "Jun 15 13:35:32 gn-088 kernel: watchdog: BUG: soft lockup - CPU#45 stuck for 22s! [python:3021]\n"
+    found = said(STALL + "$ ssh gn-088 journalctl -k\n" + lockup)
+    assert found.failure_type == "host_hang"
+    assert found.suspects.ranks == [4] and found.suspects.nodes == ["gn-088"]
+
+
+def test_a_slow_task_is_no_cause_where_all_miss_another() -> None:
+    found = said(
+        "[pod/hero-0/train] I20260821 03:25:02.337140 124 checkpoint.py:421] Loaded checkpoint, took 1370.9s\n"
+        "[pod/hero-0/train] jaxlib.XlaRuntimeError: DEADLINE_EXCEEDED: Barrier timed out. Id: restore_done::0."
+        " Some timed out task names:\n[pod/hero-0/train] /job:jax_worker/replica:0/task:131\n"
+        "[pod/hero-131/train] I20260821 04:10:11.118020 211 restore.py:97] still reading\n"
+    )
+    assert found.suspects.ranks == [131] and host(found) == "hero-131"

@@ -1,0 +1,54 @@
+"""A slow phase in a log of a few step lines: all steps behind a change are slower than all before it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from rerail.knowledge_base.causality.progress import step_rows
+from rerail.late_dataclass import dataclass
+from rerail.log_parsers.step_numbers import StepRow
+from rerail.log_parsers.view import LogView
+
+_MOST_ROWS = 24
+_LEAST = 2  # rows on either side of the change
+_STEADY = 1.1
+"""How far the rows before the change may be apart."""
+_FACTOR, _FACTOR_OF_TWO = 1.2, 2.0
+"""How much slower the fastest row behind the change is than the slowest before, where three rows stand before it, or two."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlowPhase:
+    """The first slow row, and the time of a step in seconds before it and from it on."""
+
+    row: StepRow
+    before_s: float
+    after_s: float
+
+
+def slow_phase(view: LogView) -> SlowPhase | None:
+    """Return the change after which every step of a short log is slower, or None."""
+    groups: dict[tuple[str, int | None], list[StepRow]] = defaultdict(list)
+    for row in step_rows(view):
+        if row.step_time is not None:
+            groups[row.form, row.rank].append(row)
+    found = [one for rows in groups.values() if (one := _change(rows)) is not None]
+    return found[0] if len(found) == len(groups) == 1 else None
+
+
+def _change(rows: Sequence[StepRow]) -> SlowPhase | None:
+    times = [row.step_time or 0.0 for row in rows]
+    if not 2 * _LEAST <= len(rows) <= _MOST_ROWS:
+        return None
+    first = int(times[0] > times[1])  # the first step often starts things
+    for at in range(first + _LEAST, len(times) - _LEAST + 1):
+        before, after = times[first:at], times[at:]
+        factor = _FACTOR_OF_TWO if len(before) == _LEAST else _FACTOR
+        if (
+            min(before) > 0
+            and max(before) <= _STEADY * min(before)
+            and min(after) >= factor * max(before)
+        ):
+            return SlowPhase(rows[at], max(before), min(after))
+    return None
