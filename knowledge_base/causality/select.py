@@ -168,6 +168,8 @@ def _drop_late_starts(case: Case, result: Selection) -> None:
 
 def _ran_before(case: Case, line: LogLine) -> bool:
     view = case.view(line)
+    if line.stream is Stream.CONTAINER:
+        return False  # a cluster's events stand where somebody asked for them
     if any(row.line < line.number for row in view.survey.steps):
         return True
     return any(

@@ -64,7 +64,7 @@ def _whose(asked: Asked, told: Observation) -> int | None:
 def _names_the_missing(asked: Asked, line: LogLine) -> bool:
     """Tell whether a line heads the list of missing ranks: who prints it waited for them."""
     row = asked.missed_by
-    return row is not None and row.file == line.file and 0 <= row.number - line.number <= _HEAD
+    return row is not None and row.file == line.file and 0 < row.number - line.number <= _HEAD
 
 
 def _printed_by(asked: Asked, line: LogLine) -> int | None:
