@@ -51,6 +51,7 @@ _KINDS = frozenset(
         "whole_group",
         "introduction",
         "counted_pod",
+        "bystander",
         "host_above",
         "rank_below",
     }

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
+from itertools import pairwise
 
 from rerail.domain.evidence import Observation, Role
 
-_HARM = frozenset({Role.INITIATING, Role.CASCADE, Role.TEARDOWN})
+_BETWEEN_STARTS = frozenset({Role.INITIATING, Role.CASCADE, Role.TEARDOWN, Role.SUCCESS})
+_GAP = 4  # lines between the announcements of one start
 
 
 def without_single(found: Sequence[Observation], rules: Collection[str]) -> list[Observation]:
@@ -54,10 +56,11 @@ def _of_two_hosts(told: Sequence[Observation]) -> bool:
 
 
 def _in_one_go(told: Sequence[Observation], found: Sequence[Observation]) -> bool:
-    """Tell whether nothing failed between the first and the last of these lines, which stand in one file."""
+    """Tell whether these lines stand close together in one file, and nothing failed or came to its end between them."""
     first, last = told[0].line, told[-1].line
-    return first.file == last.file and not any(
-        one.role in _HARM and one.line.file == first.file and one not in told
+    near = all(b.line.number - a.line.number <= _GAP for a, b in pairwise(told))
+    return near and first.file == last.file and not any(
+        one.role in _BETWEEN_STARTS and one.line.file == first.file and one not in told
         and first.number < one.line.number < last.number
         for one in found
     )  # fmt: skip

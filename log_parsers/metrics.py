@@ -131,7 +131,7 @@ _FORMS: tuple[_Form, ...] = tuple(
         ),
         (
             "tqdm",
-            rb"(?:\||\d%) *(?P<step>\d+)/(?!1 )\d+ \[[\d:]+<[^,\]\n]{1,12}, +(?P<rate>[\d.]+)(?P<unit>s/it|it/s)",
+            rb"\| *(?P<step>\d+)/(?!1 )\d+ \[[\d:]+<[^,\]\n]{1,12}, +(?P<rate>[\d.]+)(?P<unit>s/it|it/s)",
             b"",
         ),
     )

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 
 from rerail.knowledge_base.causality.progress import step_rows
 from rerail.late_dataclass import dataclass
+from rerail.lazy_patterns import lazy
+from rerail.log_parsers.metrics import WEAK_FORMS
+from rerail.log_parsers.middle import median
 from rerail.log_parsers.step_numbers import StepRow
 from rerail.log_parsers.view import LogView
 
@@ -14,8 +17,12 @@ _MOST_ROWS = 24
 _LEAST = 2  # rows on either side of the change
 _STEADY = 1.1
 """How far the rows before the change may be apart."""
-_FACTOR, _FACTOR_OF_TWO = 1.2, 2.0
-"""How much slower the fastest row behind the change is than the slowest before, where three rows stand before it, or two."""
+_FACTOR, _TYPICAL, _FACTOR_OF_TWO = 1.2, 1.5, 3.0
+"""How much slower than the slowest row before the change are the fastest and the typical one behind it, where three stand on
+either side; and the fastest where two do."""
+_WORK = lazy(
+    r"(?i)\b(?:global |micro |train )?(?:batch|seq\w*|context)[ _-]?(?:size|len\w*)?['\"]?\s?[:= ]\s?(\d+)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +38,15 @@ def slow_phase(view: LogView) -> SlowPhase | None:
     """Return the change after which every step of a short log is slower, or None."""
     groups: dict[tuple[str, int | None], list[StepRow]] = defaultdict(list)
     for row in step_rows(view):
-        if row.step_time is not None:
+        if row.step_time is not None and row.form not in WEAK_FORMS:
             groups[row.form, row.rank].append(row)
     found = [one for rows in groups.values() if (one := _change(rows)) is not None]
-    return found[0] if len(found) == len(groups) == 1 else None
+    if len(found) != 1 or len(groups) != 1:
+        return None
+    (rows,) = groups.values()
+    # Larger batches and longer sequences take longer as well.
+    work = {tuple(_WORK.findall(view.text(row.line) or "")) for row in rows}
+    return found[0] if len(work) == 1 else None
 
 
 def _change(rows: Sequence[StepRow]) -> SlowPhase | None:
@@ -44,11 +56,14 @@ def _change(rows: Sequence[StepRow]) -> SlowPhase | None:
     first = int(times[0] > times[1])  # the first step often starts things
     for at in range(first + _LEAST, len(times) - _LEAST + 1):
         before, after = times[first:at], times[at:]
-        factor = _FACTOR_OF_TWO if len(before) == _LEAST else _FACTOR
-        if (
-            min(before) > 0
-            and max(before) <= _STEADY * min(before)
-            and min(after) >= factor * max(before)
+        if min(before) <= 0 or max(before) > _STEADY * min(before):
+            continue
+        slower, typical = min(after) / max(before), median(after) / max(before)
+        if slower >= _FACTOR_OF_TWO or (
+            len(before) > _LEAST
+            and len(after) > _LEAST
+            and slower >= _FACTOR
+            and typical >= _TYPICAL
         ):
             return SlowPhase(rows[at], max(before), min(after))
     return None

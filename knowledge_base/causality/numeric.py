@@ -11,7 +11,7 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rerail.domain.evidence import LogLine
+from rerail.domain.evidence import LogLine, Role
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.beside_good import action_of, checks_of, leaf_of, worst
 from rerail.knowledge_base.causality.few_rows import slow_phase
@@ -94,7 +94,7 @@ def analyse(case: Case) -> list[NumericFinding]:
             findings += _stays_not_finite(view) or _told_slow(view)
         findings += _frozen_evaluations(view)
         findings = _behind_peers(view, findings)
-    if not findings:
+    if not findings and not any(o.role is Role.SUCCESS for o in case.observations):
         findings = _in_few_rows(case) or _one_rank_apart(case)
     return sorted(
         findings, key=lambda f: (_ORDER.index(f.leaf) if f.leaf in _ORDER else 9, -f.lost_s)

@@ -11,6 +11,7 @@ from rerail.knowledge_base.phrases import phrase_in_bytes
 from rerail.late_dataclass import dataclass
 from rerail.log_parsers.metrics import WEAK_FORMS
 from rerail.log_parsers.step_numbers import StepRow
+from rerail.log_parsers.tracebacks import looks_like_exception
 from rerail.log_parsers.view import LogView
 
 _FURTHER_EPOCHS = 2
@@ -77,7 +78,7 @@ def survived(
     if own:
         own = [row for row in own if row.line not in but]
         number = observation.line.number
-        return _rose(own, number, steps) or _next_epoch(view, number, own)
+        return _rose(own, number, steps) or _next_epoch(view, observation, own)
     if observation.tier in _OF_PROGRAMS and not any(step_rows(other) for other in case.views):
         return _further_epochs(case, observation)
     when = case.not_after(observation.line)
@@ -114,12 +115,18 @@ def last_epoch(case: Case) -> LogLine | None:
     return None
 
 
-def _next_epoch(view: LogView, number: int, rows: Sequence[StepRow]) -> bool:
-    """Tell whether an epoch began behind a line, later than all that had begun before, and has steps of its own."""
+def _next_epoch(view: LogView, observation: Observation, rows: Sequence[StepRow]) -> bool:
+    """Tell whether all ranks began an epoch behind a line that only told of waiting, later than all that had begun before.
+
+    What a process raised may stand above lines that were printed before it and came late.
+    """
+    number = observation.line.number
+    if observation.role is not Role.CASCADE or looks_like_exception(observation.line.message):
+        return False
     begins = phrase_in_bytes("epoch-begins")
     here = view.section(number)
     told = [
-        (one, int(match["epoch"] or match["epoch2"]))
+        (one, int(match["epoch"]))
         for one in view.numbers
         if view.section(one) == here and (match := begins.search(view.survey.kept[one]))
     ]

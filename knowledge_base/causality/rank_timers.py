@@ -21,12 +21,10 @@ from rerail.log_parsers.middle import median
 GROWTH = 1.5
 """A rank's own part must have grown by this factor against its own past and against its peers."""
 MIN_RANKS = 3
-_APART, _APART_S = 2.0, 0.1
+_APART, _APART_S = 3.0, 1.0
 """How much longer, and how many seconds longer, the part of an odd rank takes than that of any other."""
-_FAR, _FAR_S = 5.0, 0.5
-"""The same where one round alone tells it."""
-_MANY_RANKS = 8
-_MOST_LINES = 20_000
+_ROUNDS = 2
+_MOST_LINES = 2_000
 _WORDS = (b"orward", b"ackward", b"fwd", b"ata", b"ompute", b"oader")
 
 
@@ -108,21 +106,17 @@ def _grown(
 def odd_rank(case: Case) -> SlowRank | None:
     """Return the one rank whose own part takes far longer than that of all others, where no change of the steps is known.
 
-    The readings of a part are taken in rounds, one of each rank; it must be the same rank in several, or by far in one
-    of many.
+    The readings of a part are taken in rounds, one of each rank; it must be the same rank in several. The first rank has
+    work of its own (logs, checkpoints, data for the others) and is never meant.
     """
     found: dict[int, SlowRank] = {}
     for part, rounds in _rounds(case).items():
         odd = [one for readings in rounds if (one := _apart(part, readings)) is not None]
-        many = [one for one in odd if one.before * _FAR + _FAR_S <= one.after]
-        whole = [readings for readings in rounds if len(readings) > MIN_RANKS]
-        if not odd or not whole or len({one.rank for one in odd}) > 1:
-            continue
-        sure = len(odd) > 1 or (bool(many) and len(whole[-1]) >= _MANY_RANKS)
-        if sure and _apart(part, whole[-1]) is not None:
+        ranks = {one.rank for one in odd}
+        many = any(len(readings) > MIN_RANKS for readings in rounds)
+        if many and len(odd) >= _ROUNDS and len(ranks) == 1 and 0 not in ranks:
             best = max(odd, key=lambda one: one.after)
-            if best.rank not in found or best.after > found[best.rank].after:
-                found[best.rank] = best
+            found.setdefault(best.rank, best)
     return next(iter(found.values())) if len(found) == 1 else None
 
 
@@ -144,7 +138,12 @@ def _rounds(case: Case) -> dict[str, list[dict[int, tuple[float, LogLine]]]]:
             if line is None or rank is None:
                 continue
             for match in phrase("part-timer").finditer(line.message):
-                if says("timer-of-waiting", match["name"]):
+                if says("timer-of-waiting", match["name"]) or not says("is-a-time", match[0]):
+                    continue
+                if (
+                    line.message[match.end() : match.end() + 1].isalnum()
+                    or line.message[match.end() : match.end() + 2].strip()[:1] == "%"
+                ):
                     continue
                 value = float(match["value"]) / (1000.0 if match["unit"] == "ms" else 1.0)
                 mine = rounds[match["name"]]

@@ -162,8 +162,15 @@ def _drop_late_starts(case: Case, result: Selection) -> None:
         for o in result.candidates
         if has(o.leaf, "at_start") and o.tier is Tier.SCHEDULER and _ran_before(case, o.line)
     ]
-    if any(o not in late for o in result.candidates):
-        _drop(result, late, "the program ran before it")
+    others = [o for o in result.candidates if o not in late]
+    gone = [one for one in late if any(_stands_before(case, o, one) for o in others)]
+    _drop(result, gone, "the program ran, and another fault was told, before it")
+
+
+def _stands_before(case: Case, a: Observation, b: Observation) -> bool:
+    if a.line.file == b.line.file:
+        return a.line.number < b.line.number
+    return case.known_before(a, b)
 
 
 def _ran_before(case: Case, line: LogLine) -> bool:

@@ -67,6 +67,9 @@ def read(statement: Statement, found: Identities, reading: Reading) -> None:
         found.set_aside.setdefault(node, statement.line)
     if "group_rank" in kinds and (rank := statement.number("rank")) is not None:
         found.ranks_heard.add(rank)
+    if "bystander" in kinds:
+        found.nodes_seen.add(statement.slots["node"])
+        found.nodes_at_work.add(statement.slots["node"])
     if "counted_pod" in kinds and (rank := statement.number("rank")) is not None:
         reading.of_pods.setdefault(rank, statement.line)
     if "job" in kinds:

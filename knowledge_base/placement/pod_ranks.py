@@ -11,8 +11,8 @@ from pathlib import Path
 from rerail.cached_yaml import load_cached
 from rerail.lazy_patterns import lazy
 
-# A pod of an indexed job: its number, and behind it the letters of one start.
-_INDEXED = lazy(r".*\D(?P<n>\d{1,5})(?:-[a-z0-9]{5})?")
+# A pod of an indexed job: its number, and behind it the letters of one start; of several slices the first.
+_INDEXED = lazy(r"(?:.*-)?(?P<part>[a-z0-9.]+)-(?P<n>\d{1,5})(?:-[a-z0-9]{5})?")
 _NUMBERED = lazy(r"(?P<stem>.*\D)(?P<n>\d{1,5})")
 FILE = Path(__file__).with_name("pod_ranks.yaml")
 
@@ -81,6 +81,7 @@ def ranks_of_counted(ranks: Iterable[int], pods: Iterable[str]) -> list[tuple[st
     """
     numbered: dict[int, list[str]] = defaultdict(list)
     for pod in pods:
-        if match := _INDEXED.fullmatch(pod):
+        match = _INDEXED.fullmatch(pod)
+        if match and (not match["part"].isdigit() or match["part"] == "0"):
             numbered[int(match["n"])].append(pod)
     return [(numbered[rank][0], rank) for rank in ranks if len(numbered.get(rank, ())) == 1]

@@ -465,9 +465,15 @@ def _hosts_the_store(asked: Asked) -> Answer[int] | None:
 
 def _idle_device(asked: Asked) -> Answer[int] | None:
     """What one process raised, where one GPU of the machine is idle and all others still wait in their collective."""
-    if not asked.event.lines or asked.line.rank is not None:
+    line = asked.line
+    own = gpu_told(asked) if asked.place.gpu is None else asked.place.gpu
+    if not asked.event.lines or line.rank is not None or own is not None:
         return None
-    idle = [o for o in asked.case.observations if "idle_device" in o.marks]
+    idle = [
+        o
+        for o in asked.case.observations
+        if "idle_device" in o.marks and o.line.file == line.file and o.line.number > line.number
+    ]
     gpus = {int(o.fields["gpu"]) for o in idle}
     if len(gpus) != 1 or not one_node(asked.identities, gpu := gpus.pop()):
         return None

@@ -92,11 +92,10 @@ def _of_the_awaited(
     place, rank = working[0], waiting.suspects[0]
     where = identities.node_of_rank.get(rank)
     there = place.node is not None and where is not None and same_host(place.node, where)
-    elsewhere = {identities.node_of_rank.get(one) for one in waiting.victims}
-    only_other = place.node is not None and None not in elsewhere and not any(
-        same_host(place.node, one) for one in elsewhere
-    )  # fmt: skip
-    if place.rank != rank and not (place.rank is None and (there or only_other)):
+    agent = any(frames()["agent"].search(frame.file) for frame in place.stack.frames)
+    # Of a process of that host that nothing ties to a rank, only where the host has one.
+    alone = there and identities.per_node == 1 and place.rank is None
+    if agent or (place.rank != rank and not alone):
         return None
     why = f"rank {rank}, which the others wait for, is {_where(place)}"
     nodes = (place.node,) if place.node else ()
