@@ -514,6 +514,7 @@ static PyTypeObject TableType = {
     .tp_as_sequence = &Table_sequence,
 };
 
+#include "_kept_lines.h"
 #include "_line_facts.h"
 #include "_step_layouts.h"
 
@@ -696,6 +697,7 @@ static PyMethodDef functions[] = {
     {"grouped", grouped, METH_VARARGS, grouped_doc},
     {"line_ends", line_ends, METH_VARARGS, line_ends_doc},
     {"begun", begun, METH_VARARGS, begun_doc},
+    {"kept", kept, METH_VARARGS, kept_doc},
     {"step_lines", step_lines, METH_VARARGS, step_lines_doc},
     {NULL, NULL, 0, NULL},
 };

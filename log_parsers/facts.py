@@ -249,8 +249,8 @@ class FactCounter:
         if row >= least:
             self._last_stamped = piece.line(row)[:_STAMPED]
 
-    def new_rows(self) -> list[int]:
-        """Return on which rows of the piece that was read last a stream begins, of the first few thousand."""
+    def new_rows(self) -> Any:
+        """Return on which rows of the piece that was read last a stream begins, of the first few thousand, in order."""
         assert self._here is not None
         streams, known = self._here[2], self._known
         self._known = len(self.streams.writers.examples)
@@ -265,7 +265,7 @@ class FactCounter:
             first_rows[each[late] - known] = (
                 late  # of several rows of a stream the first is written last
             )
-            return sorted(first_rows[first_rows >= 0].tolist())
+            return np.sort(first_rows[first_rows >= 0])
         found: dict[int, int] = {}
         for row, stream in enumerate(streams):
             if stream >= known:

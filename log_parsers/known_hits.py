@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from rerail.log_parsers.hit_room import HitRoom
 from rerail.log_parsers.known_lines import KnownLines, Seen
 
 Settled = Callable[[int, bytes], bool]
 """Tells whether a signature in lines of this text is only counted from now on, but for new streams."""
 
+# What is to be done with the lines of a kind: to look at each, to count those of known writers, to look at the
+# first few since they are harmless, and to count them all.
+_LOOK, _COUNT, _FEW, _COUNT_ALL = range(4)
+
 
 class KnownHits:
     """Tells the lines of one file that are only counted from those that are to be looked at."""
 
-    def __init__(self, settled: Settled, streams: Callable[[int], Container[int]]) -> None:
+    def __init__(self, settled: Settled, room: HitRoom, few: int) -> None:
         self._settled = settled
-        self._streams = streams
+        self._room = room
+        self._few = few
         self._table: KnownLines | None = None
-        self._counted: Any = None
+        self._ways: Any = None
         self._sets: dict[int, tuple[int, ...]] = {}
         self._shown: dict[tuple[int, ...], Any] = {}
 
@@ -37,40 +43,59 @@ class KnownHits:
         table = seen.table
         if table is not self._table:
             self._table, self._sets = table, {}
-            self._counted = np.zeros(0, np.bool_)
-        if len(self._counted) < len(table.sets):
-            more = np.zeros(len(table.sets) - len(self._counted), np.bool_)
-            self._counted = np.concatenate((self._counted, more))
+            self._ways = np.zeros(0, np.int8)
+        if len(self._ways) < len(table.sets):
+            more = np.zeros(len(table.sets) - len(self._ways), np.int8)
+            self._ways = np.concatenate((self._ways, more))
         sets = np.frombuffer(table.sets, np.int32)[seen.kinds]
         some = np.flatnonzero(sets)
         rows, kinds, sets = seen.rows[some], seen.kinds[some], sets[some]
-        known = self._counted[kinds]
-        for kind in np.unique(kinds[~known]).tolist():
-            members, text = table.members[table.sets[kind]], table.texts[kind]
-            self._counted[kind] = all(self._settled(index, text) for index in members)
-        known = self._counted[kinds]
+        for kind in _distinct(kinds, len(self._ways)):
+            if self._ways[kind] in (_LOOK, _FEW):
+                self._ways[kind] = self._way(table, kind, presence)
+        ways = self._ways[kinds]
+        counted = ways == _COUNT_ALL
+        few = np.flatnonzero(ways == _FEW)
+        counted[few[_turns(kinds[few]) >= self._few]] = True
+        known = counted | (ways == _COUNT)
         found: dict[tuple[int, ...], Any] = {}
-        left = [~known]
-        for number in np.unique(sets[known]).tolist():
-            members = self._sets.get(number)
-            if members is None:
-                members = tuple(at for at in table.members[number] if not presence(at))
-                self._sets[number] = members
-            at = np.flatnonzero(known & (sets == number))
-            if not members:
-                continue
-            there = self._in_streams(members, streams[rows[at]])
-            found[members] = np.concatenate((found.get(members, rows[:0]), rows[at[there]]))
-            left.append(_at(at[~there], len(rows)))
-        others = np.flatnonzero(np.logical_or.reduce(left))
-        rows, sets = rows[others], sets[others]
         pairs: list[tuple[int, int]] = []
-        for number in np.unique(sets).tolist():
-            at = rows[sets == number].tolist()
-            for index in table.members[number]:
+        for number in _distinct(sets, len(table.members)):
+            at = np.flatnonzero(sets == number)
+            members = self._judged(table, number, presence)
+            if not members:
                 # One line is enough to say that there are such lines.
-                pairs += [(row, index) for row in (at[:1] if presence(index) else at)]
+                looked_at = rows[at[~known[at]][:1]]
+            else:
+                there = known[at]
+                some = np.flatnonzero(there & ~counted[at])
+                if len(some):
+                    there[some] = self._in_streams(members, np.asarray(streams)[rows[at[some]]])
+                if there.any():
+                    found[members] = np.concatenate((found.get(members, rows[:0]), rows[at[there]]))
+                looked_at = rows[at[~there]]
+            listed = looked_at.tolist()
+            for index in table.members[number] if listed else ():
+                pairs += [(row, index) for row in (listed[:1] if presence(index) else listed)]
         return found, pairs
+
+    def _judged(
+        self, table: KnownLines, number: int, presence: Callable[[int], bool]
+    ) -> tuple[int, ...]:
+        """Return the signatures of a set of which hits are kept."""
+        members = self._sets.get(number)
+        if members is None:
+            members = tuple(at for at in table.members[number] if not presence(at))
+            self._sets[number] = members
+        return members
+
+    def _way(self, table: KnownLines, kind: int, presence: Callable[[int], bool]) -> int:
+        number, text = table.sets[kind], table.texts[kind]
+        full = all(self._settled(index, text) for index in table.members[number])
+        members = self._judged(table, number, presence)
+        if self._ways[kind] == _FEW or (members and self._room.harmless(members, text)):
+            return _COUNT_ALL if full else _FEW
+        return _COUNT if full else _LOOK
 
     def _in_streams(self, members: tuple[int, ...], streams: Any) -> Any:
         """Tell of each stream whether all of the signatures were seen in it before."""
@@ -85,8 +110,8 @@ class KnownHits:
             shown = self._shown[members] = wider
         there = shown[streams]
         if not there.all():
-            for stream in np.unique(streams[~there]).tolist():
-                shown[stream] = all(stream in self._streams(index) for index in members)
+            for stream in set(streams[~there].tolist()):
+                shown[stream] = all(stream in self._room.streams[index] for index in members)
             there = shown[streams]
         return there
 
@@ -98,9 +123,24 @@ def in_order(rows: Any, more: Sequence[int]) -> Any:
     return np.sort(np.concatenate((rows, np.asarray(more, rows.dtype))))
 
 
-def _at(places: Any, count: int) -> Any:
+def _distinct(numbers: Any, most: int) -> list[int]:
+    """Return which numbers there are, all of them below `most`, in order."""
     import numpy as np
 
-    mask = np.zeros(count, np.bool_)
-    mask[places] = True
-    return mask
+    there = np.zeros(most, np.bool_)
+    there[numbers] = True
+    listed: list[int] = np.flatnonzero(there).tolist()
+    return listed
+
+
+def _turns(kinds: Any) -> Any:
+    """Return for each line how many of its kind stand above it."""
+    import numpy as np
+
+    order = np.argsort(kinds, kind="stable")
+    ordered = kinds[order]
+    begins = np.flatnonzero(np.diff(ordered, prepend=-1))
+    lengths = np.diff(np.append(begins, len(ordered)))
+    turns = np.empty(len(kinds), np.int64)
+    turns[order] = np.arange(len(kinds)) - np.repeat(begins, lengths)
+    return turns

@@ -45,8 +45,8 @@ class LastHits:
             known = self._lines.setdefault(index, [])
             left, found = self._most, []
             for piece, first, rows in reversed(noted):
-                wanted = [(row, first + row) for row in rows[-left:]] if left else []
-                found.append([(line, raw) for _, line, raw in piece.with_lines(wanted)])
+                wanted = rows[-left:] if left else []
+                found.append([(first + row, piece.line(row)) for row in wanted])
                 left -= len(wanted)
             known += (pair for some in reversed(found) for pair in some)
             del known[: -self._most]

@@ -17,10 +17,11 @@ from typing import IO, Any
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.binary_content import looks_binary
-from rerail.log_parsers.candidate_line import CandidateLine, harmless_of, stem
+from rerail.log_parsers.candidate_line import CandidateLine, stem
 from rerail.log_parsers.candidates import Candidates
 from rerail.log_parsers.facts import FactCounter, Facts
 from rerail.log_parsers.flight_recorder.recognise import looks_like_flight_recorder
+from rerail.log_parsers.hit_room import WORDINGS, HitRoom
 from rerail.log_parsers.kept_lines import KeptLines
 from rerail.log_parsers.known_hits import KnownHits, in_order
 from rerail.log_parsers.known_lines import compiled
@@ -45,16 +46,12 @@ from rerail.log_parsers.skeletons import SkeletonMiner
 from rerail.log_parsers.sources import Problem, Source, iter_chunks
 from rerail.log_parsers.step_mining import LEAST_ROWS, StepMiner, may_learn
 from rerail.log_parsers.step_numbers import StepRow
-from rerail.log_parsers.streams import NOBODY
 from rerail.log_parsers.tallies import sieves_pay, vectors_pay
 from rerail.log_parsers.text import MAX_LINE, clean
 
 # Each piece costs a millisecond or more, by how many kinds of lines it has, whatever its size. With pieces of 512 kB
 # a pass took 1.1 to 1.4 times as long, over real and made-up logs; larger ones take memory, and steps are sampled by them.
 CHUNK = 1 << 20
-STREAMS_PER_SIGNATURE = 4096
-HITS_PER_WORDING = 16
-WORDINGS = 20_000
 LAST_HITS = 16
 HEAD_LINES = 150
 _BEFORE, _AFTER = 60, 25
@@ -201,14 +198,10 @@ class FilePass:
         self._scanner = scanner
         self._cut: dict[int, bytes] = {}
         self._told_long = False
-        self._kept_hits: dict[int, int] = {}
         # Hits of a file that is still held whole, whose surroundings are wanted.
         self._around: list[int] = []
-        self._harmless = harmless_of(signatures)
         self._facts = FactCounter(source.origin)
-        self._streams: defaultdict[int, set[int]] = defaultdict(set)
-        self._wordings: dict[tuple[int, bytes], int] = {}
-        self._full: set[tuple[int, bytes]] = set()
+        self._hits = HitRoom(signatures, room)
         # Wordings that hold what was looked for whenever they were looked at, by signature.
         self._sure: dict[tuple[int, bytes], bool] = {}
         self._last = LastHits(LAST_HITS)
@@ -219,7 +212,7 @@ class FilePass:
         self._small: list[bytes] | None = []
         self._small_bytes = 0
         self._candidates = Candidates(scanner, self.result.miner)
-        self._known = KnownHits(self._only_counted, self._streams.__getitem__)
+        self._known = KnownHits(self._only_counted, self._hits, room.harmless)
         self._end = End()
         self._crlf = False
         self._continued = False
@@ -257,7 +250,7 @@ class FilePass:
         newlines = len(piece.ends)
         if size > _LONG_PIECE and not self._told_long:
             self._tell_long(raw, first)
-        self._collect(chunk, first, newlines)
+        self._collect(raw, first)
         if self._small is None and self._wanted:
             self._serve(raw, first)
         whole = bulk and chunk.endswith(b"\n")
@@ -281,19 +274,19 @@ class FilePass:
         if pairs or counted:
             self._confirm(raw, first, pairs, streams, counted, sure)
         if self._small is None:
-            self._above.add(first, chunk)
+            self._above.add(first, raw)
         result.size += size
         # A line split by force ends without a newline and goes on in the next chunk.
         result.lines = first - 1 + newlines
 
-    def _collect(self, chunk: bytes, first: int, newlines: int) -> None:
+    def _collect(self, piece: Piece, first: int) -> None:
         if self._small is not None:
-            self._small_bytes += len(chunk)
+            self._small_bytes += len(piece)
             if self._small_bytes <= min(WHOLE_FILE, self._room.whole, self._room.keep):
-                self._small.append(chunk)
+                self._small.append(piece.raw)
                 return
             self._spill()
-        self._end.add(first, chunk, newlines)
+        self._end.add(first, piece)
 
     def _spill(self) -> None:
         """The file outgrew `WHOLE_FILE`: keep its head, and from here on only what matters."""
@@ -312,9 +305,9 @@ class FilePass:
         for number in self._around:
             self._keep_around(whole, 1, number - 1)
         start = max(0, count - _FAR_BEFORE)
-        self._above.add(1, whole.from_row(start), start)
+        self._above.add(start + 1, Piece(whole.from_row(start)))
         start = max(0, count - TAIL_LINES)
-        self._end.add(start + 1, whole.from_row(start), count - start)
+        self._end.add(start + 1, Piece(whole.from_row(start)))
 
     def _mine_steps(self, piece: Piece) -> None:
         """Learn the step lines of a file that has none of a known form, and read those of its beginning."""
@@ -356,8 +349,7 @@ class FilePass:
             if here:
                 members = tuple(here)
                 together[members].append(row)
-                if line.fresh:
-                    self._keep_hits(piece, first, row, line, members)
+                self._keep_hits(piece, first, row, line, members)
         latest = {index: rows[-LAST_HITS:] for index, rows in shown.items()}
         counts = {index: len(rows) for index, rows in shown.items()}
         for members, known in counted.items():
@@ -374,27 +366,22 @@ class FilePass:
         self._last.add(piece, first, latest)
 
     def _shows(self, index: int, line: CandidateLine, *, known: bool) -> bool:
-        """Tell whether a line shows a signature, where that is not `known`, and whether the hit may be kept."""
+        """Tell whether a line shows a signature, where that is not `known`."""
         wording = index, line.stem
         sure = self._sure.get(wording)
-        if sure and wording in self._full and line.stream in self._streams[index]:
+        if sure and self._hits.known(index, line):
             return True
         if self._is_presence(index):
             self._settle(index, line.raw)
             return False
         if len(line.raw) > MAX_LINE and self._matches_in_long(index, line):
-            line.fresh.append(index)
+            line.cut = (*line.cut, index)
             return True
         if line.text is None and not known:
             line.text = clean(line.raw)
         matches = known or self._matches(index, line.text or "")
         if sure is not matches and len(self._sure) < WORDINGS:
             self._sure[wording] = matches and sure is None
-        if matches:
-            if self._is_new(index, line.stream):
-                line.new.append(index)
-            if self._has_room(wording) or index in line.new:
-                line.fresh.append(index)
         return matches
 
     def _matches_in_long(self, index: int, line: CandidateLine) -> bool:
@@ -429,24 +416,14 @@ class FilePass:
     def _keep_hits(
         self, piece: Piece, first: int, row: int, line: CandidateLine, here: tuple[int, ...]
     ) -> None:
-        """Keep what a line shows; of one wording of harmless lines a few and the first of each writer."""
-        harmless = self._harmless.of(here, line)
+        """Keep of what a line shows what there is room for."""
         kept = self._small is not None
-        for index in line.fresh:
-            wording = index, line.stem
-            same = self._wordings.get(wording, 0)
-            if harmless and same >= HITS_PER_WORDING and index not in line.new:
-                self._fill(wording)
-                continue
-            self._kept_hits[index] = self._kept_hits.get(index, 0) + 1
+        for index, wanted in self._hits.kept_of(line, here):
             self.result.hits.append(Hit(first + row, index))
-            if same or len(self._wordings) < WORDINGS:
-                self._wordings[wording] = same + 1
             if not kept:
                 self._kept.keep(first + row, line.raw, always=True)
                 kept = True
-            wanted = self._signatures[index].wants_context and not harmless
-            if not wanted or same >= self._room.contexts:
+            if not wanted:
                 continue
             if self._small is None:
                 self._keep_around(piece, first, row)
@@ -466,32 +443,7 @@ class FilePass:
         if self._is_presence(index):
             return index in self._settled
         # A stem is that of the line as its file holds it.
-        line = text.removesuffix(b"\n") + (b"\r" if self._crlf else b"")
-        return (index, stem(line)) in self._full
-
-    def _has_room(self, wording: tuple[int, bytes]) -> bool:
-        """Tell whether a hit is kept whatever its label; once it is not, it never is again."""
-        if self._kept_hits.get(wording[0], 0) < self._room.hits:
-            return True
-        # A warning printed all day must not use up the room of the exception that ends the job,
-        # where one broad signature finds both.
-        if self._wordings.get(wording, 0) < HITS_PER_WORDING and len(self._wordings) < WORDINGS:
-            return True
-        self._fill(wording)
-        return False
-
-    def _fill(self, wording: tuple[int, bytes]) -> None:
-        """Note that of a wording nothing is kept any more, but of new writers."""
-        if len(self._full) < WORDINGS:
-            self._full.add(wording)
-
-    def _is_new(self, index: int, stream: int) -> bool:
-        """Tell whether a signature is seen in a stream for the first time; so many streams are kept."""
-        streams = self._streams[index]
-        if stream in streams:
-            return False
-        streams.add(stream)
-        return stream != NOBODY and len(streams) <= STREAMS_PER_SIGNATURE
+        return self._hits.full(index, text.removesuffix(b"\n") + (b"\r" if self._crlf else b""))
 
     def _matches(self, index: int, text: str) -> bool:
         return compiled(self._signatures[index].pattern).search(text) is not None
@@ -572,14 +524,16 @@ class FilePass:
             result.kept.update(enumerate(whole.lines() if whole.raw else [], 1))
             self._mine_steps(whole)
         else:
-            self._kept.keep_lines(self._end.lines(), always=True)
+            if (end := self._end.rows()) is not None:
+                number, piece, rows = end
+                self._kept.keep_rows(piece, number, rows, always=True)
             self._keep_last_hits()
             steps = self._steps.finish()
             self._kept.keep_lines(self._steps.latest_lines(), always=True)
         for number, raw in self._cut.items():
             result.kept[number] = raw
-        nonempty = [n for n in sorted(result.kept)[-TAIL_LINES:] if result.kept[n].strip()]
-        result.last_nonempty = nonempty[-1] if nonempty else 0
+        last = reversed(sorted(result.kept)[-TAIL_LINES:])
+        result.last_nonempty = next((n for n in last if result.kept[n].strip()), 0)
         result.hits.sort(key=lambda hit: (hit.line, hit.signature))
         result.steps = steps if self._small is None else self._steps.finish()
         if self._mined is not None:
