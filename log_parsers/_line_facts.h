@@ -144,18 +144,37 @@ done:
     return result;
 }
 
-PyDoc_STRVAR(facts_columns_doc, "Return (keys, counts, first lines, last lines, bytes of first and of last lines),\n"
-                                "in order of appearance; numbers are bytes of 64-bit integers.");
+PyDoc_STRVAR(facts_keys_doc, "Return the keys in order of appearance, bytes of 64-bit integers.");
 
-static PyObject *Facts_columns(Facts *self, PyObject *unused) {
+static PyObject *Facts_keys(Facts *self, PyObject *unused) {
+    PyObject *keys = PyBytes_FromStringAndSize(NULL, self->count * 8);
+    for (Py_ssize_t at = 0; keys != NULL && at < self->count; at++)
+        memcpy(PyBytes_AS_STRING(keys) + 8 * at, &self->facts[at].key, 8);
+    return keys;
+}
+
+PyDoc_STRVAR(facts_columns_doc, "Return (keys, counts, first lines, last lines, bytes of first and of last lines);\n"
+                                "numbers are bytes of 64-bit integers.\n\n"
+                                "Args:\n    order: the places of the keys in order of appearance, 64-bit integers.");
+
+static PyObject *Facts_columns(Facts *self, PyObject *args) {
+    Py_buffer order;
+    if (!PyArg_ParseTuple(args, "y*", &order))
+        return NULL;
+    const int64_t *wanted = order.buf;
+    Py_ssize_t count = order.len / 8;
     PyObject *columns[6] = {0}, *result = NULL;
     for (int at = 0; at < 6; at++) {
-        columns[at] = PyBytes_FromStringAndSize(NULL, self->count * (at < 4 ? 8 : WINDOW));
+        columns[at] = PyBytes_FromStringAndSize(NULL, count * (at < 4 ? 8 : WINDOW));
         if (columns[at] == NULL)
             goto done;
         char *out = PyBytes_AS_STRING(columns[at]);
-        for (Py_ssize_t place = 0; place < self->count; place++) {
-            const Fact *fact = self->facts + place;
+        for (Py_ssize_t place = 0; place < count; place++) {
+            if (wanted[place] < 0 || wanted[place] >= self->count) {
+                PyErr_SetString(PyExc_IndexError, "no such key");
+                goto done;
+            }
+            const Fact *fact = self->facts + wanted[place];
             if (at < 4)
                 memcpy(out + 8 * place, &fact->key + at, 8);
             else
@@ -166,7 +185,27 @@ static PyObject *Facts_columns(Facts *self, PyObject *unused) {
 done:
     for (int at = 0; at < 6; at++)
         Py_XDECREF(columns[at]);
+    PyBuffer_Release(&order);
     return result;
+}
+
+PyDoc_STRVAR(facts_firsts_doc, "Return the first lines of the keys from `least` up to `most` that came as number `from` or later,\n"
+                               "in order of appearance, bytes of 64-bit integers.");
+
+static PyObject *Facts_firsts(Facts *self, PyObject *args) {
+    Py_ssize_t from;
+    long long least, most;
+    if (!PyArg_ParseTuple(args, "nLL", &from, &least, &most))
+        return NULL;
+    Growing firsts = {0};
+    for (Py_ssize_t at = from < 0 ? 0 : from; at < self->count; at++) {
+        const Fact *fact = self->facts + at;
+        if (fact->key >= least && fact->key < most && !push64(&firsts, fact->first)) {
+            PyMem_Free(firsts.bytes);
+            return NULL;
+        }
+    }
+    return released(&firsts);
 }
 
 static int Facts_init(Facts *self, PyObject *args, PyObject *kwargs) {
@@ -195,7 +234,9 @@ static Py_ssize_t Facts_length(Facts *self) { return self->count; }
 
 static PyMethodDef Facts_methods[] = {
     {"add", (PyCFunction)Facts_add, METH_VARARGS, facts_add_doc},
-    {"columns", (PyCFunction)Facts_columns, METH_NOARGS, facts_columns_doc},
+    {"firsts", (PyCFunction)Facts_firsts, METH_VARARGS, facts_firsts_doc},
+    {"keys", (PyCFunction)Facts_keys, METH_NOARGS, facts_keys_doc},
+    {"columns", (PyCFunction)Facts_columns, METH_VARARGS, facts_columns_doc},
     {NULL, NULL, 0, NULL},
 };
 

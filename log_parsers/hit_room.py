@@ -33,6 +33,10 @@ class HitRoom:
         self._wordings: dict[Wording, int] = {}
         self._full: set[Wording] = set()
         self._warned: set[Wording] = set()  # those of them that were so in harmless lines
+        self.present: set[int] = set()
+        """Signatures of which one line is wanted, and was found."""
+        self.returns = False
+        """Whether the lines of the file end with a carriage return as well."""
         self.streams: defaultdict[int, set[int]] = defaultdict(set)
         """Where each signature was seen in lines that are not harmless."""
 
@@ -59,9 +63,13 @@ class HitRoom:
             kept.append((index, wanted and same < self._room.contexts))
         return kept
 
-    def full(self, index: int, text: bytes) -> bool:
-        """Tell whether of the hits of a signature in lines of this text only those of new writers are kept."""
-        return (index, stem(text)) in self._full
+    def only_counted(self, index: int, text: bytes) -> bool:
+        """Tell whether of a signature in lines with this text nothing is kept any more, but of new writers."""
+        if self._signatures[index].presence:
+            return index in self.present
+        # A stem is that of the line as its file holds it.
+        line = text.removesuffix(b"\n") + (b"\r" if self.returns else b"")
+        return (index, stem(line)) in self._full
 
     def known(self, index: int, line: CandidateLine) -> bool:
         """Tell whether a signature in a line like this one by this writer was kept often enough."""

@@ -37,7 +37,8 @@ class KeptLines:
         if loops is not None and not isinstance(ends, list):
             import numpy as np
 
-            wanted = np.asarray(rows, np.int64)
+            wanted = np.arange(len(rows)) + rows.start if isinstance(rows, range) else rows
+            wanted = np.asarray(wanted, np.int64)
             room = sys.maxsize if always else self._most - self._bytes
             self._bytes += loops.kept(
                 self.lines, piece.raw, ends, wanted, first, room, LONGEST_KEPT

@@ -8,9 +8,6 @@ from typing import Any
 from rerail.log_parsers.hit_room import HitRoom
 from rerail.log_parsers.known_lines import KnownLines, Seen
 
-Settled = Callable[[int, bytes], bool]
-"""Tells whether a signature in lines of this text is only counted from now on, but for new streams."""
-
 # What is to be done with the lines of a kind: to look at each, to count those of known writers, to look at the
 # first few since they are harmless, and to count them all.
 _LOOK, _COUNT, _FEW, _COUNT_ALL = range(4)
@@ -19,13 +16,11 @@ _LOOK, _COUNT, _FEW, _COUNT_ALL = range(4)
 class KnownHits:
     """Tells the lines of one file that are only counted from those that are to be looked at."""
 
-    def __init__(self, settled: Settled, room: HitRoom, few: int) -> None:
-        self._settled = settled
+    def __init__(self, room: HitRoom, few: int) -> None:
         self._room = room
         self._few = few
         self._table: KnownLines | None = None
         self._ways: Any = None
-        self._sets: dict[int, tuple[int, ...]] = {}
         self._shown: dict[tuple[int, ...], Any] = {}
 
     def counted(
@@ -42,58 +37,58 @@ class KnownHits:
 
         table = seen.table
         if table is not self._table:
-            self._table, self._sets = table, {}
-            self._ways = np.zeros(0, np.int8)
+            self._table, self._ways = table, np.zeros(0, np.int8)
         if len(self._ways) < len(table.sets):
             more = np.zeros(len(table.sets) - len(self._ways), np.int8)
             self._ways = np.concatenate((self._ways, more))
         sets = np.frombuffer(table.sets, np.int32)[seen.kinds]
-        some = np.flatnonzero(sets)
+        some, pairs = self._light_ones(table, seen.rows, sets)
+        if not len(some):
+            return {}, pairs
         rows, kinds, sets = seen.rows[some], seen.kinds[some], sets[some]
         for kind in _distinct(kinds, len(self._ways)):
             if self._ways[kind] in (_LOOK, _FEW):
-                self._ways[kind] = self._way(table, kind, presence)
+                self._ways[kind] = self._way(table, kind)
         ways = self._ways[kinds]
         counted = ways == _COUNT_ALL
         few = np.flatnonzero(ways == _FEW)
         counted[few[_turns(kinds[few]) >= self._few]] = True
         known = counted | (ways == _COUNT)
         found: dict[tuple[int, ...], Any] = {}
-        pairs: list[tuple[int, int]] = []
         for number in _distinct(sets, len(table.members)):
             at = np.flatnonzero(sets == number)
-            members = self._judged(table, number, presence)
-            if not members:
-                # One line is enough to say that there are such lines.
-                looked_at = rows[at[~known[at]][:1]]
-            else:
-                there = known[at]
-                some = np.flatnonzero(there & ~counted[at])
-                if len(some):
-                    there[some] = self._in_streams(members, np.asarray(streams)[rows[at[some]]])
-                if there.any():
-                    found[members] = np.concatenate((found.get(members, rows[:0]), rows[at[there]]))
-                looked_at = rows[at[~there]]
-            listed = looked_at.tolist()
+            members, there = table.judged[number], known[at]
+            some = np.flatnonzero(there & ~counted[at])
+            if len(some):
+                there[some] = self._in_streams(members, np.asarray(streams)[rows[at[some]]])
+            if there.any():
+                found[members] = np.concatenate((found.get(members, rows[:0]), rows[at[there]]))
+            listed = rows[at[~there]].tolist()
             for index in table.members[number] if listed else ():
                 pairs += [(row, index) for row in (listed[:1] if presence(index) else listed)]
         return found, pairs
 
-    def _judged(
-        self, table: KnownLines, number: int, presence: Callable[[int], bool]
-    ) -> tuple[int, ...]:
-        """Return the signatures of a set of which hits are kept."""
-        members = self._sets.get(number)
-        if members is None:
-            members = tuple(at for at in table.members[number] if not presence(at))
-            self._sets[number] = members
-        return members
+    def _light_ones(
+        self, table: KnownLines, rows: Any, sets: Any
+    ) -> tuple[Any, list[tuple[int, int]]]:
+        """Return the places of the lines that show more than what one line is wanted of, and candidates of the others."""
+        import numpy as np
 
-    def _way(self, table: KnownLines, kind: int, presence: Callable[[int], bool]) -> int:
+        pairs: list[tuple[int, int]] = []
+        for number in _distinct(sets, len(table.members)):
+            members = table.members[number]
+            # One line is enough to say that there are such lines.
+            if table.light[number] and not all(
+                self._room.only_counted(index, b"") for index in members
+            ):
+                row = int(rows[(sets == number).argmax()])
+                pairs += [(row, index) for index in members]
+        return np.flatnonzero(np.frombuffer(table.light, np.int8)[sets] == 0), pairs
+
+    def _way(self, table: KnownLines, kind: int) -> int:
         number, text = table.sets[kind], table.texts[kind]
-        full = all(self._settled(index, text) for index in table.members[number])
-        members = self._judged(table, number, presence)
-        if self._ways[kind] == _FEW or (members and self._room.harmless(members, text)):
+        full = all(self._room.only_counted(index, text) for index in table.members[number])
+        if self._ways[kind] == _FEW or self._room.harmless(table.judged[number], text):
             return _COUNT_ALL if full else _FEW
         return _COUNT if full else _LOOK
 
@@ -137,10 +132,8 @@ def _turns(kinds: Any) -> Any:
     """Return for each line how many of its kind stand above it."""
     import numpy as np
 
-    order = np.argsort(kinds, kind="stable")
+    order = kinds.argsort(kind="stable")
     ordered = kinds[order]
-    begins = np.flatnonzero(np.diff(ordered, prepend=-1))
-    lengths = np.diff(np.append(begins, len(ordered)))
     turns = np.empty(len(kinds), np.int64)
-    turns[order] = np.arange(len(kinds)) - np.repeat(begins, lengths)
+    turns[order] = np.arange(len(kinds)) - ordered.searchsorted(ordered)
     return turns

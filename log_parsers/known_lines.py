@@ -74,6 +74,10 @@ class KnownLines:
         self.texts: list[bytes] = []
         self.members: list[tuple[int, ...]] = [()]
         """Signatures of each set; the first set is empty."""
+        self.judged: list[tuple[int, ...]] = [()]
+        """Those of each set of which more than one line is wanted."""
+        self.light = array("b", [True])
+        """Whether a set has none of these."""
         self.sets = array("i")
         """Which set each kind shows."""
 
@@ -189,6 +193,8 @@ class KnownLines:
         if number is None:
             number = self._sets[members] = len(self.members)
             self.members.append(members)
+            self.judged.append(tuple(at for at in members if at not in self._once))
+            self.light.append(not self.judged[number])
         return number
 
     def _kind(self, text: bytes, number: int) -> int:

@@ -81,11 +81,11 @@ _of_thread = threading.local()
 def _fronts_of(origin: Origin) -> _Fronts:
     # The rank of a file is what its labels do not tell; which of their numbers name a writer is the same in all.
     # Hosts and labels that only this file knows are learned when all of it is read.
-    own = Origin(node=origin.node, place=origin.place, hosts=origin.hosts)
-    held: dict[Origin, _Fronts] = _of_thread.__dict__.setdefault("fronts", {})
+    own = origin.node, origin.place, origin.hosts
+    held: dict[Any, _Fronts] = _of_thread.__dict__.setdefault("fronts", {})
     found = held.pop(own, None)
     if found is None or (found.table is None) is not (compiled() is None):
-        found = _Fronts(own)
+        found = _Fronts(Origin(node=origin.node, place=origin.place, hosts=origin.hosts))
     while len(held) >= _ORIGINS:
         del held[next(iter(held))]
     held[own] = found

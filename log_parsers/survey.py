@@ -52,7 +52,6 @@ from rerail.log_parsers.text import MAX_LINE, clean
 # Each piece costs a millisecond or more, by how many kinds of lines it has, whatever its size. With pieces of 512 kB
 # a pass took 1.1 to 1.4 times as long, over real and made-up logs; larger ones take memory, and steps are sampled by them.
 CHUNK = 1 << 20
-LAST_HITS = 16
 HEAD_LINES = 150
 _BEFORE, _AFTER = 60, 25
 _FAR_BEFORE, _FAR_AFTER = 3000, 1500
@@ -200,19 +199,18 @@ class FilePass:
         self._told_long = False
         # Hits of a file that is still held whole, whose surroundings are wanted.
         self._around: list[int] = []
-        self._facts = FactCounter(source.origin)
+        self._facts = FactCounter(source.origin, room.writers)
         self._hits = HitRoom(signatures, room)
         # Wordings that hold what was looked for whenever they were looked at, by signature.
         self._sure: dict[tuple[int, bytes], bool] = {}
-        self._last = LastHits(LAST_HITS)
+        self._last = LastHits(room.last)
         self._kept = KeptLines(self.result.kept, room.keep)
-        self._settled: set[int] = set()
         self._above = Above()
         self._wanted: list[Wanted] = []
         self._small: list[bytes] | None = []
         self._small_bytes = 0
         self._candidates = Candidates(scanner, self.result.miner)
-        self._known = KnownHits(self._only_counted, self._hits, room.harmless)
+        self._known = KnownHits(self._hits, room.harmless)
         self._end = End()
         self._crlf = False
         self._continued = False
@@ -239,6 +237,7 @@ class FilePass:
         result.marks.passed(first, result.size, within=self._continued)
         if first == 1 and not result.size:
             self._crlf = chunk[: chunk.find(b"\n") + 1].endswith(b"\r\n")
+            self._hits.returns = self._crlf
         # Before anything else sees a byte: what is mined, kept or cited cannot hold a secret.
         raw = piece = self._redactor.mask(
             Piece(chunk), first, tally=bulk and sieves_pay() and not self._crlf
@@ -263,7 +262,7 @@ class FilePass:
         self._steps.feed(piece, first)
         if self._mined is not None:
             self._mined.feed(piece.lines(), first)
-        pairs, seen = self._candidates.of(piece, first, self._settled, bulk=bulk)
+        pairs, seen = self._candidates.of(piece, first, self._hits.present, bulk=bulk)
         counted: dict[tuple[int, ...], Any] = {}
         sure: set[tuple[int, int]] = set()
         if seen is not None:
@@ -285,20 +284,22 @@ class FilePass:
             if self._small_bytes <= min(WHOLE_FILE, self._room.whole, self._room.keep):
                 self._small.append(piece.raw)
                 return
-            self._spill()
+            self._spill(piece)
         self._end.add(first, piece)
 
-    def _spill(self) -> None:
-        """The file outgrew `WHOLE_FILE`: keep its head, and from here on only what matters."""
-        whole = Piece(b"".join(self._small or []))
-        count = whole.rows if whole.raw else 0
-        self._small = None
+    def _spill(self, piece: Piece) -> None:
+        """With this piece the file outgrew `WHOLE_FILE`: keep its head, and from here on only what matters."""
+        so_far, self._small = self._small, None
         self.result.whole = False
+        if not so_far:
+            self._kept.keep_rows(piece, 1, range(HEAD_LINES), always=True)
+            return
+        whole = Piece(b"".join(so_far))
+        count = whole.rows if whole.raw else 0
         self._kept.keep_rows(whole, 1, range(min(count, HEAD_LINES)), always=True)
         self._mine_steps(whole)
         if count:
-            first_lines = sorted({number - 1 for number in self._facts.first_lines()})
-            self._kept.keep_rows(whole, 1, first_lines)
+            self._kept.keep_rows(whole, 1, [n - 1 for n in self._facts.first_lines()])
             self._kept.keep_rows(
                 whole, 1, sorted({hit.line - 1 for hit in self.result.hits}), always=True
             )
@@ -350,7 +351,8 @@ class FilePass:
                 members = tuple(here)
                 together[members].append(row)
                 self._keep_hits(piece, first, row, line, members)
-        latest = {index: rows[-LAST_HITS:] for index, rows in shown.items()}
+        last = self._room.last
+        latest = {index: rows[-last:] for index, rows in shown.items()}
         counts = {index: len(rows) for index, rows in shown.items()}
         for members, known in counted.items():
             rows = together.pop(members, [])
@@ -358,7 +360,7 @@ class FilePass:
             self._facts.hit(ordered, members)
             for index in members:
                 counts[index] = counts.get(index, 0) + len(known)
-                latest[index] = latest.get(index, []) + ordered[-LAST_HITS:].tolist()
+                latest[index] = latest.get(index, []) + ordered[-last:].tolist()
         for members, rows in together.items():
             self._facts.hit(rows, members)
         for index, count in counts.items():
@@ -372,7 +374,9 @@ class FilePass:
         if sure and self._hits.known(index, line):
             return True
         if self._is_presence(index):
-            self._settle(index, line.raw)
+            if index not in self._hits.present and (known or self._matches(index, clean(line.raw))):
+                self._hits.present.add(index)
+                self.result.counts[index] = 1
             return False
         if len(line.raw) > MAX_LINE and self._matches_in_long(index, line):
             line.cut = (*line.cut, index)
@@ -430,20 +434,8 @@ class FilePass:
             else:
                 self._around.append(first + row)
 
-    def _settle(self, index: int, raw: bytes) -> None:
-        if index not in self._settled and self._matches(index, clean(raw)):
-            self._settled.add(index)
-            self.result.counts[index] = 1
-
     def _is_presence(self, index: int) -> bool:
         return self._signatures[index].presence
-
-    def _only_counted(self, index: int, text: bytes) -> bool:
-        """Tell whether nothing of lines with this text is kept any more, but of new streams."""
-        if self._is_presence(index):
-            return index in self._settled
-        # A stem is that of the line as its file holds it.
-        return self._hits.full(index, text.removesuffix(b"\n") + (b"\r" if self._crlf else b""))
 
     def _matches(self, index: int, text: str) -> bool:
         return compiled(self._signatures[index].pattern).search(text) is not None
@@ -544,8 +536,5 @@ class FilePass:
 
     def _keep_last_hits(self) -> None:
         kept = {(hit.line, hit.signature) for hit in self.result.hits}
-        for index, last in self._last.lines():
-            for number, raw in last:
-                if (number, index) not in kept:
-                    self._kept.keep(number, raw, always=True)
-                    self.result.hits.append(Hit(number, index))
+        for index, numbers in self._last.keep(self._kept):
+            self.result.hits += [Hit(n, index) for n in numbers if (n, index) not in kept]
