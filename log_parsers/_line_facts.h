@@ -144,6 +144,90 @@ done:
     return result;
 }
 
+PyDoc_STRVAR(facts_add_sets_doc,
+             "Count lines of a piece by what each of them shows: (sets, lines of each, the last rows of each, padded with -1).\n\n"
+             "Args:\n    data, ends, streams, offsets, rows, first_line: as for `add`; rows in order.\n"
+             "    sets: what each row shows, 32-bit integers.\n"
+             "    bases: by set, what is added to a stream to make a key, 64-bit integers.\n"
+             "    most: rows of each that are returned, in order.\n\nAll are bytes of 64-bit integers.");
+
+static PyObject *Facts_add_sets(Facts *self, PyObject *args) {
+    PyObject *data, *ends, *streams, *offsets, *order = NULL, *result = NULL;
+    Py_buffer rows, sets, bases;
+    long long first_line;
+    Py_ssize_t most;
+    if (!PyArg_ParseTuple(args, "OOOOy*y*y*Ln", &data, &ends, &streams, &offsets, &rows, &sets, &bases, &first_line,
+                          &most))
+        return NULL;
+    const int64_t *row = rows.buf, *base = bases.buf;
+    const int32_t *set = sets.buf;
+    Py_ssize_t count = rows.len / 8, kinds = bases.len / 8;
+    int32_t *place = PyMem_Malloc((size_t)(kinds + 1) * sizeof *place);
+    Growing found = {0}, counts = {0}, last = {0}, sorted = {0}, starts = {0};
+    if (place == NULL || most < 0) {
+        PyErr_NoMemory();
+        goto done;
+    }
+    memset(place, -1, (size_t)(kinds + 1) * sizeof *place);
+    for (Py_ssize_t at = 0; at < count; at++) {
+        if (at >= sets.len / 4 || set[at] < 0 || set[at] >= kinds) {
+            PyErr_SetString(PyExc_IndexError, "no such set");
+            goto done;
+        }
+        if (place[set[at]] < 0) {
+            place[set[at]] = (int32_t)(found.size / 8);
+            if (!push64(&found, set[at]) || !push64(&counts, 0))
+                goto done;
+        }
+        ((int64_t *)counts.bytes)[place[set[at]]]++;
+    }
+    /* Rows by set, in order within each. */
+    Py_ssize_t present = found.size / 8, start = 0;
+    for (Py_ssize_t at = 0; at < present; at++) {
+        if (!push64(&starts, start))
+            goto done;
+        start += (Py_ssize_t)((int64_t *)counts.bytes)[at];
+    }
+    if (!grown(&sorted, 8 * count + 8))
+        goto done;
+    for (Py_ssize_t at = 0; at < count; at++)
+        ((int64_t *)sorted.bytes)[((int64_t *)starts.bytes)[place[set[at]]]++] = row[at];
+    start = 0;
+    for (Py_ssize_t at = 0; at < present; at++) {
+        Py_ssize_t size = (Py_ssize_t)((int64_t *)counts.bytes)[at], taken = size < most ? size : most;
+        const int64_t *own = (int64_t *)sorted.bytes + start;
+        for (Py_ssize_t one = 0; one < most; one++)
+            if (!push64(&last, one < taken ? own[size - taken + one] : -1))
+                goto done;
+        start += size;
+        order = PyMemoryView_FromMemory((char *)own, 8 * size, PyBUF_READ);
+        PyObject *given = order == NULL ? NULL : Py_BuildValue("OOOOOLL", data, ends, streams, offsets, order,
+                                                               (long long)base[((int64_t *)found.bytes)[at]], first_line);
+        PyObject *added = given == NULL ? NULL : Facts_add(self, given);
+        Py_XDECREF(given);
+        Py_CLEAR(order);
+        if (added == NULL)
+            goto done;
+        Py_DECREF(added);
+    }
+    PyObject *columns[3] = {released(&found), released(&counts), released(&last)};
+    if (columns[0] && columns[1] && columns[2])
+        result = Py_BuildValue("OOO", columns[0], columns[1], columns[2]);
+    for (int at = 0; at < 3; at++)
+        Py_XDECREF(columns[at]);
+done:
+    PyMem_Free(place);
+    PyMem_Free(found.bytes);
+    PyMem_Free(counts.bytes);
+    PyMem_Free(last.bytes);
+    PyMem_Free(sorted.bytes);
+    PyMem_Free(starts.bytes);
+    PyBuffer_Release(&rows);
+    PyBuffer_Release(&sets);
+    PyBuffer_Release(&bases);
+    return result;
+}
+
 PyDoc_STRVAR(facts_keys_doc, "Return the keys in order of appearance, bytes of 64-bit integers.");
 
 static PyObject *Facts_keys(Facts *self, PyObject *unused) {
@@ -234,6 +318,7 @@ static Py_ssize_t Facts_length(Facts *self) { return self->count; }
 
 static PyMethodDef Facts_methods[] = {
     {"add", (PyCFunction)Facts_add, METH_VARARGS, facts_add_doc},
+    {"add_sets", (PyCFunction)Facts_add_sets, METH_VARARGS, facts_add_sets_doc},
     {"firsts", (PyCFunction)Facts_firsts, METH_VARARGS, facts_firsts_doc},
     {"keys", (PyCFunction)Facts_keys, METH_NOARGS, facts_keys_doc},
     {"columns", (PyCFunction)Facts_columns, METH_VARARGS, facts_columns_doc},

@@ -42,6 +42,19 @@ class Facts:
         first_line: int,
         /,
     ) -> int: ...
+    def add_sets(
+        self,
+        data: bytes,
+        ends: Any,
+        streams: Any,
+        offsets: Any,
+        rows: Any,
+        sets: Any,
+        bases: Any,
+        first_line: int,
+        most: int,
+        /,
+    ) -> tuple[bytes, bytes, bytes]: ...
     def firsts(self, first: int, least: int, most: int, /) -> bytes: ...
     def keys(self) -> bytes: ...
     def columns(self, order: Any, /) -> tuple[bytes, bytes, bytes, bytes, bytes, bytes]: ...

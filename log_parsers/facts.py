@@ -18,6 +18,7 @@ from typing import Any
 
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
+from rerail.log_parsers.known_hits import OnlyCounted, in_order
 from rerail.log_parsers.line_tables import grouped, new_facts
 from rerail.log_parsers.piece import Piece
 from rerail.log_parsers.prefixes import Origin, parse_line
@@ -208,6 +209,9 @@ class FactCounter:
         self._sets: dict[tuple[int, ...], int] = {(ANY,): _EVERY_LINE}
         self._table: dict[int, list[Any]] = {}
         self._counted = new_facts()
+        # By set of the lines that are only counted, its number here.
+        self._members: Sequence[tuple[int, ...]] | None = None
+        self._bases: Any = None
         self._before = 0  # keys that were counted before the last piece
         self._columns: Any = None
         self._pending: list[Any] = []
@@ -303,6 +307,50 @@ class FactCounter:
         else:
             self._add_plain(((row, streams[row]) for row in rows), number)
 
+    def hit_counted(
+        self, counted: OnlyCounted, more: dict[tuple[int, ...], list[int]], most: int
+    ) -> list[tuple[tuple[int, ...], int, list[int]]]:
+        """Count lines of the piece that was read last, each once with all that it shows.
+
+        Rows that show the same as some of these are taken out of `more` where they are to be counted together.
+
+        Returns:
+            What lines show, how many of these do, and the last rows, at most so many.
+        """
+        assert self._here is not None
+        if self._counted is None or not self._vector:
+            told = []
+            for members, rows in counted.by_members().items():
+                ordered = in_order(rows, more.pop(members, ()))
+                self.hit(ordered, members)
+                told.append((members, len(rows), ordered[-most:].tolist()))
+            return told
+        import numpy as np
+
+        piece, first_line, streams, offsets = self._here
+        members_of = counted.members
+        if self._members is not members_of:
+            self._members, self._bases = members_of, np.zeros(0, np.int64)
+        if len(self._bases) < len(members_of):
+            wider = np.full(2 * len(members_of), -1, np.int64)
+            wider[: len(self._bases)] = self._bases
+            self._bases = wider
+        there = np.zeros(len(self._bases), np.bool_)
+        there[counted.sets] = True
+        for number in np.flatnonzero(there & (self._bases < 0)).tolist():
+            known = self._sets.setdefault(members_of[number], len(self._sets))
+            self._bases[number] = known << SHIFT
+        ends = np.asarray(piece.ends)
+        columns = self._counted.add_sets(
+            piece.raw, ends, streams, offsets, counted.rows, counted.sets, self._bases, first_line, most
+        )  # fmt: skip
+        sets, counts, rows = (np.frombuffer(column, np.int64) for column in columns)
+        last = rows.reshape(len(sets), most).tolist()
+        return [
+            (members_of[number], count, own[:count])
+            for number, count, own in zip(sets.tolist(), counts.tolist(), last, strict=True)
+        ]
+
     def _add_plain(self, pairs: Iterable[tuple[int, int]], number: int) -> None:
         assert self._here is not None
         piece, first_line, _, offsets = self._here
@@ -391,7 +439,8 @@ class FactCounter:
         """Return what the compiled loops counted, in order of keys."""
         import numpy as np
 
-        order = np.argsort(np.frombuffer(self._counted.keys(), np.int64))
+        # Mostly in order already, which the stable way makes use of.
+        order = np.argsort(np.frombuffer(self._counted.keys(), np.int64), kind="stable")
         columns = self._counted.columns(order)
         numbers = [np.frombuffer(column, np.int64) for column in columns[:4]]
         return (*numbers, *(np.frombuffer(column, f"S{WINDOW}") for column in columns[4:]))

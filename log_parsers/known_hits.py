@@ -5,12 +5,35 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rerail.late_dataclass import dataclass
 from rerail.log_parsers.hit_room import HitRoom
 from rerail.log_parsers.known_lines import KnownLines, Seen
 
 # What is to be done with the lines of a kind: to look at each, to count those of known writers, to look at the
 # first few since they are harmless, and to count them all.
 _LOOK, _COUNT, _FEW, _COUNT_ALL = range(4)
+_MOST_TOLD = 1 << 24  # bytes of what is remembered of sets and streams
+
+
+@dataclass(frozen=True, slots=True)
+class OnlyCounted:
+    """Rows of which nothing is kept, in order, and the set of `members` that each shows; both numpy arrays."""
+
+    rows: Any
+    sets: Any
+    members: Sequence[tuple[int, ...]]
+
+    def by_members(self) -> dict[tuple[int, ...], Any]:
+        """Return the rows that show the same, in order."""
+        import numpy as np
+
+        found: dict[tuple[int, ...], Any] = {}
+        for number in _distinct(self.sets, len(self.members)):
+            members, rows = self.members[number], self.rows[self.sets == number]
+            if members in found:
+                rows = np.sort(np.concatenate((found[members], rows)))
+            found[members] = rows
+        return found
 
 
 class KnownHits:
@@ -21,12 +44,12 @@ class KnownHits:
         self._few = few
         self._table: KnownLines | None = None
         self._ways: Any = None
-        self._shown: dict[tuple[int, ...], Any] = {}
+        self._told = _Told(room)
 
     def counted(
         self, seen: Seen, streams: Any, presence: Callable[[int], bool]
-    ) -> tuple[dict[tuple[int, ...], Any], list[tuple[int, int]]]:
-        """Return the rows that are only counted, by what they show, and the candidates of all others.
+    ) -> tuple[OnlyCounted | None, list[tuple[int, int]]]:
+        """Return the rows that are only counted, and the candidates of all others.
 
         Args:
             seen: the lines of a piece that are of known kinds.
@@ -37,36 +60,47 @@ class KnownHits:
 
         table = seen.table
         if table is not self._table:
-            self._table, self._ways = table, np.zeros(0, np.int8)
+            self._table, self._ways, self._told = table, np.zeros(0, np.int8), _Told(self._room)
         if len(self._ways) < len(table.sets):
             more = np.zeros(len(table.sets) - len(self._ways), np.int8)
             self._ways = np.concatenate((self._ways, more))
         sets = np.frombuffer(table.sets, np.int32)[seen.kinds]
         some, pairs = self._light_ones(table, seen.rows, sets)
+        pairs += seen.present
         if not len(some):
-            return {}, pairs
+            return None, pairs
         rows, kinds, sets = seen.rows[some], seen.kinds[some], sets[some]
+        counted = self._need_no_look(table, kinds)
+        known = np.flatnonzero(self._ways[kinds] == _COUNT)
+        if len(known):
+            here = np.asarray(streams)[rows[known]]
+            counted[known] = self._told.all_in(table.judged, sets[known], here)
+        asked: set[int] = set()
+        left = np.flatnonzero(~counted)
+        for row, number in zip(rows[left].tolist(), sets[left].tolist(), strict=True):
+            # One line is enough to say that there are such lines.
+            for index in table.members[number]:
+                if index not in asked:
+                    pairs.append((row, index))
+                    if presence(index):
+                        asked.add(index)
+        if len(left) == len(rows):
+            return None, pairs
+        return OnlyCounted(rows[counted], sets[counted], table.judged), pairs
+
+    def _need_no_look(self, table: KnownLines, kinds: Any) -> Any:
+        """Tell which lines of a piece are harmless and no longer kept, an array of one byte for each."""
+        import numpy as np
+
         for kind in _distinct(kinds, len(self._ways)):
             if self._ways[kind] in (_LOOK, _FEW):
                 self._ways[kind] = self._way(table, kind)
         ways = self._ways[kinds]
         counted = ways == _COUNT_ALL
         few = np.flatnonzero(ways == _FEW)
-        counted[few[_turns(kinds[few]) >= self._few]] = True
-        known = counted | (ways == _COUNT)
-        found: dict[tuple[int, ...], Any] = {}
-        for number in _distinct(sets, len(table.members)):
-            at = np.flatnonzero(sets == number)
-            members, there = table.judged[number], known[at]
-            some = np.flatnonzero(there & ~counted[at])
-            if len(some):
-                there[some] = self._in_streams(members, np.asarray(streams)[rows[at[some]]])
-            if there.any():
-                found[members] = np.concatenate((found.get(members, rows[:0]), rows[at[there]]))
-            listed = rows[at[~there]].tolist()
-            for index in table.members[number] if listed else ():
-                pairs += [(row, index) for row in (listed[:1] if presence(index) else listed)]
-        return found, pairs
+        if len(few):
+            counted[few[_turns(kinds[few]) >= self._few]] = True
+        return counted
 
     def _light_ones(
         self, table: KnownLines, rows: Any, sets: Any
@@ -92,23 +126,39 @@ class KnownHits:
             return _COUNT_ALL if full else _FEW
         return _COUNT if full else _LOOK
 
-    def _in_streams(self, members: tuple[int, ...], streams: Any) -> Any:
-        """Tell of each stream whether all of the signatures were seen in it before."""
+
+class _Told:
+    """Remembers of sets of signatures in which streams all of them were seen."""
+
+    def __init__(self, room: HitRoom) -> None:
+        self._room = room
+        self._rows: dict[int, int] = {}
+        self._there: Any = None
+
+    def all_in(self, members: Sequence[tuple[int, ...]], sets: Any, streams: Any) -> Any:
+        """Tell of each line, by its set and stream, whether all signatures of the set were seen in the stream."""
         import numpy as np
 
-        shown = self._shown.get(members)
-        most = int(streams.max(initial=0)) + 1
-        if shown is None or len(shown) < most:
-            wider = np.zeros(2 * most, np.bool_)
-            if shown is not None:
-                wider[: len(shown)] = shown
-            shown = self._shown[members] = wider
-        there = shown[streams]
-        if not there.all():
-            for stream in set(streams[~there].tolist()):
-                shown[stream] = all(stream in self._room.streams[index] for index in members)
-            there = shown[streams]
-        return there
+        width = int(streams.max()) + 1
+        present = _distinct(sets, len(members))
+        if self._there is None or width > self._there.shape[1]:
+            self._rows, self._there = {}, np.zeros((16, 2 * width), np.bool_)
+        if len(self._rows) + len(present) > len(self._there):
+            if self._there.size > _MOST_TOLD:
+                self._rows = {}
+            more = np.zeros((len(present) + len(self._rows), self._there.shape[1]), np.bool_)
+            self._there = np.concatenate((self._there[: len(self._rows)], more))
+        place = np.zeros(len(members), np.int64)
+        place[present] = [self._rows.setdefault(number, len(self._rows)) for number in present]
+        places = place[sets]
+        there = self._there[places, streams]
+        for number, stream in set(
+            zip(sets[~there].tolist(), streams[~there].tolist(), strict=True)
+        ):
+            streams_of = self._room.streams
+            if all(stream in streams_of[index] for index in members[number]):
+                self._there[self._rows[number], stream] = True
+        return self._there[places, streams]
 
 
 def in_order(rows: Any, more: Sequence[int]) -> Any:

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import field, replace
 from itertools import chain, islice
-from typing import IO, Any
+from typing import IO
 
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
@@ -23,7 +23,7 @@ from rerail.log_parsers.facts import FactCounter, Facts
 from rerail.log_parsers.flight_recorder.recognise import looks_like_flight_recorder
 from rerail.log_parsers.hit_room import WORDINGS, HitRoom
 from rerail.log_parsers.kept_lines import KeptLines
-from rerail.log_parsers.known_hits import KnownHits, in_order
+from rerail.log_parsers.known_hits import KnownHits, OnlyCounted
 from rerail.log_parsers.known_lines import compiled
 from rerail.log_parsers.last_hits import LastHits
 from rerail.log_parsers.line_marks import LineMarks
@@ -263,14 +263,14 @@ class FilePass:
         if self._mined is not None:
             self._mined.feed(piece.lines(), first)
         pairs, seen = self._candidates.of(piece, first, self._hits.present, bulk=bulk)
-        counted: dict[tuple[int, ...], Any] = {}
+        counted = None
         sure: set[tuple[int, int]] = set()
         if seen is not None:
             counted, more = self._known.counted(seen, streams, self._is_presence)
             if more:
                 sure.update(more)
                 pairs = sorted({*pairs, *more})
-        if pairs or counted:
+        if pairs or counted is not None:
             self._confirm(raw, first, pairs, streams, counted, sure)
         if self._small is None:
             self._above.add(first, raw)
@@ -326,7 +326,7 @@ class FilePass:
         first: int,
         pairs: list[tuple[int, int]],
         streams: Sequence[int],
-        counted: dict[tuple[int, ...], Any],
+        counted: OnlyCounted | None,
         sure: Container[tuple[int, int]],
     ) -> None:
         """Look at the candidates, count those that match, and keep what is worth keeping.
@@ -354,13 +354,11 @@ class FilePass:
         last = self._room.last
         latest = {index: rows[-last:] for index, rows in shown.items()}
         counts = {index: len(rows) for index, rows in shown.items()}
-        for members, known in counted.items():
-            rows = together.pop(members, [])
-            ordered = in_order(known, rows)
-            self._facts.hit(ordered, members)
-            for index in members:
-                counts[index] = counts.get(index, 0) + len(known)
-                latest[index] = latest.get(index, []) + ordered[-last:].tolist()
+        if counted is not None:
+            for members, number, rows in self._facts.hit_counted(counted, together, last):
+                for index in members:
+                    counts[index] = counts.get(index, 0) + number
+                    latest[index] = latest.get(index, []) + rows
         for members, rows in together.items():
             self._facts.hit(rows, members)
         for index, count in counts.items():

@@ -128,7 +128,7 @@ def test_facts_hold_the_first_and_the_last_line_whatever_the_order(
         facts.add(
             text, ends.astype(np.int64), streams, offsets, np.asarray(some, np.int64), 7 << 24, 10
         )
-    keys, counts, firsts, lasts, first, last = facts.columns()
+    keys, counts, firsts, lasts, first, last = facts.columns(np.arange(len(facts)))
     numbers = [np.frombuffer(column, np.int64).tolist() for column in (keys, counts, firsts, lasts)]
     for at, (key, count, low, high) in enumerate(zip(*numbers, strict=True)):
         own = [row for row in rows if streams[row] == key & 0xFFFFFF]
