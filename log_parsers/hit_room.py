@@ -65,8 +65,6 @@ class HitRoom:
 
     def only_counted(self, index: int, text: bytes) -> bool:
         """Tell whether of a signature in lines with this text nothing is kept any more, but of new writers."""
-        if self._signatures[index].presence:
-            return index in self.present
         # A stem is that of the line as its file holds it.
         line = text.removesuffix(b"\n") + (b"\r" if self.returns else b"")
         return (index, stem(line)) in self._full

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rerail.late_dataclass import dataclass
@@ -46,15 +46,12 @@ class KnownHits:
         self._ways: Any = None
         self._told = _Told(room)
 
-    def counted(
-        self, seen: Seen, streams: Any, presence: Callable[[int], bool]
-    ) -> tuple[OnlyCounted | None, list[tuple[int, int]]]:
+    def counted(self, seen: Seen, streams: Any) -> tuple[OnlyCounted | None, list[tuple[int, int]]]:
         """Return the rows that are only counted, and the candidates of all others.
 
         Args:
             seen: the lines of a piece that are of known kinds.
             streams: the stream of each line of the piece.
-            presence: tells whether a signature is of the kind that only one line is wanted of.
         """
         import numpy as np
 
@@ -65,25 +62,23 @@ class KnownHits:
             more = np.zeros(len(table.sets) - len(self._ways), np.int8)
             self._ways = np.concatenate((self._ways, more))
         sets = np.frombuffer(table.sets, np.int32)[seen.kinds]
-        some, pairs = self._light_ones(table, seen.rows, sets)
-        pairs += seen.present
+        self._note_present(table, sets)
+        self._room.present.update(index for _, index in seen.present)
+        some = np.flatnonzero(np.frombuffer(table.light, np.int8)[sets] == 0)
         if not len(some):
-            return None, pairs
+            return None, []
         rows, kinds, sets = seen.rows[some], seen.kinds[some], sets[some]
         counted = self._need_no_look(table, kinds)
         known = np.flatnonzero(self._ways[kinds] == _COUNT)
         if len(known):
             here = np.asarray(streams)[rows[known]]
             counted[known] = self._told.all_in(table.judged, sets[known], here)
-        asked: set[int] = set()
         left = np.flatnonzero(~counted)
-        for row, number in zip(rows[left].tolist(), sets[left].tolist(), strict=True):
-            # One line is enough to say that there are such lines.
-            for index in table.members[number]:
-                if index not in asked:
-                    pairs.append((row, index))
-                    if presence(index):
-                        asked.add(index)
+        pairs = [
+            (row, index)
+            for row, number in zip(rows[left].tolist(), sets[left].tolist(), strict=True)
+            for index in table.judged[number]
+        ]
         if len(left) == len(rows):
             return None, pairs
         return OnlyCounted(rows[counted], sets[counted], table.judged), pairs
@@ -102,27 +97,18 @@ class KnownHits:
             counted[few[_turns(kinds[few]) >= self._few]] = True
         return counted
 
-    def _light_ones(
-        self, table: KnownLines, rows: Any, sets: Any
-    ) -> tuple[Any, list[tuple[int, int]]]:
-        """Return the places of the lines that show more than what one line is wanted of, and candidates of the others."""
-        import numpy as np
-
-        pairs: list[tuple[int, int]] = []
+    def _note_present(self, table: KnownLines, sets: Any) -> None:
+        """Note which signatures of which one line is wanted are shown."""
         for number in _distinct(sets, len(table.members)):
-            members = table.members[number]
-            # One line is enough to say that there are such lines.
-            if table.light[number] and not all(
-                self._room.only_counted(index, b"") for index in members
-            ):
-                row = int(rows[(sets == number).argmax()])
-                pairs += [(row, index) for index in members]
-        return np.flatnonzero(np.frombuffer(table.light, np.int8)[sets] == 0), pairs
+            members, judged = table.members[number], table.judged[number]
+            if len(members) > len(judged):
+                self._room.present.update(index for index in members if index not in judged)
 
     def _way(self, table: KnownLines, kind: int) -> int:
         number, text = table.sets[kind], table.texts[kind]
-        full = all(self._room.only_counted(index, text) for index in table.members[number])
-        if self._ways[kind] == _FEW or self._room.harmless(table.judged[number], text):
+        members = table.judged[number]
+        full = all(self._room.only_counted(index, text) for index in members)
+        if self._ways[kind] == _FEW or self._room.harmless(members, text):
             return _COUNT_ALL if full else _FEW
         return _COUNT if full else _LOOK
 

@@ -349,18 +349,18 @@ class StepReader:
             ):
                 self._latest[rank] = number, raw[:_LONGEST_LATEST]
 
-    def count_known(self) -> int:
-        """Return how many steps lines of a known form tell, bars and evaluations aside.
+    def tells(self, least: int) -> bool:
+        """Tell whether lines of a known form, bars and evaluations aside, tell so many different steps.
 
         A form that reads the same step on every line has taken another number for it.
         """
-        return len(
-            {
-                (row.form, row.rank, row.line if row.step is None else row.step)
-                for row in self.rows.unread()
-                if row.form not in WEAK_FORMS
-            }
-        )
+        seen: set[tuple[str, int | None, int]] = set()
+        for row in self.rows.unread():
+            if row.form not in WEAK_FORMS:
+                seen.add((row.form, row.rank, row.line if row.step is None else row.step))
+                if len(seen) >= least:
+                    return True
+        return False
 
     def latest_lines(self) -> list[tuple[int, bytes]]:
         """Return (number, line) of the last step line of each rank."""

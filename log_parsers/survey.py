@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import field, replace
 from itertools import chain, islice
+from operator import attrgetter
 from typing import IO
 
 from rerail.late_dataclass import dataclass
@@ -65,6 +66,8 @@ _LABEL = lazy(
     # torchrun's label of the local rank says on which of many nodes only with what follows.
     rb"(?:\[rank\d{1,6}\]:)?"
 )
+
+_PLACE = attrgetter("line", "signature")
 
 
 @dataclass(slots=True)
@@ -266,7 +269,7 @@ class FilePass:
         counted = None
         sure: set[tuple[int, int]] = set()
         if seen is not None:
-            counted, more = self._known.counted(seen, streams, self._is_presence)
+            counted, more = self._known.counted(seen, streams)
             if more:
                 sure.update(more)
                 pairs = sorted({*pairs, *more})
@@ -312,7 +315,7 @@ class FilePass:
 
     def _mine_steps(self, piece: Piece) -> None:
         """Learn the step lines of a file that has none of a known form, and read those of its beginning."""
-        if self._steps.count_known() >= LEAST_ROWS or not may_learn(piece.raw):
+        if self._steps.tells(LEAST_ROWS) or not may_learn(piece.raw):
             return
         lines = piece.lines()
         miner = StepMiner()
@@ -371,10 +374,9 @@ class FilePass:
         sure = self._sure.get(wording)
         if sure and self._hits.known(index, line):
             return True
-        if self._is_presence(index):
-            if index not in self._hits.present and (known or self._matches(index, clean(line.raw))):
+        if self._signatures[index].presence:
+            if index not in self._hits.present and self._matches(index, clean(line.raw)):
                 self._hits.present.add(index)
-                self.result.counts[index] = 1
             return False
         if len(line.raw) > MAX_LINE and self._matches_in_long(index, line):
             line.cut = (*line.cut, index)
@@ -431,9 +433,6 @@ class FilePass:
                 self._keep_around(piece, first, row)
             else:
                 self._around.append(first + row)
-
-    def _is_presence(self, index: int) -> bool:
-        return self._signatures[index].presence
 
     def _matches(self, index: int, text: str) -> bool:
         return compiled(self._signatures[index].pattern).search(text) is not None
@@ -524,7 +523,8 @@ class FilePass:
             result.kept[number] = raw
         last = reversed(sorted(result.kept)[-TAIL_LINES:])
         result.last_nonempty = next((n for n in last if result.kept[n].strip()), 0)
-        result.hits.sort(key=lambda hit: (hit.line, hit.signature))
+        result.hits.sort(key=_PLACE)
+        result.counts.update(dict.fromkeys(self._hits.present, 1))
         result.steps = steps if self._small is None else self._steps.finish()
         if self._mined is not None:
             result.steps = sorted([*result.steps, *self._mined.finish()], key=lambda row: row.line)
