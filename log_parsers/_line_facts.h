@@ -252,18 +252,17 @@ static PyObject *Facts_columns(Facts *self, PyObject *args) {
         columns[at] = PyBytes_FromStringAndSize(NULL, count * (at < 4 ? 8 : WINDOW));
         if (columns[at] == NULL)
             goto done;
-        char *out = PyBytes_AS_STRING(columns[at]);
-        for (Py_ssize_t place = 0; place < count; place++) {
-            if (wanted[place] < 0 || wanted[place] >= self->count) {
-                PyErr_SetString(PyExc_IndexError, "no such key");
-                goto done;
-            }
-            const Fact *fact = self->facts + wanted[place];
-            if (at < 4)
-                memcpy(out + 8 * place, &fact->key + at, 8);
-            else
-                memcpy(out + WINDOW * place, at == 4 ? fact->first_window : fact->last_window, WINDOW);
+    }
+    for (Py_ssize_t place = 0; place < count; place++) {
+        if (wanted[place] < 0 || wanted[place] >= self->count) {
+            PyErr_SetString(PyExc_IndexError, "no such key");
+            goto done;
         }
+        const Fact *fact = self->facts + wanted[place];
+        for (int at = 0; at < 4; at++)
+            memcpy(PyBytes_AS_STRING(columns[at]) + 8 * place, &fact->key + at, 8);
+        memcpy(PyBytes_AS_STRING(columns[4]) + WINDOW * place, fact->first_window, WINDOW);
+        memcpy(PyBytes_AS_STRING(columns[5]) + WINDOW * place, fact->last_window, WINDOW);
     }
     result = Py_BuildValue("OOOOOO", columns[0], columns[1], columns[2], columns[3], columns[4], columns[5]);
 done:

@@ -79,7 +79,8 @@ static PyObject *released(Growing *array) {
 }
 
 static int larger(Table *table) {
-    Py_ssize_t mask = 2 * table->mask + 1;
+    /* Many tables are of one small file. */
+    Py_ssize_t mask = table->mask < 4096 ? 4 * table->mask + 3 : 2 * table->mask + 1;
     Slot *slots = PyMem_Malloc((size_t)(mask + 1) * sizeof(Slot));
     if (slots == NULL) {
         PyErr_NoMemory();
