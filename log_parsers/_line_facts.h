@@ -144,29 +144,151 @@ done:
     return result;
 }
 
-PyDoc_STRVAR(facts_columns_doc, "Return (keys, counts, first lines, last lines, bytes of first and of last lines),\n"
-                                "in order of appearance; numbers are bytes of 64-bit integers.");
+PyDoc_STRVAR(facts_add_sets_doc,
+             "Count lines of a piece by what each of them shows: (sets, lines of each, the last rows of each, padded with -1).\n\n"
+             "Args:\n    data, ends, streams, offsets, rows, first_line: as for `add`; rows in order.\n"
+             "    sets: what each row shows, 32-bit integers.\n"
+             "    bases: by set, what is added to a stream to make a key, 64-bit integers.\n"
+             "    most: rows of each that are returned, in order.\n\nAll are bytes of 64-bit integers.");
 
-static PyObject *Facts_columns(Facts *self, PyObject *unused) {
+static PyObject *Facts_add_sets(Facts *self, PyObject *args) {
+    PyObject *data, *ends, *streams, *offsets, *order = NULL, *result = NULL;
+    Py_buffer rows, sets, bases;
+    long long first_line;
+    Py_ssize_t most;
+    if (!PyArg_ParseTuple(args, "OOOOy*y*y*Ln", &data, &ends, &streams, &offsets, &rows, &sets, &bases, &first_line,
+                          &most))
+        return NULL;
+    const int64_t *row = rows.buf, *base = bases.buf;
+    const int32_t *set = sets.buf;
+    Py_ssize_t count = rows.len / 8, kinds = bases.len / 8;
+    int32_t *place = PyMem_Malloc((size_t)(kinds + 1) * sizeof *place);
+    Growing found = {0}, counts = {0}, last = {0}, sorted = {0}, starts = {0};
+    if (place == NULL || most < 0) {
+        PyErr_NoMemory();
+        goto done;
+    }
+    memset(place, -1, (size_t)(kinds + 1) * sizeof *place);
+    for (Py_ssize_t at = 0; at < count; at++) {
+        if (at >= sets.len / 4 || set[at] < 0 || set[at] >= kinds) {
+            PyErr_SetString(PyExc_IndexError, "no such set");
+            goto done;
+        }
+        if (place[set[at]] < 0) {
+            place[set[at]] = (int32_t)(found.size / 8);
+            if (!push64(&found, set[at]) || !push64(&counts, 0))
+                goto done;
+        }
+        ((int64_t *)counts.bytes)[place[set[at]]]++;
+    }
+    /* Rows by set, in order within each. */
+    Py_ssize_t present = found.size / 8, start = 0;
+    for (Py_ssize_t at = 0; at < present; at++) {
+        if (!push64(&starts, start))
+            goto done;
+        start += (Py_ssize_t)((int64_t *)counts.bytes)[at];
+    }
+    if (!grown(&sorted, 8 * count + 8))
+        goto done;
+    for (Py_ssize_t at = 0; at < count; at++)
+        ((int64_t *)sorted.bytes)[((int64_t *)starts.bytes)[place[set[at]]]++] = row[at];
+    start = 0;
+    for (Py_ssize_t at = 0; at < present; at++) {
+        Py_ssize_t size = (Py_ssize_t)((int64_t *)counts.bytes)[at], taken = size < most ? size : most;
+        const int64_t *own = (int64_t *)sorted.bytes + start;
+        for (Py_ssize_t one = 0; one < most; one++)
+            if (!push64(&last, one < taken ? own[size - taken + one] : -1))
+                goto done;
+        start += size;
+        order = PyMemoryView_FromMemory((char *)own, 8 * size, PyBUF_READ);
+        PyObject *given = order == NULL ? NULL : Py_BuildValue("OOOOOLL", data, ends, streams, offsets, order,
+                                                               (long long)base[((int64_t *)found.bytes)[at]], first_line);
+        PyObject *added = given == NULL ? NULL : Facts_add(self, given);
+        Py_XDECREF(given);
+        Py_CLEAR(order);
+        if (added == NULL)
+            goto done;
+        Py_DECREF(added);
+    }
+    PyObject *columns[3] = {released(&found), released(&counts), released(&last)};
+    if (columns[0] && columns[1] && columns[2])
+        result = Py_BuildValue("OOO", columns[0], columns[1], columns[2]);
+    for (int at = 0; at < 3; at++)
+        Py_XDECREF(columns[at]);
+done:
+    PyMem_Free(place);
+    PyMem_Free(found.bytes);
+    PyMem_Free(counts.bytes);
+    PyMem_Free(last.bytes);
+    PyMem_Free(sorted.bytes);
+    PyMem_Free(starts.bytes);
+    PyBuffer_Release(&rows);
+    PyBuffer_Release(&sets);
+    PyBuffer_Release(&bases);
+    return result;
+}
+
+PyDoc_STRVAR(facts_keys_doc, "Return the keys in order of appearance, bytes of 64-bit integers.");
+
+static PyObject *Facts_keys(Facts *self, PyObject *unused) {
+    PyObject *keys = PyBytes_FromStringAndSize(NULL, self->count * 8);
+    for (Py_ssize_t at = 0; keys != NULL && at < self->count; at++)
+        memcpy(PyBytes_AS_STRING(keys) + 8 * at, &self->facts[at].key, 8);
+    return keys;
+}
+
+PyDoc_STRVAR(facts_columns_doc, "Return (keys, counts, first lines, last lines, bytes of first and of last lines);\n"
+                                "numbers are bytes of 64-bit integers.\n\n"
+                                "Args:\n    order: the places of the keys in order of appearance, 64-bit integers.");
+
+static PyObject *Facts_columns(Facts *self, PyObject *args) {
+    Py_buffer order;
+    if (!PyArg_ParseTuple(args, "y*", &order))
+        return NULL;
+    const int64_t *wanted = order.buf;
+    Py_ssize_t count = order.len / 8;
     PyObject *columns[6] = {0}, *result = NULL;
     for (int at = 0; at < 6; at++) {
-        columns[at] = PyBytes_FromStringAndSize(NULL, self->count * (at < 4 ? 8 : WINDOW));
+        columns[at] = PyBytes_FromStringAndSize(NULL, count * (at < 4 ? 8 : WINDOW));
         if (columns[at] == NULL)
             goto done;
-        char *out = PyBytes_AS_STRING(columns[at]);
-        for (Py_ssize_t place = 0; place < self->count; place++) {
-            const Fact *fact = self->facts + place;
-            if (at < 4)
-                memcpy(out + 8 * place, &fact->key + at, 8);
-            else
-                memcpy(out + WINDOW * place, at == 4 ? fact->first_window : fact->last_window, WINDOW);
+    }
+    for (Py_ssize_t place = 0; place < count; place++) {
+        if (wanted[place] < 0 || wanted[place] >= self->count) {
+            PyErr_SetString(PyExc_IndexError, "no such key");
+            goto done;
         }
+        const Fact *fact = self->facts + wanted[place];
+        for (int at = 0; at < 4; at++)
+            memcpy(PyBytes_AS_STRING(columns[at]) + 8 * place, &fact->key + at, 8);
+        memcpy(PyBytes_AS_STRING(columns[4]) + WINDOW * place, fact->first_window, WINDOW);
+        memcpy(PyBytes_AS_STRING(columns[5]) + WINDOW * place, fact->last_window, WINDOW);
     }
     result = Py_BuildValue("OOOOOO", columns[0], columns[1], columns[2], columns[3], columns[4], columns[5]);
 done:
     for (int at = 0; at < 6; at++)
         Py_XDECREF(columns[at]);
+    PyBuffer_Release(&order);
     return result;
+}
+
+PyDoc_STRVAR(facts_firsts_doc, "Return the first lines of the keys from `least` up to `most` that came as number `from` or later,\n"
+                               "in order of appearance, bytes of 64-bit integers.");
+
+static PyObject *Facts_firsts(Facts *self, PyObject *args) {
+    Py_ssize_t from;
+    long long least, most;
+    if (!PyArg_ParseTuple(args, "nLL", &from, &least, &most))
+        return NULL;
+    Growing firsts = {0};
+    for (Py_ssize_t at = from < 0 ? 0 : from; at < self->count; at++) {
+        const Fact *fact = self->facts + at;
+        if (fact->key >= least && fact->key < most && !push64(&firsts, fact->first)) {
+            PyMem_Free(firsts.bytes);
+            return NULL;
+        }
+    }
+    return released(&firsts);
 }
 
 static int Facts_init(Facts *self, PyObject *args, PyObject *kwargs) {
@@ -195,7 +317,10 @@ static Py_ssize_t Facts_length(Facts *self) { return self->count; }
 
 static PyMethodDef Facts_methods[] = {
     {"add", (PyCFunction)Facts_add, METH_VARARGS, facts_add_doc},
-    {"columns", (PyCFunction)Facts_columns, METH_NOARGS, facts_columns_doc},
+    {"add_sets", (PyCFunction)Facts_add_sets, METH_VARARGS, facts_add_sets_doc},
+    {"firsts", (PyCFunction)Facts_firsts, METH_VARARGS, facts_firsts_doc},
+    {"keys", (PyCFunction)Facts_keys, METH_NOARGS, facts_keys_doc},
+    {"columns", (PyCFunction)Facts_columns, METH_VARARGS, facts_columns_doc},
     {NULL, NULL, 0, NULL},
 };
 

@@ -27,6 +27,7 @@ typedef struct {
     uint64_t keys[4];
     PyObject *texts; /* of the skeletons, by code */
     Py_ssize_t text_bytes;
+    long era; /* a number for as long as no skeleton is forgotten, different from that of any other table */
     int32_t *place;  /* of a skeleton among those of a piece */
     uint32_t *stamp; /* of the piece that `place` is of */
     uint32_t piece;
@@ -78,7 +79,8 @@ static PyObject *released(Growing *array) {
 }
 
 static int larger(Table *table) {
-    Py_ssize_t mask = 2 * table->mask + 1;
+    /* Many tables are of one small file. */
+    Py_ssize_t mask = table->mask < 4096 ? 4 * table->mask + 3 : 2 * table->mask + 1;
     Slot *slots = PyMem_Malloc((size_t)(mask + 1) * sizeof(Slot));
     if (slots == NULL) {
         PyErr_NoMemory();
@@ -127,6 +129,8 @@ static void emptied(Table *table) {
     table->count = 0;
 }
 
+static long eras;
+
 static int Table_init(Table *self, PyObject *args, PyObject *kwargs) {
     Py_buffer keys;
     static char *names[] = {"keys", NULL};
@@ -144,6 +148,7 @@ static int Table_init(Table *self, PyObject *args, PyObject *kwargs) {
     self->slots = PyMem_Malloc((size_t)(self->mask + 1) * sizeof(Slot));
     Py_XSETREF(self->texts, PyList_New(0));
     self->text_bytes = 0;
+    self->era = ++eras;
     if (self->slots == NULL || self->texts == NULL) {
         PyErr_NoMemory();
         return -1;
@@ -207,7 +212,7 @@ static int wider(Table *self, Py_ssize_t room) {
 
 /* Count one frame; the arrays hold what was counted of the piece so far. */
 static int counted(Table *self, const unsigned char *skeleton, Py_ssize_t length, int64_t frame,
-                   Growing *codes, Growing *firsts, int64_t **lasts, int64_t **counts, Py_ssize_t *room,
+                   Growing *codes, Growing *numbers, Growing *firsts, int64_t **lasts, int64_t **counts, Py_ssize_t *room,
                    PyObject *keys) {
     int32_t code = code_of(self, skeleton, length, 1);
     if (code < 0)
@@ -246,7 +251,7 @@ static int counted(Table *self, const unsigned char *skeleton, Py_ssize_t length
             }
         }
         (*counts)[local] = 0;
-        if (!push64(firsts, frame) || PyList_Append(keys, PyList_GET_ITEM(self->texts, code)) < 0)
+        if (!push64(firsts, frame) || !push32(numbers, code) || PyList_Append(keys, PyList_GET_ITEM(self->texts, code)) < 0)
             return 0;
     }
     (*counts)[local]++;
@@ -255,10 +260,11 @@ static int counted(Table *self, const unsigned char *skeleton, Py_ssize_t length
 }
 
 PyDoc_STRVAR(tally_doc,
-             "Count the skeletons of whole frames: (ends, codes, first, last, counts, keys).\n\n"
+             "Count the skeletons of whole frames: (ends, codes, first, last, counts, numbers, keys, era).\n\n"
              "Args:\n    data: the piece.\n    returns: whether carriage returns end frames as well.\n"
              "    most: skeletons that are remembered.\n    most_bytes: of them.\n\n"
-             "Numbers are bytes of 64-bit integers, codes (in order of appearance) of 32-bit ones.");
+             "All are bytes of 64-bit integers, but codes (in order of appearance in the piece) and numbers (those of the\n"
+             "skeletons in the table, which hold for one era) of 32-bit ones.");
 
 static PyObject *Table_tally(Table *self, PyObject *args) {
     Py_buffer data;
@@ -266,7 +272,7 @@ static PyObject *Table_tally(Table *self, PyObject *args) {
     Py_ssize_t most, most_bytes;
     if (!PyArg_ParseTuple(args, "y*pnn", &data, &returns, &most, &most_bytes))
         return NULL;
-    Growing ends = {0}, codes = {0}, firsts = {0};
+    Growing ends = {0}, codes = {0}, numbers = {0}, firsts = {0};
     int64_t *lasts = NULL, *counts = NULL;
     Py_ssize_t room = 0;
     Frame frames[BLOCK];
@@ -278,6 +284,7 @@ static PyObject *Table_tally(Table *self, PyObject *args) {
         if (PyList_SetSlice(self->texts, 0, PyList_GET_SIZE(self->texts), NULL) < 0)
             goto done;
         self->text_bytes = 0;
+        self->era = ++eras;
     }
     if (++self->piece == 0) {
         self->piece = 1;
@@ -292,8 +299,8 @@ static PyObject *Table_tally(Table *self, PyObject *args) {
         int64_t found = skeletons(data.buf, from, to, returns, self->scratch, &length, frames), begun = 0;
         for (int64_t at = 0; at < found; at++, frame++) {
             if (!push64(&ends, frames[at].end) ||
-                !counted(self, self->scratch + begun, frames[at].skeleton - begun, frame, &codes, &firsts, &lasts,
-                         &counts, &room, keys))
+                !counted(self, self->scratch + begun, frames[at].skeleton - begun, frame, &codes, &numbers, &firsts,
+                         &lasts, &counts, &room, keys))
                 goto done;
             begun = frames[at].skeleton + 1;
         }
@@ -303,11 +310,12 @@ static PyObject *Table_tally(Table *self, PyObject *args) {
     Growing last = {(char *)lasts, 8 * PyList_GET_SIZE(keys), 0};
     Growing count = {(char *)counts, 8 * PyList_GET_SIZE(keys), 0};
     lasts = counts = NULL;
-    result = Py_BuildValue("NNNNNO", released(&ends), released(&codes), released(&firsts), released(&last),
-                           released(&count), keys);
+    result = Py_BuildValue("NNNNNNOl", released(&ends), released(&codes), released(&firsts), released(&last),
+                           released(&count), released(&numbers), keys, self->era);
 done:
     PyMem_Free(ends.bytes);
     PyMem_Free(codes.bytes);
+    PyMem_Free(numbers.bytes);
     PyMem_Free(firsts.bytes);
     PyMem_Free(lasts);
     PyMem_Free(counts);
@@ -514,6 +522,7 @@ static PyTypeObject TableType = {
     .tp_as_sequence = &Table_sequence,
 };
 
+#include "_kept_lines.h"
 #include "_line_facts.h"
 #include "_step_layouts.h"
 
@@ -696,6 +705,7 @@ static PyMethodDef functions[] = {
     {"grouped", grouped, METH_VARARGS, grouped_doc},
     {"line_ends", line_ends, METH_VARARGS, line_ends_doc},
     {"begun", begun, METH_VARARGS, begun_doc},
+    {"kept", kept, METH_VARARGS, kept_doc},
     {"step_lines", step_lines, METH_VARARGS, step_lines_doc},
     {NULL, NULL, 0, NULL},
 };

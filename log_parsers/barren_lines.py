@@ -37,9 +37,11 @@ class BarrenLines:
         return self._rows
 
     def found(self, rows: Iterable[int]) -> None:
-        """Take in which of the rows that `others` returned last something was found."""
+        """Take in on which rows something was found; of the others that `others` returned last nothing was."""
         import numpy as np
 
-        empty = ~np.isin(self._rows, np.fromiter(rows, np.int64))
+        barren = np.ones(int(self._rows[-1]) + 1, np.bool_)
+        barren[np.fromiter(rows, np.int64)] = False
+        empty = barren[self._rows]
         for code in set(self._codes[empty].tolist()):
             self._barren[code] = 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rerail.lazy_patterns import lazy
 
+_STRANGE = bytes((*range(1, 7), *range(14, 27), *range(28, 32)))
 _HOLE = lazy(rb"\x00{64,}")
 # What gzip, zstandard, xz or bzip2 packed once is unpacked before anybody looks here.
 _PACKED = (
@@ -18,11 +19,14 @@ _PACKED = (
     (b"\xfd7zXZ\x00", "packed twice, by xz inside"),
     (b"BZh91AY&SY", "packed twice, by bzip2 inside"),
 )
+_MAGIC = tuple(magic for magic, _ in _PACKED)
 
 
 def packed_as(chunk: bytes) -> str | None:
     """Return what a first chunk of bytes is packed by, in words, or None."""
-    return next((said for magic, said in _PACKED if chunk.startswith(magic)), None)
+    if not chunk.startswith(_MAGIC):
+        return None
+    return next(said for magic, said in _PACKED if chunk.startswith(magic))
 
 
 def looks_binary(chunk: bytes) -> bool:
@@ -35,5 +39,5 @@ def looks_binary(chunk: bytes) -> bool:
         b"\x7fELF",
     ):
         return True
-    strange = sum(head.count(bytes([b])) for b in (*range(1, 7), *range(14, 27), *range(28, 32)))
+    strange = len(head) - len(head.translate(None, _STRANGE))
     return bool(head) and (strange > len(head) * 0.1 or head.count(0) > len(head) * 0.6)

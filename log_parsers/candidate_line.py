@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import field
 from functools import lru_cache
 from operator import attrgetter
 
@@ -22,15 +21,14 @@ _PAYS, _REMEMBERED = 64, 20_000  # questions, lines
 
 @dataclass(slots=True)
 class CandidateLine:
-    """A line whose candidates are looked at; `fresh` are those whose hit may be kept, `new` those of a new writer."""
+    """A line whose candidates are looked at; `cut` are those that it shows although only a part of it is kept."""
 
     raw: bytes
     stem: bytes
     stream: int
     number: int
     text: str | None = None
-    fresh: list[int] = field(default_factory=list)
-    new: list[int] = field(default_factory=list)
+    cut: Sequence[int] = ()
 
 
 def stem(raw: bytes) -> bytes:
@@ -52,10 +50,7 @@ class Harmless:
 
     def of(self, shown: tuple[int, ...], line: CandidateLine) -> bool:
         """Tell it of a line that shows these signatures."""
-        first = self._first.get(shown)
-        if first is None:
-            first = min(map(self.signatures.__getitem__, shown), key=_ORDER)
-            self._first[shown] = first
+        first = self._counts_of(shown)
         if not first.harmless or not first.unless:
             return first.harmless
         unless = first.unless
@@ -71,6 +66,29 @@ class Harmless:
             known = compiled(unless).search(line.text or clean(line.raw)) is None
             self._known[key] = known
         return known
+
+    def of_text(self, shown: tuple[int, ...], text: bytes) -> bool:
+        """Tell whether it is sure of all lines with this zeroed text that show these signatures."""
+        first = self._counts_of(shown)
+        if not first.harmless or not first.unless:
+            return first.harmless
+        if len(text) > MAX_LINE or not _blind(first.unless):
+            return False
+        key = first.unless, text
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            known = self._known[key] = compiled(first.unless).search(clean(text)) is None
+        return known
+
+    def _counts_of(self, shown: tuple[int, ...]) -> Signature:
+        """Return what counts of all that a line shows."""
+        first = self._first.get(shown)
+        if first is None:
+            first = min(map(self.signatures.__getitem__, shown), key=_ORDER)
+            self._first[shown] = first
+        return first
 
 
 _blind = lru_cache(maxsize=4_096)(digit_blind)

@@ -18,9 +18,11 @@ from typing import Any
 
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
+from rerail.log_parsers.known_hits import OnlyCounted, in_order
 from rerail.log_parsers.line_tables import grouped, new_facts
 from rerail.log_parsers.piece import Piece
 from rerail.log_parsers.prefixes import Origin, parse_line
+from rerail.log_parsers.room import FIRST_LINES
 from rerail.log_parsers.streams import NOBODY, WINDOW, Streams, windows_of
 from rerail.log_parsers.tallies import Tally
 from rerail.log_parsers.text import ZERO, clean
@@ -36,7 +38,6 @@ _MASK = (1 << SHIFT) - 1
 _PENDING = 100_000
 _LEARNED = 8
 _DIGITS = lazy(rb"\d+")
-_FIRST_LINES = 4_096
 _STAMPED = 400  # bytes of a line, as many as are looked at for its time
 
 
@@ -200,13 +201,18 @@ Shapes = dict[bytes, _Shape]
 
 
 class FactCounter:
-    """Counts while a file is read, piece by piece."""
+    """Counts while a file is read, piece by piece; tells where the first so many `writers` begin."""
 
-    def __init__(self, origin: Origin) -> None:
+    def __init__(self, origin: Origin, writers: int = FIRST_LINES) -> None:
+        self._writers = writers
         self.streams = Streams(origin)
         self._sets: dict[tuple[int, ...], int] = {(ANY,): _EVERY_LINE}
         self._table: dict[int, list[Any]] = {}
         self._counted = new_facts()
+        # By set of the lines that are only counted, its number here.
+        self._members: Sequence[tuple[int, ...]] | None = None
+        self._bases: Any = None
+        self._before = 0  # keys that were counted before the last piece
         self._columns: Any = None
         self._pending: list[Any] = []
         self._pending_rows = 0
@@ -233,6 +239,7 @@ class FactCounter:
             streams, windows = self.streams.of_piece(piece, tally)
             self._take_stamped(piece, 0)
             self._here = piece, first_line, streams, windows
+            self._before = 0 if self._counted is None else len(self._counted)
             self._add_vector(streams, None, _EVERY_LINE)
             return streams
         listed, offsets = self.streams.of_lines(piece.lines())
@@ -249,42 +256,44 @@ class FactCounter:
         if row >= least:
             self._last_stamped = piece.line(row)[:_STAMPED]
 
-    def new_rows(self) -> list[int]:
-        """Return on which rows of the piece that was read last a stream begins, of the first few thousand."""
+    def new_rows(self) -> Any:
+        """Return on which rows of the piece that was read last one of the first streams begins, in order."""
         assert self._here is not None
-        streams, known = self._here[2], self._known
-        self._known = len(self.streams.writers.examples)
-        if known == self._known or known > _FIRST_LINES:
+        _, first_line, streams, _ = self._here
+        known, self._known = self._known, len(self.streams.writers.examples)
+        most = min(self._known, self._writers)
+        if known >= most:
             return []
         if self._vector:
             import numpy as np
 
+            if self._counted is not None:
+                found = self._counted.firsts(self._before, known, most)
+                return np.frombuffer(found, np.int64) - first_line
             each = np.asarray(streams)
-            late = np.flatnonzero(each >= known)[::-1]
-            first_rows = np.full(self._known - known, -1)
-            first_rows[each[late] - known] = (
-                late  # of several rows of a stream the first is written last
-            )
-            return sorted(first_rows[first_rows >= 0].tolist())
-        found: dict[int, int] = {}
+            late = np.flatnonzero((each >= known) & (each < most))[::-1]
+            first_rows = np.full(most - known, -1)
+            first_rows[each[late] - known] = late  # of several rows the first is written last
+            return np.sort(first_rows[first_rows >= 0])
+        rows: dict[int, int] = {}
         for row, stream in enumerate(streams):
-            if stream >= known:
-                found.setdefault(int(stream), row)
-        return sorted(found.values())
+            if known <= stream < most:
+                rows.setdefault(int(stream), row)
+        return sorted(rows.values())
 
     def first_lines(self) -> list[int]:
-        """Return the number of the first line of each stream so far, of the first few thousand."""
+        """Return the numbers of the lines on which the first streams begin, of all that were read so far."""
         self._known = len(self.streams.writers.examples) if self._here is not None else 0
-        first = {key: row[1] for key, row in self._table.items() if key >> SHIFT == _EVERY_LINE}
+        first = {key: row[1] for key, row in self._table.items() if key < self._writers}
         for keys, _, lines, *_ in [
             *([] if self._columns is None else [self._columns]),
             *self._pending,
             *([self._counted_columns()] if self._counted else []),
         ]:
             for key, line in zip(keys.tolist(), lines.tolist(), strict=True):
-                if key >> SHIFT == _EVERY_LINE:
+                if key < self._writers:
                     first[key] = min(line, first.get(key, line))
-        return sorted(first.values())[:_FIRST_LINES]
+        return sorted(first.values())
 
     def hit(self, rows: Sequence[int], signatures: tuple[int, ...]) -> None:
         """Count lines of the piece that was read last, by row, in order, each once with all that it shows."""
@@ -297,6 +306,50 @@ class FactCounter:
             self._add_vector(streams, np.asarray(rows, np.int64), number)
         else:
             self._add_plain(((row, streams[row]) for row in rows), number)
+
+    def hit_counted(
+        self, counted: OnlyCounted, more: dict[tuple[int, ...], list[int]], most: int
+    ) -> list[tuple[tuple[int, ...], int, list[int]]]:
+        """Count lines of the piece that was read last, each once with all that it shows.
+
+        Rows that show the same as some of these are taken out of `more` where they are to be counted together.
+
+        Returns:
+            What lines show, how many of these do, and the last rows, at most so many.
+        """
+        assert self._here is not None
+        if self._counted is None or not self._vector:
+            told = []
+            for members, rows in counted.by_members().items():
+                ordered = in_order(rows, more.pop(members, ()))
+                self.hit(ordered, members)
+                told.append((members, len(rows), ordered[-most:].tolist()))
+            return told
+        import numpy as np
+
+        piece, first_line, streams, offsets = self._here
+        members_of = counted.members
+        if self._members is not members_of:
+            self._members, self._bases = members_of, np.zeros(0, np.int64)
+        if len(self._bases) < len(members_of):
+            wider = np.full(2 * len(members_of), -1, np.int64)
+            wider[: len(self._bases)] = self._bases
+            self._bases = wider
+        there = np.zeros(len(self._bases), np.bool_)
+        there[counted.sets] = True
+        for number in np.flatnonzero(there & (self._bases < 0)).tolist():
+            known = self._sets.setdefault(members_of[number], len(self._sets))
+            self._bases[number] = known << SHIFT
+        ends = np.asarray(piece.ends)
+        columns = self._counted.add_sets(
+            piece.raw, ends, streams, offsets, counted.rows, counted.sets, self._bases, first_line, most
+        )  # fmt: skip
+        sets, counts, rows = (np.frombuffer(column, np.int64) for column in columns)
+        last = rows.reshape(len(sets), most).tolist()
+        return [
+            (members_of[number], count, own[:count])
+            for number, count, own in zip(sets.tolist(), counts.tolist(), last, strict=True)
+        ]
 
     def _add_plain(self, pairs: Iterable[tuple[int, int]], number: int) -> None:
         assert self._here is not None
@@ -378,7 +431,7 @@ class FactCounter:
             (found.firsts, firsts),
             (found.lasts, lasts),
         ):
-            column.frombytes(values.astype("<i8").tobytes())
+            column.frombytes(values.view("u1"))
         found.first_windows, found.last_windows = first_windows.tobytes(), last_windows.tobytes()
         return found
 
@@ -386,11 +439,11 @@ class FactCounter:
         """Return what the compiled loops counted, in order of keys."""
         import numpy as np
 
-        columns = self._counted.columns()
+        # Mostly in order already, which the stable way makes use of.
+        order = np.argsort(np.frombuffer(self._counted.keys(), np.int64), kind="stable")
+        columns = self._counted.columns(order)
         numbers = [np.frombuffer(column, np.int64) for column in columns[:4]]
-        windows = [np.frombuffer(column, f"S{WINDOW}") for column in columns[4:]]
-        order = np.argsort(numbers[0])
-        return tuple(column[order] for column in (*numbers, *windows))
+        return (*numbers, *(np.frombuffer(column, f"S{WINDOW}") for column in columns[4:]))
 
     def _from_table(self, found: Facts) -> None:
         first, last = [], []

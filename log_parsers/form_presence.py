@@ -12,12 +12,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from rerail.cached_yaml import cache_folder
+from rerail.log_parsers.by_skeleton import BySkeleton
 from rerail.log_parsers.piece import Piece
 from rerail.log_parsers.scan import Scanner, Signature, compiled_at_hand, make_scanner
 from rerail.log_parsers.sieve import texts_of
 from rerail.log_parsers.skeleton_patterns import skeleton_pattern
 
 _REMEMBERED = 20_000  # skeletons
+_HALF, _LOW = 30, (1 << 30) - 1  # so many patterns to a column
 _LARGE = 1 << 17  # bytes of a piece for which it pays
 
 
@@ -56,11 +58,18 @@ class Presence:
             return None
         import numpy as np
 
-        found = [self._bits(key) & wanted for key in tally.keys]
-        present = 0
-        for bits in found:
-            present |= bits
-        frames = np.flatnonzero(np.fromiter(map(bool, found), np.bool_, len(found))[tally.codes])
+        known: BySkeleton | None = getattr(self._of_thread, "known", None)
+        if known is None:
+            known = self._of_thread.known = BySkeleton(2)
+
+        def ask(place: int) -> tuple[int, int]:
+            bits = self._bits(tally.keys[place])
+            return bits & _LOW, bits >> _HALF
+
+        found = known.of(tally, ask) & (wanted & _LOW, wanted >> _HALF)
+        low, high = np.bitwise_or.reduce(found, axis=0, initial=0).tolist()
+        present = low | high << _HALF
+        frames = np.flatnonzero(found.any(axis=1)[tally.codes])
         return present, frames if tally.lines is None else np.unique(tally.lines[frames])
 
     def _bits(self, skeleton: bytes) -> int:

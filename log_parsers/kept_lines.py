@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterable
+from typing import Any
 
 from rerail.log_parsers.candidate_line import LONGEST_KEPT, bounded
+from rerail.log_parsers.line_tables import compiled
 from rerail.log_parsers.piece import Piece
 
 
@@ -28,23 +31,25 @@ class KeptLines:
         self._bytes += len(raw)
         self.lines[number] = raw
 
-    def keep_rows(
-        self, piece: Piece, first: int, rows: Sequence[int], *, always: bool = False
-    ) -> None:
+    def keep_rows(self, piece: Piece, first: int, rows: Any, *, always: bool = False) -> None:
         """Keep many lines of a piece whose first line has the number `first`, given by their rows in order."""
-        count = piece.rows
-        rows = [row for row in rows if row < count and first + row not in self.lines]
-        numbers = map(first.__add__, rows)
-        self.keep_lines([*zip(numbers, piece.cut(rows), strict=True)], always=always)
+        loops, ends = compiled(), piece.ends
+        if loops is not None and not isinstance(ends, list):
+            import numpy as np
 
-    def keep_lines(self, lines: Sequence[tuple[int, bytes]], *, always: bool = False) -> None:
-        """Keep many lines, given with their numbers."""
-        new = {number: raw for number, raw in lines if number not in self.lines}
-        sizes = list(map(len, new.values()))
-        size = sum(sizes)
-        if max(sizes, default=0) <= LONGEST_KEPT and (always or self._bytes + size <= self._most):
-            self._bytes += size
-            self.lines.update(new)
+            wanted = np.arange(len(rows)) + rows.start if isinstance(rows, range) else rows
+            wanted = np.asarray(wanted, np.int64)
+            room = sys.maxsize if always else self._most - self._bytes
+            self._bytes += loops.kept(
+                self.lines, piece.raw, ends, wanted, first, room, LONGEST_KEPT
+            )
             return
+        count = piece.rows
+        for row in rows:
+            if row < count:
+                self.keep(first + int(row), piece.line(int(row)), always=always)
+
+    def keep_lines(self, lines: Iterable[tuple[int, bytes]], *, always: bool = False) -> None:
+        """Keep many lines, given with their numbers."""
         for number, raw in lines:
             self.keep(number, raw, always=always)

@@ -30,15 +30,20 @@ if TYPE_CHECKING:
 
 _MOST = 150_000  # lines remembered
 _MOST_BYTES = 24 << 20
+_SET_BITS = 32  # of a number that holds a kind and a set
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Rows of a piece whose lines are of known kinds; `kinds` index the columns of `table`."""
+    """Rows of a piece whose lines are of known kinds; `kinds` index the columns of `table`.
+
+    `present` are lines (row, signature) that show signatures of which one line is wanted, the others were not looked at.
+    """
 
     rows: Any
     kinds: Any
     table: KnownLines
+    present: Sequence[tuple[int, int]] = ()
 
 
 class KnownLines:
@@ -68,12 +73,16 @@ class KnownLines:
         self._kind_of, self._shown = array("i"), array("i")
         # By the codes of zeroed lines, whether one that tells digits apart may find something in them.
         self._tells = array("b")
-        self._with: dict[tuple[int, int], int] = {}
+        self._with: dict[int, int] = {}  # kinds by another kind and a set that it shows besides
         self._sets: dict[tuple[int, ...], int] = {(): 0}
         self._bytes = 0
         self.texts: list[bytes] = []
         self.members: list[tuple[int, ...]] = [()]
         """Signatures of each set; the first set is empty."""
+        self.judged: list[tuple[int, ...]] = [()]
+        """Those of each set of which more than one line is wanted."""
+        self.light = array("b", [True])
+        """Whether a set has none of these."""
         self.sets = array("i")
         """Which set each kind shows."""
 
@@ -174,9 +183,11 @@ class KnownLines:
         if not len(some):
             return
         at, shown = at[some], shown[some]
-        sets = len(self.members)
-        pairs, places = np.unique(kinds[at] * sets + shown, return_inverse=True)
-        joined = [self._joined(*divmod(pair, sets)) for pair in pairs.tolist()]
+        pairs, places = np.unique(kinds[at] << _SET_BITS | shown, return_inverse=True)
+        joined = [
+            self._with[pair] if pair in self._with else self._joined(pair)
+            for pair in pairs.tolist()
+        ]
         kinds[at] = np.asarray(joined, np.int64)[places]
 
     def _learn(self, texts: list[bytes]) -> None:
@@ -189,6 +200,8 @@ class KnownLines:
         if number is None:
             number = self._sets[members] = len(self.members)
             self.members.append(members)
+            self.judged.append(tuple(at for at in members if at not in self._once))
+            self.light.append(not self.judged[number])
         return number
 
     def _kind(self, text: bytes, number: int) -> int:
@@ -197,12 +210,11 @@ class KnownLines:
         self._bytes += len(text)
         return len(self.texts) - 1
 
-    def _joined(self, kind: int, shown: int) -> int:
-        found = self._with.get((kind, shown))
-        if found is None:
-            members = {*self.members[self.sets[kind]], *self.members[shown]}
-            number = self._set(tuple(sorted(members)))
-            found = self._with[kind, shown] = self._kind(self.texts[kind], number)
+    def _joined(self, pair: int) -> int:
+        kind, shown = pair >> _SET_BITS, pair & ((1 << _SET_BITS) - 1)
+        members = {*self.members[self.sets[kind]], *self.members[shown]}
+        number = self._set(tuple(sorted(members)))
+        found = self._with[pair] = self._kind(self.texts[kind], number)
         return found
 
     def _found(self, text: bytes, *, all_of: bool = False) -> dict[int, tuple[int, ...]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from rerail.log_parsers.kept_lines import KeptLines
 from rerail.log_parsers.piece import Piece
 
 _HELD = 4  # pieces that may be held on to: as many as `nearby_lines.Above` holds anyhow
@@ -35,18 +36,26 @@ class LastHits:
             else:
                 noted.append((piece, first, last))
 
-    def lines(self) -> Iterator[tuple[int, list[tuple[int, bytes]]]]:
-        """Yield each signature and its last lines with their numbers, in order."""
-        self._cut_out()
-        yield from self._lines.items()
+    def keep(self, kept: KeptLines) -> Iterator[tuple[int, list[int]]]:
+        """Keep the last lines of each signature, and yield it with their numbers."""
+        for index in {**self._lines, **self._noted}:
+            numbers: list[int] = []
+            for piece, first, rows in reversed(self._noted.get(index, ())):
+                some = rows[len(numbers) - self._most :] if len(numbers) < self._most else []
+                kept.keep_rows(piece, first, some, always=True)
+                numbers += map(first.__add__, some)
+            older = self._lines.get(index, [])
+            left = min(self._most - len(numbers), len(older))
+            kept.keep_lines(older[len(older) - left :], always=True)
+            yield index, numbers + [number for number, _ in older[len(older) - left :]]
 
     def _cut_out(self) -> None:
         for index, noted in self._noted.items():
             known = self._lines.setdefault(index, [])
             left, found = self._most, []
             for piece, first, rows in reversed(noted):
-                wanted = [(row, first + row) for row in rows[-left:]] if left else []
-                found.append([(line, raw) for _, line, raw in piece.with_lines(wanted)])
+                wanted = rows[-left:] if left else []
+                found.append([(first + row, piece.line(row)) for row in wanted])
                 left -= len(wanted)
             known += (pair for some in reversed(found) for pair in some)
             del known[: -self._most]

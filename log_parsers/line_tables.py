@@ -7,6 +7,7 @@ pyarrow is installed, logs are read with the standard library alone.
 from __future__ import annotations
 
 import os
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from rerail.log_parsers.text import ZERO
@@ -28,7 +29,12 @@ def compiled() -> Any:
 
 def new_table() -> Any:
     """Return an empty table of the compiled loops, None where they were not built."""
-    return None if compiled_loops is None else compiled_loops.Table(os.urandom(32))
+    return None if compiled_loops is None else compiled_loops.Table(_keys())
+
+
+@lru_cache(maxsize=1)
+def _keys() -> bytes:
+    return os.urandom(32)
 
 
 def new_facts() -> Any:

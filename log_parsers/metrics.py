@@ -136,6 +136,7 @@ _FORMS: tuple[_Form, ...] = tuple(
         ),
     )
 )
+_ALL_FORMS = (1 << len(_FORMS)) - 1  # one bit for each, by its place
 _PRESENCE = Presence([pattern for _, pattern, _ in _FORMS])
 _FEW_FORMS = 6
 _SETS_HELD = 4  # of forms, for which lines are remembered that have none
@@ -212,14 +213,15 @@ class StepReader:
         early = self._bytes < 8 << 20
         self._bytes += len(piece)
         places = [at for at, form in enumerate(_FORMS) if early or form[0] in self._seen]
-        known = _PRESENCE.lines(piece, sum(1 << at for at in places))
+        wanted = _ALL_FORMS if early else sum(1 << at for at in places)
+        known = _PRESENCE.lines(piece, wanted)
         if known is None:
             self._find(piece, first_line, [_FORMS[at] for at in _occurring(piece, places)])
             return
         present, rows = known
         if not present:
             return
-        barren = None if present & ~_blind_forms() else _barren(sum(1 << at for at in places))
+        barren = None if present & ~_blind_forms() else _barren(wanted)
         if barren is not None:
             rows = barren.others(piece, rows)
             if not len(rows):
@@ -347,18 +349,18 @@ class StepReader:
             ):
                 self._latest[rank] = number, raw[:_LONGEST_LATEST]
 
-    def count_known(self) -> int:
-        """Return how many steps lines of a known form tell, bars and evaluations aside.
+    def tells(self, least: int) -> bool:
+        """Tell whether lines of a known form, bars and evaluations aside, tell so many different steps.
 
         A form that reads the same step on every line has taken another number for it.
         """
-        return len(
-            {
-                (row.form, row.rank, row.line if row.step is None else row.step)
-                for row in self.rows.unread()
-                if row.form not in WEAK_FORMS
-            }
-        )
+        seen: set[tuple[str, int | None, int]] = set()
+        for row in self.rows.unread():
+            if row.form not in WEAK_FORMS:
+                seen.add((row.form, row.rank, row.line if row.step is None else row.step))
+                if len(seen) >= least:
+                    return True
+        return False
 
     def latest_lines(self) -> list[tuple[int, bytes]]:
         """Return (number, line) of the last step line of each rank."""

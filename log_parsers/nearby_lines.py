@@ -28,49 +28,49 @@ class End:
     """The last pieces that were read, for the last lines; cut into lines when all is read."""
 
     def __init__(self) -> None:
-        self._pieces: deque[tuple[int, bytes, int]] = deque()
+        self._pieces: deque[tuple[int, Piece]] = deque()
         self._lines = 0
         self._bytes = 0
 
-    def add(self, first: int, piece: bytes, newlines: int) -> None:
+    def add(self, first: int, piece: Piece) -> None:
         """Take the next piece, whose first line has the number `first`."""
-        self._pieces.append((first, piece, newlines))
-        self._lines += newlines
+        self._pieces.append((first, piece))
+        self._lines += len(piece.ends)
         self._bytes += len(piece)
         while len(self._pieces) > 1:
-            _, oldest, lines = self._pieces[0]
-            if self._lines - lines <= TAIL_LINES and self._bytes - len(oldest) < TAIL_BYTES:
+            _, oldest = self._pieces[0]
+            if (
+                self._lines - len(oldest.ends) <= TAIL_LINES
+                and self._bytes - len(oldest) < TAIL_BYTES
+            ):
                 return
             self._pieces.popleft()
-            self._lines -= lines
+            self._lines -= len(oldest.ends)
             self._bytes -= len(oldest)
 
-    def lines(self) -> list[tuple[int, bytes]]:
-        """Return (number, line) of the last lines, up to `TAIL_LINES` and `TAIL_BYTES`."""
+    def rows(self) -> tuple[int, Piece, range] | None:
+        """Return a piece that holds the last lines, the number of its first line, and their rows.
+
+        They are up to `TAIL_LINES` and `TAIL_BYTES`; None where nothing was read.
+        """
         if not self._pieces:
-            return []
+            return None
         # Mostly the last piece holds them all; one that ends inside a line goes on in the next.
         needed = lines = 0
-        for _, _, newlines in reversed(self._pieces):
-            needed, lines = needed + 1, lines + newlines
+        for _, one in reversed(self._pieces):
+            needed, lines = needed + 1, lines + len(one.ends)
             if lines > TAIL_LINES + 1:
                 break
-        pieces = list(self._pieces)[-needed:]
-        whole = b"".join(piece for _, piece, _ in pieces)
-        number = pieces[0][0]
-        if len(whole) > TAIL_BYTES:
+        number, piece = self._pieces[-needed]
+        if needed > 1:
+            piece = Piece(b"".join(one.raw for _, one in list(self._pieces)[-needed:]))
+        if len(piece) > TAIL_BYTES:
             # Where pieces end must not decide what is kept.
-            cut = whole.find(b"\n", len(whole) - TAIL_BYTES - 1) + 1
-            number += whole.count(b"\n", 0, cut)
-            whole = whole[cut:]
-        if not whole:
-            return []
-        above, *lines_of_end = whole.removesuffix(b"\n").rsplit(b"\n", TAIL_LINES)
-        if len(lines_of_end) < TAIL_LINES:
-            lines_of_end.insert(0, above)
-        else:
-            number += above.count(b"\n") + 1
-        return list(enumerate(lines_of_end, number))
+            cut = piece.raw.find(b"\n", len(piece) - TAIL_BYTES - 1) + 1
+            number += piece.raw.count(b"\n", 0, cut)
+            piece = Piece(piece.raw[cut:])
+        count = piece.rows if len(piece) else 0
+        return number, piece, range(max(0, count - TAIL_LINES), count)
 
 
 class Above:
@@ -79,9 +79,9 @@ class Above:
     def __init__(self) -> None:
         self._pieces: deque[tuple[int, Piece]] = deque(maxlen=4)
 
-    def add(self, first: int, piece: bytes, skipped: int = 0) -> None:
-        """Take the next piece, whose first line has the number `first`, or stands so many lines behind it."""
-        self._pieces.append((first + skipped, Piece(piece)))
+    def add(self, first: int, piece: Piece) -> None:
+        """Take the next piece, whose first line has the number `first`."""
+        self._pieces.append((first, piece))
 
     def upwards(self, before: int, count: int) -> Iterator[tuple[int, bytes]]:
         """Yield (number, line) of up to `count` lines above line `before`, nearest first."""

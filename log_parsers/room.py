@@ -11,12 +11,18 @@ WHOLE_FILE = 2 << 20
 KEEP_BYTES = 6 << 20
 HITS_PER_SIGNATURE = 400
 CONTEXTS_PER_WORDING = 40
+HITS_PER_WORDING = 16
+LAST_HITS = 16
+FIRST_LINES = 4_096
 # The most of all files together, and the least of each: what is kept is judged line by line.
 _ALL_STEP_ROWS, _LEAST_STEP_ROWS = 1_000_000, 2_000
 _ALL_KEPT, _LEAST_KEPT = 1 << 30, 32 << 10
 _ALL_WHOLE, _LEAST_WHOLE = 64 << 20, 256 << 10
 _ALL_HITS, _LEAST_HITS = 12_800, 48
 _ALL_CONTEXTS, _LEAST_CONTEXTS = 640, 6
+_ALL_HARMLESS, _LEAST_HARMLESS = 512, 1
+_ALL_LAST, _LEAST_LAST = 2_048, 4
+_ALL_WRITERS, _LEAST_WRITERS = 131_072, 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +30,9 @@ class Room:
     """What is kept of one file.
 
     `step_rows` are step lines, `keep` bytes of lines around what was found, `whole` the bytes up to which a file is
-    kept as it is. Of a signature `hits` are kept, besides the first of each wording and of each writer and the last
-    ones, and of a wording `contexts`, the lines around a hit.
+    kept as it is. Of a signature `hits` are kept, besides the first of each wording and of each writer and the
+    `last` ones; of a wording of harmless lines `harmless`; of any wording `contexts`, the lines around a hit; and the first
+    line of so many `writers`.
     """
 
     step_rows: int = MAX_ROWS
@@ -33,6 +40,9 @@ class Room:
     whole: int = WHOLE_FILE
     hits: int = HITS_PER_SIGNATURE
     contexts: int = CONTEXTS_PER_WORDING
+    harmless: int = HITS_PER_WORDING
+    last: int = LAST_HITS
+    writers: int = FIRST_LINES
 
     def among(self, files: int) -> Room:
         """Return the room of each of so many files: what is kept of all of them together stays bounded.
@@ -47,4 +57,7 @@ class Room:
             whole=min(self.whole, max(_LEAST_WHOLE, _ALL_WHOLE // count)),
             hits=min(self.hits, max(_LEAST_HITS, _ALL_HITS // count)),
             contexts=min(self.contexts, max(_LEAST_CONTEXTS, _ALL_CONTEXTS // count)),
+            last=min(self.last, max(_LEAST_LAST, _ALL_LAST // count)),
+            writers=min(self.writers, max(_LEAST_WRITERS, _ALL_WRITERS // count)),
+            harmless=min(self.harmless, max(_LEAST_HARMLESS, _ALL_HARMLESS // count)),
         )

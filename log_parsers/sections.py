@@ -22,12 +22,14 @@ from rerail.log_parsers.host_names import is_counter, is_local, looks_like_host
 from rerail.log_parsers.named_after_hosts import Told, named_after_hosts
 from rerail.log_parsers.prefixes import Origin
 from rerail.log_parsers.sources import origin_of
+from rerail.log_parsers.text import ZERO
 
 FILE = Path(__file__).with_name("sections.yaml")
 _FIRST = lazy(
     rb"\s?(?:[=#*~+><:-]{2,}|[$#>%+] |ipmitool |kubectl |\[[\w.]{2,40}=[^\]]{1,160}\] ?[$#] |"
     rb"(?:\([\w.-]{1,40}\) )?\[?[\w.@-]{2,120}(?:\]|[: ][^\s:]{0,60}\]?) ?[$#] )"
 )
+_HEAD, _MOST_OTHERS = 64, 20_000  # bytes of a line; beginnings that are remembered
 _FILE_NAME = lazy(r"\.(?:log|err|out|txt)$|^(?:dmesg|kern|journal|syslog)[-.]|/")
 _DASHES = lazy(rb"-{5,}")
 _ONE_WORD = lazy(r"(?P<word>(?=[\w.-]*\d)[A-Za-z][\w.-]{0,80})(?: \([^()]{0,80}\))?")
@@ -317,6 +319,23 @@ def _called_after_hosts(
     return out
 
 
+class _Beginnings:
+    """Tells of lines whether they begin as headings do, at one look where others differ from them in digits alone."""
+
+    def __init__(self) -> None:
+        self._others: set[bytes] = set()
+
+    def __call__(self, raw: bytes) -> bool:
+        head = raw[:_HEAD].translate(ZERO)
+        if head in self._others:
+            return False
+        if _FIRST.match(raw[:_HEAD]):
+            return True
+        if len(self._others) < _MOST_OTHERS:
+            self._others.add(head)
+        return False
+
+
 def sections(lines: Iterable[tuple[int, bytes]], clean: Callable[[bytes], str]) -> Sections:
     """Return the sections of one file.
 
@@ -330,16 +349,17 @@ def sections(lines: Iterable[tuple[int, bytes]], clean: Callable[[bytes], str]) 
     last = (0, b"")  # the line above
     above = -1  # the line of dashes above that
     told: list[Told] = []  # of each section
+    begins = _Beginnings()
     for number, line in lines:
         raw = clean(line).encode() if line.startswith(b"\x1b") else line
         if len(found) >= _MOST_HEADINGS:
             break
-        if _DASHES.fullmatch(raw.rstrip()):
+        if raw.startswith(b"-") and _DASHES.fullmatch(raw.rstrip()):
             if above == last[0] - 1 and (says := heading(clean(last[1]), framed=True)) is not None:
                 found.append((last[0], says))
                 told.append(Told())
             above = number
-        elif _FIRST.match(raw[:64]) and (says := heading(clean(raw))) is not None:
+        elif begins(raw) and (says := heading(clean(raw))) is not None:
             found.append((number, says))
             told.append(Told())
         elif told:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -119,6 +120,10 @@ class Sieve:
         import numpy as np
 
         left_out = frozenset(skip)
+        present: list[tuple[int, int]] = []
+        if not left_out and tally.lines is None:
+            present = self._first_of_each(piece, tally)
+            left_out = frozenset(index for _, index in present)
         classes = np.frombuffer(self._classes(tally, left_out), np.uint8)[tally.codes]
         if tally.lines is not None:
             # A match may reach over the frames of a progress bar, and no skeleton does.
@@ -144,7 +149,38 @@ class Sieve:
             scanner = few or self._whole
             found.update(_in_rows(scanner.candidates(text, left_out), rows, stops))
         rows = np.flatnonzero(classes > _ASKED)
-        return found, self._known(piece, rows, classes[rows], tally) if len(rows) else None
+        if not len(rows) and not present:
+            return found, None
+        seen = self._known(piece, rows, classes[rows], tally)
+        return found, replace(seen, present=present) if present else seen
+
+    def _first_of_each(self, piece: Piece, tally: Tally) -> list[tuple[int, int]]:
+        """Return lines that show signatures of which one line is wanted: (row, signature).
+
+        Of each skeleton that calls for one the first line is looked at. Mostly it shows it, and then none of the
+        others needs a look.
+        """
+        import numpy as np
+
+        self._empty_if_full()
+        wanted = sorted(
+            (place, needs)
+            for key, place in zip(tally.keys, tally.places, strict=True)
+            if (needs := self._needs.get(key)) is not None and not needs.isdisjoint(self._once)
+        )
+        if not wanted:
+            return []
+        table, rows = self._lines, np.fromiter((place for place, _ in wanted), np.int64)
+        kinds, _, _ = table.kinds_of(piece, rows, lambda at: wanted[at][1] | self._always)
+        found: dict[int, int] = {}
+        for row, kind in zip(rows.tolist(), kinds.tolist(), strict=True):
+            for index in self._once.intersection(table.members[table.sets[kind]]):
+                found.setdefault(index, row)
+        return [(row, index) for index, row in found.items()]
+
+    def _empty_if_full(self) -> None:
+        if self._lines.full:
+            self._lines = self._lines.emptied()
 
     def _asked(self, tally: Tally, rows: Any) -> frozenset[int] | None:
         """Return what the skeletons of some lines call for; None where that of one was forgotten since, for want of room."""
@@ -159,8 +195,7 @@ class Sieve:
     def _known(self, piece: Piece, rows: Any, classes: Any, tally: Tally) -> Seen:
         import numpy as np
 
-        if self._lines.full:
-            self._lines = self._lines.emptied()
+        self._empty_if_full()
         table = self._lines
         skeletons = codes_of_lines(tally)
 

@@ -22,7 +22,7 @@ from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.metrics import MAX_ROWS
 from rerail.log_parsers.step_numbers import StepRow
-from rerail.log_parsers.text import strip_escapes
+from rerail.log_parsers.text import ZERO, strip_escapes
 
 PATH = Path(__file__).with_name("step_mining.yaml")
 FORM = "mined"
@@ -98,7 +98,10 @@ class StepMiner:
 
     def learn(self, lines: Sequence[bytes]) -> bool:
         """Find the layouts of step lines among the first lines of a file; tell whether there are any."""
-        hinted = [number for number, raw in enumerate(lines, 1) if _HINT.search(raw)]
+        # No hint tells digits apart, and programs print the same lines again and again.
+        zeroed = [raw.translate(ZERO) for raw in lines]
+        hints = {text for text in set(zeroed) if _HINT.search(text)}
+        hinted = [number for number, text in enumerate(zeroed, 1) if text in hints]
         if len(hinted) < _LEAST_HINTS:
             return False
         # Step lines with their loss first; only where there are none the lines around them.

@@ -17,6 +17,7 @@ from typing import Any
 from rerail.domain.evidence import LogLine
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
+from rerail.log_parsers.by_skeleton import BySkeleton
 from rerail.log_parsers.front_table import FrontTable, Writers
 from rerail.log_parsers.line_tables import compiled
 from rerail.log_parsers.piece import Piece
@@ -64,6 +65,7 @@ class _Fronts:
         self.widths: dict[bytes, int] = {}
         self.windows: dict[bytes, int] = {}
         self.stamped: set[bytes] = set()
+        self.by_skeleton = BySkeleton(3)
         self.table = None if compiled() is None else FrontTable()
 
     def keep(self, shape: bytes, cut: _Cut) -> _Cut:
@@ -81,11 +83,11 @@ _of_thread = threading.local()
 def _fronts_of(origin: Origin) -> _Fronts:
     # The rank of a file is what its labels do not tell; which of their numbers name a writer is the same in all.
     # Hosts and labels that only this file knows are learned when all of it is read.
-    own = Origin(node=origin.node, place=origin.place, hosts=origin.hosts)
-    held: dict[Origin, _Fronts] = _of_thread.__dict__.setdefault("fronts", {})
+    own = origin.node, origin.place, origin.hosts
+    held: dict[Any, _Fronts] = _of_thread.__dict__.setdefault("fronts", {})
     found = held.pop(own, None)
     if found is None or (found.table is None) is not (compiled() is None):
-        found = _Fronts(own)
+        found = _Fronts(Origin(node=origin.node, place=origin.place, hosts=origin.hosts))
     while len(held) >= _ORIGINS:
         del held[next(iter(held))]
     held[own] = found
@@ -124,13 +126,14 @@ class Streams:
         skeletons = codes_of_lines(tally)
         count = len(skeletons)
         streams, windows = np.zeros(count, np.int32), np.zeros(count, np.int32)
-        widths = np.fromiter((self._width(key, tally, at) for at, key in enumerate(tally.keys)),
-                             np.int32, len(tally.keys))  # fmt: skip
-        windows = np.fromiter(
-            (self._fronts.windows.get(key, 0) for key in tally.keys), np.int32, len(widths)
-        )
-        stamped = np.fromiter(map(self._fronts.stamped.__contains__, tally.keys), bool, len(widths))
-        self.stamped = _last(stamped, skeletons)
+
+        def learn(at: int) -> tuple[int, int, int]:
+            key = tally.keys[at]
+            width = self._width(key, tally, at)
+            return width, self._fronts.windows.get(key, 0), key in self._fronts.stamped
+
+        widths, windows, stamped = np.ascontiguousarray(self._fronts.by_skeleton.of(tally, learn).T)
+        self.stamped = _last(stamped != 0, skeletons)
         table = self._fronts.table
         if table is not None:
 

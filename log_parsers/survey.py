@@ -12,17 +12,19 @@ from collections import defaultdict
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import field, replace
 from itertools import chain, islice
-from typing import IO, Any
+from operator import attrgetter
+from typing import IO
 
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.binary_content import looks_binary
-from rerail.log_parsers.candidate_line import CandidateLine, harmless_of, stem
+from rerail.log_parsers.candidate_line import CandidateLine, stem
 from rerail.log_parsers.candidates import Candidates
 from rerail.log_parsers.facts import FactCounter, Facts
 from rerail.log_parsers.flight_recorder.recognise import looks_like_flight_recorder
+from rerail.log_parsers.hit_room import WORDINGS, HitRoom
 from rerail.log_parsers.kept_lines import KeptLines
-from rerail.log_parsers.known_hits import KnownHits, in_order
+from rerail.log_parsers.known_hits import KnownHits, OnlyCounted
 from rerail.log_parsers.known_lines import compiled
 from rerail.log_parsers.last_hits import LastHits
 from rerail.log_parsers.line_marks import LineMarks
@@ -45,17 +47,12 @@ from rerail.log_parsers.skeletons import SkeletonMiner
 from rerail.log_parsers.sources import Problem, Source, iter_chunks
 from rerail.log_parsers.step_mining import LEAST_ROWS, StepMiner, may_learn
 from rerail.log_parsers.step_numbers import StepRow
-from rerail.log_parsers.streams import NOBODY
 from rerail.log_parsers.tallies import sieves_pay, vectors_pay
 from rerail.log_parsers.text import MAX_LINE, clean
 
 # Each piece costs a millisecond or more, by how many kinds of lines it has, whatever its size. With pieces of 512 kB
 # a pass took 1.1 to 1.4 times as long, over real and made-up logs; larger ones take memory, and steps are sampled by them.
 CHUNK = 1 << 20
-STREAMS_PER_SIGNATURE = 4096
-HITS_PER_WORDING = 16
-WORDINGS = 20_000
-LAST_HITS = 16
 HEAD_LINES = 150
 _BEFORE, _AFTER = 60, 25
 _FAR_BEFORE, _FAR_AFTER = 3000, 1500
@@ -69,6 +66,8 @@ _LABEL = lazy(
     # torchrun's label of the local rank says on which of many nodes only with what follows.
     rb"(?:\[rank\d{1,6}\]:)?"
 )
+
+_PLACE = attrgetter("line", "signature")
 
 
 @dataclass(slots=True)
@@ -201,25 +200,20 @@ class FilePass:
         self._scanner = scanner
         self._cut: dict[int, bytes] = {}
         self._told_long = False
-        self._kept_hits: dict[int, int] = {}
         # Hits of a file that is still held whole, whose surroundings are wanted.
         self._around: list[int] = []
-        self._harmless = harmless_of(signatures)
-        self._facts = FactCounter(source.origin)
-        self._streams: defaultdict[int, set[int]] = defaultdict(set)
-        self._wordings: dict[tuple[int, bytes], int] = {}
-        self._full: set[tuple[int, bytes]] = set()
+        self._facts = FactCounter(source.origin, room.writers)
+        self._hits = HitRoom(signatures, room)
         # Wordings that hold what was looked for whenever they were looked at, by signature.
         self._sure: dict[tuple[int, bytes], bool] = {}
-        self._last = LastHits(LAST_HITS)
+        self._last = LastHits(room.last)
         self._kept = KeptLines(self.result.kept, room.keep)
-        self._settled: set[int] = set()
         self._above = Above()
         self._wanted: list[Wanted] = []
         self._small: list[bytes] | None = []
         self._small_bytes = 0
         self._candidates = Candidates(scanner, self.result.miner)
-        self._known = KnownHits(self._only_counted, self._streams.__getitem__)
+        self._known = KnownHits(self._hits, room.harmless)
         self._end = End()
         self._crlf = False
         self._continued = False
@@ -246,6 +240,7 @@ class FilePass:
         result.marks.passed(first, result.size, within=self._continued)
         if first == 1 and not result.size:
             self._crlf = chunk[: chunk.find(b"\n") + 1].endswith(b"\r\n")
+            self._hits.returns = self._crlf
         # Before anything else sees a byte: what is mined, kept or cited cannot hold a secret.
         raw = piece = self._redactor.mask(
             Piece(chunk), first, tally=bulk and sieves_pay() and not self._crlf
@@ -257,7 +252,7 @@ class FilePass:
         newlines = len(piece.ends)
         if size > _LONG_PIECE and not self._told_long:
             self._tell_long(raw, first)
-        self._collect(chunk, first, newlines)
+        self._collect(raw, first)
         if self._small is None and self._wanted:
             self._serve(raw, first)
         whole = bulk and chunk.endswith(b"\n")
@@ -270,55 +265,57 @@ class FilePass:
         self._steps.feed(piece, first)
         if self._mined is not None:
             self._mined.feed(piece.lines(), first)
-        pairs, seen = self._candidates.of(piece, first, self._settled, bulk=bulk)
-        counted: dict[tuple[int, ...], Any] = {}
+        pairs, seen = self._candidates.of(piece, first, self._hits.present, bulk=bulk)
+        counted = None
         sure: set[tuple[int, int]] = set()
         if seen is not None:
-            counted, more = self._known.counted(seen, streams, self._is_presence)
+            counted, more = self._known.counted(seen, streams)
             if more:
                 sure.update(more)
                 pairs = sorted({*pairs, *more})
-        if pairs or counted:
+        if pairs or counted is not None:
             self._confirm(raw, first, pairs, streams, counted, sure)
         if self._small is None:
-            self._above.add(first, chunk)
+            self._above.add(first, raw)
         result.size += size
         # A line split by force ends without a newline and goes on in the next chunk.
         result.lines = first - 1 + newlines
 
-    def _collect(self, chunk: bytes, first: int, newlines: int) -> None:
+    def _collect(self, piece: Piece, first: int) -> None:
         if self._small is not None:
-            self._small_bytes += len(chunk)
+            self._small_bytes += len(piece)
             if self._small_bytes <= min(WHOLE_FILE, self._room.whole, self._room.keep):
-                self._small.append(chunk)
+                self._small.append(piece.raw)
                 return
-            self._spill()
-        self._end.add(first, chunk, newlines)
+            self._spill(piece)
+        self._end.add(first, piece)
 
-    def _spill(self) -> None:
-        """The file outgrew `WHOLE_FILE`: keep its head, and from here on only what matters."""
-        whole = Piece(b"".join(self._small or []))
-        count = whole.rows if whole.raw else 0
-        self._small = None
+    def _spill(self, piece: Piece) -> None:
+        """With this piece the file outgrew `WHOLE_FILE`: keep its head, and from here on only what matters."""
+        so_far, self._small = self._small, None
         self.result.whole = False
+        if not so_far:
+            self._kept.keep_rows(piece, 1, range(HEAD_LINES), always=True)
+            return
+        whole = Piece(b"".join(so_far))
+        count = whole.rows if whole.raw else 0
         self._kept.keep_rows(whole, 1, range(min(count, HEAD_LINES)), always=True)
         self._mine_steps(whole)
         if count:
-            first_lines = sorted({number - 1 for number in self._facts.first_lines()})
-            self._kept.keep_rows(whole, 1, first_lines)
+            self._kept.keep_rows(whole, 1, [n - 1 for n in self._facts.first_lines()])
             self._kept.keep_rows(
                 whole, 1, sorted({hit.line - 1 for hit in self.result.hits}), always=True
             )
         for number in self._around:
             self._keep_around(whole, 1, number - 1)
         start = max(0, count - _FAR_BEFORE)
-        self._above.add(1, whole.from_row(start), start)
+        self._above.add(start + 1, Piece(whole.from_row(start)))
         start = max(0, count - TAIL_LINES)
-        self._end.add(start + 1, whole.from_row(start), count - start)
+        self._end.add(start + 1, Piece(whole.from_row(start)))
 
     def _mine_steps(self, piece: Piece) -> None:
         """Learn the step lines of a file that has none of a known form, and read those of its beginning."""
-        if self._steps.count_known() >= LEAST_ROWS or not may_learn(piece.raw):
+        if self._steps.tells(LEAST_ROWS) or not may_learn(piece.raw):
             return
         lines = piece.lines()
         miner = StepMiner()
@@ -332,7 +329,7 @@ class FilePass:
         first: int,
         pairs: list[tuple[int, int]],
         streams: Sequence[int],
-        counted: dict[tuple[int, ...], Any],
+        counted: OnlyCounted | None,
         sure: Container[tuple[int, int]],
     ) -> None:
         """Look at the candidates, count those that match, and keep what is worth keeping.
@@ -356,17 +353,15 @@ class FilePass:
             if here:
                 members = tuple(here)
                 together[members].append(row)
-                if line.fresh:
-                    self._keep_hits(piece, first, row, line, members)
-        latest = {index: rows[-LAST_HITS:] for index, rows in shown.items()}
+                self._keep_hits(piece, first, row, line, members)
+        last = self._room.last
+        latest = {index: rows[-last:] for index, rows in shown.items()}
         counts = {index: len(rows) for index, rows in shown.items()}
-        for members, known in counted.items():
-            rows = together.pop(members, [])
-            ordered = in_order(known, rows)
-            self._facts.hit(ordered, members)
-            for index in members:
-                counts[index] = counts.get(index, 0) + len(known)
-                latest[index] = latest.get(index, []) + ordered[-LAST_HITS:].tolist()
+        if counted is not None:
+            for members, number, rows in self._facts.hit_counted(counted, together, last):
+                for index in members:
+                    counts[index] = counts.get(index, 0) + number
+                    latest[index] = latest.get(index, []) + rows
         for members, rows in together.items():
             self._facts.hit(rows, members)
         for index, count in counts.items():
@@ -374,27 +369,23 @@ class FilePass:
         self._last.add(piece, first, latest)
 
     def _shows(self, index: int, line: CandidateLine, *, known: bool) -> bool:
-        """Tell whether a line shows a signature, where that is not `known`, and whether the hit may be kept."""
+        """Tell whether a line shows a signature, where that is not `known`."""
         wording = index, line.stem
         sure = self._sure.get(wording)
-        if sure and wording in self._full and line.stream in self._streams[index]:
+        if sure and self._hits.known(index, line):
             return True
-        if self._is_presence(index):
-            self._settle(index, line.raw)
+        if self._signatures[index].presence:
+            if index not in self._hits.present and self._matches(index, clean(line.raw)):
+                self._hits.present.add(index)
             return False
         if len(line.raw) > MAX_LINE and self._matches_in_long(index, line):
-            line.fresh.append(index)
+            line.cut = (*line.cut, index)
             return True
         if line.text is None and not known:
             line.text = clean(line.raw)
         matches = known or self._matches(index, line.text or "")
         if sure is not matches and len(self._sure) < WORDINGS:
             self._sure[wording] = matches and sure is None
-        if matches:
-            if self._is_new(index, line.stream):
-                line.new.append(index)
-            if self._has_room(wording) or index in line.new:
-                line.fresh.append(index)
         return matches
 
     def _matches_in_long(self, index: int, line: CandidateLine) -> bool:
@@ -429,69 +420,19 @@ class FilePass:
     def _keep_hits(
         self, piece: Piece, first: int, row: int, line: CandidateLine, here: tuple[int, ...]
     ) -> None:
-        """Keep what a line shows; of one wording of harmless lines a few and the first of each writer."""
-        harmless = self._harmless.of(here, line)
+        """Keep of what a line shows what there is room for."""
         kept = self._small is not None
-        for index in line.fresh:
-            wording = index, line.stem
-            same = self._wordings.get(wording, 0)
-            if harmless and same >= HITS_PER_WORDING and index not in line.new:
-                self._fill(wording)
-                continue
-            self._kept_hits[index] = self._kept_hits.get(index, 0) + 1
+        for index, wanted in self._hits.kept_of(line, here):
             self.result.hits.append(Hit(first + row, index))
-            if same or len(self._wordings) < WORDINGS:
-                self._wordings[wording] = same + 1
             if not kept:
                 self._kept.keep(first + row, line.raw, always=True)
                 kept = True
-            wanted = self._signatures[index].wants_context and not harmless
-            if not wanted or same >= self._room.contexts:
+            if not wanted:
                 continue
             if self._small is None:
                 self._keep_around(piece, first, row)
             else:
                 self._around.append(first + row)
-
-    def _settle(self, index: int, raw: bytes) -> None:
-        if index not in self._settled and self._matches(index, clean(raw)):
-            self._settled.add(index)
-            self.result.counts[index] = 1
-
-    def _is_presence(self, index: int) -> bool:
-        return self._signatures[index].presence
-
-    def _only_counted(self, index: int, text: bytes) -> bool:
-        """Tell whether nothing of lines with this text is kept any more, but of new streams."""
-        if self._is_presence(index):
-            return index in self._settled
-        # A stem is that of the line as its file holds it.
-        line = text.removesuffix(b"\n") + (b"\r" if self._crlf else b"")
-        return (index, stem(line)) in self._full
-
-    def _has_room(self, wording: tuple[int, bytes]) -> bool:
-        """Tell whether a hit is kept whatever its label; once it is not, it never is again."""
-        if self._kept_hits.get(wording[0], 0) < self._room.hits:
-            return True
-        # A warning printed all day must not use up the room of the exception that ends the job,
-        # where one broad signature finds both.
-        if self._wordings.get(wording, 0) < HITS_PER_WORDING and len(self._wordings) < WORDINGS:
-            return True
-        self._fill(wording)
-        return False
-
-    def _fill(self, wording: tuple[int, bytes]) -> None:
-        """Note that of a wording nothing is kept any more, but of new writers."""
-        if len(self._full) < WORDINGS:
-            self._full.add(wording)
-
-    def _is_new(self, index: int, stream: int) -> bool:
-        """Tell whether a signature is seen in a stream for the first time; so many streams are kept."""
-        streams = self._streams[index]
-        if stream in streams:
-            return False
-        streams.add(stream)
-        return stream != NOBODY and len(streams) <= STREAMS_PER_SIGNATURE
 
     def _matches(self, index: int, text: str) -> bool:
         return compiled(self._signatures[index].pattern).search(text) is not None
@@ -572,15 +513,18 @@ class FilePass:
             result.kept.update(enumerate(whole.lines() if whole.raw else [], 1))
             self._mine_steps(whole)
         else:
-            self._kept.keep_lines(self._end.lines(), always=True)
+            if (end := self._end.rows()) is not None:
+                number, piece, rows = end
+                self._kept.keep_rows(piece, number, rows, always=True)
             self._keep_last_hits()
             steps = self._steps.finish()
             self._kept.keep_lines(self._steps.latest_lines(), always=True)
         for number, raw in self._cut.items():
             result.kept[number] = raw
-        nonempty = [n for n in sorted(result.kept)[-TAIL_LINES:] if result.kept[n].strip()]
-        result.last_nonempty = nonempty[-1] if nonempty else 0
-        result.hits.sort(key=lambda hit: (hit.line, hit.signature))
+        last = reversed(sorted(result.kept)[-TAIL_LINES:])
+        result.last_nonempty = next((n for n in last if result.kept[n].strip()), 0)
+        result.hits.sort(key=_PLACE)
+        result.counts.update(dict.fromkeys(self._hits.present, 1))
         result.steps = steps if self._small is None else self._steps.finish()
         if self._mined is not None:
             result.steps = sorted([*result.steps, *self._mined.finish()], key=lambda row: row.line)
@@ -590,8 +534,5 @@ class FilePass:
 
     def _keep_last_hits(self) -> None:
         kept = {(hit.line, hit.signature) for hit in self.result.hits}
-        for index, last in self._last.lines():
-            for number, raw in last:
-                if (number, index) not in kept:
-                    self._kept.keep(number, raw, always=True)
-                    self.result.hits.append(Hit(number, index))
+        for index, numbers in self._last.keep(self._kept):
+            self.result.hits += [Hit(n, index) for n in numbers if (n, index) not in kept]

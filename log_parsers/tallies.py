@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from importlib.util import find_spec
 from itertools import accumulate
@@ -51,6 +52,8 @@ class Tally:
         codes: Which skeleton each frame has, a numpy array; None from the plain way.
         lines: On which line of the piece each frame stands, from 0, a numpy array; None where
             every frame is a line.
+        numbers: Of the compiled loops, what number each skeleton has in their table, a numpy array.
+        era: For which these numbers hold.
     """
 
     frames: int
@@ -62,6 +65,8 @@ class Tally:
     raw: Callable[[int], bytes]
     codes: Any = None
     lines: Any = None
+    numbers: Any = None
+    era: int = -1
 
 
 def tally_plain(chunk: bytes, first_line: int) -> Tally:
@@ -110,15 +115,16 @@ def _tally_compiled(piece: Piece, first_line: int) -> Tally:
         _skeletons = new_table()
     chunk = piece.raw
     returns = b"\r" in chunk
-    *columns, keys = _skeletons.tally(chunk, returns, _MOST, _MOST_BYTES)
+    *columns, keys, era = _skeletons.tally(chunk, returns, _MOST, _MOST_BYTES)
     ends, first, last, counts = (np.frombuffer(columns[at], np.int64) for at in (0, 2, 3, 4))
-    codes = np.frombuffer(columns[1], np.int32)
+    codes, numbers = (np.frombuffer(columns[at], np.int32) for at in (1, 5))
     lines, ends_of_lines = None, ends
     if returns:
         turned = np.frombuffer(chunk, np.uint8)[ends] == _CR
         lines, ends_of_lines = _lines_of_frames(turned), ends[~turned]
     piece.ends_known(ends, ends_of_lines)
-    return _tally(piece, first_line, keys, (codes, first, last, counts), lines)
+    found = _tally(piece, first_line, keys, (codes, first, last, counts), lines)
+    return replace(found, numbers=numbers, era=era)
 
 
 _skeletons: Any = None

@@ -31,7 +31,7 @@ def looks_like_flight_recorder(head: bytes, name: str) -> bool:
         head: The first bytes of the file, 4 kB or more if it has them.
         name: The file name, with or without folders.
     """
-    known = _KNOWN_NAME.search(Path(name).name) is not None
+    known = _KNOWN_NAME.search(name.rpartition("/")[2]) is not None
     if head[:2] == b"\x1f\x8b":
         try:
             head = zlib.decompressobj(31).decompress(head, _HEAD)

@@ -128,7 +128,7 @@ def test_facts_hold_the_first_and_the_last_line_whatever_the_order(
         facts.add(
             text, ends.astype(np.int64), streams, offsets, np.asarray(some, np.int64), 7 << 24, 10
         )
-    keys, counts, firsts, lasts, first, last = facts.columns()
+    keys, counts, firsts, lasts, first, last = facts.columns(np.arange(len(facts)))
     numbers = [np.frombuffer(column, np.int64).tolist() for column in (keys, counts, firsts, lasts)]
     for at, (key, count, low, high) in enumerate(zip(*numbers, strict=True)):
         own = [row for row in rows if streams[row] == key & 0xFFFFFF]
@@ -290,3 +290,52 @@ def test_surveys_of_real_logs_are_the_same(path: Path, tmp_path: Path) -> None:
     longer.write_bytes(4 * path.read_bytes())
     found, same = both_ways(longer, 9_000)
     assert found == same and found["facts"]
+
+
+@given(
+    TEXTS, st.lists(st.integers(0, 62), max_size=20).map(sorted), st.sampled_from([-1, 40, 1 << 40])
+)
+@settings(max_examples=100, deadline=None)
+def test_kept_lines_are_the_same(text: bytes, rows: list[int], most: int) -> None:
+    text = text.removesuffix(b"\n") if len(rows) % 2 else text
+    piece = Piece(text)
+    ends = np.frombuffer(line_tables.compiled().line_ends(text), np.int64)
+    kept: dict[int, bytes] = {12: b"there before"}
+    wanted = dict(kept)
+    added = line_tables.compiled().kept(
+        kept, text, ends, np.asarray(rows, np.int64), 10, most, 4_000
+    )
+    size = 0
+    for row in rows:
+        if row < piece.rows and size <= most and 10 + row not in wanted:
+            line = piece.line(row)
+            wanted[10 + row] = line if len(line) <= 4_000 else line[:2_000] + line[-2_000:]
+            size += len(wanted[10 + row])
+    assert (kept, added) == (wanted, size)
+
+
+@given(st.lists(st.tuples(st.integers(0, 300), st.integers(0, 3)), max_size=80), st.integers(0, 4))
+@settings(max_examples=50, deadline=None)
+def test_facts_of_sets_are_those_of_each(lines: list[tuple[int, int]], most: int) -> None:
+    shown = dict(sorted(lines))
+    rows, sets = np.fromiter(shown, np.int64), np.fromiter(shown.values(), np.int32)
+    streams = np.arange(301, dtype=np.int32) % 5
+    text = b"".join(b"%05d\n" % row for row in range(301))
+    ends, offsets = np.asarray(Piece(text).ends).astype(np.int64), np.zeros(301, np.int32)
+    bases = np.asarray([3, 5, 5, 9], np.int64) << 24
+    together, apart = line_tables.new_facts(), line_tables.new_facts()
+    columns = together.add_sets(text, ends, streams, offsets, rows, sets, bases, 10, most)
+    numbers, counts, last = (np.frombuffer(column, np.int64).tolist() for column in columns)
+    assert sorted(numbers) == sorted(set(sets.tolist()))
+    for at, number in enumerate(numbers):
+        own = rows[sets == number]
+        apart.add(text, ends, streams, offsets, own, int(bases[number]), 10)
+        assert counts[at] == len(own)
+        tail = own.tolist()[-most:] if most else []
+        assert last[at * most : (at + 1) * most] == tail + [-1] * (most - len(tail))
+    order = np.arange(len(apart))
+    assert together.columns(order) == apart.columns(order)
+    firsts = np.frombuffer(together.firsts(0, 3 << 24, 4 << 24), np.int64).tolist()
+    assert sorted(firsts) == sorted(
+        {int(streams[r]): 10 + r for r in reversed(rows[sets == 0].tolist())}.values()
+    )

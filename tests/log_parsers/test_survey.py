@@ -163,7 +163,7 @@ def test_a_file_that_is_nothing_but_hits_stays_bounded(tmp_path: Path, scanner: 
     path.write_bytes((HIT + b" and found and found and found again\n") * 120_000)
     result = read(path, scanner)
     assert result.counts[0] == 120_000
-    assert len(result.hits) <= room.HITS_PER_SIGNATURE + surveying.LAST_HITS
+    assert len(result.hits) <= room.HITS_PER_SIGNATURE + room.LAST_HITS
     assert lines_of(result)[-1] == 120_000, "the last hits are kept as well"
     assert sum(map(len, result.kept.values())) < 2 * room.KEEP_BYTES
 

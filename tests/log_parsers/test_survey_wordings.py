@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from rerail.log_parsers.room import CONTEXTS_PER_WORDING, HITS_PER_SIGNATURE
-from rerail.log_parsers.scan import Signature, make_scanner
-from rerail.log_parsers.sources import Source
-from rerail.log_parsers.survey import (
+from rerail.log_parsers.room import (
+    CONTEXTS_PER_WORDING,
+    HITS_PER_SIGNATURE,
     HITS_PER_WORDING,
     LAST_HITS,
-    survey_bytes,
 )
+from rerail.log_parsers.scan import Signature, make_scanner
+from rerail.log_parsers.sources import Source
+from rerail.log_parsers.survey import survey_bytes
 
 SIGNATURES = (Signature(r"[A-Z]\w{0,60}(?:Error|Warning): ", wants_context=True),)
 
