@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from rerail.knowledge_base.causality.progress import step_rows
+from rerail.knowledge_base.phrases import phrase
 from rerail.late_dataclass import dataclass
-from rerail.lazy_patterns import lazy
 from rerail.log_parsers.metrics import WEAK_FORMS
 from rerail.log_parsers.middle import median
 from rerail.log_parsers.step_numbers import StepRow
@@ -20,9 +20,6 @@ _STEADY = 1.1
 _FACTOR, _TYPICAL, _FACTOR_OF_TWO = 1.2, 1.5, 3.0
 """How much slower than the slowest row before the change are the fastest and the typical one behind it, where three stand on
 either side; and the fastest where two do."""
-_WORK = lazy(
-    r"(?i)\b(?:global |micro |train )?(?:batch|seq\w*|context)[ _-]?(?:size|len\w*)?['\"]?\s?[:= ]\s?(\d+)"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +42,7 @@ def slow_phase(view: LogView) -> SlowPhase | None:
         return None
     (rows,) = groups.values()
     # Larger batches and longer sequences take longer as well.
-    work = {tuple(_WORK.findall(view.text(row.line) or "")) for row in rows}
+    work = {tuple(phrase("size-of-work").findall(view.text(row.line) or "")) for row in rows}
     return found[0] if len(work) == 1 else None
 
 

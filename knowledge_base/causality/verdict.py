@@ -18,6 +18,11 @@ from rerail.knowledge_base.causality.conclusion import Conclusion
 from rerail.knowledge_base.causality.end_of_log import behind
 from rerail.knowledge_base.causality.error_lines import first_cry
 from rerail.knowledge_base.causality.failed_starts import starts_failed_on
+from rerail.knowledge_base.causality.overruled import (
+    killed_by_its_monitor,
+    later,
+    others_miss_another,
+)
 from rerail.knowledge_base.causality.own_failures import in_doubt
 from rerail.knowledge_base.causality.progress import (
     LastStep,
@@ -28,7 +33,7 @@ from rerail.knowledge_base.causality.progress import (
 )
 from rerail.knowledge_base.causality.several_jobs import jobs_in
 from rerail.knowledge_base.placement.allocation import foreign
-from rerail.knowledge_base.placement.identities import Identities, rivals
+from rerail.knowledge_base.placement.identities import Identities
 from rerail.knowledge_base.placement.one_node import node_around, one_node
 from rerail.knowledge_base.placement.place import Place, Reason, named, place
 from rerail.knowledge_base.placement.who_is_who import build
@@ -205,7 +210,7 @@ def _gave_up_before(case: Case, verdict: Verdict, success: Observation) -> bool:
     if found is None or found.first is None or select.is_record(success):
         return False
     first = found.first.line
-    return _later(case, success.line, first) and select.trained_until(case, first)
+    return later(case, success.line, first) and select.trained_until(case, first)
 
 
 def _last_observation(case: Case, default: Observation) -> Observation:
@@ -217,7 +222,7 @@ def _bad_teardown(case: Case, verdict: Verdict, success: Observation) -> list[Lo
     late = [
         fact
         for fact in verdict.exits
-        if _later(case, fact.line, success.line) and fact.how not in ("ordered", "plain")
+        if later(case, fact.line, success.line) and fact.how not in ("ordered", "plain")
     ]
     ended = {fact.rank for fact in late} - {None}
     bad = [
@@ -232,14 +237,6 @@ def _bad_teardown(case: Case, verdict: Verdict, success: Observation) -> list[Lo
     return abort or bad
 
 
-def _later(case: Case, a: LogLine, b: LogLine) -> bool:
-    """Tell whether `a` is known to have been written after `b`."""
-    if a.file == b.file:
-        return a.number > b.number
-    time_a, time_b = case.near_time(a), case.near_time(b)
-    return time_a is not None and time_b is not None and time_a > time_b
-
-
 def _initiating(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
     """A line that can be a first fault was found."""
     winner = verdict.selection.winner
@@ -250,7 +247,9 @@ def _initiating(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
         return False
     if has(winner.leaf, "ends_a_hang") and _hung_before(case, verdict, winner):
         return False
-    if _killed_before(case, verdict, winner) or _others_miss_another(verdict, winner):
+    if _killed_before(case, verdict, winner) or others_miss_another(
+        verdict.waiting, verdict.identities, winner
+    ):
         return False
     if "waits_for_data" in winner.marks and _stacks(case, rules, verdict):
         return True
@@ -319,18 +318,6 @@ def _hung_before(case: Case, verdict: Verdict, winner: Observation) -> bool:
     return limit is not None and first is not None and first < limit - 1.0
 
 
-def _others_miss_another(verdict: Verdict, winner: Observation) -> bool:
-    """Tell whether a process was only slow, and all others waited in vain for another one."""
-    named = verdict.waiting.by(How.NAMED) if verdict.waiting is not None else None
-    if named is None or len(named.ranks) != 1 or not has(winner.leaf, "slow"):
-        return False
-    known, line = verdict.identities, winner.line
-    where, own = known.node_of_rank.get(named.ranks[0]), known.node_of(line)
-    if line.rank is not None:
-        return line.rank != named.ranks[0]
-    return where is not None and own is not None and rivals(known.host(own), where)
-
-
 def _killed_before(case: Case, verdict: Verdict, winner: Observation) -> bool:
     """A process of another node was killed or crashed before this rank lost its connection."""
     if winner.leaf is None or winner.blames is not Blames.PEER:
@@ -339,7 +326,7 @@ def _killed_before(case: Case, verdict: Verdict, winner: Observation) -> bool:
         f.how in _BY_A_SIGNAL
         and f.node is not None
         and f.node != winner.line.node
-        and _later(case, winner.line, f.line)
+        and later(case, winner.line, f.line)
         for f in verdict.exits
     )
 
@@ -396,7 +383,7 @@ def _timeouts(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
         return False
     before = ended_before_order(case, verdict.exits)
     odd = exits.first_odd([f for f in before if f.how not in ("aborted", "plain")])
-    monitored = odd is not None and _killed_by_its_monitor(case, found, odd)
+    monitored = odd is not None and killed_by_its_monitor(case, found, odd)
     if (
         odd is not None
         and odd.how in _BY_A_SIGNAL
@@ -417,15 +404,6 @@ def _timeouts(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
     # Who tells first that it waited is not whom the others wait for.
     verdict.nobody = conclusion is not None and not conclusion.ranks and not conclusion.nodes
     return _take(verdict, conclusion, Outcome.FAILURE)
-
-
-def _killed_by_its_monitor(case: Case, found: Waiting, odd: exits.ExitFact) -> bool:
-    """Tell whether a process was killed behind the line of the monitor that does so where a process does not move."""
-    named = found.by(How.NAMED)
-    if named is None or named.line is None or not named.kills or len(named.ranks) > 1:
-        return False  # who waits sends no sign to its monitor either
-    mine = odd.how == "killed" and odd.rank in (None, *named.ranks)
-    return mine and _later(case, odd.line, named.line)
 
 
 def _peers(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
@@ -502,7 +480,7 @@ def _stopped(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
 def _after_the_end(case: Case, observation: Observation) -> bool:
     """Another process had come to its end by itself, and this one missed the store that went with it."""
     return "store_lost" in observation.marks and any(
-        "ended_by_itself" in o.marks and _later(case, observation.line, o.line)
+        "ended_by_itself" in o.marks and later(case, observation.line, o.line)
         for o in case.observations
     )
 

@@ -167,3 +167,54 @@ def test_a_slow_task_is_no_cause_where_all_miss_another() -> None:
         "[pod/hero-131/train] I20260821 04:10:11.118020 211 restore.py:97] still reading\n"
     )
     assert found.suspects.ranks == [131] and host(found) == "hero-131"
+
+
+def test_what_a_process_raised_is_not_survived_by_the_beginning_of_an_epoch() -> None:
+    steps = "".join(
+        f"2026-03-01 18:39:2{n},118 DEBUG TRAIN Batch 6/{100 * n} loss 6.1 lr 0.0004 rank 0\n"
+        for n in range(3)
+    )
+    raised = 'Traceback (most recent call last):\n  File "train.py", line 9, in <module>\nRuntimeError: CUDA error: an illegal memory access was encountered\n'
+    behind = "2026-03-01 18:42:03,515 INFO Epoch 7 TRAIN info lr 0.0004\n2026-03-01 18:42:31,902 DEBUG TRAIN Batch 7/100 loss 5.9 lr 0.0004 rank 0\n"
+    assert said(steps + raised + behind).failure_type == "cuda_illegal_memory_access"
+
+
+def test_half_of_a_job_that_starts_twice_takes_no_rank_twice() -> None:
+    between = "".join(f"step {n} loss 2.4\n" for n in range(6))
+    found = said(lightning("01") + between + lightning("01") + LIMIT)
+    assert found.failure_type == "job_time_limit"
+
+
+def test_the_stack_of_an_exporter_is_not_that_of_the_awaited_rank() -> None:
+    seats = "".join(
+        f"[rank{r}] rank {r}/4 local_rank {r} host gn-b1 pid {4010 + r}\n" for r in range(4)
+    )
+    waited = "".join(
+        TIMEOUT.replace("gn-a1: ", "").replace("rank0", f"rank{r}").replace("Rank 0", f"Rank {r}")
+        for r in (0, 1, 3)
+    )
+    look = COMPILES.format(host="b1").replace(
+        "triton/backends/nvidia/compiler.py", "/opt/exporter/dcgm_exporter.py"
+    )
+    assert said(seats + waited + look).failure_type == "nccl_timeout_unexplained"
+
+
+def test_pods_of_other_kinds_have_no_number_of_a_task() -> None:
+    lost = "/job:jax_worker/replica:0/task:5 heartbeat timeout\n$ kubectl get pods -o wide\n"
+    row = "{pod}    1/1     Running   0   63m   10.2.3.4   gke-z-9\n"
+    assert host(said(lost + row.format(pod="node-agent-6f7d8b9c5-xk2lp"))) != "gke-z-9"
+    assert host(said(lost + row.format(pod="run-slice-job-1-5-fghij"))) != "gke-z-9"
+    assert host(said(lost + row.format(pod="run-job-5-fghij"))) == "gke-z-9"
+
+
+def test_the_rank_of_a_group_is_not_that_of_the_job() -> None:
+    groups = "[rank4] pipeline rank 1/2 host gn-02\n[rank0] EP rank 1/2 host=gn-01\n"
+    ecc = "[rank1]: RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
+    assert host(said(groups + ecc)) is None
+
+
+def test_a_launch_failure_is_the_cause_of_what_comes_behind_it() -> None:
+    steps = "".join(f"step {10 * n} loss 2.4 step_time 0.8 s\n" for n in range(6))
+    launch = "srun: error: Unable to create step for job 881: Requested node configuration is not available\n"
+    missing = "FileNotFoundError: [Errno 2] No such file or directory: 'eval.json'\n"
+    assert said(steps + launch + missing).failure_type == "scheduler_launch_failure"
