@@ -472,6 +472,7 @@ def _stopped(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
         verdict.line = cascade[0].line
         verdict.outcome, verdict.status = Outcome.INCONCLUSIVE, Status.HYPOTHESIS
         verdict.leaf = None
+        verdict.nobody = True  # who tells of a consequence has not the fault
         verdict.why = "only consequences are in the evidence; the fault that caused them is not"
         return True
     return False
