@@ -43,7 +43,7 @@ _CONTAINER = lazy(
 _FABRIC = lazy(r"NVSwitch|[Ff]abric ?[Mm]anager|nv-fabricmanager")
 # Of whatever one of the patterns above finds, one of these words is a part: most lines hold none of them.
 _TELLING = (
-    "kernel: ", "NVRM", "nvidia-nvswitch", "mlx5_core ", "pcieport ", "ut of memory", "oom-kill", "watchdog: BUG",
+    "kernel:", "NVRM", "nvidia-nvswitch", "mlx5_core ", "pcieport ", "ut of memory", "oom-kill", "watchdog: BUG",
     "rcu: INFO", "INFO: task ", "INFO: rcu_", "Kernel panic", "mce: ", "Lustre", "nfs: server", "EXT4-fs", "XFS (",
     "Buffer I/O error", "nvme nvme", "blk_update_request", "EDAC ", "[Hardware Error]", "GHES", "nvidia-peermem",
     "slurm", "srun: ", "sbatch: ", "salloc: ", "scontrol: ", "scancel: ", "mpirun ", "mpiexec ", "PRTE ", "=>> PBS",
