@@ -18,7 +18,7 @@ _WARNING = lazy(
     r"STRAGGLER DETECTION WARNING: Some (GPUs|sections) have worse (relative|individual) "
     r"performance\. Affected ranks: (.*)"
 )
-_EXTREME = lazy(r"(Mn|Mx|Min|Max)(\w+)/(?:Rnk|Rank): ([0-9.]+)([A-Za-z/]*)/(\d+)")
+_EXTREME = lazy(r"(Mn|Mx)(\w+)/Rnk: ([0-9.]+)([A-Za-z/]*)/(\d+)")
 BELOW = 0.75
 WORDS = (b"/Rnk: ", b" Score=", b"STRAGGLER DETECTION")
 """One of these stands in every line that names a slow rank."""
@@ -48,6 +48,8 @@ def straggler_notes(lines: Iterable[tuple[int, str]]) -> list[StragglerNote]:
     """
     out: list[StragglerNote] = []
     for number, text in lines:
+        if "/Rnk: " not in text and " Score=" not in text and "STRAGGLER DETECTION" not in text:
+            continue
         for rank, node, score in _SCORE.findall(text):
             if float(score) < BELOW:
                 out.append(StragglerNote(int(rank), node, float(score), "score", number, text))

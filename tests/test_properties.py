@@ -6,7 +6,7 @@ import itertools
 import random
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import pytest
@@ -50,6 +50,7 @@ PIECES = st.one_of(
         lambda line: st.integers(0, len(line)).map(lambda cut: line[cut:].encode() + b"\x1b[0m\r")
     ),
 )
+PACKS = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")
 CONTENT = st.lists(PIECES, max_size=25).map(b"\n".join)
 
 
@@ -97,12 +98,10 @@ def test_any_files_give_a_verdict_that_agrees_with_itself(files: dict[str, bytes
     if not any(files.values()):
         return
     with folder_of(files) as folder:
-        try:
-            found = diagnose_paths([folder]).diagnosis
-        except EvidenceError as error:  # nothing but a torn pack
-            assert any(name in str(error) for name in files)
-            return
-        check(found, files)
+        # Of nothing but torn packs there is no verdict.
+        torn = all(not content or content.startswith(PACKS) for content in files.values())
+        with suppress(EvidenceError) if torn else nullcontext():
+            check(diagnose_paths([folder]).diagnosis, files)
 
 
 @settings(max_examples=25)

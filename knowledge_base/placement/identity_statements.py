@@ -23,6 +23,7 @@ from rerail.log_parsers.view import LogView
 MOST_TASKS = 65_536
 _ALL_LABELS = 4_000  # lines of a file of which every label is read; of longer ones those of hits
 _LONG, _FEW = 400, 64
+_HOST_WORDS = (b"host", b"node", b"agent", b"machine", b"instance")
 _NAMES_HOST = lazy(rb"(?i)\b(?:host|node|agent|machine|instance)")
 # A process may print lines with its rank in front and lines without.
 _RANK_IN_FRONT = lazy(rb"\[(?:[Rr]ank|RANK) ?\d{1,6}\]")
@@ -287,7 +288,8 @@ def _told_in(zeroed: bytes) -> tuple[slice, ...]:
 
 def _may_introduce(raw: bytes, seen: Counter[bytes]) -> bool:
     """Tell whether a line may say where its writer runs; of lines that differ in numbers alone a few tell."""
-    if not _NAMES_HOST.search(raw):
+    small = raw.lower()
+    if not any(word in small for word in _HOST_WORDS) or not _NAMES_HOST.search(raw):
         return False
     same = raw.translate(ZERO)
     seen[same] += 1
