@@ -32,8 +32,8 @@ LEARNED = "learned-"
 """How the names of learned rules begin."""
 MARKS = frozenset({
     "activity", "attempt_started", "cancelled", "checked_elsewhere", "checkpoint_saved", "collective_timeout", "crashed",
-    "ended_by_itself", "ends_step", "finished_early", "first_rank_prints", "interrupted", "learned", "orderly_end",
-    "idle_device", "pod_assigned", "ras_mismatch", "ras_report", "reports_failure", "run_complete", "run_started", "stack",
+    "ended_by_itself", "ends_step", "finished_early", "first_rank_prints", "idle_device", "interrupted", "learned",
+    "orderly_end", "pod_assigned", "ras_mismatch", "ras_report", "reports_failure", "run_complete", "run_started", "stack",
     "store_lost", "target_met", "target_missed", "task_lost", "waited", "waits_for_data",
 })  # fmt: skip
 """What an event can mean for the job beyond its role; `rules/README.md` explains each."""

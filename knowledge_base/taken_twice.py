@@ -27,17 +27,18 @@ def without_single(found: Sequence[Observation], rules: Collection[str]) -> list
     told = [one for one in found if one.rule_id in rules]
     if not told:
         return list(found)
-    again = _taken_again(told, found)
-    return [one for one in found if one.rule_id not in rules or one in again]
+    others = [one for one in found if one.rule_id not in rules]
+    again = set(map(id, _taken_again(told, others)))
+    return [one for one in found if one.rule_id not in rules or id(one) in again]
 
 
-def _taken_again(told: Sequence[Observation], found: Sequence[Observation]) -> list[Observation]:
+def _taken_again(told: Sequence[Observation], others: Sequence[Observation]) -> list[Observation]:
     counts = Counter(one.fields.get("taken") for one in told)
     worlds = {one.fields.get("world", "") for one in told}
     world = worlds.pop() if len(worlds) == 1 else ""
     if not world.isdigit() or len(told) != int(world) or len(counts) == len(told):
         return []
-    if len(set(counts.values())) != 1 or not (_of_two_hosts(told) or _in_one_go(told, found)):
+    if len(set(counts.values())) != 1 or not (_of_two_hosts(told) or _in_one_go(told, others)):
         return []
     seen: set[str | None] = set()
     again = []
@@ -55,12 +56,12 @@ def _of_two_hosts(told: Sequence[Observation]) -> bool:
     return len(places) == len(told)
 
 
-def _in_one_go(told: Sequence[Observation], found: Sequence[Observation]) -> bool:
+def _in_one_go(told: Sequence[Observation], others: Sequence[Observation]) -> bool:
     """Tell whether these lines stand close together in one file, and nothing failed or came to its end between them."""
     first, last = told[0].line, told[-1].line
     near = all(b.line.number - a.line.number <= _GAP for a, b in pairwise(told))
     return near and first.file == last.file and not any(
-        one.role in _BETWEEN_STARTS and one.line.file == first.file and one not in told
+        one.role in _BETWEEN_STARTS and one.line.file == first.file
         and first.number < one.line.number < last.number
-        for one in found
+        for one in others
     )  # fmt: skip

@@ -37,13 +37,15 @@ def slow_phase(view: LogView) -> SlowPhase | None:
     for row in step_rows(view):
         if row.step_time is not None and row.form not in WEAK_FORMS:
             groups[row.form, row.rank].append(row)
-    found = [one for rows in groups.values() if (one := _change(rows)) is not None]
-    if len(found) != 1 or len(groups) != 1:
+    if len(groups) != 1:
         return None
     (rows,) = groups.values()
+    change = _change(rows)
+    if change is None:
+        return None
     # Larger batches and longer sequences take longer as well.
     work = {tuple(phrase("size-of-work").findall(view.text(row.line) or "")) for row in rows}
-    return found[0] if len(work) == 1 else None
+    return change if len(work) == 1 else None
 
 
 def _change(rows: Sequence[StepRow]) -> SlowPhase | None:

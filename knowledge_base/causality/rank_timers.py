@@ -8,12 +8,13 @@ out.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from rerail.domain.evidence import LogLine
 from rerail.knowledge_base.case import Case
-from rerail.knowledge_base.phrases import phrase, says
+from rerail.knowledge_base.phrases import phrase, phrase_in_bytes, says
 from rerail.knowledge_base.placement.own_words import number_in
 from rerail.late_dataclass import dataclass
 from rerail.log_parsers.middle import median
@@ -25,7 +26,6 @@ _APART, _APART_S = 3.0, 1.0
 """How much longer, and how many seconds longer, the part of an odd rank takes than that of any other."""
 _ROUNDS = 2
 _MOST_LINES = 2_000
-_WORDS = (b"orward", b"ackward", b"fwd", b"ata", b"ompute", b"oader")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +71,8 @@ def slow_rank(case: Case, onset: LogLine) -> SlowRank | None:
             if time is None:
                 continue
             side = after if time >= when else before
-            for match in phrase("part-timer").finditer(line.message):
-                if not says("timer-of-waiting", match["name"]):
-                    value = float(match["value"])
-                    value = value / 1000.0 if match["unit"] == "ms" else value
-                    side[match["name"]][line.rank].append(value)
+            for match, seconds in _parts(line):
+                side[match["name"]][line.rank].append(seconds)
     best: SlowRank | None = None
     for part, ranks in after.items():
         found = _grown(part, before.get(part, {}), ranks)
@@ -120,36 +117,40 @@ def odd_rank(case: Case) -> SlowRank | None:
     return next(iter(found.values())) if len(found) == 1 else None
 
 
+def _parts(line: LogLine) -> Iterator[tuple[re.Match[str], float]]:
+    """Yield the timers of a line that tell what its rank does alone, with their times in seconds."""
+    for match in phrase("part-timer").finditer(line.message):
+        if not says("timer-of-waiting", match["name"]):
+            yield match, float(match["value"]) / (1000.0 if match["unit"] == "ms" else 1.0)
+
+
+def _rank_of(line: LogLine) -> int | None:
+    return line.rank if line.rank is not None else number_in(line.message, "rank")
+
+
+def _is_time(message: str, match: re.Match[str]) -> bool:
+    """Tell whether a timer's value is printed as a time is, and neither counts nor is a share."""
+    behind = message[match.end() : match.end() + 2]
+    return says("is-a-time", match[0]) and not behind[:1].isalnum() and behind.strip()[:1] != "%"
+
+
 def _rounds(case: Case) -> dict[str, list[dict[int, tuple[float, LogLine]]]]:
     """Return by part the readings of all ranks, round after round: a rank that comes again begins the next."""
     rounds: dict[str, list[dict[int, tuple[float, LogLine]]]] = defaultdict(list)
+    near = phrase_in_bytes("near-part-timer")
     for view in case.views:
         for number in view.numbers[:_MOST_LINES]:
-            if not any(word in view.survey.kept[number] for word in _WORDS):
-                continue
-            line = view.line(number)
-            rank = (
-                None
-                if line is None
-                else line.rank
-                if line.rank is not None
-                else number_in(line.message, "rank")
-            )
+            line = view.line(number) if near.search(view.survey.kept[number]) else None
+            rank = _rank_of(line) if line is not None else None
             if line is None or rank is None:
                 continue
-            for match in phrase("part-timer").finditer(line.message):
-                if says("timer-of-waiting", match["name"]) or not says("is-a-time", match[0]):
+            for match, seconds in _parts(line):
+                if not _is_time(line.message, match):
                     continue
-                if (
-                    line.message[match.end() : match.end() + 1].isalnum()
-                    or line.message[match.end() : match.end() + 2].strip()[:1] == "%"
-                ):
-                    continue
-                value = float(match["value"]) / (1000.0 if match["unit"] == "ms" else 1.0)
                 mine = rounds[match["name"]]
                 if not mine or rank in mine[-1]:
                     mine.append({})
-                mine[-1][rank] = (value, line)
+                mine[-1][rank] = (seconds, line)
     return rounds
 
 
