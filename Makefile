@@ -34,7 +34,7 @@ browser-files: $(VENV)/.dev  ## Take the page's browser files from npm packages,
 
 test: $(VENV)/.dev check  ## From nothing: install, check, and run every test.
 	@$(MAKE) --no-print-directory browser-files || echo "the tests of the page are skipped" >&2
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 3 --dist worksteal  # the first of them mostly waits for jobs of a real Slurm
 
 check: $(VENV)/.dev  ## Lint, types, import layers, rules.
 	$(BIN)/ruff check .

@@ -190,6 +190,13 @@ class Bench:
             lambda: self.settled(job), 30
         )
 
+    def stand(self, job: str, folder: Path) -> str:
+        """Return how far a job is: its attempts, what rerail did, what it printed last."""
+        attempts = ", ".join(f"{one.state} on {' '.join(one.nodes)}" for one in self.attempts(job))
+        queued = self.lab.run("squeue", "-h", "-j", job, "-o", "%T %r %S", check=False).strip()
+        printed = self.output(job, folder).splitlines()[-8:]
+        return f"{attempts}; queue: {queued or 'gone'}; did {self.done(job)}; printed {printed}"
+
     def drained(self) -> list[str]:
         """Return the nodes that are drained."""
         return [one.node for one in self.reader.nodes() if one.drained]

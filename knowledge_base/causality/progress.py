@@ -105,12 +105,12 @@ def survived(
     return False
 
 
-def last_epoch(case: Case) -> LogLine | None:
-    """Return the last line of a job without step lines that tells the result of an epoch, or None."""
-    result = phrase_in_bytes("epoch-with-result")
+def last_report(case: Case) -> LogLine | None:
+    """Return the last line of a job without step lines that tells of an epoch's result or of other work done, or None."""
+    told = phrase_in_bytes("epoch-with-result"), phrase_in_bytes("work-reported")
     for view in case.views:
         for number in reversed(view.numbers):
-            if result.search(view.survey.kept[number]):
+            if any(one.search(view.survey.kept[number]) for one in told):
                 return view.line(number)
     return None
 

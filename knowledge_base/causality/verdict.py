@@ -26,7 +26,7 @@ from rerail.knowledge_base.causality.overruled import (
 from rerail.knowledge_base.causality.own_failures import in_doubt
 from rerail.knowledge_base.causality.progress import (
     LastStep,
-    last_epoch,
+    last_report,
     last_step,
     outlived,
     survived,
@@ -570,7 +570,7 @@ def _nothing(case: Case, verdict: Verdict) -> None:
         verdict.why = "the processes came to the end of their program, and no error was printed"
         verdict.action = "none"
         return
-    last = verdict.last.line if verdict.last is not None else last_epoch(case)
+    last = verdict.last.line if verdict.last is not None else last_report(case)
     moved = last is not None
     # What a program prints before it ends by its own check, a rule may know as context alone.
     checked = any("orderly_end" in o.marks for o in case.observations)
