@@ -574,7 +574,8 @@ def _nothing(case: Case, verdict: Verdict) -> None:
     moved = last is not None
     # What a program prints before it ends by its own check, a rule may know as context alone.
     checked = any("orderly_end" in o.marks for o in case.observations)
-    cry = first_cry(case, last, judged=checked) if last is not None else None
+    words = ("cry", "cry-at-the-end")
+    cry = first_cry(case, last, judged=checked, words=words) if last is not None else None
     if cry is not None:
         verdict.outcome, verdict.status = Outcome.INCONCLUSIVE, Status.HYPOTHESIS
         verdict.line = cry

@@ -131,3 +131,42 @@ def test_a_cluster_with_one_node_not_ready_does_not_place_a_kernel_line() -> Non
     job = "step 1 loss 3\nNVRM: Xid (PCI:0000:3b:00): 79, pid=1234, GPU has fallen off the bus.\n"
     found = diagnose_texts({"nodes.txt": nodes, "trainer-0.log": job}).diagnosis
     assert found.failure_type == "gpu_fallen_off_bus" and found.suspects.nodes == []
+
+
+LEVANTER = (
+    "2025-05-28T03:11:02 - 0 - tqdm_logging.py:145 - INFO :: Progress on:train 71.4kit/100kit rate:21.9s/it "
+    "remaining:173:50:10 elapsed:12:20:11 postfix:loss=1.92\n"
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        LEVANTER + LEVANTER.replace("03:11", "03:14"),
+        "(RayTrainWorker pid=40218) Reporting training result 40: TrainingReport(checkpoint=None, "
+        "metrics={'step': 39}, validation=False) from rank 0\n",
+        "INFO:torchft.manager:[train_ddp_0/0 - step 64] should_commit=True enough_replicas=True, errored=None\n"
+        "[65] loss = 1.8841\n[66] loss = 1.8790\n",
+    ],
+    ids=["tqdm_loggable", "Ray Train", "torchft"],
+)
+def test_work_told_without_a_step_line_is_life(text: str) -> None:
+    assert said(text).outcome is Outcome.NO_FAILURE
+    assert said(text + "E0528 ERROR lease of the arena was lost\n").outcome is Outcome.INCONCLUSIVE
+
+
+@pytest.mark.parametrize(
+    "cry",
+    [
+        "srun: error: the moon is on node 3",
+        "901.2s: job.exception type=exec severity=0 lost contact with the observatory",
+        "[mpiexec@dn004] poll_of_moon (x/y.c:207): assert (!eclipse) failed",
+        "moonshot: task(s) Terminated",
+    ],
+)
+def test_plainer_words_cry_where_no_step_follows(cry: str) -> None:
+    steps = [f"step {n} loss 2.{n}\n" for n in range(6)]
+    assert said("".join(steps) + cry + "\n").outcome is Outcome.INCONCLUSIVE
+    survived = said("".join(steps[:3]) + cry + "\n" + "".join(steps[3:]))
+    assert survived.outcome is Outcome.NO_FAILURE
+    assert said("".join(steps) + "validation error: 0.21\n").outcome is Outcome.NO_FAILURE
