@@ -80,7 +80,7 @@ def listed(case: Case) -> set[str]:
         for number in view.numbers[:_HEAD]:
             match = phrase_in_bytes("job-nodes").search(view.survey.kept[number])
             if match:
-                found |= _expanded(match["nodes"].decode())
+                found |= _expanded(re.sub(r",? ", ",", match["nodes"].decode()))
     return found
 
 

@@ -65,6 +65,8 @@ class Identities:
     """How many processes its launcher started on each node, where it says so."""
     node_count: int | None = None
     """How many nodes the job was started on, where its launcher says so."""
+    job_nodes: int | None = None
+    """How many nodes the scheduler gave the job: what all of them print stands in its one output."""
     tasks_per_node: int | None = None
     """How many tasks the scheduler started on each node; a launcher may start several processes in one."""
     node_ranks: dict[str, int] = field(default_factory=dict)
@@ -72,6 +74,8 @@ class Identities:
     ranks_seen: set[int] = field(default_factory=set)
     ranks_heard: set[int] = field(default_factory=set)
     """Ranks by a library's own count, which is the job's where there is one group."""
+    onlookers: set[str] = field(default_factory=set)
+    """Hosts at whose shell somebody looked at what came from elsewhere."""
     nodes_seen: set[str] = field(default_factory=set)
     nodes_at_work: set[str] = field(default_factory=set)
 

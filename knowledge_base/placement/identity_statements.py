@@ -55,6 +55,8 @@ class Reading:
     """The hosts that stand behind the number of a task."""
     of_pods: dict[int, LogLine] = field(default_factory=dict)
     """Ranks that have the number of the pod in which they alone run."""
+    looked_at: set[str] = field(default_factory=set)
+    """Hosts at whose shell somebody looked at that host itself."""
     above: dict[str, str] = field(default_factory=dict)
     """The host that a map of the job named last, by file."""
 
@@ -68,7 +70,10 @@ def read(statement: Statement, found: Identities, reading: Reading) -> None:
         found.set_aside.setdefault(node, statement.line)
     if "group_rank" in kinds and (rank := statement.number("rank")) is not None:
         found.ranks_heard.add(rank)
+    if "looked_at" in kinds:
+        reading.looked_at.add(statement.slots["node"])
     if "bystander" in kinds:
+        found.onlookers.add(statement.slots["node"])
         found.nodes_seen.add(statement.slots["node"])
         found.nodes_at_work.add(statement.slots["node"])
     if "counted_pod" in kinds and (rank := statement.number("rank")) is not None:
@@ -106,7 +111,8 @@ def _block(statement: Statement, found: Identities) -> None:
 
 def _job(statement: Statement, found: Identities) -> None:
     found.per_node = statement.number("per_node") or found.per_node
-    found.node_count = statement.number("nodes") or found.node_count
+    found.job_nodes = statement.number("job_nodes") or found.job_nodes
+    found.node_count = statement.number("nodes") or found.node_count or found.job_nodes
     found.tasks_per_node = statement.number("tasks_per_node") or found.tasks_per_node
     node = statement.slots.get("node") or statement.line.node or node_in(statement.line.message)
     number = statement.number("node_rank")

@@ -244,7 +244,7 @@ def _only_one(asked: Asked) -> Answer[str] | None:
     """The only node that the logs know, where nothing speaks for a job on several."""
     known = asked.identities
     elsewhere = {f.node for f in asked.exits} | set(known.node_of_task.values()) - {None}
-    if len(known.nodes_seen | known.lost_nodes.keys()) != 1:
+    if len(known.nodes_seen | known.lost_nodes.keys()) != 1 or known.onlookers & known.nodes_seen:
         return None
     if any(node and not same_host(node, only) for only in known.nodes_seen for node in elsewhere):
         return None
@@ -252,6 +252,8 @@ def _only_one(asked: Asked) -> Answer[str] | None:
     # line without a host be of the only node that the job's labels name, where the job has several.
     kernel = asked.line.stream is Stream.KERNEL
     deep = asked.event.tier in (Tier.HARDWARE, Tier.HOST) or kernel
+    if not kernel and (known.job_nodes or 1) > 1:
+        return None  # what all nodes of the job print stands in one output
     if not deep and (known.node_count or 1) > 1 and _nobodys_file(asked):
         return None  # the launcher tells of several nodes
     highest = max(known.ranks_seen, default=0) if kernel else asked.place.rank

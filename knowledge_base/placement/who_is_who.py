@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 
 from rerail.knowledge_base.case import Case
+from rerail.knowledge_base.placement.allocation import listed
 from rerail.knowledge_base.placement.column_tables import Row, rows
 from rerail.knowledge_base.placement.host_aliases import without_domain
 from rerail.knowledge_base.placement.identities import Identities, rivals
@@ -47,6 +48,10 @@ def build(case: Case, statements: list[Statement]) -> Identities:
     reading = Reading()
     for statement in without_parts(statements):
         read(statement, found, reading)
+    found.onlookers -= reading.looked_at
+    if (several := len(listed(case))) > 1:
+        found.job_nodes = found.job_nodes or several
+        found.node_count = found.node_count or several
     for view in case.views:
         for line, who in described(view):
             introduce(line, who, found)
