@@ -20,7 +20,8 @@ _EXCEPTION = lazy(
     r"Failure|Timeout|Empty|Full|Fault|Abort|Killed|StopIteration|Died|Resources|Failed|"
     r"OOM)\w*(?:: |:$|$)"
     # Names that are nothing but such a word: plain `Exception`, and any behind its module.
-    r"|^\s*(?:Exception|[a-z_][\w.]*\.(?:Error|Exception|Timeout(?:Expired)?|Empty|Full))(?:: |:$|$)"
+    r"|^\s*(?:Exception|[a-z_][\w.]*\.(?:Error|Exception|Timeout(?:Expired)?|Empty|Full|Again|Closed|error|timeout|gaierror|"
+    r"[A-Z]\w*(?:Canceled|Cancelled|Violation|Denied|Closed|Reset|Aborted)))(?:: |:$|$)"
 )
 _CHAIN = lazy(
     r"During handling of the above exception|The above exception was the direct cause|Original Traceback|"

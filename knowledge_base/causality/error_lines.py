@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rerail.domain.evidence import LogLine
+from rerail.domain.evidence import LogLine, Role
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.phrases import phrase_in_bytes
 
@@ -27,7 +27,11 @@ def first_cry(
         words: the phrases that make a line one.
     """
     view, cries = case.view(behind), [phrase_in_bytes(name) for name in words]
-    known = {o.line.number for o in case.observations if o.line.file == behind.file}
+    known = {
+        o.line.number
+        for o in case.observations
+        if o.line.file == behind.file and o.role is not Role.CONTEXT
+    }
     last = before - 1 if before is not None else (view.numbers[-1] if view.numbers else 0)
     for number in view.between(behind.number + 1, last):
         raw = view.survey.kept[number]
