@@ -2,15 +2,15 @@
 
 Anything in a job can write to the job's output: a logger, a test string, an attacker. There a line
 that accuses the machine weighs by what came with it, since no fault of a machine raises an
-`AttributeError` in the script, fills a disk, or makes an allocator count wrongly. The kernel's log
-in a file of its own is not weighed here.
+`AttributeError` in the script, fills a disk, or makes an allocator count wrongly. A kernel's line
+is true wherever it stands, and still explains no such failure unless something of it reached the job.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rerail.domain.evidence import LogLine, Observation, Role, Stream
+from rerail.domain.evidence import LogLine, Observation, Role, Stream, Tier
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.phrases import says
 from rerail.knowledge_base.taxonomy import has
@@ -32,14 +32,19 @@ def outweighed(case: Case, candidates: list[Observation]) -> list[tuple[Observat
     reached: dict[tuple[str, str | None], bool] = {}
     for claim in candidates:
         machine, file = has(claim.leaf, "machine"), claim.line.file
-        if is_own(claim) or not (machine or has(claim.leaf, "ended_from_outside")):
+        by_kernel = claim.line.stream is Stream.KERNEL and claim.tier in (Tier.HARDWARE, Tier.HOST)
+        outside = machine or by_kernel or has(claim.leaf, "ended_from_outside")
+        if is_own(claim) or not outside:
             continue
         beside, end = own.get(file), ends.get(file)
-        if beside is not None and _known_before(case, beside.line, claim.line):
+        if beside is None and by_kernel:
+            beside = next(iter(own.values()), None)
+        elif beside is not None and _known_before(case, beside.line, claim.line):
             found.append((claim, "told behind a failure that no fault of a machine raises"))
-        elif not machine:
             continue
-        elif (
+        if not machine and not by_kernel:
+            continue
+        if (
             beside is not None
             and not claim.lines
             and not says("thrown-outside-python", claim.line.message)
