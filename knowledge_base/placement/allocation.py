@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from rerail.domain.evidence import Observation, Role
 from rerail.errors import RerailError
 from rerail.knowledge_base.case import Case
-from rerail.knowledge_base.phrases import phrase, phrase_in_bytes
+from rerail.knowledge_base.phrases import phrase, phrase_in_bytes, says
 from rerail.knowledge_base.placement.identities import Identities
 from rerail.knowledge_base.placement.names import short
 from rerail.knowledge_base.statements import Form, all_forms
@@ -24,6 +24,8 @@ _HEAD = 400
 def foreign(case: Case, identities: Identities) -> frozenset[int]:
     """Return the identities (`id`) of the observations on nodes, or about pods or jobs, known not to be the job's."""
     about = _about_other_pods(case, identities) | _about_other_jobs(case)
+    if identities.ranks_seen or listed(case) or any(view.survey.steps for view in case.views):
+        about |= frozenset(id(o) for o in case.with_role(Role.INITIATING) if _of_a_service(o))
     own = nodes(case, identities)
     if not own:
         return about
@@ -50,6 +52,12 @@ def _about_other_jobs(case: Case) -> frozenset[int]:
         return frozenset()
     told = [(o, _numbers("job-of-daemon", o)) for o in case.with_role(Role.INITIATING)]
     return frozenset(id(o) for o, jobs in told if jobs and not jobs & own)
+
+
+def _of_a_service(observation: Observation) -> bool:
+    """Tell whether a host on which no rank runs says something of itself."""
+    line = observation.line
+    return line.rank is None and says("no-compute-host", line.node or "")
 
 
 def _numbers(name: str, observation: Observation) -> set[str]:

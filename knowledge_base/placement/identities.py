@@ -12,6 +12,7 @@ from dataclasses import field
 from typing import TypeVar
 
 from rerail.domain.evidence import LogLine
+from rerail.knowledge_base.phrases import says
 from rerail.knowledge_base.placement.introductions import Introduced, Writer
 from rerail.knowledge_base.placement.names import pci_key, same_host, short
 from rerail.knowledge_base.placement.processes import Identity, Processes
@@ -136,6 +137,8 @@ class Identities:
     ) -> None:
         """Take a host into a table unless it is known; ranks on two hosts of one series are conflicts."""
         if not node or node == key:  # the host name of a pod is its own
+            return
+        if kind == "rank" and says("no-compute-host", node):
             return
         if key not in table:
             table[key] = node

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rerail.domain.evidence import Blames, Role, Stream, Tier
 from rerail.knowledge_base.causality.exits import ExitFact
-from rerail.knowledge_base.phrases import phrase
+from rerail.knowledge_base.phrases import phrase, says
 from rerail.knowledge_base.placement import witnesses
 from rerail.knowledge_base.placement.headings import named_above
 from rerail.knowledge_base.placement.launch_checks import (
@@ -245,6 +245,8 @@ def _only_one(asked: Asked) -> Answer[str] | None:
     known = asked.identities
     elsewhere = {f.node for f in asked.exits} | set(known.node_of_task.values()) - {None}
     if len(known.nodes_seen | known.lost_nodes.keys()) != 1 or known.onlookers & known.nodes_seen:
+        return None
+    if any(says("no-compute-host", node) for node in known.nodes_seen):
         return None
     if any(node and not same_host(node, only) for only in known.nodes_seen for node in elsewhere):
         return None

@@ -14,6 +14,7 @@ from rerail.domain.evidence import LogLine, Observation
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.exits import ExitFact
 from rerail.knowledge_base.causality.select import Selection
+from rerail.knowledge_base.phrases import says
 from rerail.knowledge_base.placement.allocation import listed
 from rerail.knowledge_base.placement.identities import Identities
 from rerail.knowledge_base.placement.names import short
@@ -110,6 +111,7 @@ def place(
 ) -> Place:
     """Return where an event was."""
     from rerail.knowledge_base.placement import gpu_sources, node_sources, rank_sources
+    from rerail.knowledge_base.placement.everywhere import everywhere as of_nobody
 
     asked = Asked(case, selection, identities, exits, event, awaited, missed_by)
     found = asked.place
@@ -131,12 +133,14 @@ def place(
     found.node = node.value if node is not None else None
     if is_local(found.node):
         found.node = None
+    if found.node != asked.line.node and says("no-compute-host", found.node or ""):
+        found.node = None
     _host_of_pod(asked)
     _as_the_scheduler_calls_it(asked)
     _within_the_host(asked)
     gpu_sources.index(asked)
     rank_sources.on_the_node(asked)
-    everywhere = rank_sources.everywhere(asked)
+    everywhere = of_nobody(asked)
     if found.rank is not None:
         found.ranks = [found.rank]
     if found.node is not None:

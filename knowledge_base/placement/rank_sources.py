@@ -8,6 +8,7 @@ from rerail.domain.evidence import Blames, LogLine, Role, Stream, Tier
 from rerail.knowledge_base.causality.exits import ExitFact, ended_first
 from rerail.knowledge_base.phrases import phrase, says
 from rerail.knowledge_base.placement import witnesses
+from rerail.knowledge_base.placement.everywhere import EVERYWHERE
 from rerail.knowledge_base.placement.felt import felt_by, named_slow, on_their_gpus
 from rerail.knowledge_base.placement.gpu_sources import device_beside
 from rerail.knowledge_base.placement.gpu_sources import told as gpu_told
@@ -23,8 +24,6 @@ from rerail.knowledge_base.placement.rank_of_local import gpu_of_its_own, rank_a
 from rerail.knowledge_base.taxonomy import has
 from rerail.log_parsers.tracebacks import looks_like_exception
 
-EVERYWHERE = 3
-"""A fault of one kind on this many ranks is nobody's in particular."""
 _MOST_RANKS_OF_A_NODE = 64
 _WITNESSES = 2
 _MOST_LINES = 20_000
@@ -505,40 +504,6 @@ SOURCES: tuple[Source[int], ...] = (
     _only_exit_there, device_beside, _awaited, named_slow, _own_exit, _raised_exit, _ended_first, _by_device,
     _hosts_the_store, _idle_device,
 )  # fmt: skip
-
-
-def everywhere(asked: Asked) -> bool:
-    """Tell whether a fault is nobody's: several ranks have the same, and it is of no host where they are on several."""
-    leaf, found = asked.event.leaf, asked.place
-    if has(leaf, "noticed_by_either"):
-        return False  # all others tell of the one
-    # Those that complain of the other end have not what this one has.
-    same = [
-        c.line
-        for c in asked.selection.candidates
-        if c.leaf == leaf and c.blames is asked.event.blames
-    ]
-    ranks = {rank for line in same if (rank := asked.identities.rank_of(line)) is not None}
-    if found.pci or not (
-        (len(ranks) >= EVERYWHERE and found.rank in ranks) or _on_every_host(asked, same)
-    ):
-        return False
-    found.reasons = [why for why in found.reasons if why.what != f"rank {found.rank}"]
-    found.rank, found.everywhere = None, sorted(ranks)
-    if len({asked.identities.node_of(line) for line in same} - {None}) > 1:
-        found.node = None
-    return True
-
-
-def _on_every_host(asked: Asked, same: list[LogLine]) -> bool:
-    """Tell whether every host, or pod, that the logs know raises the very same: what the job was given is wrong."""
-    if not asked.event.lines or not has(asked.event.leaf, "given_to_all"):
-        return False
-    known = asked.identities
-    hosts = {
-        known.node_of(line) or line.place for line in same if line.message == asked.line.message
-    }
-    return len(hosts - {None}) > 1 and asked.identities.nodes_seen <= hosts
 
 
 def accused_device(asked: Asked) -> None:

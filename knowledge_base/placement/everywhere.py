@@ -1,0 +1,62 @@
+"""When a fault is nobody's: several ranks or hosts have the very same."""
+
+from __future__ import annotations
+
+from rerail.domain.evidence import Blames, LogLine
+from rerail.knowledge_base.placement.place import Asked
+from rerail.knowledge_base.taxonomy import has
+
+EVERYWHERE = 3
+"""A fault of one kind on this many ranks, or hosts, is nobody's in particular."""
+_AT_ONCE_S = 60.0
+
+
+def everywhere(asked: Asked) -> bool:
+    """Tell whether a fault is nobody's: several ranks have the same, and it is of no host where they are on several."""
+    leaf, found = asked.event.leaf, asked.place
+    if has(leaf, "noticed_by_either"):
+        return False  # all others tell of the one
+    # Those that complain of the other end have not what this one has.
+    same = [
+        c.line
+        for c in asked.selection.candidates
+        if c.leaf == leaf and c.blames is asked.event.blames
+    ]
+    ranks = {rank for line in same if (rank := asked.identities.rank_of(line)) is not None}
+    if found.pci or not (
+        (len(ranks) >= EVERYWHERE and found.rank in ranks)
+        or _on_every_host(asked, same)
+        or _on_hosts_at_once(asked)
+    ):
+        return False
+    found.reasons = [why for why in found.reasons if why.what != f"rank {found.rank}"]
+    found.rank, found.everywhere = None, sorted(ranks)
+    if len({asked.identities.node_of(line) for line in same} - {None}) > 1:
+        found.node = None
+    return True
+
+
+def _on_hosts_at_once(asked: Asked) -> bool:
+    """Tell whether several hosts tell the very same of themselves at once: it is of what they share."""
+    event, known = asked.event, asked.identities
+    if event.fields.get("node") or event.blames not in (Blames.SPEAKER, Blames.HOST):
+        return False
+    hosts = {
+        known.host(one.line.node)
+        for one in asked.selection.candidates
+        if one.rule_id == event.rule_id
+        and one.line.node
+        and abs(asked.case.seconds_between(event, one) or 0.0) <= _AT_ONCE_S
+    }
+    return len(hosts) >= EVERYWHERE
+
+
+def _on_every_host(asked: Asked, same: list[LogLine]) -> bool:
+    """Tell whether every host, or pod, that the logs know raises the very same: what the job was given is wrong."""
+    if not asked.event.lines or not has(asked.event.leaf, "given_to_all"):
+        return False
+    known = asked.identities
+    hosts = {
+        known.node_of(line) or line.place for line in same if line.message == asked.line.message
+    }
+    return len(hosts - {None}) > 1 and asked.identities.nodes_seen <= hosts
