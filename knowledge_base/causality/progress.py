@@ -15,6 +15,7 @@ from rerail.log_parsers.tracebacks import looks_like_exception
 from rerail.log_parsers.view import LogView
 
 _FURTHER_EPOCHS = 2
+_LONG_AFTER_S = 1200.0  # twice what a process group waits for (torch's and NCCL's watchdogs: ten minutes)
 _OF_PROGRAMS = frozenset({Tier.LIBRARY, Tier.APPLICATION, Tier.GENERIC})
 """What the programs of a job print; what others print of it may stand anywhere in a paste."""
 
@@ -94,6 +95,8 @@ def survived(
             for row in rows[-200:]
             if (line := other.line(row.line)) is not None
         ]
+        if any(time is not None and time > when + _LONG_AFTER_S for time, _ in timed):
+            return True  # nobody waits so long: the run went on, or was started anew
         after = [row for time, row in timed if time is not None and time > when + 1.0]
         before = [row for time, row in timed if time is not None and time <= when]
         if not after:
