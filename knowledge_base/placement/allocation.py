@@ -33,6 +33,15 @@ def foreign(case: Case, identities: Identities) -> frozenset[int]:
     return about | {id(o) for o in case.with_role(Role.INITIATING) if _beside(o, own, schemes)}
 
 
+def without_foreign(case: Case, identities: Identities) -> None:
+    """Forget the lost nodes that are known not to be the job's."""
+    own = nodes(case, identities)
+    schemes = {_scheme(name) for name in own}
+    for lost in (identities.lost_nodes, identities.set_aside):
+        for name in [n for n in lost if short(n) not in own and _scheme(short(n)) in schemes]:
+            del lost[name]
+
+
 def _about_other_pods(case: Case, identities: Identities) -> frozenset[int]:
     """The events of a cluster are about all its pods; where one names a pod of the job, the others can be told apart.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 
 from rerail.knowledge_base.case import Case
-from rerail.knowledge_base.placement.allocation import listed
+from rerail.knowledge_base.placement.allocation import listed, without_foreign
 from rerail.knowledge_base.placement.column_tables import Row, rows
 from rerail.knowledge_base.placement.host_aliases import without_domain
 from rerail.knowledge_base.placement.identities import Identities, rivals
@@ -73,6 +73,7 @@ def build(case: Case, statements: list[Statement]) -> Identities:
         found.node_of_rank.setdefault(rank, node)
         found.nodes_seen.add(node)
         found.nodes_at_work.add(node)
+    without_foreign(case, found)
     return found
 
 
