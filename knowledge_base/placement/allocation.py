@@ -16,6 +16,7 @@ from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.phrases import phrase, phrase_in_bytes, says
 from rerail.knowledge_base.placement.identities import Identities
 from rerail.knowledge_base.placement.names import short
+from rerail.knowledge_base.placement.own_words import node_in
 from rerail.knowledge_base.statements import Form, all_forms
 
 _HEAD = 400
@@ -26,11 +27,13 @@ def foreign(case: Case, identities: Identities) -> frozenset[int]:
     about = _about_other_pods(case, identities) | _about_other_jobs(case)
     if identities.ranks_seen or listed(case) or any(view.survey.steps for view in case.views):
         about |= frozenset(id(o) for o in case.with_role(Role.INITIATING) if _of_a_service(o))
+    about |= _about_other_nodes(case, identities)
     own = nodes(case, identities)
     if not own:
         return about
     schemes = {_scheme(name) for name in own}
-    return about | {id(o) for o in case.with_role(Role.INITIATING) if _beside(o, own, schemes)}
+    beside = (o for o in case.with_role(Role.INITIATING) if _beside(o, identities, own, schemes))
+    return about | {id(o) for o in beside}
 
 
 def without_foreign(case: Case, identities: Identities) -> None:
@@ -52,6 +55,16 @@ def _about_other_pods(case: Case, identities: Identities) -> frozenset[int]:
     known = {pod for _, pod in told} & identities.nodes_seen
     stems = {pod.split("-")[0] for pod in known}
     return frozenset(id(o) for o, pod in told if known and pod.split("-")[0] not in stems)
+
+
+def _about_other_nodes(case: Case, identities: Identities) -> frozenset[int]:
+    """The events of a cluster are about all its nodes; those of the job are where its pods were put."""
+    hosts = {short(host) for host in identities.node_of_place.values()}
+    if not hosts:
+        return frozenset()
+    event = phrase("event-of-node")
+    told = ((o, event.search(o.line.text)) for o in case.with_role(Role.INITIATING))
+    return frozenset(id(o) for o, match in told if match and short(match["node"]) not in hosts)
 
 
 def _about_other_jobs(case: Case) -> frozenset[int]:
@@ -82,8 +95,11 @@ def _pod_of_event(observation: Observation, forms: Sequence[Form]) -> str | None
     return None
 
 
-def _beside(observation: Observation, own: frozenset[str], schemes: set[str]) -> bool:
-    node = observation.fields.get("node") or observation.line.node
+def _beside(
+    observation: Observation, known: Identities, own: frozenset[str], schemes: set[str]
+) -> bool:
+    line = observation.line
+    node = observation.fields.get("node") or line.node or node_in(line.message, known.nodes_seen)
     if not node or observation.line.rank is not None:
         return False
     name = short(node)
