@@ -3,7 +3,8 @@
 Anything in a job can write to the job's output: a logger, a test string, an attacker. There a line
 that accuses the machine weighs by what came with it, since no fault of a machine raises an
 `AttributeError` in the script, fills a disk, or makes an allocator count wrongly. A kernel's line
-is true wherever it stands, and still explains no such failure unless something of it reached the job.
+is true wherever it stands: of a GPU it stays the first fault, though in doubt; of a disk, a link or a
+file server it explains no such failure unless something of it reached the job.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from rerail.domain.evidence import LogLine, Observation, Role, Stream, Tier
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.phrases import says
 from rerail.knowledge_base.taxonomy import has
+
+
+_BELOW = (Tier.HARDWARE, Tier.HOST)
 
 
 def outweighed(case: Case, candidates: list[Observation]) -> list[tuple[Observation, str]]:
@@ -32,7 +36,7 @@ def outweighed(case: Case, candidates: list[Observation]) -> list[tuple[Observat
     reached: dict[tuple[str, str | None], bool] = {}
     for claim in candidates:
         machine, file = has(claim.leaf, "machine"), claim.line.file
-        by_kernel = claim.line.stream is Stream.KERNEL and claim.tier in (Tier.HARDWARE, Tier.HOST)
+        by_kernel = not machine and claim.line.stream is Stream.KERNEL and claim.tier in _BELOW
         outside = machine or by_kernel or has(claim.leaf, "ended_from_outside")
         if is_own(claim) or not outside:
             continue

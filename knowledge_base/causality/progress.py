@@ -15,7 +15,9 @@ from rerail.log_parsers.tracebacks import looks_like_exception
 from rerail.log_parsers.view import LogView
 
 _FURTHER_EPOCHS = 2
-_LONG_AFTER_S = 1200.0  # twice what a process group waits for (torch's and NCCL's watchdogs: ten minutes)
+_LONG_AFTER_S = (
+    1200.0  # twice what a process group waits for (torch's and NCCL's watchdogs: ten minutes)
+)
 _OF_PROGRAMS = frozenset({Tier.LIBRARY, Tier.APPLICATION, Tier.GENERIC})
 """What the programs of a job print; what others print of it may stand anywhere in a paste."""
 

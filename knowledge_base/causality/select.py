@@ -147,14 +147,14 @@ def _drop(result: Selection, gone: list[Observation], because: str) -> None:
     result.rejected += [Rejected(o, because) for o in gone]
 
 
-def _drop_healed(
-    case: Case, rules: dict[str, Rule], result: Selection, *, one_ended: bool
-) -> None:
+def _drop_healed(case: Case, rules: dict[str, Rule], result: Selection, *, one_ended: bool) -> None:
     """Reject what is told to have healed, where the same went wrong elsewhere or later and is not, or nothing failed."""
     healed = {id(o) for o in result.candidates if _healed(case, rules, o)}
     lasting = {o.leaf for o in result.candidates if id(o) not in healed}
     others = (Role.CASCADE, Role.TEARDOWN)
-    harmless = not lasting and not one_ended and not any(o.role in others for o in case.observations)
+    harmless = (
+        not lasting and not one_ended and not any(o.role in others for o in case.observations)
+    )
     gone = [o for o in result.candidates if id(o) in healed and (harmless or o.leaf in lasting)]
     _drop(result, gone, "a later line says that it healed")
 

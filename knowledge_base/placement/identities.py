@@ -72,6 +72,10 @@ class Identities:
     """How many tasks the scheduler started on each node; a launcher may start several processes in one."""
     node_ranks: dict[str, int] = field(default_factory=dict)
     """The numbers that launchers gave to nodes."""
+    launcher_tasks: set[int] = field(default_factory=set)
+    """Tasks of a scheduler or of mpirun that are launchers: each starts the ranks of a node."""
+    launchers: set[int] = field(default_factory=set)
+    """The numbers of the nodes whose launchers are heard, whether or not their hosts are known."""
     ranks_seen: set[int] = field(default_factory=set)
     ranks_heard: set[int] = field(default_factory=set)
     """Ranks by a library's own count, which is the job's where there is one group."""

@@ -7,6 +7,7 @@ from dataclasses import field
 from functools import lru_cache
 
 from rerail.domain.evidence import LogLine, Stream
+from rerail.knowledge_base.phrases import phrase
 from rerail.knowledge_base.placement.host_aliases import HostAliases
 from rerail.knowledge_base.placement.identities import MOST_RANKS, Identities
 from rerail.knowledge_base.placement.names import pci_key, short
@@ -116,6 +117,11 @@ def _job(statement: Statement, found: Identities) -> None:
     found.tasks_per_node = statement.number("tasks_per_node") or found.tasks_per_node
     node = statement.slots.get("node") or statement.line.node or node_in(statement.line.message)
     number = statement.number("node_rank")
+    task = phrase("task-of-launcher").match(statement.line.text)
+    if task and (number is not None or (statement.number("per_node") or 1) > 1):
+        found.launcher_tasks.update(int(one) for one in task.groups() if one)
+    if number is not None:
+        found.launchers.add(number)
     if node and number is not None:
         found.node_ranks.setdefault(node, number)
         found.told_by.setdefault(("node rank", node), statement.line)

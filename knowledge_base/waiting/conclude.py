@@ -20,7 +20,7 @@ from rerail.knowledge_base.causality.symptoms import earlier
 from rerail.knowledge_base.placement.identities import Identities
 from rerail.knowledge_base.placement.names import same_host
 from rerail.knowledge_base.placement.one_node import one_node
-from rerail.knowledge_base.waiting.engine import How, Waiting, ask
+from rerail.knowledge_base.waiting.engine import Finding, How, Waiting, ask
 from rerail.knowledge_base.waiting.read import Position, read
 from rerail.knowledge_base.waiting.spoke import still_speaking, warns
 
@@ -43,9 +43,12 @@ def waiting_in(case: Case, identities: Identities) -> Waiting | None:
     )
     # NCCL knows nodes by their addresses.
     result.findings = [replace(f, nodes=identities.hosts(f.nodes)) for f in result.findings]
-    if case.missing_shards:
-        # Who seems to be silent may have written into what nobody read.
-        result.findings = [one for one in result.findings if one.how is not How.ABSENT]
+    # Who seems to be silent may have written into what nobody read.
+    result.findings = [
+        one
+        for one in result.findings
+        if one.how is not How.ABSENT or _was_read(case, identities, facts.victims, one)
+    ]
     if not result.positions and not result.findings:
         return None
     if result.positions:
@@ -58,6 +61,22 @@ def waiting_in(case: Case, identities: Identities) -> Waiting | None:
         at = next((at for at, one in enumerate(result.findings) if one.how is How.ABSENT), None)
         result.findings.insert(len(result.findings) if at is None else at, spoke)
     return result
+
+
+def _was_read(case: Case, identities: Identities, victims: set[int], found: Finding) -> bool:
+    """Tell whether what a silent rank prints would stand in what was read.
+
+    It does not where each file is of a rank, or the only file is of one host's launcher, and theirs is not among them.
+    """
+    if case.missing_shards:
+        return False
+    own = [view.origin.rank for view in case.views if view.origin.rank is not None]
+    if len(own) > 1 and len(own) == len(case.views):
+        return bool(set(own) & set(found.ranks))
+    hosts = {identities.node_of_rank.get(rank) for rank in victims}
+    heard = case.facts.ranks_heard() & set(found.ranks)
+    one_launcher = len(identities.launchers) == 1 and len(hosts) == 1
+    return found.lost_node is None or bool(heard) or not one_launcher
 
 
 def _heard_of(case: Case, host: str, ranks: set[int]) -> bool:

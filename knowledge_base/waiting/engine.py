@@ -17,7 +17,7 @@ from typing import TypeVar
 from rerail.domain.evidence import LogLine
 from rerail.knowledge_base.placement.identities import MOST_RANKS, Identities
 from rerail.knowledge_base.placement.names import same_host
-from rerail.knowledge_base.waiting.read import Facts, Position, Told, needs_all
+from rerail.knowledge_base.waiting.read import Facts, Position, Told, needs_all, of_two
 from rerail.late_dataclass import dataclass
 
 _APART = 2
@@ -202,7 +202,7 @@ def _different_calls(waiting: Sequence[Position]) -> Finding | None:
     """Ranks that called different things as the same number of one group."""
     by_seq: dict[tuple[str | None, int], list[Position]] = defaultdict(list)
     for one in waiting:
-        if one.seq is not None and one.rank is not None:
+        if one.seq is not None and one.rank is not None and one.op not in of_two():
             by_seq[one.group, one.seq].append(one)
     found: set[int] = set()
     for group in by_seq.values():

@@ -92,6 +92,11 @@ def needs_all() -> frozenset[str]:
     return frozenset(load_cached(FILE)["needs_all"])
 
 
+def of_two() -> frozenset[str]:
+    """Return the operations of two ranks, one of which sends what the other one receives."""
+    return frozenset(load_cached(FILE)["of_two"])
+
+
 def _form(raw: dict[str, Any]) -> Form:
     patterns = tuple(lazy(text) for text in raw.get("patterns") or ())
     keys = ("within", "unbroken", "loose", "words", "lives", "gone", "outlived", "kills")
@@ -157,6 +162,8 @@ class Facts:
     late: set[int] = field(default_factory=set)
     """Those of them that lost it long after all others had waited in vain: they were not waiting themselves."""
     told: list[Told] = field(default_factory=list)
+    gave_up: set[int] = field(default_factory=set)
+    """Ranks that waited in vain and do not say in which collective."""
     still: dict[int, LogLine] = field(default_factory=dict)
     """Ranks that say of themselves that they stand still, with the first line that does."""
     report: Told | None = None
@@ -177,24 +184,39 @@ def read(case: Case) -> Facts:
                 facts.positions.append(own)
                 if "peer" in slots:
                     compared.append((own, _of_peer(own, slots)))
-            elif form.tells == "progress":
-                _progress(facts, line, slots)
-            elif form.tells == "still":
-                if (rank := _rank_of(line, slots)) is not None:
-                    facts.still.setdefault(rank, line)
-            elif not (form.outlived and survived(case, observation)):
-                told = list(_told(case, form, line, slots))
-                if not (form.outlived and told and _went_on(case, told)):
-                    facts.told += told
+            elif form.tells == "missing":
+                facts.told += _missing(case, form, observation, line, slots)
+            else:
+                _of_itself(facts, form, line, slots)
     facts.positions += _of_the_job(compared)
     # Of many equal lines only some are kept; by their rules it is known exactly which ranks print them.
     facts.torn = {r for o in case.with_role(Role.CASCADE) if (r := o.line.rank) is not None}
     rules = {p.rule_id for p in facts.positions if p.rank is not None and p.rank == p.line.rank}
-    facts.victims = {p.rank for p in facts.positions if p.rank is not None} | case.facts.ranks(
-        rules
-    )
+    facts.victims = {p.rank for p in facts.positions if p.rank is not None}
+    facts.victims |= case.facts.ranks(rules) | (facts.gave_up if facts.victims else set())
     facts.late = _late(case, facts) - facts.victims
     return facts
+
+
+def _of_itself(facts: Facts, form: Form, line: LogLine, slots: dict[str, str]) -> None:
+    """Take what a rank says of itself alone."""
+    rank = _rank_of(line, slots)
+    if form.tells == "progress":
+        _progress(facts, line, slots)
+    elif rank is not None and form.tells == "gave_up":
+        facts.gave_up.add(rank)
+    elif rank is not None:
+        facts.still.setdefault(rank, line)
+
+
+def _missing(
+    case: Case, form: Form, observation: Observation, line: LogLine, slots: dict[str, str]
+) -> list[Told]:
+    """Return whom a line calls missing, unless all came in the end."""
+    if form.outlived and survived(case, observation):
+        return []
+    told = list(_told(case, form, line, slots))
+    return [] if form.outlived and told and _went_on(case, told) else told
 
 
 def _lines(case: Case) -> Iterator[tuple[Observation, LogLine]]:
