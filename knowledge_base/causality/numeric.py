@@ -32,6 +32,8 @@ MIN_ROWS = 5
 _FEWEST_BAD = 2
 _FAR = 0.8
 """Least part of the best rank's speed at which one is not far behind."""
+_PART_OF_A_STEP = 0.1
+"""What a rank loses to its peers in a timer, as a share of the step, below which it is no reason to call it slow."""
 MATERIAL_RATE = 0.05
 """Least share of the run's time that a slow phase in a throughput series must cost: a rate that is
 averaged over a block of steps, or the clock between two entries, counts the pauses between them
@@ -78,6 +80,7 @@ class NumericFinding:
 def analyse(case: Case) -> list[NumericFinding]:
     """Return what the step series of the case show, most serious first."""
     findings: list[NumericFinding] = []
+    completed = any(o.role is Role.SUCCESS for o in case.observations)
     for view in case.views:
         if len(view.survey.steps) >= MIN_ROWS:
             from rerail.log_parsers.step_series import series_of
@@ -93,8 +96,9 @@ def analyse(case: Case) -> list[NumericFinding]:
         else:
             findings += _stays_not_finite(view) or _told_slow(view)
         findings += _frozen_evaluations(view)
-        findings = _behind_peers(view, findings)
-    if not findings and not any(o.role is Role.SUCCESS for o in case.observations):
+        if findings or not completed:
+            findings = _behind_peers(view, findings)
+    if not findings and not completed:
         findings = _in_few_rows(case) or _one_rank_apart(case)
     return sorted(
         findings, key=lambda f: (_ORDER.index(f.leaf) if f.leaf in _ORDER else 9, -f.lost_s)
@@ -137,6 +141,10 @@ def _behind_peers(view: LogView, findings: list[NumericFinding]) -> list[Numeric
         return findings
     what = f"{one.name} takes {one.ms:.5g} ms on rank {one.rank} and {one.others_ms:.5g} ms on its peers"
     slow = [found for found in findings if found.leaf == "fail_slow_unexplained"]
+    lost_s, steps = (one.ms - one.others_ms) / 1000.0, view.survey.steps
+    times = [row.step_time for row in steps if row.step_time is not None]
+    if not slow and times and lost_s < _PART_OF_A_STEP * min(times):
+        return findings  # the first stage reads, the last one has the loss: of every run, and little of a step
     if not slow:
         return [*findings, NumericFinding("fail_slow_unexplained", line, what, rank=one.rank)]
     return [
