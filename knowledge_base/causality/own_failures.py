@@ -16,7 +16,6 @@ from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.phrases import says
 from rerail.knowledge_base.taxonomy import has
 
-
 _BELOW = (Tier.HARDWARE, Tier.HOST)
 
 
