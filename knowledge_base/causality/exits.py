@@ -224,13 +224,15 @@ def first_odd(facts: list[ExitFact]) -> ExitFact | None:
     """Return the exit that best stands for the failure: the first that no launcher caused.
 
     SIGTERM (and the SIGKILL that a launcher sends after it) is what the survivors get, and an
-    abort is what NCCL does to itself; they count only when nothing else is there.
+    abort is what NCCL does to itself; they count only when nothing else is there. Beside a process that
+    crashed, those that were killed were killed for it: launchers list them by rank, and not by time.
     """
     if not facts:
         return None
+    killed = int(any(fact.how == "crashed" for fact in facts))
 
     def weight(fact: ExitFact) -> int:
-        return {"ordered": 3, "aborted": 2}.get(fact.how, 0)
+        return {"ordered": 3, "aborted": 2, "killed": killed}.get(fact.how, 0)
 
     # Several lines describe the same death; the one that knows the rank is the best of them.
     best = min(range(len(facts)), key=lambda i: (weight(facts[i]), i))
