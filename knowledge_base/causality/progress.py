@@ -183,6 +183,15 @@ def outlived(case: Case, line: LogLine, *, steps: int = 5) -> bool:
     return _rose(step_rows(case.view(line)), line.number, steps)
 
 
+def last_command(view: LogView) -> int:
+    """Return the number of the line on which a script begins the command that printed the last step, or 0."""
+    rows, begins = step_rows(view), phrase_in_bytes("command-begins")
+    if not rows:
+        return 0
+    kept = view.survey.kept
+    return max((n for n in view.numbers if n < rows[-1].line and begins.search(kept[n])), default=0)
+
+
 def ends_non_finite(case: Case) -> bool:
     """Tell whether the last loss that the job printed is NaN or infinite."""
     for view in case.views:

@@ -26,6 +26,7 @@ from rerail.knowledge_base.causality.overruled import (
 from rerail.knowledge_base.causality.own_failures import in_doubt
 from rerail.knowledge_base.causality.progress import (
     LastStep,
+    last_command,
     last_report,
     last_step,
     outlived,
@@ -149,7 +150,8 @@ def _of_a_part(case: Case, verdict: Verdict) -> None:
 def _last_attempt_exits(
     case: Case, selection: select.Selection, facts: list[exits.ExitFact]
 ) -> list[exits.ExitFact]:
-    cuts = {o.line.file: o.line.number for o in selection.attempt_starts}
+    cuts = {view.name: last_command(view) for view in case.views}
+    cuts |= {o.line.file: o.line.number for o in selection.attempt_starts}
     return [
         f for f in facts if f.line.number > cuts.get(f.line.file, 0) and not outlived(case, f.line)
     ]
