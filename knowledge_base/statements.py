@@ -53,6 +53,7 @@ _KINDS = frozenset(
         "introduction",
         "counted_pod",
         "bystander",
+        "communicator",
         "looked_at",
         "host_above",
         "rank_below",

@@ -19,7 +19,19 @@ def without_parts(statements: Sequence[Statement]) -> list[Statement]:
         if "whole_group" in one.form.tells:
             groups[one.form.id][one.number("peers") or 0].append(one)
     kept = {id(one) for sizes in groups.values() for one in _whole(sizes[max(sizes)])}
-    return [s for s in statements if "whole_group" not in s.form.tells or id(s) in kept]
+    parts = _of_parts([one for one in statements if "communicator" in one.form.tells])
+    return [
+        s
+        for s in statements
+        if id(s) not in parts and ("whole_group" not in s.form.tells or id(s) in kept)
+    ]
+
+
+def _of_parts(told: Sequence[Statement]) -> set[int]:
+    """Return what is told of communicators, where more processes tell of theirs than the largest one holds."""
+    processes = {(one.line.node, one.line.pid) for one in told if one.line.pid is not None}
+    largest = max((one.number("world") or 0 for one in told), default=0)
+    return {id(one) for one in told} if len(processes) > largest else set()
 
 
 def _whole(told: list[Statement]) -> list[Statement]:
