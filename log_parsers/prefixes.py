@@ -18,7 +18,8 @@ from rerail.log_parsers.labels import Label, peel
 from rerail.log_parsers.timestamps import Stamp, find_stamp
 
 _WORD_IN_FRONT = lazy(r"(?P<node>[A-Za-z][\w.-]{1,80})(?:: | {1,8}\| )")
-_INNER_NUMBER = lazy(r"(?:Worker|rank|Rank|TP|DP)[_-]?(?:TP|DP|R)?(\d+)$")
+# A number within two groups at once (`Worker_PP1_TP2`) is no rank.
+_INNER_NUMBER = lazy(r"(?<![A-Z]\d_)(?:Worker|rank|Rank|TP|DP)[_-]?(?:TP|DP|R)?(\d+)$")
 _KERNEL = lazy(
     r"(?:^|[\s\]])(?:kernel: ?|NVRM: |nvidia-nvswitch\d|mlx5_core |pcieport |NVRM |"
     r"Out of memory: |Memory cgroup out of memory|"

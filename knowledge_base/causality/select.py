@@ -22,6 +22,7 @@ from rerail.knowledge_base.causality.progress import (
     step_rows,
     survived,
 )
+from rerail.knowledge_base.phrases import says
 from rerail.knowledge_base.rules import Rule
 from rerail.knowledge_base.taxonomy import Kind, has, leaves
 from rerail.late_dataclass import dataclass
@@ -76,6 +77,9 @@ def select(
     result.success = _final_success(case, in_last)
     for observation in in_last:
         if observation.role is not Role.INITIATING:
+            continue
+        if not observation.lines and says("text-of-a-sample", observation.line.message):
+            result.rejected.append(Rejected(observation, "it stands in a text that is shown"))
             continue
         if id(observation) in beside:
             result.rejected.append(Rejected(observation, "its node or pod is not one of the job's"))

@@ -52,9 +52,23 @@ def _about_other_pods(case: Case, identities: Identities) -> frozenset[int]:
     """
     forms = [form for form in all_forms() if "pod_event" in form.tells]
     told = [(o, pod) for o in case.observations if (pod := _pod_of_event(o, forms)) is not None]
+    system = _pods_of_the_system(case)
     known = {pod for _, pod in told} & identities.nodes_seen
     stems = {pod.split("-")[0] for pod in known}
-    return frozenset(id(o) for o, pod in told if known and pod.split("-")[0] not in stems)
+    return frozenset(
+        id(o) for o, pod in told if pod in system or (known and pod.split("-")[0] not in stems)
+    )
+
+
+def _pods_of_the_system(case: Case) -> set[str]:
+    """Return the pods that events put into a namespace of the cluster's own."""
+    assigned = phrase_in_bytes("pod-of-the-system")
+    return {
+        match["pod"].decode()
+        for view in case.views
+        for raw in view.survey.kept.values()
+        if (match := assigned.search(raw))
+    }
 
 
 def _about_other_nodes(case: Case, identities: Identities) -> frozenset[int]:

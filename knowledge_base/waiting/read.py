@@ -212,7 +212,9 @@ def _of_itself(facts: Facts, form: Form, line: LogLine, slots: dict[str, str]) -
 def _missing(
     case: Case, form: Form, observation: Observation, line: LogLine, slots: dict[str, str]
 ) -> list[Told]:
-    """Return whom a line calls missing, unless all came in the end."""
+    """Return whom a line calls missing, unless all came in the end, or it counts within a part of the job."""
+    if line.rank is not None and slots.get("member", str(line.rank)) != str(line.rank):
+        return []
     if form.outlived and survived(case, observation):
         return []
     told = list(_told(case, form, line, slots))
