@@ -25,15 +25,16 @@ _HEAD = 400
 def foreign(case: Case, identities: Identities) -> frozenset[int]:
     """Return the identities (`id`) of the observations on nodes, or about pods or jobs, known not to be the job's."""
     about = _about_other_pods(case, identities) | _about_other_jobs(case)
-    if identities.ranks_seen or listed(case) or any(view.survey.steps for view in case.views):
-        about |= frozenset(id(o) for o in case.with_role(Role.INITIATING) if _of_a_service(o))
+    beside = frozenset(id(o) for o in case.with_role(Role.INITIATING) if _of_a_service(o))
+    if len(beside) < len(case.observations) or any(view.survey.steps for view in case.views):
+        about |= beside
     about |= _about_other_nodes(case, identities)
     own = nodes(case, identities)
     if not own:
         return about
     schemes = {_scheme(name) for name in own}
-    beside = (o for o in case.with_role(Role.INITIATING) if _beside(o, identities, own, schemes))
-    return about | {id(o) for o in beside}
+    told = case.with_role(Role.INITIATING)
+    return about | {id(o) for o in told if _beside(o, identities, own, schemes)}
 
 
 def without_foreign(case: Case, identities: Identities) -> None:
@@ -91,9 +92,11 @@ def _about_other_jobs(case: Case) -> frozenset[int]:
 
 
 def _of_a_service(observation: Observation) -> bool:
-    """Tell whether a host on which no rank runs says something of itself."""
+    """Tell whether a host on which no rank runs says something of itself, or of a process that no job starts."""
     line = observation.line
-    return line.rank is None and says("no-compute-host", line.node or "")
+    return line.rank is None and (
+        says("no-compute-host", line.node or "") or says("process-of-no-job", line.text)
+    )
 
 
 def _numbers(name: str, observation: Observation) -> set[str]:
