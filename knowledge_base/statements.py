@@ -54,6 +54,7 @@ _KINDS = frozenset(
         "counted_pod",
         "bystander",
         "communicator",
+        "own_run",
         "looked_at",
         "host_above",
         "rank_below",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 
 from rerail.knowledge_base.case import Case
+from rerail.knowledge_base.causality.progress import last_command
 from rerail.knowledge_base.placement.allocation import listed, without_foreign
 from rerail.knowledge_base.placement.column_tables import Row, rows
 from rerail.knowledge_base.placement.host_aliases import without_domain
@@ -46,8 +47,11 @@ def build(case: Case, statements: list[Statement]) -> Identities:
     """Return everything that ties names together: statements, self-descriptions, and labels."""
     found = Identities()
     reading = Reading()
+    began = {view.name: last_command(view) for view in case.views}
     for statement in without_parts(statements):
-        read(statement, found, reading)
+        line = statement.line
+        if "own_run" not in statement.form.tells or line.number > began.get(line.file, 0):
+            read(statement, found, reading)
     found.onlookers -= reading.looked_at
     if (several := len(listed(case))) > 1:
         found.job_nodes = found.job_nodes or several
