@@ -20,6 +20,7 @@ from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 
 MOST_RANKS = 200_000
+_ONE_LIST = 50  # lines
 _DIGITS = lazy(r"\d+")
 _Key = TypeVar("_Key", int, str)
 
@@ -79,6 +80,8 @@ class Identities:
     ranks_seen: set[int] = field(default_factory=set)
     ranks_heard: set[int] = field(default_factory=set)
     """Ranks by a library's own count, which is the job's where there is one group."""
+    twice: set[tuple[str, object]] = field(default_factory=set)
+    """Names that one listing has twice, for two places."""
     onlookers: set[str] = field(default_factory=set)
     """Hosts at whose shell somebody looked at what came from elsewhere."""
     nodes_seen: set[str] = field(default_factory=set)
@@ -144,12 +147,24 @@ class Identities:
             return
         if kind == "rank" and says("no-compute-host", node):
             return
+        if (kind, key) in self.twice:
+            return
         if key not in table:
             table[key] = node
             self.told_by[kind, key] = line
+        elif kind == "place" and table[key] != node and self._in_one_list(str(key), line):
+            del table[key]
+            self.twice.add((kind, key))
         elif kind == "rank" and rivals(table[key], node):
             seen = {*self.conflicts.get(int(key), ()), table[key], node}
             self.conflicts[int(key)] = tuple(sorted(seen))
+
+    def _in_one_list(self, place: str, line: LogLine) -> bool:
+        """Tell whether one listing has a name twice, behind different words: two namespaces have such a pod."""
+        before = self.told_by["place", place]
+        words = {before.text.split(maxsplit=1)[0], line.text.split(maxsplit=1)[0]}
+        near = before.file == line.file and 0 < line.number - before.number <= _ONE_LIST
+        return near and len(words) > 1 and place not in words
 
     def learn(self, who: Identity, line: LogLine) -> None:
         """Join the names of one process of a rank, and of its process id."""
