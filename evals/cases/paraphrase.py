@@ -39,7 +39,7 @@ def other_hosts(case: LabelledCase, rng: random.Random) -> LabelledCase:
     node = case.node
     if node:
         fresh = f"{rng.choice(['zx', 'kraken-gpu', 'tz-h100', 'ap9'])}-{rng.randrange(100, 999)}"
-        log = re.sub(rf"(?<![\w-]){re.escape(node)}(?![\w-])", fresh, log)
+        log = re.sub(rf"(?:(?<![\w-])|(?<=slurmstepd-)){re.escape(node)}(?![\w-])", fresh, log)
         node = fresh
     shift = rng.randrange(1, 200)
     log = _IP.sub(lambda m: f"{m[1]}.{m[2]}.{m[3]}.{(int(m[4]) + shift) % 250 + 1}", log)
