@@ -23,7 +23,8 @@ def _recovered(
 ) -> Result:
     """Wait for the end of a job that should recover by itself, and judge its lineage."""
     ended = bench.completed(job, folder, 150)
-    result.check(ended, f"the job did not complete: {bench.stand(job, folder)}")
+    if not ended:
+        result.check(False, f"the job did not complete: {bench.stand(job, folder)}")
     bench.fill_in(result, job, fault_at)
     bench.trains_again(result, job, folder, fault_at)
     result.facts["batches"] = bench.lineage(folder)

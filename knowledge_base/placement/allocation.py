@@ -53,6 +53,8 @@ def _about_other_pods(case: Case, identities: Identities) -> frozenset[int]:
     """
     forms = [form for form in all_forms() if "pod_event" in form.tells]
     told = [(o, pod) for o in case.observations if (pod := _pod_of_event(o, forms)) is not None]
+    if not told:
+        return frozenset()
     system = _pods_of_the_system(case)
     known = {pod for _, pod in told} & identities.nodes_seen
     stems = {pod.split("-")[0] for pod in known}

@@ -47,10 +47,9 @@ def build(case: Case, statements: list[Statement]) -> Identities:
     """Return everything that ties names together: statements, self-descriptions, and labels."""
     found = Identities()
     reading = Reading()
-    began = {view.name: last_command(view) for view in case.views}
     for statement in without_parts(statements):
         line = statement.line
-        if "own_run" not in statement.form.tells or line.number > began.get(line.file, 0):
+        if "own_run" not in statement.form.tells or line.number > last_command(case.view(line)):
             read(statement, found, reading)
     found.onlookers -= reading.looked_at
     if (several := len(listed(case))) > 1:
