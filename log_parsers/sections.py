@@ -367,9 +367,9 @@ def sections(lines: Iterable[tuple[int, bytes]], clean: Callable[[bytes], str]) 
         last = (number, raw)
     found = _called_after_hosts(_named_alike(found), told)
     telling = {(one.shape, one.rule) for _, one in found if one.origin is not None or one.file}
-    if not telling:
-        return Sections()
     ending = {shape.id for shape in shapes() if shape.ends}
+    if not telling and all(one.shape not in ending for _, one in found):
+        return Sections()
     answers = {shape.id for shape in shapes() if shape.answers}
     kept: list[tuple[int, Origin | None]] = []
     before = ""  # the shape of the heading above

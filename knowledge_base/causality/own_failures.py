@@ -93,7 +93,7 @@ def in_doubt(case: Case, winner: Observation) -> bool:
         return True
     if not has(winner.leaf, "machine"):
         return False
-    if own and not _reached_the_job(case, winner):
+    if not _reached_the_job(case, winner) and (own or _runs_elsewhere(case, winner)):
         return True
     return any(
         "collective_timeout" in o.marks
@@ -128,6 +128,12 @@ def _reached_the_job(case: Case, claim: Observation) -> bool:
         if machine and (other.lines or not _is_bare(other)) and claim.leaf != other.leaf:
             return True
     return False
+
+
+def _runs_elsewhere(case: Case, claim: Observation) -> bool:
+    """Tell whether a kernel speaks in a file of its own, beside one in which training goes on to the last line."""
+    beside = [view for view in case.views if view.name != claim.line.file]
+    return claim.line.stream is Stream.KERNEL and any(view.survey.steps for view in beside)
 
 
 def _is_bare(observation: Observation) -> bool:

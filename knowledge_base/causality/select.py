@@ -22,6 +22,7 @@ from rerail.knowledge_base.causality.progress import (
     step_rows,
     survived,
 )
+from rerail.knowledge_base.causality.several_jobs import of_other_jobs
 from rerail.knowledge_base.phrases import says
 from rerail.knowledge_base.rules import Rule
 from rerail.knowledge_base.taxonomy import Kind, has, leaves
@@ -102,7 +103,11 @@ def select(
             ):
                 result.after_success.append(observation)
                 continue
-        elif result.success is not None and not _belies(case, observation, result.success):
+        elif (
+            result.success is not None
+            and not of_other_jobs(case, observation.line, result.success.line)
+            and not _belies(case, observation, result.success)
+        ):
             result.rejected.append(Rejected(observation, "the run completed after it"))
             continue
         if not has(observation.leaf, "lived_with") and _outlived(case, observation):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rerail.domain.evidence import LogLine
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.phrases import phrase
 
@@ -10,13 +11,31 @@ _MOST_FILES = 20_000
 
 def jobs_in(case: Case) -> tuple[str, ...]:
     """Return the numbers of the jobs that names of files and headings of sections tell, where there are several."""
-    pattern = phrase("job-of-file")
-    names = [view.name for view in case.views[:_MOST_FILES]]
-    names += [
-        word.strip("():")
+    found = {
+        job
         for view in case.views[:_MOST_FILES]
-        for start in view.headings()
-        for word in (view.text(start) or "").split()
-    ]
-    found = {match["job"] or match["job2"] for name in names if (match := pattern.search(name))}
+        for text in (view.name, *(view.text(start) or "" for start in view.headings()))
+        if (job := _job_in(text)) is not None
+    }
     return tuple(sorted(found)) if len(found) > 1 else ()
+
+
+def of_other_jobs(case: Case, a: LogLine, b: LogLine) -> bool:
+    """Tell whether two lines stand in the output of two jobs, by the headings above them or the names of their files."""
+    jobs = {_job_of(case, line) for line in (a, b)}
+    return None not in jobs and len(jobs) > 1
+
+
+def _job_of(case: Case, line: LogLine) -> str | None:
+    view = case.view(line)
+    section = view.section(line.number)
+    above = _job_in(view.text(view.headings()[section - 1]) or "") if section else None
+    return above or _job_in(view.name)
+
+
+def _job_in(text: str) -> str | None:
+    """Return the number of the job whose output a heading or the name of a file tells of."""
+    pattern = phrase("job-of-file")
+    names = (text, *(word.strip("():") for word in text.split()))
+    match = next((match for name in names if (match := pattern.search(name))), None)
+    return match["job"] or match["job2"] if match else None

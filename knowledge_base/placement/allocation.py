@@ -18,6 +18,7 @@ from rerail.knowledge_base.placement.identities import Identities
 from rerail.knowledge_base.placement.names import short
 from rerail.knowledge_base.placement.own_words import node_in
 from rerail.knowledge_base.statements import Form, all_forms
+from rerail.log_parsers.view import LogView
 
 _HEAD = 400
 
@@ -38,7 +39,9 @@ def foreign(case: Case, identities: Identities) -> frozenset[int]:
 
 
 def without_foreign(case: Case, identities: Identities) -> None:
-    """Forget the lost nodes that are known not to be the job's."""
+    """Forget the lost nodes that are known not to be the job's, and who ran on those that it gave back."""
+    for name in given_back(case):
+        identities.forget(name)
     own = nodes(case, identities)
     schemes = {_scheme(name) for name in own}
     for lost in (identities.lost_nodes, identities.set_aside):
@@ -127,13 +130,29 @@ def _beside(
 
 def listed(case: Case) -> set[str]:
     """Return the nodes that Slurm's list in front of the job's output names, without their domains."""
-    found: set[str] = set()
-    for view in case.views:
-        for number in view.numbers[:_HEAD]:
-            match = phrase_in_bytes("job-nodes").search(view.survey.kept[number])
-            if match:
-                found |= _expanded(re.sub(r",? ", ",", match["nodes"].decode()))
-    return found
+    return {name for view in case.views for name in _lists(view)[0]}
+
+
+def given_back(case: Case) -> set[str]:
+    """Return the nodes of an earlier attempt, where a requeued job was given others."""
+    return {name for view in case.views for name in _lists(view)[1]} - listed(case)
+
+
+def _lists(view: LogView) -> tuple[set[str], set[str]]:
+    """Return the nodes of the last allocation that a file tells of, and those of the ones before it.
+
+    The list of a step, or of another variable, shares nodes with the job's; that of a new allocation may not.
+    """
+    last, before = set[str](), set[str]()
+    for number in view.numbers[:_HEAD]:
+        match = phrase_in_bytes("job-nodes").search(view.survey.kept[number])
+        if not match:
+            continue
+        found = _expanded(re.sub(r",? ", ",", match["nodes"].decode()))
+        if last and found and not last & found:
+            before, last = before | last, set()
+        last |= found
+    return last, before
 
 
 def nodes(case: Case, identities: Identities) -> frozenset[str]:

@@ -12,7 +12,7 @@ from rerail.knowledge_base.placement.launch_checks import waits_for_others
 from rerail.knowledge_base.placement.names import same_host
 from rerail.knowledge_base.placement.one_node import one_node
 from rerail.knowledge_base.placement.place import Answer, Asked
-from rerail.knowledge_base.taxonomy import has
+from rerail.knowledge_base.taxonomy import Kind, has, leaves
 
 _MOST_LINES = 20_000
 _HEAD = 4  # lines of a report above the rank that it names
@@ -90,6 +90,17 @@ def _of_another_host(asked: Asked, line: LogLine) -> bool:
     return line.rank not in held if own is None else rivals(known.host(own), node)
 
 
+def _may_be_there(asked: Asked, told: Observation) -> bool:
+    """Tell whether who lost a peer may be of the event's host: where a job has several, it may run anywhere."""
+    known, line = asked.identities, told.line
+    node, rank = asked.event.fields.get("node") or asked.line.node, line.rank
+    if node is None or rank is None or line.node or rank in known.node_of_rank:
+        return True
+    return (
+        told.leaf is None or leaves()[told.leaf].kind is not Kind.SYMPTOM or one_node(known, rank)
+    )
+
+
 def felt_by(asked: Asked) -> int | None:
     """The only rank that printed an error of its own was hit by the deeper fault."""
     case, event = asked.case, asked.event
@@ -107,7 +118,8 @@ def felt_by(asked: Asked) -> int | None:
     told: list[LogLine] = [
         o.line
         for o in case.with_role(Role.CASCADE)
-        if not _names_the_missing(asked, o.line)
+        if _may_be_there(asked, o)
+        and not _names_the_missing(asked, o.line)
         and not says("lost-peer", o.line.text)
         and not says("waited-in-vain", o.line.text)
         and not _of_another_host(asked, o.line)

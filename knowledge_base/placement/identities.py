@@ -159,6 +159,12 @@ class Identities:
             seen = {*self.conflicts.get(int(key), ()), table[key], node}
             self.conflicts[int(key)] = tuple(sorted(seen))
 
+    def forget(self, node: str) -> None:
+        """Forget which ranks and tasks ran on a node."""
+        for table in (self.node_of_rank, self.node_of_task):
+            for key in [key for key, where in table.items() if same_host(where, node)]:
+                del table[key]
+
     def _in_one_list(self, place: str, line: LogLine) -> bool:
         """Tell whether one listing has a name twice, behind different words: two namespaces have such a pod."""
         before = self.told_by["place", place]

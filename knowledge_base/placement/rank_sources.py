@@ -6,7 +6,7 @@ import re
 
 from rerail.domain.evidence import Blames, LogLine, Role, Stream, Tier
 from rerail.knowledge_base.causality.exits import ExitFact, ended_first
-from rerail.knowledge_base.phrases import phrase, says
+from rerail.knowledge_base.phrases import phrase, phrase_in_bytes, says
 from rerail.knowledge_base.placement import witnesses
 from rerail.knowledge_base.placement.everywhere import EVERYWHERE
 from rerail.knowledge_base.placement.felt import felt_by, named_slow, on_their_gpus
@@ -321,14 +321,13 @@ def _counted_by_the_machine(asked: Asked) -> bool:
 
 def _reordered(asked: Asked) -> bool:
     """Tell whether some process sees its GPUs in an order of its own."""
-    order = phrase("visible-devices")
+    order = phrase_in_bytes("visible-devices")
     for view in asked.case.views:
         for number in view.numbers[:_MOST_LINES]:
-            if b"VISIBLE_DEVICES" in view.survey.kept[number]:
-                found = order.search(view.text(number) or "")
-                listed = [int(one) for one in found["list"].split(",")] if found else []
-                if listed != list(range(len(listed))):
-                    return True
+            found = order.search(view.survey.kept[number])
+            listed = [int(one) for one in found["list"].split(b",")] if found else []
+            if listed != list(range(len(listed))):
+                return True
     return False
 
 
