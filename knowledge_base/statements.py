@@ -58,6 +58,7 @@ _KINDS = frozenset(
         "looked_at",
         "host_above",
         "rank_below",
+        "child",
     }
 )
 _BLOCK_LINES = 12
