@@ -58,7 +58,6 @@ _KINDS = frozenset(
         "looked_at",
         "host_above",
         "rank_below",
-        "child",
     }
 )
 _BLOCK_LINES = 12

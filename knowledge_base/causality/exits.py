@@ -112,8 +112,6 @@ def _fact(statement: Statement, identities: Identities, tasks_are_ranks: bool) -
 
 def _is_child(statement: Statement, local: int | None) -> bool:
     """Tell whether only the number of a child on its own node is known, which is a rank where there is one node."""
-    if "child" in statement.form.tells:
-        return local is not None
     if statement.form.about == "writer":
         return local is not None and statement.line.rank is None
     return set(statement.slots) <= {"local", "signal", "code"} and "local" in statement.slots

@@ -8,7 +8,7 @@ from rerail.domain.evidence import LogLine
 from rerail.knowledge_base.placement.identities import Identities
 from rerail.log_parsers.prefixes import DEVICE
 
-_MOST_GPUS = 8
+GPUS_OF_A_NODE = 8
 """More ranks than this are on several nodes, unless the launcher says how many it starts on one (DGX and HGX manuals)."""
 
 
@@ -21,7 +21,7 @@ def one_node(identities: Identities, local: int) -> bool:
     """Tell whether nothing in the logs speaks against a job on one node."""
     ranks = [*identities.ranks_seen, (identities.world_size or 1) - 1, local]
     alone = len(identities.nodes_at_work) <= 1 and (identities.node_count or 1) == 1
-    return alone and max(ranks) < (identities.per_node or _MOST_GPUS)
+    return alone and max(ranks) < (identities.per_node or GPUS_OF_A_NODE)
 
 
 def node_around(identities: Identities, ranks: Sequence[int]) -> str | None:

@@ -16,7 +16,7 @@ def rank_at(identities: Identities, line: LogLine) -> int | None:
     if local is None and place in identities.gpus_in_order:
         local = gpu_of_its_own(line.text)
     if local is None and ranks:
-        local = _device_of_nccl(line)
+        local = device_of_nccl(line)
     if local is None and len(ranks) == 1 and not line.label:
         return ranks[0]
     if local is not None and local < len(ranks):
@@ -24,7 +24,7 @@ def rank_at(identities: Identities, line: LogLine) -> int | None:
     return None if local is None else identities.rank_of_seat.get((short(place or ""), local))
 
 
-def _device_of_nccl(line: LogLine) -> int | None:
+def device_of_nccl(line: LogLine) -> int | None:
     """Return the device of a process that sees several; 0 is also what each calls the only one that it sees."""
     seen = phrase("device-of-nccl").match(line.text)
     return int(seen["gpu"]) or None if seen else None

@@ -20,6 +20,7 @@ from rerail.knowledge_base.placement.odd_version import of_odd_version
 from rerail.knowledge_base.placement.one_node import device_in_front, one_node
 from rerail.knowledge_base.placement.own_words import node_in, number_in, numbers_in
 from rerail.knowledge_base.placement.place import Answer, Asked, Reason, Source, named
+from rerail.knowledge_base.placement.raised_behind import raises_behind
 from rerail.knowledge_base.placement.rank_of_local import gpu_of_its_own, rank_at
 from rerail.knowledge_base.taxonomy import has
 from rerail.log_parsers.tracebacks import looks_like_exception
@@ -504,7 +505,7 @@ SOURCES: tuple[Source[int], ...] = (
     _slot, _subject, _noticed, _of_the_job, _heading, _process, _named_process, _local_rank, _said_on, _label,
     _introduced, _seat, _only_node, _own_words, _raised_from, _told_with_process, _alone_there, _others,
     _only_exit_there, device_beside, _awaited, named_slow, _own_exit, _raised_exit, _ended_first, _by_device,
-    _hosts_the_store, _idle_device,
+    raises_behind, _hosts_the_store, _idle_device,
 )  # fmt: skip
 
 

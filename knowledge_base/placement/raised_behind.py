@@ -1,0 +1,43 @@
+"""Which rank a library warned of under the number of a device: the one that raises an exception behind the warning."""
+
+from __future__ import annotations
+
+from rerail.domain.evidence import Role
+from rerail.knowledge_base.placement.names import same_host
+from rerail.knowledge_base.placement.one_node import GPUS_OF_A_NODE
+from rerail.knowledge_base.placement.place import Answer, Asked
+from rerail.knowledge_base.placement.rank_of_local import device_of_nccl
+from rerail.log_parsers.tracebacks import looks_like_exception
+
+
+def raises_behind(asked: Asked) -> Answer[int] | None:
+    """The only rank that raises behind a warning, if it has the device whose number stands in front of that.
+
+    No other process may have warned under the same number.
+    """
+    line, known = asked.line, asked.identities
+    device = device_of_nccl(line)
+    if device is None or line.rank is not None or asked.event.lines:
+        return None
+    if any(
+        device_of_nccl(o.line) == device and (o.line.node, o.line.pid) != (line.node, line.pid)
+        for o in asked.case.observations
+    ):
+        return None
+    raised = {
+        o.line.rank: o.line
+        for o in asked.case.with_role(Role.INITIATING, Role.CASCADE)
+        if o.line.rank is not None
+        and o.line.file == line.file
+        and o.line.number > line.number
+        and looks_like_exception(o.line.message)
+    }
+    if len(raised) != 1:
+        return None
+    ((rank, exception),) = raised.items()
+    host = known.node_of_rank.get(rank)
+    if host is not None and line.node and not same_host(host, line.node):
+        return None
+    if rank % (known.per_node or GPUS_OF_A_NODE) != device:
+        return None
+    return Answer(rank, "it alone raises behind this, and has the device of this number", exception)
