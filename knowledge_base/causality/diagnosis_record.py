@@ -121,9 +121,10 @@ def _node_of_fault(verdict: Verdict, line: LogLine) -> str | None:
     of_another = of_another or (named is not None and named.line == line and line.rank is None)
     if len(ranks) == 1 and of_another:
         return verdict.identities.undisputed(ranks[0])
-    if (line.node is None or is_local(line.node)) and line.rank is not None:
+    node = verdict.identities.node_in_front(line)
+    if (node is None or is_local(node)) and line.rank is not None:
         return verdict.identities.undisputed(line.rank)
-    return None if is_local(line.node) else line.node
+    return None if is_local(node) else node
 
 
 def _suspects(verdict: Verdict) -> Suspects:

@@ -82,6 +82,8 @@ class Identities:
     """Ranks by a library's own count, which is the job's where there is one group."""
     twice: set[tuple[str, object]] = field(default_factory=set)
     """Names that one listing has twice, for two places."""
+    prints_for_all: set[str] = field(default_factory=set)
+    """The host in front of lines of more ranks than one host holds: a launcher or a collector prints there."""
     onlookers: set[str] = field(default_factory=set)
     """Hosts at whose shell somebody looked at what came from elsewhere."""
     nodes_seen: set[str] = field(default_factory=set)
@@ -89,7 +91,14 @@ class Identities:
 
     def node_of(self, line: LogLine) -> str | None:
         """Return the host of a line: its own label's, else that of its rank."""
-        return line.node or (self.node_of_rank.get(line.rank) if line.rank is not None else None)
+        rank = line.rank
+        return self.node_in_front(line) or (
+            self.node_of_rank.get(rank) if rank is not None else None
+        )
+
+    def node_in_front(self, line: LogLine) -> str | None:
+        """Return the host that labels a line, unless it stands in front of what ranks of several hosts print."""
+        return None if line.rank is not None and line.node in self.prints_for_all else line.node
 
     def rank_of(self, line: LogLine) -> int | None:
         """Return the rank of a line: its own label's, else that of the process that prints it."""

@@ -80,7 +80,7 @@ def _slot(asked: Asked) -> Answer[str] | None:
 
 
 def _label(asked: Asked) -> Answer[str] | None:
-    node = asked.line.node
+    node = asked.identities.node_in_front(asked.line)
     rank = asked.place.rank
     if asked.event.blames is Blames.SUBJECT and (rank is None or rank != asked.line.rank):
         return None  # who prints it only noticed

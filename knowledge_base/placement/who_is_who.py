@@ -18,8 +18,9 @@ from rerail.knowledge_base.placement.identity_statements import (
     read_labels,
 )
 from rerail.knowledge_base.placement.introductions import introductions
-from rerail.knowledge_base.placement.names import pci_key, short
+from rerail.knowledge_base.placement.names import pci_key, same_host, short
 from rerail.knowledge_base.placement.one_name import rename
+from rerail.knowledge_base.placement.one_node import GPUS_OF_A_NODE
 from rerail.knowledge_base.placement.pod_ranks import (
     node_numbers,
     ranks_by_number,
@@ -71,13 +72,32 @@ def build(case: Case, statements: list[Statement]) -> Identities:
     if found.world_size is None and found.per_node and told:
         found.world_size = found.per_node * (found.node_count or 1)
     found.ranks_seen |= case.facts.ranks_heard()
-    for rank, seen in case.facts.nodes_of_ranks().items():
-        node = found.other_names.get(seen, seen)
+    labelled = {
+        rank: found.other_names.get(seen, seen)
+        for rank, seen in case.facts.nodes_of_ranks().items()
+    }
+    _without_fronts(found, labelled)
+    for rank, node in labelled.items():
+        if node in found.prints_for_all:
+            continue
         found.node_of_rank.setdefault(rank, node)
         found.nodes_seen.add(node)
         found.nodes_at_work.add(node)
     without_foreign(case, found)
     return found
+
+
+def _without_fronts(found: Identities, labelled: dict[int, str]) -> None:
+    """Believe no label that puts ranks of several hosts on the only one that labels name."""
+    held = found.per_node or GPUS_OF_A_NODE
+    if len(set(labelled.values())) != 1 or min(labelled) // held == max(labelled) // held:
+        return
+    (front,) = set(labelled.values())
+    found.prints_for_all.add(front)
+    for rank in [rank for rank, node in found.node_of_rank.items() if same_host(node, front)]:
+        line = found.told_by.get(("rank", rank))
+        if line is None or line.node is not None:
+            del found.node_of_rank[rank]
 
 
 def _introductions(case: Case, statements: list[Statement], found: Identities) -> None:
