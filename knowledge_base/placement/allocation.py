@@ -16,8 +16,10 @@ from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.phrases import phrase, phrase_in_bytes, says
 from rerail.knowledge_base.placement.identities import Identities
 from rerail.knowledge_base.placement.names import short
+from rerail.knowledge_base.placement.one_node import GPUS_OF_A_NODE
 from rerail.knowledge_base.placement.own_words import node_in
 from rerail.knowledge_base.statements import Form, all_forms
+from rerail.log_parsers.host_names import series_of
 from rerail.log_parsers.view import LogView
 
 _HEAD = 400
@@ -33,7 +35,7 @@ def foreign(case: Case, identities: Identities) -> frozenset[int]:
     own = nodes(case, identities)
     if not own:
         return about
-    schemes = {_scheme(name) for name in own}
+    schemes = {series_of(name) for name in own}
     told = case.with_role(Role.INITIATING)
     return about | {id(o) for o in told if _beside(o, identities, own, schemes)}
 
@@ -43,9 +45,9 @@ def without_foreign(case: Case, identities: Identities) -> None:
     for name in given_back(case):
         identities.forget(name)
     own = nodes(case, identities)
-    schemes = {_scheme(name) for name in own}
+    schemes = {series_of(name) for name in own}
     for lost in (identities.lost_nodes, identities.set_aside):
-        for name in [n for n in lost if short(n) not in own and _scheme(short(n)) in schemes]:
+        for name in [n for n in lost if short(n) not in own and series_of(short(n)) in schemes]:
             del lost[name]
 
 
@@ -125,7 +127,7 @@ def _beside(
     if not node or observation.line.rank is not None:
         return False
     name = short(node)
-    return name not in own and _scheme(name) in schemes
+    return name not in own and series_of(name) in schemes
 
 
 def listed(case: Case) -> set[str]:
@@ -163,9 +165,21 @@ def nodes(case: Case, identities: Identities) -> frozenset[str]:
         # A step's list may be a part of the job's.
         return frozenset(told | placed)
     world = identities.world_size
-    if world is None or set(identities.node_of_rank) != set(range(world)):
-        return frozenset()
-    return frozenset(placed)
+    if world is not None and set(identities.node_of_rank) == set(range(world)):
+        return frozenset(placed)
+    return frozenset(placed) if _are_all(identities, world) else frozenset()
+
+
+def _are_all(identities: Identities, world: int | None) -> bool:
+    """Tell whether as many hosts hold ranks as the job has nodes, each a block of its own."""
+    held = identities.per_node or GPUS_OF_A_NODE
+    blocks: dict[int, set[str]] = {}
+    for rank, host in identities.node_of_rank.items():
+        blocks.setdefault(rank // held, set()).add(short(host))
+    count = identities.node_count or (world // held if world and world % held == 0 else None)
+    hosts = {short(host) for host in identities.node_of_rank.values()}
+    alone = all(len(there) == 1 for there in blocks.values())
+    return count is not None and alone and len(hosts) == len(blocks) == count > 1
 
 
 def _expanded(text: str) -> set[str]:
@@ -175,7 +189,3 @@ def _expanded(text: str) -> set[str]:
         return {short(name) for name in expand(text)}
     except (RerailError, ValueError):
         return set()
-
-
-def _scheme(name: str) -> str:
-    return re.sub(r"\d+", "#", name)

@@ -74,6 +74,8 @@ class _Form:
     pattern: re.Pattern[str]
     on: re.Pattern[str] | None
     needs_known: bool
+    unless: str
+    """The phrase on any line of the job that says that this form tells no order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,7 @@ def _data() -> _Data:
 
 def _form(raw: dict[str, Any]) -> _Form:
     on = lazy(raw["where"]) if "where" in raw else None
-    return _Form(lazy(raw["pattern"]), on, bool(raw.get("needs_known")))
+    return _Form(lazy(raw["pattern"]), on, bool(raw.get("needs_known")), raw.get("unless", ""))
 
 
 def lines_with_tables(views: Iterable[LogView]) -> Iterator[LogLine]:
@@ -295,8 +297,13 @@ def aliases(lines: Iterable[LogLine]) -> Iterator[tuple[str, str, LogLine]]:
                 yield match["address"], match["host"], line
 
 
-def orders(lines: Iterable[LogLine]) -> list[Order]:
-    """Return the hosts that lines list in the order of their ranks."""
+def orders(lines: Iterable[LogLine], says: Callable[[str], bool]) -> list[Order]:
+    """Return the hosts that lines list in the order of their ranks.
+
+    Args:
+        lines: those on which tables may stand.
+        says: tells whether a phrase stands on any line of the job.
+    """
     data = _data()
     found: list[Order] = []
     single: list[tuple[LogLine, str, int]] = []  # files of hosts have one a line
@@ -312,6 +319,8 @@ def orders(lines: Iterable[LogLine]) -> list[Order]:
                 )
                 for m in form.pattern.finditer(text)
             ]
+            if counted and form.unless and says(form.unless):
+                continue
             if len(counted) == 1:
                 single.append((line, *counted[0]))
             if len(counted) > 1 and len({host for host, _ in counted}) == len(counted):

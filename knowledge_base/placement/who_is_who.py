@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.progress import last_command
+from rerail.knowledge_base.phrases import phrase_in_bytes, says
 from rerail.knowledge_base.placement.allocation import listed, without_foreign
 from rerail.knowledge_base.placement.column_tables import Row, rows
 from rerail.knowledge_base.placement.host_aliases import without_domain
@@ -39,7 +40,7 @@ from rerail.knowledge_base.placement.self_descriptions import described
 from rerail.knowledge_base.placement.whole_groups import without_parts
 from rerail.knowledge_base.statements import Statement
 from rerail.lazy_patterns import lazy
-from rerail.log_parsers.host_names import address_in, is_address
+from rerail.log_parsers.host_names import address_in, is_address, looks_like_host
 
 _DIGITS = lazy(r"\d+")
 
@@ -50,6 +51,8 @@ def build(case: Case, statements: list[Statement]) -> Identities:
     reading = Reading()
     for statement in without_parts(statements):
         line = statement.line
+        if says("not-of-this-run", line.text) or _names_no_host(statement):
+            continue
         if "own_run" not in statement.form.tells or line.number > last_command(case.view(line)):
             read(statement, found, reading)
     found.onlookers -= reading.looked_at
@@ -78,13 +81,19 @@ def build(case: Case, statements: list[Statement]) -> Identities:
     }
     _without_fronts(found, labelled)
     for rank, node in labelled.items():
-        if node in found.prints_for_all:
+        if node in found.prints_for_all or says("no-compute-host", node):
             continue
         found.node_of_rank.setdefault(rank, node)
         found.nodes_seen.add(node)
         found.nodes_at_work.add(node)
     without_foreign(case, found)
     return found
+
+
+def _names_no_host(statement: Statement) -> bool:
+    """Tell whether what stands where a sentence puts a host is a data set, a device or a model."""
+    node = statement.slots.get("node")
+    return statement.form.host_like and node is not None and not looks_like_host(node)
 
 
 def _without_fronts(found: Identities, labelled: dict[int, str]) -> None:
@@ -143,7 +152,9 @@ def _introduced(found: Identities, reading: Reading) -> None:
 
 def _tables(case: Case, found: Identities) -> None:
     """Place the ranks that tables of the logs place, as far as nothing contradicts a table."""
-    lines = list(lines_with_tables(case.views))
+    lines = [
+        line for line in lines_with_tables(case.views) if not says("not-of-this-run", line.text)
+    ]
     per_node = found.per_node or (found.tasks_per_node if (found.tasks_per_node or 0) > 1 else None)
     for address, host, line in aliases(lines):
         found.keep(found.node_of_address, "address", address, host, line)
@@ -152,6 +163,11 @@ def _tables(case: Case, found: Identities) -> None:
             _row(row, found)
     _pods(found, per_node)
     known = found.node_of_rank
+
+    def said(name: str) -> bool:
+        told = phrase_in_bytes(name)
+        return any(told.search(raw) for view in case.views for raw in view.survey.kept.values())
+
     if found.tasks_per_node == 1 and (per_node or 1) > 1:
         _tasks_of_nodes(found)
         firsts = {number * (per_node or 1): host for host, number in found.node_ranks.items()}
@@ -159,7 +175,7 @@ def _tables(case: Case, found: Identities) -> None:
     else:
         known = found.node_of_task | known
     told = [held(lines)]
-    told += [placed(one, per_node, found.world_size, known) for one in orders(lines)]
+    told += [placed(one, per_node, found.world_size, known) for one in orders(lines, said)]
     told.append(_by_node_rank(per_node, found))
     for blocks in told:
         rivalled = any(
