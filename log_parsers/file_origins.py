@@ -102,7 +102,22 @@ def content_origins(surveys: Sequence[FileSurvey], *, year: int) -> dict[str, Or
             found[name] = changed
     _called_after_tasks(surveys, found)
     _called_after_hosts(surveys, found, short)
+    _counted_on_each_host(surveys, found)
     return found
+
+
+def _counted_on_each_host(surveys: Sequence[FileSurvey], found: dict[str, Origin]) -> None:
+    """Take numbers that stand in the names of files of several hosts for local ranks: `n1/rank_3.log`, `n2/rank_3.log`."""
+    files = {one.source.name: found.get(one.source.name, one.source.origin) for one in surveys}
+    hosts: dict[int, set[str]] = defaultdict(set)
+    for origin in files.values():
+        if origin.rank is not None and origin.node is not None:
+            hosts[origin.rank].add(origin.node)
+    if all(len(nodes) < 2 for nodes in hosts.values()):
+        return
+    for name, origin in files.items():
+        if origin.rank is not None and origin.node is not None:
+            found[name] = replace(origin, rank=None, local_rank=origin.rank)
 
 
 def _with_node(origin: Origin, one: FileSurvey, sample: _Sample, hosts: set[str]) -> Origin:

@@ -276,7 +276,9 @@ def _natural(name: str) -> list[tuple[int, str]]:
 # <run id>/attempt_<k>/<local rank>/stdout.log of torchrun --log-dir
 _TORCHRUN = lazy(r"(?:^|/)attempt_(?P<attempt>\d+)/(?P<local>\d+)/(?:stdout|stderr|error)")
 _RANK_FILE = lazy(
-    r"(?:^|[/._-])(?:global_?)?rank[-_.]?(?P<rank>\d{1,6})(?=[/._-]|$)(?!-\d{1,6}(?:[/._]|$))", re.I
+    r"(?<!lora)(?<!local)(?<!node)(?<!(?<![a-z])[detpc]p)(?:^|[/._-])(?:global_?)?rank[-_.]?(?P<rank>\d{1,6})(?=[/._-]|$)"
+    r"(?!-lora)(?!-\d{1,6}(?:[/._]|$))",
+    re.I,
 )
 # PaddlePaddle's launcher numbers the workers of a node, Azure ML the processes of a job.
 _PADDLE_FILE = lazy(r"(?:^|/)workerlog\.(?P<local>\d{1,4})$")

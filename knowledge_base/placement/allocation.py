@@ -164,6 +164,9 @@ def nodes(case: Case, identities: Identities) -> frozenset[str]:
     if told:
         # A step's list may be a part of the job's.
         return frozenset(told | placed)
+    machines = {short(host) for host in identities.node_of_place.values()}
+    if machines and all(short(identities.host(name)) in machines for name in identities.nodes_at_work):
+        return frozenset(machines | placed)
     world = identities.world_size
     if world is not None and set(identities.node_of_rank) == set(range(world)):
         return frozenset(placed)

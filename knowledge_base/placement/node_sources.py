@@ -94,7 +94,10 @@ def _label(asked: Asked) -> Answer[str] | None:
 def _own_words(asked: Asked) -> Answer[str] | None:
     if asked.event.blames is Blames.PEER:
         return None  # the sentence may be about the other end
-    node = node_in(asked.line.message, asked.identities.nodes_seen)
+    seen = asked.identities.nodes_seen
+    node = node_in(asked.line.message, seen)
+    if asked.event.lines and node not in seen:
+        return None  # what an exception speaks of need not be where it was raised
     return Answer(node, "the line speaks of this host alone", asked.line) if node else None
 
 
