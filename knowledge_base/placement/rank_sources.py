@@ -344,7 +344,7 @@ def _by_device(asked: Asked) -> Answer[int] | None:
         if rank is not None:
             line = asked.identities.told_by.get(("rank", rank))
             return Answer(rank, f"GPU {gpu} of {node} is this rank's", line)
-    if not has(asked.event.leaf, "of_a_gpu"):
+    if not _counted_by_the_machine(asked):
         gpu = gpu_of_its_own(asked.line.text)
     known = asked.identities
     ranks = known.ranks_seen | known.ranks_heard
