@@ -55,14 +55,14 @@ class JobFacts:
                 found |= {rank for s in streams if (rank := writers[s].rank) is not None}
         return found
 
-    def nodes_of_ranks(self) -> dict[int, str]:
-        """Return the host of each rank whose labels name one and the same."""
+    def nodes_of_ranks(self) -> dict[int, set[str]]:
+        """Return the hosts of each rank that its labels name."""
         seen: dict[int, set[str]] = {}
         for at in range(len(self._views)):
             for writer in self._writers(at):
                 if writer.rank is not None and writer.node:
                     seen.setdefault(writer.rank, set()).add(writer.node)
-        return {rank: next(iter(nodes)) for rank, nodes in seen.items() if len(nodes) == 1}
+        return seen
 
     def count(self, rule_ids: Iterable[str]) -> int:
         """Return how many lines show any of the rules' patterns."""

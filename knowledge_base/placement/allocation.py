@@ -119,6 +119,12 @@ def _pod_of_event(observation: Observation, forms: Sequence[Form]) -> str | None
     return None
 
 
+def elsewhere(node: str | None, own: frozenset[str]) -> bool:
+    """Tell whether a node is none of the job's, all of which are known, though it is called as they are."""
+    name = short(node or "")
+    return bool(name) and name not in own and series_of(name) in {series_of(one) for one in own}
+
+
 def _beside(
     observation: Observation, known: Identities, own: frozenset[str], schemes: set[str]
 ) -> bool:
@@ -165,7 +171,9 @@ def nodes(case: Case, identities: Identities) -> frozenset[str]:
         # A step's list may be a part of the job's.
         return frozenset(told | placed)
     machines = {short(host) for host in identities.node_of_place.values()}
-    if machines and all(short(identities.host(name)) in machines for name in identities.nodes_at_work):
+    if machines and all(
+        short(identities.host(name)) in machines for name in identities.nodes_at_work
+    ):
         return frozenset(machines | placed)
     world = identities.world_size
     if world is not None and set(identities.node_of_rank) == set(range(world)):

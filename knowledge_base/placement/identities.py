@@ -84,6 +84,8 @@ class Identities:
     """Names that one listing has twice, for two places."""
     prints_for_all: set[str] = field(default_factory=set)
     """The host in front of lines of more ranks than one host holds: a launcher or a collector prints there."""
+    local_labels: bool = False
+    """Labels count the ranks of each host anew."""
     onlookers: set[str] = field(default_factory=set)
     """Hosts at whose shell somebody looked at what came from elsewhere."""
     nodes_seen: set[str] = field(default_factory=set)

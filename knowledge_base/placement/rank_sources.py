@@ -162,6 +162,8 @@ def _label(asked: Asked) -> Answer[int] | None:
     rank = asked.line.rank
     if rank is None or asked.line.stream is Stream.SCHEDULER:
         return None  # a node's daemon prints through any of its tasks
+    if asked.identities.local_labels:
+        return Answer(None, "each host has a rank of this number: it counts there alone")
     own = asked.identities.rank_of_task.get(rank)
     if own is not None:
         line = asked.identities.told_by.get(("task's rank", rank))

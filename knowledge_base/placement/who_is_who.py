@@ -75,17 +75,7 @@ def build(case: Case, statements: list[Statement]) -> Identities:
     if found.world_size is None and found.per_node and told:
         found.world_size = found.per_node * (found.node_count or 1)
     found.ranks_seen |= case.facts.ranks_heard()
-    labelled = {
-        rank: found.other_names.get(seen, seen)
-        for rank, seen in case.facts.nodes_of_ranks().items()
-    }
-    _without_fronts(found, labelled)
-    for rank, node in labelled.items():
-        if node in found.prints_for_all or says("no-compute-host", node):
-            continue
-        found.node_of_rank.setdefault(rank, node)
-        found.nodes_seen.add(node)
-        found.nodes_at_work.add(node)
+    _labelled(case, found)
     without_foreign(case, found)
     return found
 
@@ -94,6 +84,30 @@ def _names_no_host(statement: Statement) -> bool:
     """Tell whether what stands where a sentence puts a host is a data set, a device or a model."""
     node = statement.slots.get("node")
     return statement.form.host_like and node is not None and not looks_like_host(node)
+
+
+def _labelled(case: Case, found: Identities) -> None:
+    """Take the hosts that labels in front of lines give to ranks."""
+    seen = case.facts.nodes_of_ranks()
+    hosts = {
+        rank: {found.other_names.get(name, name) for name in names} for rank, names in seen.items()
+    }
+    several = set(map(frozenset, hosts.values()))
+    if len(several) == 1 and len(next(iter(several))) > 1:
+        # Each host has all of these numbers: they count its own processes.
+        found.local_labels = True
+        for rank in hosts:
+            found.node_of_rank.pop(rank, None)
+            found.conflicts.pop(rank, None)
+        return
+    labelled = {rank: next(iter(names)) for rank, names in hosts.items() if len(names) == 1}
+    _without_fronts(found, labelled)
+    for rank, node in labelled.items():
+        if node in found.prints_for_all or says("no-compute-host", node):
+            continue
+        found.node_of_rank.setdefault(rank, node)
+        found.nodes_seen.add(node)
+        found.nodes_at_work.add(node)
 
 
 def _without_fronts(found: Identities, labelled: dict[int, str]) -> None:
