@@ -30,7 +30,7 @@ HOST = r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,80}[A-Za-z0-9])?"
 _SLOTS = frozenset({
     "rank", "ranks", "local", "last_local", "task", "tasks", "node", "pid", "gpu", "pci", "address", "container", "place",
     "world", "nodes", "job_nodes", "per_node", "tasks_per_node", "node_rank", "code", "signal", "word", "root", "time",
-    "pod", "peers",
+    "pod", "peers", "left",
 })  # fmt: skip
 _KEYS = frozenset({
     "id", "tells", "about", "literals", "pattern", "block", "within", "each", "host_like", "known", "not_after", "source",
@@ -58,6 +58,7 @@ _KINDS = frozenset(
         "looked_at",
         "host_above",
         "rank_below",
+        "moved",
     }
 )
 _BLOCK_LINES = 12

@@ -26,7 +26,7 @@ from rerail.log_parsers.text import ZERO
 
 FILE = Path(__file__).with_name("sections.yaml")
 _FIRST = lazy(
-    rb"\s?(?:[=#*~+><:-]{2,}|[$#>%+] |ipmitool |kubectl |\[[\w.]{2,40}=[^\]]{1,160}\] ?[$#] |"
+    rb"\s?(?:[=#*~+><:-]{2,}|[$#>%+] |ipmitool |kubectl |(?i:std(?:out|err)|standard )|\[[\w.]{2,40}=[^\]]{1,160}\] ?[$#] |"
     rb"(?:\([\w.-]{1,40}\) )?\[?[\w.@-]{2,120}(?:\]|[: ][^\s:]{0,60}\]?) ?[$#] )"
 )
 _HEAD, _MOST_OTHERS = 64, 20_000  # bytes of a line; beginnings that are remembered
@@ -171,6 +171,8 @@ def heading(text: str, framed: bool = False) -> Heading | None:
                 named = replace(named, node=told.pop())
             bare = bool(_ONE_WORD.fullmatch(path)) and looks_like_host(path) and not _files(path)
             return Heading(_known(named), shape.id, title=path if bare else "", path=path)
+        if "title" not in slots:
+            return Heading(None, shape.id)
         if shape.id == "prompt":
             return Heading(Origin(node=slots["title"]), shape.id)
         find = _titled if shape.id == "banner" else _host

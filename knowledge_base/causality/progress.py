@@ -79,7 +79,7 @@ def survived(
     here = view.section(observation.line.number)
     own = [row for row in step_rows(view) if view.section(row.line) == here]
     if own:
-        own = [row for row in own if row.line not in but]
+        own = _as_clocks_allow(case, [row for row in own if row.line not in but], observation.line)
         number = observation.line.number
         return _rose(own, number, steps) or _next_epoch(view, observation, own)
     if observation.tier in _OF_PROGRAMS and not any(step_rows(other) for other in case.views):
@@ -180,7 +180,27 @@ def outlived(case: Case, line: LogLine, *, steps: int = 5) -> bool:
 
     A process that is gone stops the others within a step or two; what ran beside the training does not.
     """
-    return _rose(step_rows(case.view(line)), line.number, steps)
+    view = case.view(line)
+    here = view.section(line.number)
+    rows = [row for row in step_rows(view) if view.section(row.line) == here]
+    return _rose(_as_clocks_allow(case, rows, line), line.number, steps)
+
+
+def _as_clocks_allow(case: Case, rows: Sequence[StepRow], line: LogLine) -> Sequence[StepRow]:
+    """Return the rows without those below a line, where their clocks say that they were printed before it.
+
+    Collectors export the newest lines first, and what a process prints to two streams is often put together stream by stream.
+    """
+    when, view = case.time(line), case.view(line)
+    below = [row for row in rows if row.line > line.number]
+    if when is None or not below:
+        return rows
+    furthest = max(below, key=lambda row: row.step if row.step is not None else -1)
+    shown = (view.line(row.line) for row in (furthest, below[-1]))
+    times = [case.time(one) for one in shown if one is not None]
+    if any(time is None or time >= when - 1.0 for time in times):
+        return rows
+    return [row for row in rows if row.line < line.number]
 
 
 def last_command(view: LogView) -> int:

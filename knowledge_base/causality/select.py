@@ -33,6 +33,7 @@ _GRACE_STEPS = 50
 _SHORTLY_S, _LONG_BEFORE_S = 600.0, 6 * 3600.0
 _APART_S = 5.0
 """Clocks of two hosts differ by less; a collective waits for minutes."""
+_LAST_LINES = 2  # a blank one and what a shell says of the end
 _TRAINED = 3  # step lines that make it known how a run goes on
 
 
@@ -106,6 +107,7 @@ def select(
         elif (
             result.success is not None
             and not of_other_jobs(case, observation.line, result.success.line)
+            and not _ends_another_log(case, observation, result.success)
             and not _belies(case, observation, result.success)
         ):
             result.rejected.append(Rejected(observation, "the run completed after it"))
@@ -282,6 +284,17 @@ def _belies(case: Case, observation: Observation, success: Observation) -> bool:
     if not fatal or leaves()[observation.leaf or ""].kind is not Kind.ROOT:
         return False
     return trained_until(case, observation.line)
+
+
+def _ends_another_log(case: Case, observation: Observation, success: Observation) -> bool:
+    """Tell whether an exception is the end of another log than that of the success, neither of which is one rank's or host's."""
+    if observation.line.file == success.line.file or not observation.lines:
+        return False
+    view = case.view(observation.line)
+    origins = view.origin, case.view(success.line).origin
+    if any((o.rank, o.local_rank, o.node, o.place, o.stream) != (None,) * 5 for o in origins):
+        return False
+    return view.numbers[-1] - observation.line.number <= _LAST_LINES
 
 
 def is_record(success: Observation) -> bool:

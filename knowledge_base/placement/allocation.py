@@ -154,7 +154,7 @@ def _lists(view: LogView) -> tuple[set[str], set[str]]:
     last, before = set[str](), set[str]()
     for number in view.numbers[:_HEAD]:
         match = phrase_in_bytes("job-nodes").search(view.survey.kept[number])
-        if not match:
+        if not match or says("not-of-this-run", view.text(number) or ""):
             continue
         found = _expanded(re.sub(r",? ", ",", match["nodes"].decode()))
         if last and found and not last & found:

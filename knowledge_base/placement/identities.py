@@ -163,7 +163,7 @@ class Identities:
         if key not in table:
             table[key] = node
             self.told_by[kind, key] = line
-        elif kind == "place" and table[key] != node and self._in_one_list(str(key), line):
+        elif kind == "place" and table[key] != node and self._moved(str(key), node, line):
             del table[key]
             self.twice.add((kind, key))
         elif kind == "rank" and rivals(table[key], node):
@@ -175,6 +175,10 @@ class Identities:
         for table in (self.node_of_rank, self.node_of_task):
             for key in [key for key, where in table.items() if same_host(where, node)]:
                 del table[key]
+
+    def _moved(self, place: str, node: str, line: LogLine) -> bool:
+        """Tell whether a pod has two hosts: one after the other, or under one name in two namespaces."""
+        return rivals(self.node_of_place[place], node) or self._in_one_list(place, line)
 
     def _in_one_list(self, place: str, line: LogLine) -> bool:
         """Tell whether one listing has a name twice, behind different words: two namespaces have such a pod."""

@@ -10,7 +10,7 @@ from rerail.domain.evidence import LogLine, Stream
 from rerail.knowledge_base.phrases import phrase
 from rerail.knowledge_base.placement.host_aliases import HostAliases
 from rerail.knowledge_base.placement.identities import MOST_RANKS, Identities
-from rerail.knowledge_base.placement.names import pci_key, short
+from rerail.knowledge_base.placement.names import pci_key, same_host, short
 from rerail.knowledge_base.placement.own_words import node_in
 from rerail.knowledge_base.placement.processes import Identity
 from rerail.knowledge_base.statements import Statement
@@ -81,12 +81,24 @@ def read(statement: Statement, found: Identities, reading: Reading) -> None:
         reading.of_pods.setdefault(rank, statement.line)
     if "job" in kinds:
         _job(statement, found)
+    if "moved" in kinds:
+        _move(statement, found)
     if kinds & {"host_above", "rank_below"}:
         _map(statement, found, reading)
     if "identity" in kinds:
         _learn(statement, found, reading)
     if "block" in kinds:
         _block(statement, found)
+
+
+def _move(statement: Statement, found: Identities) -> None:
+    """From here on the ranks of one host, or those that are listed, run on another."""
+    to, left = statement.slots["node"], statement.slots.get("left")
+    moved = set(numbers(statement.slots.get("ranks", "")))
+    for rank, host in found.node_of_rank.items():
+        if rank in moved or (left is not None and not moved and same_host(host, left)):
+            found.node_of_rank[rank] = to
+            found.told_by["rank", rank] = statement.line
 
 
 def _map(statement: Statement, found: Identities, reading: Reading) -> None:
