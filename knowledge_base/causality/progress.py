@@ -77,9 +77,10 @@ def survived(
     """
     view = case.view(observation.line)
     here = view.section(observation.line.number)
-    own = [row for row in step_rows(view) if view.section(row.line) == here]
-    if own:
-        own = _as_clocks_allow(case, [row for row in own if row.line not in but], observation.line)
+    beside = [row for row in step_rows(view) if view.section(row.line) == here]
+    if beside:
+        counted = [row for row in beside if row.line not in but]
+        own = _as_clocks_allow(case, counted, observation.line)
         number = observation.line.number
         return _rose(own, number, steps) or _next_epoch(view, observation, own)
     if observation.tier in _OF_PROGRAMS and not any(step_rows(other) for other in case.views):
@@ -189,7 +190,7 @@ def outlived(case: Case, line: LogLine, *, steps: int = 5) -> bool:
 def _as_clocks_allow(case: Case, rows: Sequence[StepRow], line: LogLine) -> Sequence[StepRow]:
     """Return the rows without those below a line, where their clocks say that they were printed before it.
 
-    Collectors export the newest lines first, and what a process prints to two streams is often put together stream by stream.
+    Collectors export the newest lines first, and two streams of a process are often put together one after the other.
     """
     when, view = case.time(line), case.view(line)
     below = [row for row in rows if row.line > line.number]

@@ -287,7 +287,7 @@ def _belies(case: Case, observation: Observation, success: Observation) -> bool:
 
 
 def _ends_another_log(case: Case, observation: Observation, success: Observation) -> bool:
-    """Tell whether an exception is the end of another log than that of the success, neither of which is one rank's or host's."""
+    """Tell whether an exception ends another log than that of the success, neither of which is one rank's or host's."""
     if observation.line.file == success.line.file or not observation.lines:
         return False
     view = case.view(observation.line)
