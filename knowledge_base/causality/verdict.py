@@ -193,14 +193,13 @@ def _completed(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
         verdict.observation, verdict.rule = None, None
         verdict.why += "; the run completed all the same"
         return True
-    verdict.outcome, verdict.status, verdict.leaf = (
-        Outcome.NO_FAILURE,
-        Status.ESTABLISHED,
-        NO_FAILURE,
-    )
-    verdict.why = "the run reports its completion"
-    verdict.action = "none"
+    _nothing_failed(verdict, Status.ESTABLISHED, "the run reports its completion")
     return True
+
+
+def _nothing_failed(verdict: Verdict, status: Status, why: str) -> None:
+    verdict.outcome, verdict.status, verdict.leaf = Outcome.NO_FAILURE, status, NO_FAILURE
+    verdict.why, verdict.action = why, "none"
 
 
 def _gave_up_before(case: Case, verdict: Verdict, success: Observation) -> bool:
@@ -303,6 +302,8 @@ def _put(case: Case, verdict: Verdict, winner: Observation, at: Place) -> None:
     # A limit, a preemption or a cancellation is nobody's fault; its line only says who carried it out.
     if winner.blames is not Blames.NOBODY:
         verdict.nodes = at.nodes
+    elif has(winner.leaf, "ends_a_hang"):
+        verdict.ranks, verdict.nobody = [], True
     if len(at.nodes) == 1 and (times := starts_failed_on(case, winner, at.nodes[0])):
         verdict.why = f"{times} starts failed on {at.nodes[0]} and on no other node: it fails every job that it gets"
         verdict.action = "restart_and_exclude_suspect_node"
@@ -564,13 +565,8 @@ def _nothing(case: Case, verdict: Verdict) -> None:
         verdict.line = verdict.last.line if verdict.last else None
         return
     if verdict.last is None and any("ended_by_itself" in o.marks for o in case.observations):
-        verdict.outcome, verdict.status, verdict.leaf = (
-            Outcome.NO_FAILURE,
-            Status.SUPPORTED,
-            NO_FAILURE,
-        )
-        verdict.why = "the processes came to the end of their program, and no error was printed"
-        verdict.action = "none"
+        why = "the processes came to the end of their program, and no error was printed"
+        _nothing_failed(verdict, Status.SUPPORTED, why)
         return
     last = verdict.last.line if verdict.last is not None else last_report(case)
     moved = last is not None
@@ -586,14 +582,8 @@ def _nothing(case: Case, verdict: Verdict) -> None:
     if _asked_once(case, verdict):
         return
     if moved:
-        verdict.outcome, verdict.status, verdict.leaf = (
-            Outcome.NO_FAILURE,
-            Status.SUPPORTED,
-            NO_FAILURE,
-        )
         verdict.moving = verdict.last is not None
         verdict.late = behind(case) if verdict.moving else {}
-        verdict.why = "nothing failed up to the last line"
-        verdict.action = "none"
+        _nothing_failed(verdict, Status.SUPPORTED, "nothing failed up to the last line")
         return
     verdict.why = "no error, no exit and no training step was found"

@@ -328,6 +328,7 @@ def _absent(
             known |= set(range(world_size))
     elif max(victims) >= 1 and len(victims) >= 3:
         known |= set(range(max(victims) + 1))
+    known -= _joined(facts) - victims
     late = tuple(sorted(facts.late))
     if late and len(late) <= max(1, len(victims) // 2):
         words = f"{ranks_in_words(late)} lost the others only when they had long given up waiting"
@@ -343,6 +344,20 @@ def _absent(
     if not absent or len(absent) > max(1, len(victims) // 2):
         return None
     return Finding(How.ABSENT, absent, words)
+
+
+def _joined(facts: Facts) -> set[int]:
+    """The ranks that had begun what the others waited in, as a process tells that was asked for its state."""
+    awaited: dict[str | None, set[int]] = defaultdict(set)
+    for one in facts.positions:
+        if one.seq is not None:
+            awaited[one.group].add(one.seq)
+    common = awaited[None] if set(awaited) == {None} else set()
+    return {
+        rank
+        for (rank, group), (enqueued, _) in facts.progress.items()
+        if rank is not None and enqueued >= max(awaited.get(group, common), default=enqueued + 1)
+    }
 
 
 def _of_a_host(found: Finding, job: Identities) -> Finding:
