@@ -82,6 +82,9 @@ def select(
         if not observation.lines and says("text-of-a-sample", observation.line.message):
             result.rejected.append(Rejected(observation, "it stands in a text that is shown"))
             continue
+        if _handled(rules, observation):
+            result.rejected.append(Rejected(observation, "its own sentence says how it was handled"))
+            continue
         if id(observation) in beside:
             result.rejected.append(Rejected(observation, "its node or pod is not one of the job's"))
             continue
@@ -125,6 +128,14 @@ def select(
     result.rejected += [Rejected(claim, because) for claim, because in weak]
     _choose(case, rules, result)
     return result
+
+
+def _handled(rules: dict[str, Rule], observation: Observation) -> bool:
+    """Tell whether the sentence itself says what was done instead; a rule that counts lines knows why many of them are a fault."""
+    rule = rules.get(observation.rule_id)
+    if observation.lines or (rule is not None and rule.min_count > 1):
+        return False
+    return says("handled-in-words", observation.line.message)
 
 
 def _drop_hints(case: Case, rules: dict[str, Rule], result: Selection, *, one_ended: bool) -> None:
