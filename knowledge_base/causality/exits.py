@@ -75,7 +75,9 @@ def collect(case: Case, identities: Identities, statements: Sequence[Statement])
     ]
     # Accounting and containers tell of whole jobs; who names a process knows better.
     told = facts or _from_rules(case, identities)
-    return _in_time(case, [fact for fact in told if not says("handled-in-words", fact.line.message)])
+    return _in_time(
+        case, [fact for fact in told if not says("handled-in-words", fact.line.message)]
+    )
 
 
 def _fact(statement: Statement, identities: Identities, tasks_are_ranks: bool) -> ExitFact | None:

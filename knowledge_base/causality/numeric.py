@@ -15,14 +15,17 @@ from rerail.domain.evidence import LogLine, Role
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.beside_good import action_of, checks_of, leaf_of, worst
 from rerail.knowledge_base.causality.few_rows import slow_phase
+from rerail.knowledge_base.causality.progress import step_rows
 from rerail.knowledge_base.causality.rank_timers import odd_rank, slow_rank
-from rerail.knowledge_base.phrases import phrase_in_bytes, says
+from rerail.knowledge_base.phrases import phrase, phrase_in_bytes, says
 from rerail.late_dataclass import dataclass
 from rerail.log_parsers.middle import median
 from rerail.log_parsers.series_files.forms import FORMS
 from rerail.log_parsers.view import LogView
 
 if TYPE_CHECKING:
+    from rerail.domain.series import StepSeries
+    from rerail.log_parsers.step_numbers import StepRow
     from rerail.log_parsers.step_series import LogSeries
     from rerail.log_parsers.straggler_lines import StragglerNote
     from rerail.tools.detectors.events import Event, SeriesReport
@@ -46,6 +49,7 @@ _AROUND = 50
 DATA_WAIT_S = 0.3
 _NOTES = 4_000  # lines behind a change in which a framework's own reports are read
 _LEAST_NOTES = 3
+_JUST_ABOVE = 2  # step lines above a change between which what announces it may stand
 SAME_EVALS = 3
 """Identical evaluation results in a row that no learning model gives."""
 _ORDER = (
@@ -87,7 +91,7 @@ def analyse(case: Case) -> list[NumericFinding]:
 
             for one in series_of(view, least=MIN_ROWS):
                 mine = (
-                    _judge(view, one)
+                    _judge(case, view, one)
                     or _slow_from_start(case, view, one)
                     or _unlike_good(case, view, one)
                 )
@@ -111,7 +115,7 @@ def _in_few_rows(case: Case) -> list[NumericFinding]:
     for view in case.views:
         phase = slow_phase(view)
         line = view.line(phase.row.line) if phase is not None else None
-        if phase is not None and line is not None:
+        if phase is not None and line is not None and not _announced(case, view, phase.row):
             what = f"step time rises from {phase.before_s:.4g} s to {phase.after_s:.4g} s at step {phase.row.step}"
             found.append(_with_rank(case, NumericFinding("fail_slow_unexplained", line, what)))
     return found
@@ -188,11 +192,38 @@ def _named_slow(case: Case, onset: LogLine) -> StragglerNote | None:
     return notes[0] if len(notes) >= _LEAST_NOTES and len(ranks) == 1 else None
 
 
-def _judge(view: LogView, one: LogSeries) -> list[NumericFinding]:
+def _announced(case: Case, view: LogView, row: StepRow) -> bool:
+    """Tell whether a line just above a step line says that the steps do other work from there on."""
+    above = [one.line for one in step_rows(view) if one.line < row.line]
+    first = above[-_JUST_ABOVE:][0] if above else 0
+    return any(
+        "work_changed" in o.marks and o.line.file == view.name and first < o.line.number < row.line
+        for o in case.observations
+    )
+
+
+def _with_work(view: LogView, one: LogSeries) -> StepSeries | None:
+    """Return the series with how much each of its steps has to do, or None where the step lines do not say."""
+    sizes = phrase("size-of-work")
+    told = [list(sizes.finditer(view.text(row.line) or "")) for row in one.rows]
+    if not any(told):
+        return None
+    work = [
+        math.prod(float(m["work"]) if m["work"] else 1.0 / max(1.0, float(m["among"])) for m in row)
+        if row
+        else math.nan
+        for row in told
+    ]
+    return replace(one.series, tokens=work)
+
+
+def _judge(case: Case, view: LogView, one: LogSeries) -> list[NumericFinding]:
     from rerail.tools.detectors.detect import detect
     from rerail.tools.detectors.events import EventKind, SeriesOutcome
 
     report = detect(one.series)
+    if report.outcome is SeriesOutcome.FAIL_SLOW and (sized := _with_work(view, one)) is not None:
+        report = detect(sized)
     found: list[NumericFinding] = []
     for event in report.events:
         line = view.line(one.rows[event.index].line) if 0 <= event.index < len(one.rows) else None
@@ -207,14 +238,16 @@ def _judge(view: LogView, one: LogSeries) -> list[NumericFinding]:
                 NumericFinding("loss_nan", line, what, rank=one.series.rank, established=sure)
             )
             break
-        if event.kind is EventKind.LOSS_DIVERGENCE:
+        if event.kind is EventKind.LOSS_DIVERGENCE and not _announced(
+            case, view, one.rows[event.index]
+        ):
             what = (
                 f"the loss jumps from {event.before:.4g} to {event.after:.4g} at step {event.step} "
                 "and does not come back"
             )
             found.append(NumericFinding("loss_divergence", line, what))
     if report.outcome is SeriesOutcome.FAIL_SLOW:
-        found += _slow(view, one, report)
+        found += _slow(case, view, one, report)
     return found
 
 
@@ -319,7 +352,7 @@ def against_forecast(case: Case) -> Comparison | None:
     return max(found, key=lambda seen: seen.steps, default=None)
 
 
-def _slow(view: LogView, one: LogSeries, report: SeriesReport) -> list[NumericFinding]:
+def _slow(case: Case, view: LogView, one: LogSeries, report: SeriesReport) -> list[NumericFinding]:
     from rerail.tools.detectors.events import EventKind, Stage
 
     if (one.from_rate or one.from_clock) and _lost_share(one, report) < MATERIAL_RATE:
@@ -329,7 +362,10 @@ def _slow(view: LogView, one: LogSeries, report: SeriesReport) -> list[NumericFi
         (
             e
             for e in report.events
-            if e.kind in kinds and e.stage is not Stage.BRIEF and 0 <= e.index < len(one.rows)
+            if e.kind in kinds
+            and e.stage is not Stage.BRIEF
+            and 0 <= e.index < len(one.rows)
+            and not _announced(case, view, one.rows[e.index])
         ),
         None,
     )

@@ -79,11 +79,8 @@ def select(
     for observation in in_last:
         if observation.role is not Role.INITIATING:
             continue
-        if not observation.lines and says("text-of-a-sample", observation.line.message):
-            result.rejected.append(Rejected(observation, "it stands in a text that is shown"))
-            continue
-        if _handled(rules, observation):
-            result.rejected.append(Rejected(observation, "its own sentence says how it was handled"))
+        if (because := _no_fault_told(rules, observation)) is not None:
+            result.rejected.append(Rejected(observation, because))
             continue
         if id(observation) in beside:
             result.rejected.append(Rejected(observation, "its node or pod is not one of the job's"))
@@ -130,12 +127,17 @@ def select(
     return result
 
 
-def _handled(rules: dict[str, Rule], observation: Observation) -> bool:
-    """Tell whether the sentence itself says what was done instead; a rule that counts lines knows why many of them are a fault."""
+def _no_fault_told(rules: dict[str, Rule], observation: Observation) -> str | None:
+    """Return why a sentence that no traceback stands above tells of no fault, or None."""
+    if observation.lines:
+        return None
+    if says("text-of-a-sample", observation.line.message):
+        return "it stands in a text that is shown"
     rule = rules.get(observation.rule_id)
-    if observation.lines or (rule is not None and rule.min_count > 1):
-        return False
-    return says("handled-in-words", observation.line.message)
+    # A rule that counts lines knows that many of them are a fault, however each was handled.
+    if (rule is None or rule.min_count == 1) and says("handled-in-words", observation.line.message):
+        return "its own sentence says how it was handled"
+    return None
 
 
 def _drop_hints(case: Case, rules: dict[str, Rule], result: Selection, *, one_ended: bool) -> None:
