@@ -124,12 +124,18 @@ def _in_few_rows(case: Case) -> list[NumericFinding]:
 def _one_rank_apart(case: Case) -> list[NumericFinding]:
     """One rank's own part of the steps takes far longer than that of all others."""
     slow = odd_rank(case)
-    if slow is None or slow.line is None:
+    if slow is None or slow.line is None or any(_work_apart(view) for view in case.views):
         return []
     leaf = (
         "slow_dataloading_storage" if says("timer-of-data", slow.part) else "fail_slow_unexplained"
     )
     return [NumericFinding(leaf, slow.line, slow.describe(), rank=slow.rank)]
+
+
+def _work_apart(view: LogView) -> bool:
+    """Tell whether a file says that its ranks do not do the same work."""
+    told, kept = phrase_in_bytes("ranks-work-apart"), view.survey.kept
+    return any(told.search(kept[number]) for number in view.numbers)
 
 
 def _behind_peers(view: LogView, findings: list[NumericFinding]) -> list[NumericFinding]:
@@ -147,8 +153,9 @@ def _behind_peers(view: LogView, findings: list[NumericFinding]) -> list[Numeric
     slow = [found for found in findings if found.leaf == "fail_slow_unexplained"]
     lost_s, steps = (one.ms - one.others_ms) / 1000.0, view.survey.steps
     times = [row.step_time for row in steps if row.step_time is not None]
-    if not slow and times and lost_s < _PART_OF_A_STEP * min(times):
-        return findings  # the first stage reads, the last one has the loss: of every run, and little of a step
+    little = times and lost_s < _PART_OF_A_STEP * min(times)
+    if not slow and (little or _work_apart(view)):
+        return findings  # the first stage reads, the last one has the loss: of every run
     if not slow:
         return [*findings, NumericFinding("fail_slow_unexplained", line, what, rank=one.rank)]
     return [
