@@ -85,6 +85,7 @@ def analyse(case: Case) -> list[NumericFinding]:
     """Return what the step series of the case show, most serious first."""
     findings: list[NumericFinding] = []
     completed = any(o.role is Role.SUCCESS for o in case.observations)
+    met = any("target_met" in o.marks for o in case.observations)
     for view in case.views:
         if len(view.survey.steps) >= MIN_ROWS:
             from rerail.log_parsers.step_series import series_of
@@ -99,7 +100,7 @@ def analyse(case: Case) -> list[NumericFinding]:
                 findings += _data_wait(view, one)
         else:
             findings += _stays_not_finite(view) or _told_slow(view)
-        findings += _frozen_evaluations(view)
+        findings += [] if met else _frozen_evaluations(view)
         if findings or not completed:
             findings = _behind_peers(view, findings)
     if not findings and not completed:
@@ -224,6 +225,17 @@ def _with_work(view: LogView, one: LogSeries) -> StepSeries | None:
     return replace(one.series, tokens=work)
 
 
+def _gets_better(view: LogView, one: LogSeries, index: int) -> bool:
+    """Tell whether what the training is for, as step lines print it, is better at the end than where the loss rose."""
+    goals = phrase("goal-of-step")
+    told = [goals.search(view.text(row.line) or "") for row in one.rows]
+    near, late = [m for m in told[: index + 1] if m], [m for m in told[index:] if m]
+    if not near or not late:
+        return False
+    then, now = (median([float(m["value"]) for m in part[-STARTING:]]) for part in (near, late))
+    return now > then if late[-1]["up"] else now < then
+
+
 def _judge(case: Case, view: LogView, one: LogSeries) -> list[NumericFinding]:
     from rerail.tools.detectors.detect import detect
     from rerail.tools.detectors.events import EventKind, SeriesOutcome
@@ -245,8 +257,8 @@ def _judge(case: Case, view: LogView, one: LogSeries) -> list[NumericFinding]:
                 NumericFinding("loss_nan", line, what, rank=one.series.rank, established=sure)
             )
             break
-        if event.kind is EventKind.LOSS_DIVERGENCE and not _announced(
-            case, view, one.rows[event.index]
+        if event.kind is EventKind.LOSS_DIVERGENCE and not (
+            _announced(case, view, one.rows[event.index]) or _gets_better(view, one, event.index)
         ):
             what = (
                 f"the loss jumps from {event.before:.4g} to {event.after:.4g} at step {event.step} "
