@@ -212,17 +212,18 @@ def _announced(case: Case, view: LogView, row: StepRow) -> bool:
 
 def _with_work(view: LogView, one: LogSeries) -> StepSeries | None:
     """Return the series with how much each of its steps has to do, or None where the step lines do not say."""
+    import numpy as np
+
     sizes = phrase("size-of-work")
     told = [list(sizes.finditer(view.text(row.line) or "")) for row in one.rows]
     if not any(told):
         return None
-    work = [
-        math.prod(float(m["work"]) if m["work"] else 1.0 / max(1.0, float(m["among"])) for m in row)
-        if row
-        else math.nan
+    each = [
+        [float(m["work"]) if m["work"] else 1.0 / max(1.0, float(m["among"])) for m in row]
         for row in told
     ]
-    return replace(one.series, tokens=work)
+    work = [math.prod(parts) if parts else math.nan for parts in each]
+    return replace(one.series, tokens=np.array(work, dtype=np.float64))
 
 
 def _gets_better(view: LogView, one: LogSeries, index: int) -> bool:
