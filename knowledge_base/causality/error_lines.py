@@ -17,7 +17,7 @@ def first_cry(
     judged: bool = False,
     words: Sequence[str] = ("cry",),
 ) -> LogLine | None:
-    """Return the first line of the same file behind a line that calls itself an error, or None.
+    """Return the first line of the same file behind a line that calls itself an error or is what stopping prints, or None.
 
     Args:
         case: the evidence.
@@ -27,14 +27,12 @@ def first_cry(
         words: the phrases that make a line one.
     """
     view, cries = case.view(behind), [phrase_in_bytes(name) for name in words]
-    known = {
-        o.line.number
-        for o in case.observations
-        if o.line.file == behind.file and o.role is not Role.CONTEXT
-    }
+    known = {o.line.number: o.role for o in case.observations if o.line.file == behind.file}
     last = before - 1 if before is not None else (view.numbers[-1] if view.numbers else 0)
     for number in view.between(behind.number + 1, last):
-        raw = view.survey.kept[number]
-        if (judged or number not in known) and any(cry.search(raw) for cry in cries):
+        raw, role = view.survey.kept[number], known.get(number, Role.CONTEXT)
+        if not judged and role is Role.TEARDOWN:
+            return view.line(number)
+        if (judged or role is Role.CONTEXT) and any(cry.search(raw) for cry in cries):
             return view.line(number)
     return None

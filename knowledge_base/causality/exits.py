@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from rerail.domain.evidence import LogLine, Observation, Role, Tier
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.catalogues import how_it_ended
-from rerail.knowledge_base.phrases import phrase
+from rerail.knowledge_base.phrases import phrase, says
 from rerail.knowledge_base.placement.allocation import elsewhere, listed, nodes
 from rerail.knowledge_base.placement.identities import Identities
 from rerail.knowledge_base.placement.names import same_host
@@ -76,7 +76,10 @@ def collect(case: Case, identities: Identities, statements: Sequence[Statement])
         and not elsewhere(fact.node, own)
     ]
     # Accounting and containers tell of whole jobs; who names a process knows better.
-    return _in_time(case, facts or _from_rules(case, identities))
+    told = facts or _from_rules(case, identities)
+    return _in_time(
+        case, [fact for fact in told if not says("handled-in-words", fact.line.message)]
+    )
 
 
 def _fact(statement: Statement, identities: Identities, tasks_are_ranks: bool) -> ExitFact | None:

@@ -15,14 +15,17 @@ from rerail.domain.evidence import LogLine, Role
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.beside_good import action_of, checks_of, leaf_of, worst
 from rerail.knowledge_base.causality.few_rows import slow_phase
+from rerail.knowledge_base.causality.progress import step_rows
 from rerail.knowledge_base.causality.rank_timers import odd_rank, slow_rank
-from rerail.knowledge_base.phrases import phrase_in_bytes, says
+from rerail.knowledge_base.phrases import phrase, phrase_in_bytes, says
 from rerail.late_dataclass import dataclass
 from rerail.log_parsers.middle import median
 from rerail.log_parsers.series_files.forms import FORMS
 from rerail.log_parsers.view import LogView
 
 if TYPE_CHECKING:
+    from rerail.domain.series import StepSeries
+    from rerail.log_parsers.step_numbers import StepRow
     from rerail.log_parsers.step_series import LogSeries
     from rerail.log_parsers.straggler_lines import StragglerNote
     from rerail.tools.detectors.events import Event, SeriesReport
@@ -46,6 +49,7 @@ _AROUND = 50
 DATA_WAIT_S = 0.3
 _NOTES = 4_000  # lines behind a change in which a framework's own reports are read
 _LEAST_NOTES = 3
+_JUST_ABOVE = 2  # step lines above a change between which what announces it may stand
 SAME_EVALS = 3
 """Identical evaluation results in a row that no learning model gives."""
 _ORDER = (
@@ -81,13 +85,14 @@ def analyse(case: Case) -> list[NumericFinding]:
     """Return what the step series of the case show, most serious first."""
     findings: list[NumericFinding] = []
     completed = any(o.role is Role.SUCCESS for o in case.observations)
+    met = any("target_met" in o.marks for o in case.observations)
     for view in case.views:
         if len(view.survey.steps) >= MIN_ROWS:
             from rerail.log_parsers.step_series import series_of
 
             for one in series_of(view, least=MIN_ROWS):
                 mine = (
-                    _judge(view, one)
+                    _judge(case, view, one)
                     or _slow_from_start(case, view, one)
                     or _unlike_good(case, view, one)
                 )
@@ -95,7 +100,7 @@ def analyse(case: Case) -> list[NumericFinding]:
                 findings += _data_wait(view, one)
         else:
             findings += _stays_not_finite(view) or _told_slow(view)
-        findings += _frozen_evaluations(view)
+        findings += [] if met else _frozen_evaluations(view)
         if findings or not completed:
             findings = _behind_peers(view, findings)
     if not findings and not completed:
@@ -111,7 +116,7 @@ def _in_few_rows(case: Case) -> list[NumericFinding]:
     for view in case.views:
         phase = slow_phase(view)
         line = view.line(phase.row.line) if phase is not None else None
-        if phase is not None and line is not None:
+        if phase is not None and line is not None and not _announced(case, view, phase.row):
             what = f"step time rises from {phase.before_s:.4g} s to {phase.after_s:.4g} s at step {phase.row.step}"
             found.append(_with_rank(case, NumericFinding("fail_slow_unexplained", line, what)))
     return found
@@ -120,12 +125,18 @@ def _in_few_rows(case: Case) -> list[NumericFinding]:
 def _one_rank_apart(case: Case) -> list[NumericFinding]:
     """One rank's own part of the steps takes far longer than that of all others."""
     slow = odd_rank(case)
-    if slow is None or slow.line is None:
+    if slow is None or slow.line is None or any(_work_apart(view) for view in case.views):
         return []
     leaf = (
         "slow_dataloading_storage" if says("timer-of-data", slow.part) else "fail_slow_unexplained"
     )
     return [NumericFinding(leaf, slow.line, slow.describe(), rank=slow.rank)]
+
+
+def _work_apart(view: LogView) -> bool:
+    """Tell whether a file says that its ranks do not do the same work."""
+    told, kept = phrase_in_bytes("ranks-work-apart"), view.survey.kept
+    return any(told.search(kept[number]) for number in view.numbers)
 
 
 def _behind_peers(view: LogView, findings: list[NumericFinding]) -> list[NumericFinding]:
@@ -143,8 +154,9 @@ def _behind_peers(view: LogView, findings: list[NumericFinding]) -> list[Numeric
     slow = [found for found in findings if found.leaf == "fail_slow_unexplained"]
     lost_s, steps = (one.ms - one.others_ms) / 1000.0, view.survey.steps
     times = [row.step_time for row in steps if row.step_time is not None]
-    if not slow and times and lost_s < _PART_OF_A_STEP * min(times):
-        return findings  # the first stage reads, the last one has the loss: of every run, and little of a step
+    little = times and lost_s < _PART_OF_A_STEP * min(times)
+    if not slow and (little or _work_apart(view)):
+        return findings  # the first stage reads, the last one has the loss: of every run
     if not slow:
         return [*findings, NumericFinding("fail_slow_unexplained", line, what, rank=one.rank)]
     return [
@@ -188,11 +200,50 @@ def _named_slow(case: Case, onset: LogLine) -> StragglerNote | None:
     return notes[0] if len(notes) >= _LEAST_NOTES and len(ranks) == 1 else None
 
 
-def _judge(view: LogView, one: LogSeries) -> list[NumericFinding]:
+def _announced(case: Case, view: LogView, row: StepRow) -> bool:
+    """Tell whether a line just above a step line says that the steps do other work from there on."""
+    above = [one.line for one in step_rows(view) if one.line < row.line]
+    first = above[-_JUST_ABOVE:][0] if above else 0
+    return any(
+        "work_changed" in o.marks and o.line.file == view.name and first < o.line.number < row.line
+        for o in case.observations
+    )
+
+
+def _with_work(view: LogView, one: LogSeries) -> StepSeries | None:
+    """Return the series with how much each of its steps has to do, or None where the step lines do not say."""
+    import numpy as np
+
+    sizes = phrase("size-of-work")
+    told = [list(sizes.finditer(view.text(row.line) or "")) for row in one.rows]
+    if not any(told):
+        return None
+    each = [
+        [float(m["work"]) if m["work"] else 1.0 / max(1.0, float(m["among"])) for m in row]
+        for row in told
+    ]
+    work = [math.prod(parts) if parts else math.nan for parts in each]
+    return replace(one.series, tokens=np.array(work, dtype=np.float64))
+
+
+def _gets_better(view: LogView, one: LogSeries, index: int) -> bool:
+    """Tell whether what the training is for, as step lines print it, is better at the end than where the loss rose."""
+    goals = phrase("goal-of-step")
+    told = [goals.search(view.text(row.line) or "") for row in one.rows]
+    near, late = [m for m in told[: index + 1] if m], [m for m in told[index:] if m]
+    if not near or not late:
+        return False
+    then, now = (median([float(m["value"]) for m in part[-STARTING:]]) for part in (near, late))
+    return now > then if late[-1]["up"] else now < then
+
+
+def _judge(case: Case, view: LogView, one: LogSeries) -> list[NumericFinding]:
     from rerail.tools.detectors.detect import detect
     from rerail.tools.detectors.events import EventKind, SeriesOutcome
 
     report = detect(one.series)
+    if report.outcome is SeriesOutcome.FAIL_SLOW and (sized := _with_work(view, one)) is not None:
+        report = detect(sized)
     found: list[NumericFinding] = []
     for event in report.events:
         line = view.line(one.rows[event.index].line) if 0 <= event.index < len(one.rows) else None
@@ -207,14 +258,16 @@ def _judge(view: LogView, one: LogSeries) -> list[NumericFinding]:
                 NumericFinding("loss_nan", line, what, rank=one.series.rank, established=sure)
             )
             break
-        if event.kind is EventKind.LOSS_DIVERGENCE:
+        if event.kind is EventKind.LOSS_DIVERGENCE and not (
+            _announced(case, view, one.rows[event.index]) or _gets_better(view, one, event.index)
+        ):
             what = (
                 f"the loss jumps from {event.before:.4g} to {event.after:.4g} at step {event.step} "
                 "and does not come back"
             )
             found.append(NumericFinding("loss_divergence", line, what))
     if report.outcome is SeriesOutcome.FAIL_SLOW:
-        found += _slow(view, one, report)
+        found += _slow(case, view, one, report)
     return found
 
 
@@ -319,7 +372,7 @@ def against_forecast(case: Case) -> Comparison | None:
     return max(found, key=lambda seen: seen.steps, default=None)
 
 
-def _slow(view: LogView, one: LogSeries, report: SeriesReport) -> list[NumericFinding]:
+def _slow(case: Case, view: LogView, one: LogSeries, report: SeriesReport) -> list[NumericFinding]:
     from rerail.tools.detectors.events import EventKind, Stage
 
     if (one.from_rate or one.from_clock) and _lost_share(one, report) < MATERIAL_RATE:
@@ -329,7 +382,10 @@ def _slow(view: LogView, one: LogSeries, report: SeriesReport) -> list[NumericFi
         (
             e
             for e in report.events
-            if e.kind in kinds and e.stage is not Stage.BRIEF and 0 <= e.index < len(one.rows)
+            if e.kind in kinds
+            and e.stage is not Stage.BRIEF
+            and 0 <= e.index < len(one.rows)
+            and not _announced(case, view, one.rows[e.index])
         ),
         None,
     )

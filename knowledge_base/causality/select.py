@@ -34,6 +34,7 @@ _SHORTLY_S, _LONG_BEFORE_S = 600.0, 6 * 3600.0
 _APART_S = 5.0
 """Clocks of two hosts differ by less; a collective waits for minutes."""
 _LAST_LINES = 2  # a blank one and what a shell says of the end
+_RECORD_LINES = 2  # of a test runner behind the one that counts its tests
 _TRAINED = 3  # step lines that make it known how a run goes on
 
 
@@ -77,16 +78,17 @@ def select(
     result.attempt_starts = [o for o in starts if _goes_on(case, o)]
     in_last = _last_attempt(case, result)
     result.success = _final_success(case, in_last)
+    tested = result.success is not None and "tests_passed" in result.success.marks
     for observation in in_last:
         if observation.role is not Role.INITIATING:
             continue
-        if not observation.lines and says("text-of-a-sample", observation.line.message):
-            result.rejected.append(Rejected(observation, "it stands in a text that is shown"))
+        if (because := _no_fault_told(rules, observation)) is not None:
+            result.rejected.append(Rejected(observation, because))
             continue
         if id(observation) in beside:
             result.rejected.append(Rejected(observation, "its node or pod is not one of the job's"))
             continue
-        if observation.leaf == "loss_nan" and ends_non_finite(case):
+        if observation.leaf == "loss_nan" and not tested and ends_non_finite(case):
             # A run that reports its completion with a loss of NaN has completed nothing.
             result.candidates.append(observation)
             continue
@@ -127,6 +129,19 @@ def select(
     result.rejected += [Rejected(claim, because) for claim, because in weak]
     _choose(case, rules, result)
     return result
+
+
+def _no_fault_told(rules: dict[str, Rule], observation: Observation) -> str | None:
+    """Return why a sentence that no traceback stands above tells of no fault, or None."""
+    if observation.lines:
+        return None
+    if says("text-of-a-sample", observation.line.message):
+        return "it stands in a text that is shown"
+    rule = rules.get(observation.rule_id)
+    # A rule that counts lines knows that many of them are a fault, however each was handled.
+    if (rule is None or rule.min_count == 1) and says("handled-in-words", observation.line.message):
+        return "its own sentence says how it was handled"
+    return None
 
 
 def _drop_hints(case: Case, rules: dict[str, Rule], result: Selection, *, one_ended: bool) -> None:
@@ -409,6 +424,13 @@ def _ended_by_own_check(case: Case, observations: list[Observation], marker: Obs
     return failed or first_cry(case, last, marker.line.number, judged=True) is not None
 
 
+def _is_last_word(case: Case, marker: Observation) -> bool:
+    """Tell whether a file ends with this record: tests that passed in front of a job vouch for nothing of it."""
+    file, number = marker.line.file, marker.line.number
+    behind = any(o.line.file == file and o.line.number > number for o in case.observations)
+    return not behind and case.view(marker.line).survey.last_nonempty <= number + _RECORD_LINES
+
+
 def _final_success(case: Case, observations: list[Observation]) -> Observation | None:
     """Return the last success marker, unless training went on or another run began behind it."""
     begun = {o.line.file: o.line for o in observations if "run_started" in o.marks}
@@ -418,6 +440,7 @@ def _final_success(case: Case, observations: list[Observation]) -> Observation |
         if o.role is Role.SUCCESS
         and not _behind(begun.get(o.line.file), o.line)
         and not _ended_by_own_check(case, observations, o)
+        and ("tests_passed" not in o.marks or _is_last_word(case, o))
     ]
     if not markers:
         return None

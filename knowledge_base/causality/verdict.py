@@ -577,7 +577,7 @@ def _nothing(case: Case, verdict: Verdict) -> None:
     if cry is not None:
         verdict.outcome, verdict.status = Outcome.INCONCLUSIVE, Status.HYPOTHESIS
         verdict.line = cry
-        verdict.why = "behind the last step stands an error that no rule knows"
+        verdict.why = "behind the last step stands an error or an end that no rule explains"
         return
     if _asked_once(case, verdict):
         return

@@ -1,0 +1,47 @@
+"""Words and numbers that look like a fault of a run and are none, and endings that are."""
+
+import pytest
+
+from rerail.domain.diagnosis import Outcome
+
+STEPS = [f"step {n} loss {3 - n / 100:.3f} time 1.0{n % 3} s" for n in range(1, 31)]
+XID = "NVRM: Xid (PCI:0000:9b:00): 79, pid=4411, GPU has fallen off the bus."
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "rank 5 is slower than the median by 3 % (threshold 20 %)",
+        "loaded checkpoint in 420.1 s",
+        "checkpoint 500 corrupt: RuntimeError: PytorchStreamReader failed reading zip archive; falling back to 400",
+    ],
+)
+def test_what_even_steps_and_the_sentence_itself_deny_is_no_failure(diagnose, line):
+    assert diagnose("\n".join([line, *STEPS]) + "\n").outcome is Outcome.NO_FAILURE
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "eval: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+        "slurmstepd: error: *** STEP 88.0 STEPD TERMINATED ON gn-02 AT 2026-03-03T10:00:00 DUE TO JOB NOT ENDING WITH SIGNALS ***",
+        "zsh: killed     python train.py",
+    ],
+)
+def test_a_log_that_ends_with_an_error_is_not_called_good(diagnose, line):
+    assert diagnose("\n".join([*STEPS, line]) + "\n").outcome is not Outcome.NO_FAILURE
+
+
+def test_steps_that_have_more_to_do_are_not_slow_and_others_are(diagnose):
+    slow = [f"step {n} loss 2.5 time 2.0{n % 3} s" for n in range(31, 61)]
+    told = [f"{line} seq_len {4096 if at < 30 else 8192}" for at, line in enumerate(STEPS + slow)]
+    announced = [*STEPS, "unfreezing backbone at step 31", *slow]
+    assert diagnose("\n".join(told) + "\n").outcome is Outcome.NO_FAILURE
+    assert diagnose("\n".join(announced) + "\n").outcome is Outcome.NO_FAILURE
+    assert diagnose("\n".join(STEPS + slow) + "\n").failure_type == "fail_slow_unexplained"
+
+
+def test_tests_that_passed_vouch_for_what_they_printed_and_for_no_job_behind_them(diagnose):
+    passed = "===== 12 passed in 3.20s ====="
+    assert diagnose(f"{XID}\nPASSED\n{passed}\n").outcome is Outcome.NO_FAILURE
+    assert diagnose(f"{passed}\n{XID}\n").outcome is Outcome.FAILURE
