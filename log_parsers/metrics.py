@@ -101,7 +101,7 @@ _FORMS: tuple[_Form, ...] = tuple(
         ("fairseq", rb"epoch \d+: +(?P<step>\d+) / \d+ loss=", b""),
         ("fairseq_json", rb'"num_updates": "(?P<step>\d+)"', b""),
         ("gnmt", rb"TRAIN \[\d+\]\[(?P<step>\d+)/\d+\]", b""),
-        ("mxnet", rb"\] Epoch\[\d+\] Batch ?\[(?:\d+-)?(?P<step>\d+)\]\s", b""),
+        ("mxnet", rb"[\]:] ?Epoch\[\d+\] Batch ?\[(?:\d+-)?(?P<step>\d+)\]\s", b""),
         ("paddle", rb"Train Pass \d+, batch (?P<step>\d+),", b""),
         (
             "json",

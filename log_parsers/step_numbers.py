@@ -53,7 +53,7 @@ _LR = lazy(
 _SCALE = lazy(rb"loss[ _]scale['\"]?\s*[:= ]\s*(" + NUMBER + rb")", re.IGNORECASE)
 _TPS = lazy(
     rb"(?:\btps|\bwps|\bips|\btgs(?: \(tokens/gpu/second\))?|(?:tokens|samples)_per_sec(?:ond)?(?:_per_gpu)?|"
-    rb"tokens/s(?:ec)?|samples/s(?:ec(?:ond)?)?|imgs/s|train_speed\(iter/s\)|"
+    rb"tokens/s(?:ec)?|(?<=\t)speed(?=: [\d.]+ samples/s)|samples/s(?:ec(?:ond)?)?|imgs/s|train_speed\(iter/s\)|"
     rb"throughput(?: per GPU \(TFLOP/s/GPU\))?)['\"]?\s*[:= ]\s*(" + NUMBER + rb")",
     re.IGNORECASE,
 )
