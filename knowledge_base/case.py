@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 from rerail.domain.evidence import LogLine, Observation, Role
 from rerail.knowledge_base.job_facts import NOTHING, JobFacts
+from rerail.knowledge_base.phrases import phrase_in_bytes
 from rerail.late_dataclass import dataclass
 from rerail.log_parsers.clocks import clock_offsets
 from rerail.log_parsers.sources import Problem
 from rerail.log_parsers.step_numbers import StepRow
+from rerail.log_parsers.text import ZERO
 from rerail.log_parsers.view import LogView
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from rerail.tools.forecast.compare import Expected
 
 _BELOW = 400  # lines
+_MOST_ALIKE = 20_000  # lines that are remembered
 
 
 @dataclass(slots=True)
@@ -47,6 +50,20 @@ class Case:
         self._by_name = {view.name: view for view in self.views}
         if not self.offsets:
             self.offsets = clock_offsets(self.views)
+
+    def says(self, name: str) -> bool:
+        """Tell whether any line of the job carries a phrase; of lines that differ in digits alone one is read."""
+        told, seen = phrase_in_bytes(name), set[bytes]()
+        for view in self.views:
+            for raw in view.survey.kept.values():
+                alike = raw.translate(ZERO)
+                if alike in seen:
+                    continue
+                if told.search(raw):
+                    return True
+                if len(seen) < _MOST_ALIKE:
+                    seen.add(alike)
+        return False
 
     def view(self, line: LogLine) -> LogView:
         """Return the view a line comes from."""

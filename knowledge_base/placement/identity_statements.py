@@ -11,6 +11,7 @@ from rerail.knowledge_base.phrases import phrase
 from rerail.knowledge_base.placement.host_aliases import HostAliases
 from rerail.knowledge_base.placement.identities import MOST_RANKS, Identities
 from rerail.knowledge_base.placement.names import pci_key, same_host, short
+from rerail.knowledge_base.placement.other_runs import OtherRuns
 from rerail.knowledge_base.placement.own_words import node_in
 from rerail.knowledge_base.placement.processes import Identity
 from rerail.knowledge_base.statements import Statement
@@ -58,6 +59,7 @@ class Reading:
     """Ranks that have the number of the pod in which they alone run."""
     looked_at: set[str] = field(default_factory=set)
     """Hosts at whose shell somebody looked at that host itself."""
+    other_runs: OtherRuns = field(default_factory=OtherRuns)
     above: dict[str, str] = field(default_factory=dict)
     """The host that a map of the job named last, by file."""
 

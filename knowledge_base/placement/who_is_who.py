@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.progress import last_command
-from rerail.knowledge_base.phrases import phrase_in_bytes, says
+from rerail.knowledge_base.phrases import says
 from rerail.knowledge_base.placement.allocation import listed, without_foreign
 from rerail.knowledge_base.placement.column_tables import Row, rows
 from rerail.knowledge_base.placement.host_aliases import without_domain
@@ -22,6 +22,7 @@ from rerail.knowledge_base.placement.introductions import introductions
 from rerail.knowledge_base.placement.names import pci_key, same_host, short
 from rerail.knowledge_base.placement.one_name import rename
 from rerail.knowledge_base.placement.one_node import GPUS_OF_A_NODE
+from rerail.knowledge_base.placement.other_runs import OtherRuns
 from rerail.knowledge_base.placement.pod_ranks import (
     node_numbers,
     ranks_by_number,
@@ -51,7 +52,7 @@ def build(case: Case, statements: list[Statement]) -> Identities:
     reading = Reading()
     for statement in without_parts(statements):
         line = statement.line
-        if says("not-of-this-run", line.text) or _names_no_host(statement):
+        if reading.other_runs.told_by(line.text) or _names_no_host(statement):
             continue
         if "own_run" not in statement.form.tells or line.number > last_command(case.view(line)):
             read(statement, found, reading)
@@ -67,7 +68,7 @@ def build(case: Case, statements: list[Statement]) -> Identities:
     _aliases(case, found, reading)
     rename(found, reading.hosts)
     _conclude(found, reading)
-    _tables(case, found)
+    _tables(case, found, reading.other_runs)
     _fill_blocks(found, each=found.per_node)
     _in_places(found, reading)
     rename(found, reading.hosts)
@@ -164,11 +165,9 @@ def _introduced(found: Identities, reading: Reading) -> None:
             found.keep(found.node_of_place, "place", place, host, line)
 
 
-def _tables(case: Case, found: Identities) -> None:
+def _tables(case: Case, found: Identities, others: OtherRuns) -> None:
     """Place the ranks that tables of the logs place, as far as nothing contradicts a table."""
-    lines = [
-        line for line in lines_with_tables(case.views) if not says("not-of-this-run", line.text)
-    ]
+    lines = [line for line in lines_with_tables(case.views) if not others.told_by(line.text)]
     per_node = found.per_node or (found.tasks_per_node if (found.tasks_per_node or 0) > 1 else None)
     for address, host, line in aliases(lines):
         found.keep(found.node_of_address, "address", address, host, line)
@@ -177,11 +176,6 @@ def _tables(case: Case, found: Identities) -> None:
             _row(row, found)
     _pods(found, per_node)
     known = found.node_of_rank
-
-    def said(name: str) -> bool:
-        told = phrase_in_bytes(name)
-        return any(told.search(raw) for view in case.views for raw in view.survey.kept.values())
-
     if found.tasks_per_node == 1 and (per_node or 1) > 1:
         _tasks_of_nodes(found)
         firsts = {number * (per_node or 1): host for host, number in found.node_ranks.items()}
@@ -189,7 +183,7 @@ def _tables(case: Case, found: Identities) -> None:
     else:
         known = found.node_of_task | known
     told = [held(lines)]
-    told += [placed(one, per_node, found.world_size, known) for one in orders(lines, said)]
+    told += [placed(one, per_node, found.world_size, known) for one in orders(lines, case.says)]
     told.append(_by_node_rank(per_node, found))
     for blocks in told:
         rivalled = any(

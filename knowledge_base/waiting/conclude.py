@@ -17,7 +17,6 @@ from rerail.knowledge_base.causality.conclusion import Conclusion
 from rerail.knowledge_base.causality.exits import ExitFact
 from rerail.knowledge_base.causality.progress import survived
 from rerail.knowledge_base.causality.symptoms import earlier
-from rerail.knowledge_base.phrases import phrase_in_bytes
 from rerail.knowledge_base.placement.identities import Identities
 from rerail.knowledge_base.placement.names import same_host
 from rerail.knowledge_base.placement.one_node import one_node
@@ -69,7 +68,7 @@ def _was_read(case: Case, identities: Identities, victims: set[int], found: Find
 
     It does not where each file is of a rank, or the only file is of one host's launcher, and theirs is not among them.
     """
-    if case.missing_shards or _lines_are_missing(case):
+    if case.missing_shards or case.says("lines-left-out"):
         return False
     own = [view.origin.rank for view in case.views if view.origin.rank is not None]
     if len(own) > 1 and len(own) == len(case.views):
@@ -78,12 +77,6 @@ def _was_read(case: Case, identities: Identities, victims: set[int], found: Find
     heard = case.facts.ranks_heard() & set(found.ranks)
     one_launcher = len(identities.launchers) == 1 and len(hosts) == 1
     return found.lost_node is None or bool(heard) or not one_launcher
-
-
-def _lines_are_missing(case: Case) -> bool:
-    """Tell whether a log says of itself that lines were left out."""
-    told = phrase_in_bytes("lines-left-out")
-    return any(told.search(raw) for view in case.views for raw in view.survey.kept.values())
 
 
 def _heard_of(case: Case, host: str, ranks: set[int]) -> bool:
