@@ -113,7 +113,11 @@ def _counted_on_each_host(surveys: Sequence[FileSurvey], found: dict[str, Origin
     for origin in files.values():
         if origin.rank is not None and origin.node is not None:
             hosts[origin.rank].add(origin.node)
-    if all(len(nodes) < 2 for nodes in hosts.values()):
+    if (
+        len(hosts) < 2
+        or len(set(map(frozenset, hosts.values()))) > 1
+        or len(min(hosts.values(), key=len)) < 2
+    ):
         return
     for name, origin in files.items():
         if origin.rank is not None and origin.node is not None:

@@ -60,6 +60,8 @@ class Shape:
     """It ends the section above, also where no heading of its shape names a host."""
     answers: bool = False
     """Its section is what one command printed, which the next command ends."""
+    within: bool = False
+    """What stands under it is of the host of the section above."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,7 @@ def _data() -> _Data:
             bool(one.get("only_telling")),
             bool(one.get("ends")),
             bool(one.get("answers")),
+            bool(one.get("within")),
         )
         for one in raw["shapes"]
     ]
@@ -372,6 +375,7 @@ def sections(lines: Iterable[tuple[int, bytes]], clean: Callable[[bytes], str]) 
     ending = {shape.id for shape in shapes() if shape.ends}
     if not telling and all(one.shape not in ending for _, one in found):
         return Sections()
+    inner = {shape.id for shape in shapes() if shape.within}
     answers = {shape.id for shape in shapes() if shape.answers}
     kept: list[tuple[int, Origin | None]] = []
     before = ""  # the shape of the heading above
@@ -379,6 +383,7 @@ def sections(lines: Iterable[tuple[int, bytes]], clean: Callable[[bytes], str]) 
         # A rule of other signs is an ornament of the program, and no heading.
         told_by_shape = (one.shape, one.rule) in telling or one.shape in ending
         if told_by_shape or (one.shape in answers and before in answers):
-            kept.append((n, one.origin))
+            within = one.origin is None and one.shape in inner and kept
+            kept.append((n, kept[-1][1] if within else one.origin))
             before = one.shape
     return Sections(tuple(n for n, _ in kept), tuple(origin for _, origin in kept))

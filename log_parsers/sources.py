@@ -276,7 +276,7 @@ def _natural(name: str) -> list[tuple[int, str]]:
 # <run id>/attempt_<k>/<local rank>/stdout.log of torchrun --log-dir
 _TORCHRUN = lazy(r"(?:^|/)attempt_(?P<attempt>\d+)/(?P<local>\d+)/(?:stdout|stderr|error)")
 _RANK_FILE = lazy(
-    r"(?<!lora)(?<!local)(?<!node)(?<!(?<![a-z])[detpc]p)(?:^|[/._-])(?:global_?)?rank[-_.]?(?P<rank>\d{1,6})(?=[/._-]|$)"
+    r"(?<!lora)(?<!local)(?<!^node)(?<![/._-]node)(?<!(?<![a-z])[detpc]p)(?:^|[/._-])(?:global_?)?rank[-_.]?(?P<rank>\d{1,6})(?=[/._-]|$)"
     r"(?!-lora)(?!-\d{1,6}(?:[/._]|$))",
     re.I,
 )

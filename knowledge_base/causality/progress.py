@@ -196,6 +196,9 @@ def _as_clocks_allow(case: Case, rows: Sequence[StepRow], line: LogLine) -> Sequ
     below = [row for row in rows if row.line > line.number]
     if when is None or not below:
         return rows
+    above = [row.step for row in rows if row.line < line.number and row.step is not None]
+    if above and below[0].step is not None and below[0].step > above[-1]:
+        return rows  # the steps go on behind it: its clock is of another zone
     furthest = max(below, key=lambda row: row.step if row.step is not None else -1)
     shown = (view.line(row.line) for row in (furthest, below[-1]))
     times = [case.time(one) for one in shown if one is not None]

@@ -16,7 +16,6 @@ from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.phrases import phrase, phrase_in_bytes, says
 from rerail.knowledge_base.placement.identities import Identities
 from rerail.knowledge_base.placement.names import short
-from rerail.knowledge_base.placement.one_node import GPUS_OF_A_NODE
 from rerail.knowledge_base.placement.own_words import node_in
 from rerail.knowledge_base.statements import Form, all_forms
 from rerail.log_parsers.host_names import series_of
@@ -119,6 +118,10 @@ def _pod_of_event(observation: Observation, forms: Sequence[Form]) -> str | None
     return None
 
 
+def _heard(identities: Identities) -> int:
+    return len({short(host) for host in identities.node_of_rank.values()})
+
+
 def elsewhere(node: str | None, own: frozenset[str]) -> bool:
     """Tell whether a node is none of the job's, all of which are known, though it is called as they are."""
     name = short(node or "")
@@ -151,13 +154,15 @@ def _lists(view: LogView) -> tuple[set[str], set[str]]:
 
     The list of a step, or of another variable, shares nodes with the job's; that of a new allocation may not.
     """
-    last, before = set[str](), set[str]()
+    last, before, requeued = set[str](), set[str](), False
     for number in view.numbers[:_HEAD]:
-        match = phrase_in_bytes("job-nodes").search(view.survey.kept[number])
+        raw = view.survey.kept[number]
+        requeued = requeued or phrase_in_bytes("requeued").search(raw) is not None
+        match = phrase_in_bytes("job-nodes").search(raw)
         if not match or says("not-of-this-run", view.text(number) or ""):
             continue
         found = _expanded(re.sub(r",? ", ",", match["nodes"].decode()))
-        if last and found and not last & found:
+        if requeued and last and found and not last & found:
             before, last = before | last, set()
         last |= found
     return last, before
@@ -170,8 +175,8 @@ def nodes(case: Case, identities: Identities) -> frozenset[str]:
     if told:
         # A step's list may be a part of the job's.
         return frozenset(told | placed)
-    machines = {short(host) for host in identities.node_of_place.values()}
-    if machines and all(
+    machines = {short(host) for host in identities.hosts_of_listed_pods}
+    if len(machines) > 1 and all(
         short(identities.host(name)) in machines for name in identities.nodes_at_work
     ):
         return frozenset(machines | placed)
@@ -183,7 +188,9 @@ def nodes(case: Case, identities: Identities) -> frozenset[str]:
 
 def _are_all(identities: Identities, world: int | None) -> bool:
     """Tell whether as many hosts hold ranks as the job has nodes, each a block of its own."""
-    held = identities.per_node or GPUS_OF_A_NODE
+    held = identities.per_node
+    if held is None:
+        return identities.node_count is not None and _heard(identities) == identities.node_count > 1
     blocks: dict[int, set[str]] = {}
     for rank, host in identities.node_of_rank.items():
         blocks.setdefault(rank // held, set()).add(short(host))

@@ -82,8 +82,12 @@ class Identities:
     """Ranks by a library's own count, which is the job's where there is one group."""
     twice: set[tuple[str, object]] = field(default_factory=set)
     """Names that one listing has twice, for two places."""
+    moves: list[tuple[LogLine, frozenset[int], str]] = field(default_factory=list)
+    """Lines behind which some ranks run on another host."""
     prints_for_all: set[str] = field(default_factory=set)
     """The host in front of lines of more ranks than one host holds: a launcher or a collector prints there."""
+    hosts_of_listed_pods: set[str] = field(default_factory=set)
+    """The hosts in a table of pods."""
     local_labels: bool = False
     """Labels count the ranks of each host anew."""
     onlookers: set[str] = field(default_factory=set)
@@ -97,6 +101,15 @@ class Identities:
         return self.node_in_front(line) or (
             self.node_of_rank.get(rank) if rank is not None else None
         )
+
+    def moved_to(self, rank: int, line: LogLine) -> tuple[str, LogLine] | None:
+        """Return the host to which a rank was moved above a line, and the line that says so."""
+        told = [
+            (to, said)
+            for said, ranks, to in self.moves
+            if rank in ranks and said.file == line.file and said.number < line.number
+        ]
+        return told[-1] if told else None
 
     def node_in_front(self, line: LogLine) -> str | None:
         """Return the host that labels a line, unless it stands in front of what ranks of several hosts print."""

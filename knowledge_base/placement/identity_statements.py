@@ -95,12 +95,13 @@ def read(statement: Statement, found: Identities, reading: Reading) -> None:
 
 def _move(statement: Statement, found: Identities) -> None:
     """From here on the ranks of one host, or those that are listed, run on another."""
-    to, left = statement.slots["node"], statement.slots.get("left")
-    moved = set(numbers(statement.slots.get("ranks", "")))
-    for rank, host in found.node_of_rank.items():
-        if rank in moved or (left is not None and not moved and same_host(host, left)):
-            found.node_of_rank[rank] = to
-            found.told_by["rank", rank] = statement.line
+    left, listed = statement.slots.get("left"), set(numbers(statement.slots.get("ranks", "")))
+    moved = {
+        rank
+        for rank, host in found.node_of_rank.items()
+        if rank in listed or (left is not None and not listed and same_host(host, left))
+    }
+    found.moves.append((statement.line, frozenset(moved), statement.slots["node"]))
 
 
 def _map(statement: Statement, found: Identities, reading: Reading) -> None:

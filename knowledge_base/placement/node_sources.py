@@ -181,6 +181,8 @@ def of_rank(asked: Asked) -> Answer[str] | None:
     rank = asked.place.rank
     if rank is None:
         return None
+    if moved := asked.identities.moved_to(rank, asked.line):
+        return Answer(moved[0], f"rank {rank} was moved there", moved[1])
     if conflict := asked.identities.conflicts.get(rank):
         return Answer(None, f"the logs put rank {rank} on several hosts: {', '.join(conflict)}")
     node = asked.identities.node_of_rank.get(rank)

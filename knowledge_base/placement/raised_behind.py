@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rerail.domain.evidence import Role
+from rerail.knowledge_base.phrases import says
 from rerail.knowledge_base.placement.names import same_host
 from rerail.knowledge_base.placement.one_node import GPUS_OF_A_NODE
 from rerail.knowledge_base.placement.place import Answer, Asked
@@ -31,6 +32,7 @@ def raises_behind(asked: Asked) -> Answer[int] | None:
         and o.line.file == line.file
         and o.line.number > line.number
         and looks_like_exception(o.line.message)
+        and not says("lost-peer", o.line.text)
     }
     if len(raised) != 1:
         return None

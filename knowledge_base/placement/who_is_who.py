@@ -94,8 +94,9 @@ def _labelled(case: Case, found: Identities) -> None:
         rank: {found.other_names.get(name, name) for name in names} for rank, names in seen.items()
     }
     several = set(map(frozenset, hosts.values()))
-    if len(several) == 1 and len(next(iter(several))) > 1:
-        # Each host has all of these numbers: they count its own processes.
+    more = found.world_size is not None and found.world_size > max(hosts, default=0) + 1
+    if more and len(several) == 1 and len(next(iter(several))) > 1:
+        # Each host has all of these numbers, and the job has higher ones: they count its own processes.
         found.local_labels = True
         for rank in hosts:
             found.node_of_rank.pop(rank, None)
@@ -113,8 +114,12 @@ def _labelled(case: Case, found: Identities) -> None:
 
 def _without_fronts(found: Identities, labelled: dict[int, str]) -> None:
     """Believe no label that puts ranks of several hosts on the only one that labels name."""
-    held = found.per_node or GPUS_OF_A_NODE
-    if len(set(labelled.values())) != 1 or min(labelled) // held == max(labelled) // held:
+    held, count = found.per_node or GPUS_OF_A_NODE, found.node_count or 1
+    if len(set(labelled.values())) != 1 or count == 1:
+        return
+    in_a_block = min(labelled) // held == max(labelled) // held
+    dealt_in_turn = len({rank % count for rank in labelled}) == 1
+    if in_a_block or dealt_in_turn:
         return
     (front,) = set(labelled.values())
     found.prints_for_all.add(front)
@@ -210,6 +215,8 @@ def _row(row: Row, found: Identities) -> None:
         if name := row.cells.get(kind):
             table = found.node_of_place if kind == "pod" else found.node_of_address
             found.keep(table, "place" if kind == "pod" else kind, name, node, line)
+            if kind == "pod" and node:
+                found.hosts_of_listed_pods.add(node)
     if task is not None and rank is None:
         found.keep(found.node_of_task, "task", task, node, line)
     if rank is not None:
