@@ -73,6 +73,17 @@ def looks_like_host(word: str) -> bool:
     return "-" in word or not is_no_host(word)
 
 
+@lru_cache(maxsize=16_384)
+def may_be_host(word: str) -> bool:
+    """Tell whether a word is one where a sentence says of a process that it runs on it: also one that only counts."""
+    return looks_like_host(word) or _counted().fullmatch(word) is not None
+
+
+@lru_cache(maxsize=1)
+def _counted() -> re.Pattern[str]:
+    return re.compile(load_cached(PATH)["counted_in_a_sentence"], re.I)
+
+
 def says_host(line: bytes) -> set[str]:
     """Return the words that a line says to be hosts: behind a word such as `host=`, or in front of a port."""
     if not _hint().search(line):

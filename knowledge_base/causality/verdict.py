@@ -302,7 +302,7 @@ def _put(case: Case, verdict: Verdict, winner: Observation, at: Place) -> None:
     # A limit, a preemption or a cancellation is nobody's fault; its line only says who carried it out.
     if winner.blames is not Blames.NOBODY:
         verdict.nodes = at.nodes
-    elif has(winner.leaf, "ends_a_hang"):
+    elif has(winner.leaf, "ends_a_hang") and not winner.lines:
         verdict.ranks, verdict.nobody = [], True
     if len(at.nodes) == 1 and (times := starts_failed_on(case, winner, at.nodes[0])):
         verdict.why = f"{times} starts failed on {at.nodes[0]} and on no other node: it fails every job that it gets"

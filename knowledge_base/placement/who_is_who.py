@@ -41,7 +41,7 @@ from rerail.knowledge_base.placement.self_descriptions import described
 from rerail.knowledge_base.placement.whole_groups import without_parts
 from rerail.knowledge_base.statements import Statement
 from rerail.lazy_patterns import lazy
-from rerail.log_parsers.host_names import address_in, is_address, looks_like_host
+from rerail.log_parsers.host_names import address_in, is_address, may_be_host
 
 _DIGITS = lazy(r"\d+")
 
@@ -84,7 +84,7 @@ def build(case: Case, statements: list[Statement]) -> Identities:
 def _names_no_host(statement: Statement) -> bool:
     """Tell whether what stands where a sentence puts a host is a data set, a device or a model."""
     node = statement.slots.get("node")
-    return statement.form.host_like and node is not None and not looks_like_host(node)
+    return statement.form.host_like and node is not None and not may_be_host(node)
 
 
 def _labelled(case: Case, found: Identities) -> None:

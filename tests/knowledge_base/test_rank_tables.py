@@ -80,7 +80,7 @@ def _orders() -> list[tuple[str, str]]:
 def test_an_order_holds_on_its_examples(name: str, text: str) -> None:
     case = diagnose_texts({"job.log": text}).case
     lines = list(lines_with_tables(case.views))
-    assert any(len(order.hosts) > 1 for order in orders(lines)), name
+    assert any(len(order.hosts) > 1 for order in orders(lines, case.says)), name
 
 
 def node_of_rank_9(text: str) -> str | None:
