@@ -131,7 +131,7 @@ def _reached_the_job(case: Case, claim: Observation) -> bool:
 
 
 def _runs_elsewhere(case: Case, claim: Observation) -> bool:
-    """Tell whether a kernel speaks in a file of its own, beside one in which training goes on to the last line."""
+    """Tell whether a kernel speaks in a file of its own, beside one with the steps of a training."""
     beside = [view for view in case.views if view.name != claim.line.file]
     return claim.line.stream is Stream.KERNEL and any(view.survey.steps for view in beside)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
 
 from rerail.domain.evidence import LogLine, Observation, Role, Tier
@@ -193,18 +194,17 @@ def _as_clocks_allow(case: Case, rows: Sequence[StepRow], line: LogLine) -> Sequ
     Collectors export the newest lines first, and two streams of a process are often put together one after the other.
     """
     when, view = case.time(line), case.view(line)
-    below = [row for row in rows if row.line > line.number]
-    if when is None or not below:
+    at = bisect_right(rows, line.number, key=lambda row: row.line)
+    if when is None or at == len(rows):
         return rows
-    above = [row.step for row in rows if row.line < line.number and row.step is not None]
-    if above and below[0].step is not None and below[0].step > above[-1]:
+    last, first = rows[at - 1].step if at else None, rows[at].step
+    if last is not None and first is not None and first > last:
         return rows  # the steps go on behind it: its clock is of another zone
-    furthest = max(below, key=lambda row: row.step if row.step is not None else -1)
-    shown = (view.line(row.line) for row in (furthest, below[-1]))
-    times = [case.time(one) for one in shown if one is not None]
+    ends = (view.line(row.line) for row in (rows[at], rows[-1]))
+    times = [case.time(one) for one in ends if one is not None]
     if any(time is None or time >= when - 1.0 for time in times):
         return rows
-    return [row for row in rows if row.line < line.number]
+    return rows[:at]
 
 
 def last_command(view: LogView) -> int:
