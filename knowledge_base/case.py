@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING
@@ -44,6 +45,7 @@ class Case:
     missing_shards: int = 0
     """Parts of the logs that were to be read elsewhere and of which nothing came back."""
     _by_name: dict[str, LogView] = field(default_factory=dict)
+    _said: dict[str, bool] = field(default_factory=dict)
     _below: dict[tuple[str, int], float | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -53,7 +55,13 @@ class Case:
 
     def says(self, name: str) -> bool:
         """Tell whether any line of the job carries a phrase; of lines that differ in digits alone one is read."""
-        told, seen = phrase_in_bytes(name), set[bytes]()
+        known = self._said.get(name)
+        if known is None:
+            known = self._said[name] = self._looks_for(phrase_in_bytes(name))
+        return known
+
+    def _looks_for(self, told: re.Pattern[bytes]) -> bool:
+        seen = set[bytes]()
         for view in self.views:
             for raw in view.survey.kept.values():
                 alike = raw.translate(ZERO)

@@ -41,6 +41,7 @@ _DIGITS = lazy(r"\d+")
 _PARTS = lazy(r"[_/]|\.(?!\d)")
 _NUMBERED = lazy(r"(?i)(?:rank|pid|r|p)\d+")
 _LEAST_ALIKE = 2
+_BOTH = 2  # a single `stdout:` may be anything
 _MOST_HEADINGS = 20_000
 _WORD = lazy(r"(?<![\w.@/:=-])[A-Za-z0-9][\w.-]{1,100}(?![\w=])")
 
@@ -370,12 +371,15 @@ def sections(lines: Iterable[tuple[int, bytes]], clean: Callable[[bytes], str]) 
         elif told:
             told[-1].take(raw)
         last = (number, raw)
+    inner = {shape.id for shape in shapes() if shape.within}
+    if sum(one.shape in inner for _, one in found) < _BOTH:
+        apart = [at for at, (_, one) in enumerate(found) if one.shape not in inner]
+        found, told = [found[at] for at in apart], [told[at] for at in apart]
     found = _called_after_hosts(_named_alike(found), told)
     telling = {(one.shape, one.rule) for _, one in found if one.origin is not None or one.file}
     ending = {shape.id for shape in shapes() if shape.ends}
     if not telling and all(one.shape not in ending for _, one in found):
         return Sections()
-    inner = {shape.id for shape in shapes() if shape.within}
     answers = {shape.id for shape in shapes() if shape.answers}
     kept: list[tuple[int, Origin | None]] = []
     before = ""  # the shape of the heading above

@@ -17,6 +17,8 @@ from rerail.knowledge_base.phrases import says
 from rerail.knowledge_base.taxonomy import has
 
 _BELOW = (Tier.HARDWARE, Tier.HOST)
+_STOPPED_S = 60.0
+"""A step that was under way ends within it."""
 
 
 def outweighed(case: Case, candidates: list[Observation]) -> list[tuple[Observation, str]]:
@@ -131,9 +133,18 @@ def _reached_the_job(case: Case, claim: Observation) -> bool:
 
 
 def _runs_elsewhere(case: Case, claim: Observation) -> bool:
-    """Tell whether a kernel speaks in a file of its own, beside one with the steps of a training."""
-    beside = [view for view in case.views if view.name != claim.line.file]
-    return claim.line.stream is Stream.KERNEL and any(view.survey.steps for view in beside)
+    """Tell whether a kernel speaks in a file of its own, beside a training of which no clock says that it stopped then."""
+    if claim.line.stream is not Stream.KERNEL:
+        return False
+    told = case.time(claim.line)
+    for view in case.views:
+        last = view.line(view.survey.steps[-1].line) if view.survey.steps else None
+        if last is None or view.name == claim.line.file:
+            continue
+        stopped = case.near_time(last)
+        if told is None or stopped is None or stopped > told + _STOPPED_S:
+            return True
+    return False
 
 
 def _is_bare(observation: Observation) -> bool:

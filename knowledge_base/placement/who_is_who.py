@@ -114,14 +114,17 @@ def _labelled(case: Case, found: Identities) -> None:
 
 def _without_fronts(found: Identities, labelled: dict[int, str]) -> None:
     """Believe no label that puts ranks of several hosts on the only one that labels name."""
-    held, count = found.per_node or GPUS_OF_A_NODE, found.node_count or 1
-    if len(set(labelled.values())) != 1 or count == 1:
-        return
-    in_a_block = min(labelled) // held == max(labelled) // held
-    dealt_in_turn = len({rank % count for rank in labelled}) == 1
-    if in_a_block or dealt_in_turn:
+    if len(set(labelled.values())) != 1:
         return
     (front,) = set(labelled.values())
+    held, count = found.per_node or GPUS_OF_A_NODE, found.node_count or 1
+    in_a_block = min(labelled) // held == max(labelled) // held
+    dealt_in_turn = len({rank % count for rank in labelled}) == 1
+    apart = count > 1 and not in_a_block and not dealt_in_turn
+    if not apart and not any(
+        rivals(found.node_of_rank.get(rank, front), front) for rank in labelled
+    ):
+        return
     found.prints_for_all.add(front)
     for rank in [rank for rank, node in found.node_of_rank.items() if same_host(node, front)]:
         line = found.told_by.get(("rank", rank))

@@ -86,8 +86,10 @@ def test_a_kernel_log_of_its_own_is_believed_and_established_where_the_job_shows
     assert (found.failure_type, found.suspects.nodes) == ("gpu_ecc_uncorrectable", ["n7"])
     assert found.status == "supported"
     assert diagnose({"train.log": STEPS + LAUNCH + OWN, **kernel}).status == "established"
-    # Training may have gone on: nothing in its own output tells that the fault reached it.
-    assert diagnose({"train.log": STEPS, **kernel}).status == "supported"
+    assert diagnose({"train.log": STEPS, **kernel}).status == "established"
+    # A step minutes later: nothing in its own output tells that the fault reached it.
+    later = "2026-03-01 03:05:00 [rank0]: step 12 loss 0.750\n"
+    assert diagnose({"train.log": STEPS + later, **kernel}).status == "supported"
 
 
 def test_a_claim_behind_the_end_is_not_established(diagnose):
