@@ -23,7 +23,7 @@ from rerail.knowledge_base.causality.progress import (
     step_rows,
     survived,
 )
-from rerail.knowledge_base.causality.set_aside import no_fault_told, of_tests, only_tests_ran
+from rerail.knowledge_base.causality.set_aside import no_fault_told, only_tests_ran
 from rerail.knowledge_base.causality.several_jobs import of_other_jobs
 from rerail.knowledge_base.rules import Rule
 from rerail.knowledge_base.taxonomy import Kind, has, leaves
@@ -83,10 +83,7 @@ def select(
     for observation in in_last:
         if observation.role is not Role.INITIATING:
             continue
-        if tests and of_tests(case, tests, observation):
-            result.rejected.append(Rejected(observation, "a test printed it, and all tests passed"))
-            continue
-        if (because := no_fault_told(case, rules, observation)) is not None:
+        if (because := no_fault_told(case, rules, tests, observation)) is not None:
             result.rejected.append(Rejected(observation, because))
             continue
         if id(observation) in beside:

@@ -44,11 +44,6 @@ def test_session(case: Case, record: Observation) -> range:
     return range(0) if ended or trained else lines
 
 
-def of_tests(case: Case, records: Sequence[Observation], observation: Observation) -> bool:
-    """Tell whether a test printed an observation, in a session of which all tests passed."""
-    return any(_in(observation, one, test_session(case, one)) for one in records)
-
-
 def only_tests_ran(case: Case, record: Observation) -> bool:
     """Tell whether the evidence is one file, and all harm in it was printed in the session that the record ends."""
     lines = test_session(case, record)
@@ -61,8 +56,12 @@ def _in(observation: Observation, record: Observation, lines: range) -> bool:
     return observation.line.file == record.line.file and observation.line.number in lines
 
 
-def no_fault_told(case: Case, rules: dict[str, Rule], observation: Observation) -> str | None:
-    """Return why a sentence that no traceback stands above tells of no fault, or None."""
+def no_fault_told(
+    case: Case, rules: dict[str, Rule], records: Sequence[Observation], observation: Observation
+) -> str | None:
+    """Return why an error that tests printed, or a sentence that no traceback stands above, tells of no fault, or None."""
+    if any(_in(observation, one, test_session(case, one)) for one in records):
+        return "a test printed it, and all tests passed"
     if observation.lines:
         return None
     if says("text-of-a-sample", observation.line.message):
@@ -90,7 +89,9 @@ def _went_on(case: Case, observation: Observation) -> bool:
     if first_cry(case, line, words=("cry", "cry-at-the-end")) is not None:
         return False
     later = view.between(line.number + 1, view.numbers[-1])
-    found = [one for n in later if told.search(view.survey.kept[n]) and (one := view.line(n)) is not None]
+    found = [
+        one for n in later if told.search(view.survey.kept[n]) and (one := view.line(n)) is not None
+    ]
     return any(line.rank is None or one.rank == line.rank for one in found) and not any(
         o.role in _HARM and o.line.file == line.file and o.line.number > line.number
         for o in case.observations
