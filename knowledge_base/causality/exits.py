@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from rerail.domain.evidence import LogLine, Observation, Role, Tier
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.catalogues import how_it_ended
-from rerail.knowledge_base.phrases import phrase, says
+from rerail.knowledge_base.phrases import phrase
 from rerail.knowledge_base.placement.allocation import elsewhere, listed, nodes
 from rerail.knowledge_base.placement.identities import Identities
 from rerail.knowledge_base.placement.names import same_host
@@ -77,9 +77,7 @@ def collect(case: Case, identities: Identities, statements: Sequence[Statement])
     ]
     # Accounting and containers tell of whole jobs; who names a process knows better.
     told = facts or _from_rules(case, identities)
-    return _in_time(
-        case, [fact for fact in told if not says("handled-in-words", fact.line.message)]
-    )
+    return _in_time(case, told)
 
 
 def _fact(statement: Statement, identities: Identities, tasks_are_ranks: bool) -> ExitFact | None:

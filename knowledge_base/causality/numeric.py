@@ -50,6 +50,10 @@ DATA_WAIT_S = 0.3
 _NOTES = 4_000  # lines behind a change in which a framework's own reports are read
 _LEAST_NOTES = 3
 _JUST_ABOVE = 2  # step lines above a change between which what announces it may stand
+_BEFORE, _BETTER = 20, 0.1
+"""Steps whose spread a goal must outdo to be better, and by which part of itself."""
+_MODERATE = 2.0
+"""A loss that rises to more and stays there is a divergence, whatever the program announced."""
 SAME_EVALS = 3
 """Identical evaluation results in a row that no learning model gives."""
 _ORDER = (
@@ -210,6 +214,16 @@ def _announced(case: Case, view: LogView, row: StepRow) -> bool:
     )
 
 
+def _profiled(view: LogView, one: LogSeries, onset: Event) -> bool:
+    """Tell whether a profiler was started just above a change to slow steps, which are over at the end."""
+    row, starts = one.rows[onset.index], phrase_in_bytes("profiler-starts")
+    first = one.rows[max(0, onset.index - _JUST_ABOVE)].line
+    if not any(starts.search(view.survey.kept[n]) for n in view.between(first, row.line)):
+        return False
+    last = median([float(t) for t in one.series.step_time_s[-MIN_ROWS:] if t == t] or [math.inf])
+    return last < (onset.before + onset.after) / 2
+
+
 def _with_work(view: LogView, one: LogSeries) -> StepSeries | None:
     """Return the series with how much each of its steps has to do, or None where the step lines do not say."""
     import numpy as np
@@ -227,14 +241,24 @@ def _with_work(view: LogView, one: LogSeries) -> StepSeries | None:
 
 
 def _gets_better(view: LogView, one: LogSeries, index: int) -> bool:
-    """Tell whether what the training is for, as step lines print it, is better at the end than where the loss rose."""
+    """Tell whether what the training is for, as step lines print it, is well better at the end than where the loss rose.
+
+    By more than it moved just before, and by more than a part of itself: a guess moves by as much.
+    """
     goals = phrase("goal-of-step")
     told = [goals.search(view.text(row.line) or "") for row in one.rows]
     near, late = [m for m in told[: index + 1] if m], [m for m in told[index:] if m]
     if not near or not late:
         return False
-    then, now = (median([float(m["value"]) for m in part[-STARTING:]]) for part in (near, late))
-    return now > then if late[-1]["up"] else now < then
+    before = [float(m["value"]) for m in near[-_BEFORE:]]
+    then, now = median(before[-STARTING:]), median([float(m["value"]) for m in late[-STARTING:]])
+    gain = now - then if late[-1]["up"] else then - now
+    return gain > max(max(before) - min(before), _BETTER * abs(then))
+
+
+def _moderate(event: Event) -> bool:
+    """Tell whether a loss rose by no more than other data or another objective explains; it must be a number."""
+    return 0.0 < event.before and event.after <= _MODERATE * event.before
 
 
 def _judge(case: Case, view: LogView, one: LogSeries) -> list[NumericFinding]:
@@ -259,7 +283,8 @@ def _judge(case: Case, view: LogView, one: LogSeries) -> list[NumericFinding]:
             )
             break
         if event.kind is EventKind.LOSS_DIVERGENCE and not (
-            _announced(case, view, one.rows[event.index]) or _gets_better(view, one, event.index)
+            (_moderate(event) and _announced(case, view, one.rows[event.index]))
+            or _gets_better(view, one, event.index)
         ):
             what = (
                 f"the loss jumps from {event.before:.4g} to {event.after:.4g} at step {event.step} "
@@ -386,6 +411,7 @@ def _slow(case: Case, view: LogView, one: LogSeries, report: SeriesReport) -> li
             and e.stage is not Stage.BRIEF
             and 0 <= e.index < len(one.rows)
             and not _announced(case, view, one.rows[e.index])
+            and not _profiled(view, one, e)
         ),
         None,
     )

@@ -7,6 +7,7 @@ run is teardown.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import field
 
@@ -22,8 +23,8 @@ from rerail.knowledge_base.causality.progress import (
     step_rows,
     survived,
 )
+from rerail.knowledge_base.causality.set_aside import no_fault_told, only_tests_ran
 from rerail.knowledge_base.causality.several_jobs import of_other_jobs
-from rerail.knowledge_base.phrases import says
 from rerail.knowledge_base.rules import Rule
 from rerail.knowledge_base.taxonomy import Kind, has, leaves
 from rerail.late_dataclass import dataclass
@@ -34,7 +35,7 @@ _SHORTLY_S, _LONG_BEFORE_S = 600.0, 6 * 3600.0
 _APART_S = 5.0
 """Clocks of two hosts differ by less; a collective waits for minutes."""
 _LAST_LINES = 2  # a blank one and what a shell says of the end
-_RECORD_LINES = 2  # of a test runner behind the one that counts its tests
+_TOLD_AGAIN = 2
 _TRAINED = 3  # step lines that make it known how a run goes on
 
 
@@ -78,17 +79,17 @@ def select(
     result.attempt_starts = [o for o in starts if _goes_on(case, o)]
     in_last = _last_attempt(case, result)
     result.success = _final_success(case, in_last)
-    tested = result.success is not None and "tests_passed" in result.success.marks
+    tests = [o for o in in_last if "tests_passed" in o.marks]
     for observation in in_last:
         if observation.role is not Role.INITIATING:
             continue
-        if (because := _no_fault_told(rules, observation)) is not None:
+        if (because := no_fault_told(case, rules, tests, observation)) is not None:
             result.rejected.append(Rejected(observation, because))
             continue
         if id(observation) in beside:
             result.rejected.append(Rejected(observation, "its node or pod is not one of the job's"))
             continue
-        if observation.leaf == "loss_nan" and not tested and ends_non_finite(case):
+        if observation.leaf == "loss_nan" and ends_non_finite(case):
             # A run that reports its completion with a loss of NaN has completed nothing.
             result.candidates.append(observation)
             continue
@@ -131,19 +132,6 @@ def select(
     return result
 
 
-def _no_fault_told(rules: dict[str, Rule], observation: Observation) -> str | None:
-    """Return why a sentence that no traceback stands above tells of no fault, or None."""
-    if observation.lines:
-        return None
-    if says("text-of-a-sample", observation.line.message):
-        return "it stands in a text that is shown"
-    rule = rules.get(observation.rule_id)
-    # A rule that counts lines knows that many of them are a fault, however each was handled.
-    if (rule is None or rule.min_count == 1) and says("handled-in-words", observation.line.message):
-        return "its own sentence says how it was handled"
-    return None
-
-
 def _drop_hints(case: Case, rules: dict[str, Rule], result: Selection, *, one_ended: bool) -> None:
     """Reject what could make a run slow where it hung, one process was killed, or the steps show that nothing was slow."""
 
@@ -165,7 +153,16 @@ def _drop_hints(case: Case, rules: dict[str, Rule], result: Selection, *, one_en
         return
     if any(has(found.leaf, "slow") for found in analyse(case)):
         return
-    _drop(result, hints, "the steps did not become slower")
+    # Even steps deny that a run became slower, not that it was slow from its start: who tells it again measures it.
+    told = Counter(_what_is_told(o) for o in case.observations if is_hint(o))
+    once = [o for o in hints if told[_what_is_told(o)] < _TOLD_AGAIN]
+    _drop(result, once, "the steps did not become slower, and it was told once")
+
+
+def _what_is_told(hint: Observation) -> tuple[str, ...]:
+    """Return a hint's words without what it measured: the same of the same rank, GPU or host is told again."""
+    words = "".join(c for c in hint.line.message if not c.isdigit())
+    return (hint.rule_id, words, *(hint.fields.get(name, "") for name in ("rank", "gpu", "node")))
 
 
 def _drop(result: Selection, gone: list[Observation], because: str) -> None:
@@ -424,13 +421,6 @@ def _ended_by_own_check(case: Case, observations: list[Observation], marker: Obs
     return failed or first_cry(case, last, marker.line.number, judged=True) is not None
 
 
-def _is_last_word(case: Case, marker: Observation) -> bool:
-    """Tell whether a file ends with this record: tests that passed in front of a job vouch for nothing of it."""
-    file, number = marker.line.file, marker.line.number
-    behind = any(o.line.file == file and o.line.number > number for o in case.observations)
-    return not behind and case.view(marker.line).survey.last_nonempty <= number + _RECORD_LINES
-
-
 def _final_success(case: Case, observations: list[Observation]) -> Observation | None:
     """Return the last success marker, unless training went on or another run began behind it."""
     begun = {o.line.file: o.line for o in observations if "run_started" in o.marks}
@@ -440,7 +430,7 @@ def _final_success(case: Case, observations: list[Observation]) -> Observation |
         if o.role is Role.SUCCESS
         and not _behind(begun.get(o.line.file), o.line)
         and not _ended_by_own_check(case, observations, o)
-        and ("tests_passed" not in o.marks or _is_last_word(case, o))
+        and ("tests_passed" not in o.marks or only_tests_ran(case, o))
     ]
     if not markers:
         return None

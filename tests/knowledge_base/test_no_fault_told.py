@@ -41,7 +41,36 @@ def test_steps_that_have_more_to_do_are_not_slow_and_others_are(diagnose):
     assert diagnose("\n".join(STEPS + slow) + "\n").failure_type == "fail_slow_unexplained"
 
 
-def test_tests_that_passed_vouch_for_what_they_printed_and_for_no_job_behind_them(diagnose):
-    passed = "===== 12 passed in 3.20s ====="
-    assert diagnose(f"{XID}\nPASSED\n{passed}\n").outcome is Outcome.NO_FAILURE
+def test_tests_that_passed_vouch_for_their_own_session_and_for_nothing_else(diagnose):
+    begins, passed = f"{'=' * 20} test session starts {'=' * 20}", "===== 12 passed in 3.20s ====="
+    assert diagnose(f"{begins}\n{XID}\nPASSED\n{passed}\n").outcome is Outcome.NO_FAILURE
     assert diagnose(f"{passed}\n{XID}\n").outcome is Outcome.FAILURE
+    assert diagnose(f"{XID}\n{begins}\n{passed}\n").outcome is Outcome.FAILURE
+    assert diagnose(f"{XID}\n{passed}\n").outcome is Outcome.FAILURE
+    train = "\n".join([*STEPS, XID]) + "\n"
+    both = {"train.log": train, "test.log": f"{begins}\n{passed}\n"}
+    assert diagnose(both).outcome is Outcome.FAILURE
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "RuntimeError: CUDA error: an illegal memory access was encountered; skipping final checkpoint",
+        "FloatingPointError: Minimum loss scale reached (0.0001). Try lowering the learning rate, using gradient clipping.",
+        "srun: error: gn-02: task 3: Segmentation fault (core dumped), continuing without it is impossible",
+        "checkpoint 500 corrupt: RuntimeError: PytorchStreamReader failed reading zip archive; falling back to 400",
+    ],
+)
+def test_the_last_words_of_a_log_were_not_handled(diagnose, line):
+    assert diagnose("\n".join([*STEPS, line]) + "\n").outcome is Outcome.FAILURE
+
+
+def test_an_announced_change_is_no_excuse_for_a_loss_that_stays_high(diagnose):
+    high = [f"step {n} loss 9.{n % 7} time 1.0{n % 3} s" for n in range(31, 61)]
+    text = "\n".join([*STEPS, "unfreezing backbone at step 31", *high]) + "\n"
+    assert diagnose(text).failure_type == "loss_divergence"
+
+
+def test_slowness_that_is_told_again_is_not_denied_by_steps_that_were_slow_from_the_start(diagnose):
+    told = "straggler detected: rank 12 on gn-04 is 2.1x slower than the median"
+    assert diagnose("\n".join([told, *STEPS, told]) + "\n").outcome is Outcome.FAILURE

@@ -1,0 +1,98 @@
+"""What the words around an error say of it: that a test printed it, or that it was handled and the work went on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rerail.domain.evidence import Observation, Role, Tier
+from rerail.knowledge_base.case import Case
+from rerail.knowledge_base.causality.error_lines import first_cry
+from rerail.knowledge_base.causality.progress import step_rows, survived
+from rerail.knowledge_base.phrases import phrase_in_bytes, says
+from rerail.knowledge_base.rules import Rule
+
+_RECORD_LINES = 2  # of a test runner behind the one that counts its tests
+_TRAINED = 3  # step lines that make a file one of a training, whatever tests it ran
+_NEVER_HANDLED = (Tier.SCHEDULER, Tier.HOST, Tier.EXIT)
+"""What a kernel, a scheduler or a launcher tells has happened; no program handles it."""
+_HARM = (Role.INITIATING, Role.CASCADE, Role.TEARDOWN)
+
+
+def test_session(case: Case, record: Observation) -> range:
+    """Return the lines of the test runner's session that ends with a record; empty where its start is not told.
+
+    The record must be the last word of its file, and the session must have trained nothing: tests that passed in
+    front of a job, or behind it, vouch for nothing of it.
+    """
+    view, last = case.view(record.line), record.line.number
+    behind = any(o.line.file == view.name and o.line.number > last for o in case.observations)
+    if behind or view.survey.last_nonempty > last + _RECORD_LINES:
+        return range(0)
+    kept = view.survey.kept
+    begins, shows = phrase_in_bytes("test-session-begins"), phrase_in_bytes("line-of-tests")
+    above = [n for n in view.numbers if n <= last]
+    told = [n for n in above if begins.search(kept[n])][-1:]
+    first = next(iter(told or [n for n in above if shows.search(kept[n])]), None)
+    if first is None:
+        return range(0)
+    lines = range(first, last + 1)
+    ended = any(
+        o.tier in (Tier.SCHEDULER, Tier.EXIT) and o.role in (*_HARM, Role.CONTEXT) and _in(o, record, lines)
+        for o in case.observations
+    )  # fmt: skip
+    trained = sum(row.line in lines for row in step_rows(view)) >= _TRAINED
+    return range(0) if ended or trained else lines
+
+
+def only_tests_ran(case: Case, record: Observation) -> bool:
+    """Tell whether the evidence is one file, and all harm in it was printed in the session that the record ends."""
+    lines = test_session(case, record)
+    if not lines or len(case.views) > 1:
+        return False
+    return all(o.role not in _HARM or _in(o, record, lines) for o in case.observations)
+
+
+def _in(observation: Observation, record: Observation, lines: range) -> bool:
+    return observation.line.file == record.line.file and observation.line.number in lines
+
+
+def no_fault_told(
+    case: Case, rules: dict[str, Rule], records: Sequence[Observation], observation: Observation
+) -> str | None:
+    """Return why an error that tests printed, or a sentence that no traceback stands above, tells of no fault, or None."""
+    if any(_in(observation, one, test_session(case, one)) for one in records):
+        return "a test printed it, and all tests passed"
+    if observation.lines:
+        return None
+    if says("text-of-a-sample", observation.line.message):
+        return "it stands in a text that is shown"
+    rule = rules.get(observation.rule_id)
+    # A rule that counts lines knows that many of them are a fault, however each was handled.
+    if rule is not None and rule.min_count > 1:
+        return None
+    if says("handled-in-words", observation.line.message) and _went_on(case, observation):
+        return "its own sentence says how it was handled, and the work went on"
+    return None
+
+
+def _went_on(case: Case, observation: Observation) -> bool:
+    """Tell whether the work went on behind a sentence: steps, or a start of the training that no cry follows.
+
+    The last words of a log went on to nothing.
+    """
+    if observation.tier in _NEVER_HANDLED:
+        return False
+    if survived(case, observation):
+        return True
+    line = observation.line
+    view, told = case.view(line), phrase_in_bytes("work-goes-on")
+    if first_cry(case, line, words=("cry", "cry-at-the-end")) is not None:
+        return False
+    later = view.between(line.number + 1, view.numbers[-1])
+    found = [
+        one for n in later if told.search(view.survey.kept[n]) and (one := view.line(n)) is not None
+    ]
+    return any(line.rank is None or one.rank == line.rank for one in found) and not any(
+        o.role in _HARM and o.line.file == line.file and o.line.number > line.number
+        for o in case.observations
+    )
