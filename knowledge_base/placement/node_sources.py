@@ -96,7 +96,7 @@ def _own_words(asked: Asked) -> Answer[str] | None:
         return None  # the sentence may be about the other end
     seen = asked.identities.nodes_seen
     node = node_in(asked.line.message, seen)
-    if asked.event.lines and node not in seen:
+    if asked.event.lines and node not in seen and not has(asked.event.leaf, "machine"):
         return None  # what an exception speaks of need not be where it was raised
     return Answer(node, "the line speaks of this host alone", asked.line) if node else None
 
