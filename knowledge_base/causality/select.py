@@ -155,7 +155,7 @@ def _drop_hints(case: Case, rules: dict[str, Rule], result: Selection, *, one_en
         return
     # Even steps deny that a run became slower, not that it was slow from its start: who tells it again measures it.
     told = Counter(_what_is_told(o) for o in case.observations if is_hint(o))
-    once = [o for o in hints if told[_what_is_told(o)] < _TOLD_AGAIN]
+    once = [o for o in hints if told[_what_is_told(o)] < _TOLD_AGAIN * rules[o.rule_id].min_count]
     _drop(result, once, "the steps did not become slower, and it was told once")
 
 
