@@ -12,7 +12,7 @@ from rerail.domain.evidence import LogLine, Observation, Role, Tier
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.catalogues import how_it_ended
 from rerail.knowledge_base.phrases import phrase
-from rerail.knowledge_base.placement.allocation import elsewhere, listed, nodes
+from rerail.knowledge_base.placement.allocation import elsewhere, listed, nodes, schemes_of
 from rerail.knowledge_base.placement.identities import Identities
 from rerail.knowledge_base.placement.names import same_host
 from rerail.knowledge_base.statements import Statement
@@ -69,15 +69,15 @@ def collect(case: Case, identities: Identities, statements: Sequence[Statement])
         or _more_ranks_than_tasks(case, identities)
     )
     own = nodes(case, identities)
+    schemes = schemes_of(own)
     facts = [
         fact
         for statement in of_line.values()
         if (fact := _fact(statement, identities, tasks_are_ranks)) is not None
-        and not elsewhere(fact.node, own)
+        and not elsewhere(fact.node, own, schemes)
     ]
     # Accounting and containers tell of whole jobs; who names a process knows better.
-    told = facts or _from_rules(case, identities)
-    return _in_time(case, told)
+    return _in_time(case, facts or _from_rules(case, identities))
 
 
 def _fact(statement: Statement, identities: Identities, tasks_are_ranks: bool) -> ExitFact | None:

@@ -23,7 +23,7 @@ from rerail.knowledge_base.causality.progress import (
     step_rows,
     survived,
 )
-from rerail.knowledge_base.causality.set_aside import no_fault_told, only_tests_ran
+from rerail.knowledge_base.causality.set_aside import no_fault_told, only_tests_ran, test_session
 from rerail.knowledge_base.causality.several_jobs import of_other_jobs
 from rerail.knowledge_base.rules import Rule
 from rerail.knowledge_base.taxonomy import Kind, has, leaves
@@ -79,7 +79,7 @@ def select(
     result.attempt_starts = [o for o in starts if _goes_on(case, o)]
     in_last = _last_attempt(case, result)
     result.success = _final_success(case, in_last)
-    tests = [o for o in in_last if "tests_passed" in o.marks]
+    tests = [(o.line.file, test_session(case, o)) for o in in_last if "tests_passed" in o.marks]
     for observation in in_last:
         if observation.role is not Role.INITIATING:
             continue

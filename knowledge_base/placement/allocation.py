@@ -34,7 +34,7 @@ def foreign(case: Case, identities: Identities) -> frozenset[int]:
     own = nodes(case, identities)
     if not own:
         return about
-    schemes = {series_of(name) for name in own}
+    schemes = schemes_of(own)
     told = case.with_role(Role.INITIATING)
     return about | {id(o) for o in told if _beside(o, identities, own, schemes)}
 
@@ -44,9 +44,9 @@ def without_foreign(case: Case, identities: Identities) -> None:
     for name in given_back(case):
         identities.forget(name)
     own = nodes(case, identities)
-    schemes = {series_of(name) for name in own}
+    schemes = schemes_of(own)
     for lost in (identities.lost_nodes, identities.set_aside):
-        for name in [n for n in lost if short(n) not in own and series_of(short(n)) in schemes]:
+        for name in [n for n in lost if elsewhere(n, own, schemes)]:
             del lost[name]
 
 
@@ -118,25 +118,23 @@ def _pod_of_event(observation: Observation, forms: Sequence[Form]) -> str | None
     return None
 
 
-def _heard(identities: Identities) -> int:
-    return len({short(host) for host in identities.node_of_rank.values()})
+def schemes_of(own: frozenset[str]) -> frozenset[str]:
+    """Return how the job's nodes are called."""
+    return frozenset(map(series_of, own))
 
 
-def elsewhere(node: str | None, own: frozenset[str]) -> bool:
+def elsewhere(node: str | None, own: frozenset[str], schemes: frozenset[str]) -> bool:
     """Tell whether a node is none of the job's, all of which are known, though it is called as they are."""
     name = short(node or "")
-    return bool(name) and name not in own and series_of(name) in {series_of(one) for one in own}
+    return bool(name) and name not in own and series_of(name) in schemes
 
 
 def _beside(
-    observation: Observation, known: Identities, own: frozenset[str], schemes: set[str]
+    observation: Observation, known: Identities, own: frozenset[str], schemes: frozenset[str]
 ) -> bool:
     line = observation.line
     node = observation.fields.get("node") or line.node or node_in(line.message, known.nodes_seen)
-    if not node or observation.line.rank is not None:
-        return False
-    name = short(node)
-    return name not in own and series_of(name) in schemes
+    return observation.line.rank is None and elsewhere(node, own, schemes)
 
 
 def listed(case: Case) -> set[str]:
@@ -146,7 +144,8 @@ def listed(case: Case) -> set[str]:
 
 def given_back(case: Case) -> set[str]:
     """Return the nodes of an earlier attempt, where a requeued job was given others."""
-    return {name for view in case.views for name in _lists(view)[1]} - listed(case)
+    told = [_lists(view) for view in case.views]
+    return set[str]().union(*(before for _, before in told)).difference(*(last for last, _ in told))
 
 
 def _lists(view: LogView) -> tuple[set[str], set[str]]:
@@ -188,14 +187,13 @@ def nodes(case: Case, identities: Identities) -> frozenset[str]:
 
 def _are_all(identities: Identities, world: int | None) -> bool:
     """Tell whether as many hosts hold ranks as the job has nodes, each a block of its own."""
-    held = identities.per_node
+    held, hosts = identities.per_node, {short(host) for host in identities.node_of_rank.values()}
     if held is None:
-        return identities.node_count is not None and _heard(identities) == identities.node_count > 1
+        return identities.node_count is not None and len(hosts) == identities.node_count > 1
     blocks: dict[int, set[str]] = {}
     for rank, host in identities.node_of_rank.items():
         blocks.setdefault(rank // held, set()).add(short(host))
     count = identities.node_count or (world // held if world and world % held == 0 else None)
-    hosts = {short(host) for host in identities.node_of_rank.values()}
     alone = all(len(there) == 1 for there in blocks.values())
     return count is not None and alone and len(hosts) == len(blocks) == count > 1
 
