@@ -14,6 +14,7 @@ from typing import Any
 from sqlalchemy import Engine, select
 
 from rerail.domain.plan import ActionKind
+from rerail.errors import UsageError
 from rerail.evals.cluster.lab import Lab
 from rerail.evals.cluster.site import LabSite, private, wait_for
 from rerail.knowledge_base.store.clock import from_iso
@@ -206,7 +207,9 @@ class Bench:
         if f"slurmd.{node}" not in self.lab.processes:
             self.lab.start_node(node)
         self.lab.run("scontrol", "update", f"NodeName={node}", "State=RESUME", check=False)
-        wait_for(lambda: self.reader.nodes([node])[0].state == "IDLE", 20)
+        if not wait_for(lambda: self.reader.nodes([node])[0].state == "IDLE", 20):
+            state = self.reader.nodes([node])[0].state
+            raise UsageError(f"node {node} does not come back: {state}", subject=node)
 
 
 @contextmanager

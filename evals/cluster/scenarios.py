@@ -327,7 +327,7 @@ def approve_and_undo(bench: Bench) -> Result:
     node = bench.lab.layout.nodes[1]
     kernel = bench.site.folder / "kernel"
     kernel.mkdir(exist_ok=True)
-    job, _ = bench.site.submit(
+    job, folder = bench.site.submit(
         "approve_and_undo",
         f"--steps {STEPS} --fault xid_in_output",
         # Both nodes by name: with one left free, rank 1 runs elsewhere while another node is cleaned up.
@@ -340,9 +340,14 @@ def approve_and_undo(bench: Bench) -> Result:
         "GPU has fallen off the bus.\n"
     )
     bench.site.set_mode("propose")
-    result.check(wait_for(lambda: bool(bench.plans_of(job)), 90), "no plan was made")
+    if not wait_for(lambda: bool(bench.plans_of(job)), 90):
+        result.check(False, f"no plan was made: {bench.stand(job, folder)}")
+        return result
     plan = bench.plans_of(job)[-1]
-    result.check(plan["actions"][0]["kind"] == "drain", f"proposed {plan['actions'][0]}")
+    proposed = [one["kind"] for one in plan["actions"]]
+    if proposed[:1] != ["drain"] or "requeue_excluding" not in proposed:
+        result.check(False, f"proposed {proposed}, refused {plan['refusals']}")
+        return result
     time.sleep(2)
     result.check(not bench.drained(), "it was drained without an approval")
     tried = bench.site.rerail("approve", plan["id"], "--step", "1", "--dry-run")
