@@ -71,8 +71,9 @@ class KnownLines:
         self._zeroed, self._exact = LineCodes(zero=True), LineCodes(zero=False)
         # By the codes of zeroed lines their kinds, by those of lines word for word the sets they show.
         self._kind_of, self._shown = array("i"), array("i")
-        # By the codes of zeroed lines, whether one that tells digits apart may find something in them.
-        self._tells = array("b")
+        # By the codes of zeroed lines, which of those that tell digits apart may find something in them.
+        self._tells = array("i")
+        self._told: dict[frozenset[int], int] = {frozenset(): 0}
         self._with: dict[int, int] = {}  # kinds by another kind and a set that it shows besides
         self._sets: dict[tuple[int, ...], int] = {(): 0}
         self._bytes = 0
@@ -102,7 +103,7 @@ class KnownLines:
     def kinds_of(
         self, piece: Piece, rows: Any, asks: Callable[[int], Iterable[int]]
     ) -> tuple[Any, Any, Any]:
-        """Return the kind of some lines by their zeroed text, whether their digits may tell more, and the new ones.
+        """Return the kind of some lines by their zeroed text, whose digits may tell more (`told`), and the new ones.
 
         Args:
             piece: whole lines.
@@ -117,20 +118,22 @@ class KnownLines:
             texts = [line + b"\n" for line in text.translate(ZERO).split(b"\n")[:-1]]
             self._learn(texts)
             for place, line in zip(new.tolist(), texts, strict=True):
-                self._tells.append(self._may_tell(line, self.telling.intersection(asks(place))))
+                telling = self._may_tell(line, self.telling.intersection(asks(place)))
+                self._tells.append(self._told.setdefault(telling, len(self._told)))
         kinds = np.frombuffer(self._kind_of, np.int32)[codes].astype(np.int64)
-        return kinds, np.frombuffer(self._tells, np.bool_)[codes], new
+        return kinds, np.frombuffer(self._tells, np.int32)[codes], new
 
-    def _may_tell(self, text: bytes, asked: frozenset[int]) -> bool:
-        """Tell whether a line with this zeroed text may show one of the signatures that tell digits apart."""
+    def told(self, left_out: frozenset[int]) -> list[frozenset[int]]:
+        """Return, by the number that `kinds_of` gives, which signatures are to be looked for in a line's digits."""
+        return [one - left_out for one in self._told]
+
+    def _may_tell(self, text: bytes, asked: frozenset[int]) -> frozenset[int]:
+        """Return which signatures that tell digits apart a line with this zeroed text may show."""
         if len(text) > MAX_LINE or not text.isascii():
-            return bool(asked)  # a line is shortened before it is held against them
+            return asked  # a line is shortened before it is held against them
         line = clean(text)
-        for index in asked:
-            image = _image(self._patterns[index])
-            if image is None or image.search(line):
-                return True
-        return False
+        images = ((index, _image(self._patterns[index])) for index in asked)
+        return frozenset(at for at, image in images if image is None or image.search(line))
 
     def with_digits(self, kinds: Any, at: Any, piece: Piece, rows: Any) -> Any:
         """Change the kinds of some lines to what their digits tell; return the places of new ones.
@@ -154,7 +157,7 @@ class KnownLines:
         return new
 
     def with_scanned(
-        self, kinds: Any, at: Any, piece: Piece, rows: Any, asked: frozenset[int] | None
+        self, kinds: Any, at: Any, piece: Piece, rows: Any, asked: frozenset[int]
     ) -> None:
         """Do the same for lines that never come back, without remembering them.
 
@@ -163,12 +166,12 @@ class KnownLines:
             at: the places of these in `kinds`.
             piece: whole lines.
             rows: which of them these are.
-            asked: signatures that the skeletons of these lines call for; None where that is not known.
+            asked: signatures that these lines may show by their digits.
         """
         import numpy as np
 
         text = taken(piece, rows)[0]
-        few = self._few.of(asked & self.telling, len(text)) if asked is not None else None
+        few = self._few.of(asked, len(text))
         found = self._found(text) if few is None else self._confirmed(text, few)
         shown = np.zeros(len(rows), np.int32)
         for place, members in found.items():

@@ -56,6 +56,7 @@ class SecretKind:
     pattern: str
     unless: str
     block: bool
+    behind: str
 
 
 @lru_cache(maxsize=1)
@@ -68,6 +69,7 @@ def secret_kinds() -> tuple[SecretKind, ...]:
             one["pattern"],
             one.get("unless", ""),
             bool(one.get("block")),
+            one.get("behind", ""),
         )
         for one in load_cached(KINDS_FILE)["kinds"]
     )

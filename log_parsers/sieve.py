@@ -151,7 +151,7 @@ class Sieve:
         rows = np.flatnonzero(classes > _ASKED)
         if not len(rows) and not present:
             return found, None
-        seen = self._known(piece, rows, classes[rows], tally)
+        seen = self._known(piece, rows, classes[rows], tally, left_out)
         return found, replace(seen, present=present) if present else seen
 
     def _first_of_each(self, piece: Piece, tally: Tally) -> list[tuple[int, int]]:
@@ -192,7 +192,9 @@ class Sieve:
             asked.update(needs)
         return frozenset(asked)
 
-    def _known(self, piece: Piece, rows: Any, classes: Any, tally: Tally) -> Seen:
+    def _known(
+        self, piece: Piece, rows: Any, classes: Any, tally: Tally, left_out: frozenset[int]
+    ) -> Seen:
         import numpy as np
 
         self._empty_if_full()
@@ -205,14 +207,16 @@ class Sieve:
 
         kinds, told, new = table.kinds_of(piece, rows, asks)
         self._note(tally, rows[new], _ZEROED)
-        classes = np.where(told, classes, _ZEROED)
+        by_digits = table.told(left_out)
+        classes = np.where(np.array([bool(one) for one in by_digits])[told], classes, _ZEROED)
         at = np.flatnonzero(classes == _EXACT)
         if len(at):
             new = table.with_digits(kinds, at, piece, rows[at])
             self._note(tally, rows[at[new]], _EXACT)
         at = np.flatnonzero(classes == _DIGITS)
         if len(at):
-            table.with_scanned(kinds, at, piece, rows[at], self._asked(tally, rows[at]))
+            asked = frozenset().union(*(by_digits[one] for one in np.unique(told[at]).tolist()))
+            table.with_scanned(kinds, at, piece, rows[at], asked)
         return Seen(rows, kinds, table)
 
     def _note(self, tally: Tally, rows: Any, way: int) -> None:

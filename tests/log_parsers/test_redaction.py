@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from rerail.log_parsers.redaction import MASK, redact
+from rerail.log_parsers.redaction import MASK, compiled, redact, secret_kinds
+from rerail.log_parsers.redactor import _rows_by_words
 
 SECRETS = [
     ("AKIAQWERTYUIOPASDF12", "aws_access_key_id=AKIAQWERTYUIOPASDF12"),
@@ -117,3 +118,14 @@ def test_masking_twice_changes_nothing_more(text: str) -> None:
 )
 def test_an_assigned_secret_is_masked_whatever_stands_before(before: str, value: str) -> None:
     assert value not in redact(f"{before} MY_API_KEY={value}")
+
+
+@pytest.mark.parametrize("at", [at for at, kind in enumerate(secret_kinds()) if kind.behind])
+@given(data=st.data())
+def test_what_stands_behind_a_word_proposes_every_line_that_the_pattern_finds(
+    at: int, data: st.DataObject
+) -> None:
+    line = data.draw(st.from_regex(compiled(at)))
+    assume(line.isascii() and b"\n" not in line)
+    assume(any(word in line.lower() for word in secret_kinds()[at].words))
+    assert _rows_by_words(line + b"\n") == {0}
