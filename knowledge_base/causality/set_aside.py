@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from rerail.domain.evidence import Observation, Role, Tier
 from rerail.knowledge_base.case import Case
@@ -16,6 +17,17 @@ _TRAINED = 3  # step lines that make a file one of a training, whatever tests it
 _NEVER_HANDLED = (Tier.SCHEDULER, Tier.HOST, Tier.EXIT)
 """What a kernel, a scheduler or a launcher tells has happened; no program handles it."""
 _HARM = (Role.INITIATING, Role.CASCADE, Role.TEARDOWN)
+
+
+def only_checks_passed(case: Case) -> bool:
+    """Tell whether each file holds a check of machines that found nothing, and no line that calls itself an error."""
+    passed = {o.line.file: o.line for o in case.observations if "check_passed" in o.marks}
+    words = ("cry", "cry-at-the-end")
+    return bool(passed) and all(
+        view.name in passed
+        and first_cry(case, replace(passed[view.name], number=0), judged=True, words=words) is None
+        for view in case.views
+    )
 
 
 def test_session(case: Case, record: Observation) -> range:

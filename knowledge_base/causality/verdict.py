@@ -32,6 +32,7 @@ from rerail.knowledge_base.causality.progress import (
     outlived,
     survived,
 )
+from rerail.knowledge_base.causality.set_aside import only_checks_passed
 from rerail.knowledge_base.causality.several_jobs import jobs_in
 from rerail.knowledge_base.placement.allocation import foreign
 from rerail.knowledge_base.placement.identities import Identities
@@ -352,8 +353,10 @@ def _status(case: Case, verdict: Verdict, winner: Observation, kind: Kind) -> St
         for c in verdict.selection.candidates
         if c.leaf != winner.leaf and abs(roots.level(c) - roots.level(winner)) < 1.0
     ]
-    if "learned" in winner.marks:
-        return Status.SUPPORTED  # a few incidents of one site do not establish a cause
+    if "learned" in winner.marks or (verdict.rule is not None and verdict.rule.hint):
+        return (
+            Status.SUPPORTED
+        )  # a few incidents of one site, or what may slow a run, establish no cause
     if "waits_for_data" in winner.marks:
         return Status.HYPOTHESIS if verdict.waiting is None else Status.SUPPORTED
     if kind is Kind.ROOT and winner.tier not in (Tier.GENERIC, Tier.EXIT):
@@ -580,6 +583,10 @@ def _nothing(case: Case, verdict: Verdict) -> None:
         verdict.why = "behind the last step stands an error or an end that no rule explains"
         return
     if _asked_once(case, verdict):
+        return
+    if not moved and only_checks_passed(case):
+        why = "checks of machines are all there is, and none of them found anything"
+        _nothing_failed(verdict, Status.SUPPORTED, why)
         return
     if moved:
         verdict.moving = verdict.last is not None

@@ -30,6 +30,22 @@ def test_the_child_that_spawn_names_is_the_rank(diagnose: Run) -> None:
     assert diagnose(SPAWNED).suspects.ranks == [6]
 
 
+def test_an_exception_that_spawn_tells_again_is_its_childs(diagnose: Run) -> None:
+    oom = "CUDA out of memory. Tried to allocate 1.02 GiB (GPU {}; 10.76 GiB total capacity)\n"
+    log = (
+        "WARNING | trainer | OOM: Ran out of memory with exception: {early}\n"
+        "ERROR | trainer | OOM during optimization, irrecoverable\n"
+        "-- Process 5 terminated with the following error:\n"
+        "Traceback (most recent call last):\n"
+        '  File "/w/trainer.py", line 512, in train_step\n'
+        "RuntimeError: {late}"
+    )
+    assert diagnose(log.format(early=oom.format(5), late=oom.format(5))).suspects.ranks == [5]
+    # On another GPU ran out another process.
+    assert diagnose(log.format(early=oom.format(2), late=oom.format(5))).suspects.ranks == []
+    assert diagnose(log.format(early=oom.format(5), late="bad\n")).suspects.ranks == []
+
+
 def test_the_device_in_front_is_the_rank(diagnose: Run) -> None:
     assert diagnose(DEVICE).suspects.ranks == [4]
 

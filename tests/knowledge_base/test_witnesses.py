@@ -104,6 +104,51 @@ def test_nobody_gets_past_a_collective_without_every_rank(diagnose: Run) -> None
     assert alone.failure_type != "rank_divergence"
 
 
+def test_who_waits_in_the_same_collective_as_others_is_not_behind(diagnose: Run) -> None:
+    without_status = [stuck(rank, 518804, "BROADCAST", 0, 0).splitlines(True)[0] for rank in (1, 3)]
+    told = stuck(2, 518804, "BROADCAST", 518804, 518803) + stuck(
+        0, 518806, "_ALLGATHER_BASE", 518806, 518805
+    )
+    assert diagnose(told + "".join(without_status)).suspects.ranks != [2]
+
+
+def test_what_may_slow_a_run_is_not_established(diagnose: Run) -> None:
+    found = diagnose(
+        "g1:796:796 [1] NCCL INFO NCCL_IB_HCA set to mlx5\ng1:796:796 [1] NCCL INFO Using network Socket\n"
+    )
+    assert (found.failure_type, found.status) == ("slow_network", "supported")
+
+
+def test_the_node_that_rays_monitor_names_ran_out_not_the_callers(diagnose: Run) -> None:
+    found = diagnose(
+        "ray.exceptions.RayTaskError(OutOfMemoryError): ray::_Inner.train() (pid=433, ip=10.4.7.12, repr=TorchTrainer)\n"
+        "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.\n"
+        "Memory on the node (IP: 10.4.7.18, ID: 8c5a1410) where the task (actor ID: 4161, name=W.__init__, pid=548, "
+        "memory used=112.18GB) was running\n"
+    )
+    assert found.suspects.nodes == ["10.4.7.18"]
+
+
+def test_a_pod_that_was_placed_later_was_not_refused(diagnose: Run) -> None:
+    refused = "  Warning  FailedScheduling  14m  default-scheduler  0/9 nodes are available: 9 Insufficient nvidia.com/gpu.\n"
+    placed = "  Normal  Scheduled  8m  default-scheduler  Successfully assigned ml/w-1 to gpu-9\n"
+    assert diagnose(refused).failure_type == "scheduler_launch_failure"
+    assert diagnose(refused + placed).failure_type != "scheduler_launch_failure"
+
+
+PASSED = "| PCIe                      | Pass - All                                     |\n"
+
+
+def test_checks_of_machines_alone_are_no_failure_where_all_passed(diagnose: Run) -> None:
+    diag = "Successfully ran diagnostic for group.\n"
+    found = diagnose(diag + PASSED)
+    assert (found.failure_type, found.status) == ("no_failure", "supported")
+    assert diagnose(diag + PASSED + "FATAL: the test suite died\n").failure_type is None
+    assert diagnose({"diag": diag + PASSED, "train.log": "starting\n"}).failure_type is None
+    failed = "| Targeted Stress           | Fail - GPU: 3                                  |\n"
+    assert diagnose(diag + failed).failure_type == "gpu_internal_fault"
+
+
 LOST = (
     "E external/xla/xla/service/gpu/nccl_utils.cc:219] INTERNAL: external/xla/xla/service/gpu/nccl_utils.cc:216: "
     "NCCL operation async_err failed: remote process exited or there was a network error\n"
