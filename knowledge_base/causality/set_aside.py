@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
-from rerail.domain.evidence import Observation, Role, Tier
+from rerail.domain.evidence import LogLine, Observation, Role, Tier
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.error_lines import first_cry
 from rerail.knowledge_base.causality.progress import step_rows, survived
 from rerail.knowledge_base.phrases import phrase_in_bytes, says
 from rerail.knowledge_base.rules import Rule
+from rerail.log_parsers.view import LogView
 
 _RECORD_LINES = 2  # of a test runner behind the one that counts its tests
 _TRAINED = 3  # step lines that make a file one of a training, whatever tests it ran
@@ -20,14 +22,34 @@ _HARM = (Role.INITIATING, Role.CASCADE, Role.TEARDOWN)
 
 
 def only_checks_passed(case: Case) -> bool:
-    """Tell whether each file holds a check of machines that found nothing, and no line that calls itself an error."""
-    passed = {o.line.file: o.line for o in case.observations if "check_passed" in o.marks}
-    words = ("cry", "cry-at-the-end")
-    return bool(passed) and all(
-        view.name in passed
-        and first_cry(case, replace(passed[view.name], number=0), judged=True, words=words) is None
-        for view in case.views
+    """Tell whether the logs hold checks of machines that found nothing, and nothing else.
+
+    Whoever prints in a file has a check of its own there, behind the last one stand rows of tables alone, and no line
+    calls itself an error.
+    """
+    passed: dict[str, list[LogLine]] = defaultdict(list)
+    for o in case.observations:
+        if "check_passed" in o.marks:
+            passed[o.line.file].append(o.line)
+    return bool(passed) and all(_checks_alone(case, view, passed[view.name]) for view in case.views)
+
+
+def _checks_alone(case: Case, view: LogView, passed: list[LogLine]) -> bool:
+    if not passed or not view.survey.whole:
+        return False
+    words = ("cry", "cry-at-the-end", "device-in-error")
+    checked, last = {line.label for line in passed}, max(line.number for line in passed)
+    lines = [line for line in map(view.line, view.numbers) if line is not None]
+    printed = [line for line in lines if line.message.strip()]
+    return (
+        all(line.label in checked for line in printed if line.label)
+        and all(_is_row(line) for line in printed if line.number > last)
+        and first_cry(case, replace(passed[0], number=0), judged=True, words=words) is None
     )
+
+
+def _is_row(line: LogLine) -> bool:
+    return says("row-of-a-table", line.message)
 
 
 def test_session(case: Case, record: Observation) -> range:

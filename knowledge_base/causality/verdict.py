@@ -354,9 +354,8 @@ def _status(case: Case, verdict: Verdict, winner: Observation, kind: Kind) -> St
         if c.leaf != winner.leaf and abs(roots.level(c) - roots.level(winner)) < 1.0
     ]
     if "learned" in winner.marks or (verdict.rule is not None and verdict.rule.hint):
-        return (
-            Status.SUPPORTED
-        )  # a few incidents of one site, or what may slow a run, establish no cause
+        # A few incidents of one site, or what only may slow a run, establish no cause.
+        return Status.SUPPORTED
     if "waits_for_data" in winner.marks:
         return Status.HYPOTHESIS if verdict.waiting is None else Status.SUPPORTED
     if kind is Kind.ROOT and winner.tier not in (Tier.GENERIC, Tier.EXIT):

@@ -204,15 +204,14 @@ def _own_words(asked: Asked) -> Answer[int] | None:
 
 def _only_node(asked: Asked) -> Answer[int] | None:
     """The number of a device in front of a line, or of the spawned child that it ended, on a job of one node."""
-    line, leaf = asked.line, asked.event.leaf
+    line = asked.line
     local = device_in_front(line)
     if not line.label:
         # What a child prints has no name on it; its launcher tells the exception again, below the child's number.
-        same = (line, *(o.line for o in asked.case.observations if o.leaf == leaf))
-        told = (named_above(asked.case, one, "child") for one in same)
+        same = [o.line for o in asked.case.observations if witnesses.told_again(o, asked.event)]
+        told = (named_above(asked.case, one, "child") for one in (line, *same))
         children = {one.number("child"): one.line for one in told if one is not None}
-        gpu = asked.event.fields.get("gpu") or None
-        if len(children) == 1 and gpu in (None, *map(str, children)):
+        if len(children) == 1:
             ((local, line),) = children.items()
     if local is not None and one_node(asked.identities, local):
         return Answer(local, "the job runs on one node, where a device's number is the rank", line)

@@ -27,7 +27,6 @@ def rank_told_again(case: Case, winner: Observation) -> int | None:
     On a GPU every line of the same kind counts, for its error sticks to the context; of any other
     fault only the same sentence, or an exception on the same object of a store.
     """
-    sentence = winner.line.message.partition(": ")[2].strip()
     # A tool of its own process and the exception of the rank that waited for it name one object.
     named = phrase("store-object").search(winner.line.text)
     ranks: set[int] = set()
@@ -37,12 +36,9 @@ def rank_told_again(case: Case, winner: Observation) -> int | None:
         text = other.line.text
         if named and other.lines and other.line.rank is not None and named[0] in text:
             ranks.add(other.line.rank)
-        if other.leaf != winner.leaf:
-            continue
-        same = len(sentence) >= _LEAST_SENTENCE and sentence in text
         # One host's lines of one kind, a warning and the exception behind it, are of one process there.
-        same = same or (_front(winner) is not None and _front(other) == _front(winner))
-        if not (same or has(winner.leaf, "sticks_to_gpu")):
+        beside = _front(winner) is not None and _front(other) == _front(winner)
+        if other.leaf != winner.leaf or not (beside or told_again(other, winner)):
             continue
         rank = other.line.rank
         if rank is None and (match := phrase("watchdog-of-rank").search(text)):
@@ -53,6 +49,23 @@ def rank_told_again(case: Case, winner: Observation) -> int | None:
         raised = _raised_next(case, winner)
         return raised if raised is not None else _rank_of_own_nccl_error(case, winner)
     return ranks.pop() if len(ranks) == 1 else None
+
+
+def told_again(other: Observation, winner: Observation) -> bool:
+    """Tell whether a line tells of the same fault as another one: by the same sentence, or of what sticks to a GPU.
+
+    An exception quotes a library's last warning, and a warning an exception, without what stands in front of it.
+    """
+    if other.leaf != winner.leaf:
+        return False
+    if has(winner.leaf, "sticks_to_gpu"):
+        return True
+    ours, theirs = winner.line.message.strip(), other.line.message.strip()
+    return any(
+        len(said) >= _LEAST_SENTENCE and said in whole
+        for one, whole in ((ours, theirs), (theirs, ours))
+        for said in (one, one.partition(": ")[2].strip())
+    )
 
 
 def _front(observation: Observation) -> str | None:

@@ -395,3 +395,21 @@ def test_a_word_in_front_of_lines_is_a_host_where_the_log_shows_it(
     assert found.suspects.nodes == [named]
     # A logger's level in front of a frame is none.
     assert diagnose(failed.replace("gpub: ", "ERROR: ")).suspects.nodes == []
+
+
+def test_the_rank_whose_exception_quotes_the_warning_is_its_process(diagnose: Run) -> None:
+    warning = "Call to ibv_create_qp failed with error Cannot allocate memory"
+    raised = "torch.distributed.DistBackendError: NCCL error in: ../NCCLUtils.hpp:317, {}, NCCL version 2.20.5\n"
+    log = (
+        f"node08:6561:6720 [0] misc/ibvwrap.cc:190 NCCL WARN {warning}\n"
+        + "[rank0]: "
+        + raised.format("remote process exited or there was a network error")
+        + "[rank8]: "
+        + raised.format("unhandled system error (run with NCCL_DEBUG=INFO for details)")
+        + "[rank8]: Last error:\n"
+    )
+    quoted = f"[rank8]: {warning}\n"
+    assert diagnose(log + quoted).suspects.ranks == [8]
+    assert (
+        diagnose(log + quoted + f"[rank0]: Last error:\n[rank0]: {warning}\n").suspects.ranks == []
+    )

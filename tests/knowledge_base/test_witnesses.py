@@ -129,24 +129,43 @@ def test_the_node_that_rays_monitor_names_ran_out_not_the_callers(diagnose: Run)
     assert found.suspects.nodes == ["10.4.7.18"]
 
 
-def test_a_pod_that_was_placed_later_was_not_refused(diagnose: Run) -> None:
-    refused = "  Warning  FailedScheduling  14m  default-scheduler  0/9 nodes are available: 9 Insufficient nvidia.com/gpu.\n"
-    placed = "  Normal  Scheduled  8m  default-scheduler  Successfully assigned ml/w-1 to gpu-9\n"
-    assert diagnose(refused).failure_type == "scheduler_launch_failure"
-    assert diagnose(refused + placed).failure_type != "scheduler_launch_failure"
+def test_no_node_is_to_blame_for_a_pod_that_found_none(diagnose: Run) -> None:
+    placed = "  Normal   Scheduled         8m   default-scheduler  Successfully assigned ml/w-1 to gpu-9\n"
+    refused = "  Warning  FailedScheduling  2m   default-scheduler  0/9 nodes are available: 9 Insufficient nvidia.com/gpu.\n"
+    found = diagnose(placed + refused)
+    assert (found.failure_type, found.suspects.nodes) == ("scheduler_launch_failure", [])
 
 
-PASSED = "| PCIe                      | Pass - All                                     |\n"
+DIAG = (
+    "Successfully ran diagnostic for group.\n"
+    "+---------------------------+------------------------------------------------+\n"
+    "| PCIe                      | Pass - All                                     |\n"
+)
 
 
 def test_checks_of_machines_alone_are_no_failure_where_all_passed(diagnose: Run) -> None:
-    diag = "Successfully ran diagnostic for group.\n"
-    found = diagnose(diag + PASSED)
+    found = diagnose(DIAG)
     assert (found.failure_type, found.status) == ("no_failure", "supported")
-    assert diagnose(diag + PASSED + "FATAL: the test suite died\n").failure_type is None
-    assert diagnose({"diag": diag + PASSED, "train.log": "starting\n"}).failure_type is None
+    burn = "n1: \tGPU 0: OK\n"
+    assert diagnose(burn).failure_type == "no_failure"
     failed = "| Targeted Stress           | Fail - GPU: 3                                  |\n"
-    assert diagnose(diag + failed).failure_type == "gpu_internal_fault"
+    assert diagnose(DIAG + failed).failure_type == "gpu_internal_fault"
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "FATAL: the test suite died\n",
+        "+ srun torchrun --nnodes 2 train.py\ntrainer: connecting\n",
+        "srun: Job step creation temporarily disabled, retrying (Requested nodes are busy)\n",
+        "|ERR!   50C    P0    ERR! / 700W |   0MiB / 81559MiB |    ERR!      Default |\n",
+        "n2: dcmi model initialized failed, because the device is used. ret is -8020\n",
+    ],
+)
+def test_a_check_vouches_for_nothing_else(diagnose: Run, more: str) -> None:
+    assert diagnose(DIAG + more).failure_type is None
+    assert diagnose("n1: \tGPU 0: OK\n" + more).failure_type is None
+    assert diagnose({"diag": DIAG, "train.log": "starting\n"}).failure_type is None
 
 
 LOST = (
