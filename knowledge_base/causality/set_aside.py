@@ -19,6 +19,7 @@ _TRAINED = 3  # step lines that make a file one of a training, whatever tests it
 _NEVER_HANDLED = (Tier.SCHEDULER, Tier.HOST, Tier.EXIT)
 """What a kernel, a scheduler or a launcher tells has happened; no program handles it."""
 _HARM = (Role.INITIATING, Role.CASCADE, Role.TEARDOWN)
+_CRIES = ("cry", "cry-at-the-end")
 
 
 def only_checks_passed(case: Case) -> bool:
@@ -37,19 +38,15 @@ def only_checks_passed(case: Case) -> bool:
 def _checks_alone(case: Case, view: LogView, passed: list[LogLine]) -> bool:
     if not passed or not view.survey.whole:
         return False
-    words = ("cry", "cry-at-the-end", "device-in-error")
+    words = (*_CRIES, "device-in-error")
     checked, last = {line.label for line in passed}, max(line.number for line in passed)
     lines = [line for line in map(view.line, view.numbers) if line is not None]
     printed = [line for line in lines if line.message.strip()]
     return (
         all(line.label in checked for line in printed if line.label)
-        and all(_is_row(line) for line in printed if line.number > last)
+        and all(says("row-of-a-table", line.message) for line in printed if line.number > last)
         and first_cry(case, replace(passed[0], number=0), judged=True, words=words) is None
     )
-
-
-def _is_row(line: LogLine) -> bool:
-    return says("row-of-a-table", line.message)
 
 
 def test_session(case: Case, record: Observation) -> range:
@@ -71,7 +68,7 @@ def test_session(case: Case, record: Observation) -> range:
         return range(0)
     lines = range(first, last + 1)
     ended = any(
-        o.tier in (Tier.SCHEDULER, Tier.EXIT) and o.role in (*_HARM, Role.CONTEXT) and _in(o, record, lines)
+        o.tier in (Tier.SCHEDULER, Tier.EXIT) and o.role in (*_HARM, Role.CONTEXT) and _in(o, record.line.file, lines)
         for o in case.observations
     )  # fmt: skip
     trained = sum(row.line in lines for row in step_rows(view)) >= _TRAINED
@@ -83,11 +80,11 @@ def only_tests_ran(case: Case, record: Observation) -> bool:
     lines = test_session(case, record)
     if not lines or len(case.views) > 1:
         return False
-    return all(o.role not in _HARM or _in(o, record, lines) for o in case.observations)
+    return all(o.role not in _HARM or _in(o, record.line.file, lines) for o in case.observations)
 
 
-def _in(observation: Observation, record: Observation, lines: range) -> bool:
-    return observation.line.file == record.line.file and observation.line.number in lines
+def _in(observation: Observation, file: str, lines: range) -> bool:
+    return observation.line.file == file and observation.line.number in lines
 
 
 def no_fault_told(
@@ -100,8 +97,7 @@ def no_fault_told(
 
     `sessions` are the files and lines of test runners' sessions.
     """
-    line = observation.line
-    if any(line.file == file and line.number in lines for file, lines in sessions):
+    if any(_in(observation, file, lines) for file, lines in sessions):
         return "a test printed it, and all tests passed"
     if observation.lines:
         return None
@@ -127,7 +123,7 @@ def _went_on(case: Case, observation: Observation) -> bool:
         return True
     line = observation.line
     view, told = case.view(line), phrase_in_bytes("work-goes-on")
-    if first_cry(case, line, words=("cry", "cry-at-the-end")) is not None:
+    if first_cry(case, line, words=_CRIES) is not None:
         return False
     later = view.between(line.number + 1, view.numbers[-1])
     found = [

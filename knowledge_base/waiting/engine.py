@@ -240,9 +240,9 @@ def _ahead_in_one_group(waiting: Sequence[Position]) -> Finding | None:
     Releases that name no group number the ranks of each group from 0; where no number stands twice and
     none is missing, all that is told is of one group, and its sequence numbers can be compared.
     """
+    calls = [p for p in waiting if p.seq is not None and p.op is not None]
     # An exception quotes the time-out that raised it.
-    told = [p for p in waiting if p.seq is not None and p.op is not None]
-    told = [*{(p.rank, p.member, p.seq, p.op, p.size): p for p in told}.values()]
+    told = [*{(p.rank, p.member, p.seq, p.op, p.size): p for p in calls}.values()]
     members = [p.member for p in told if p.member is not None]
     if any(p.group is not None for p in waiting) or len(members) < 3:
         return None
@@ -308,10 +308,12 @@ def _behind(facts: Facts) -> Finding | None:
         few = {rank for rank, enqueued in ranks.items() if enqueued == low}
         if low < high and len(few) <= max(1, int(len(ranks) * MOST_ODD)):
             behind |= few
-    told = {rank for ranks in by_group.values() for rank in ranks}
+    if not behind:
+        return None
+    told = {rank for rank, _ in facts.progress}
     waits = [p for p in facts.positions if p.seq is not None and p.rank is not None]
     calls = {(p.group, p.seq, p.op) for p in waits if p.rank in behind}
-    if not behind or any((p.group, p.seq, p.op) in calls and p.rank not in told for p in waits):
+    if any((p.group, p.seq, p.op) in calls and p.rank not in told for p in waits):
         return None  # others that told no status wait in the very collective that it waits in
     ranks_behind = tuple(sorted(behind))
     are = "is" if len(behind) == 1 else "are"

@@ -45,7 +45,8 @@ def test_an_exception_that_spawn_tells_again_is_its_childs(diagnose: Run) -> Non
     assert diagnose(log.format(early=oom.format(2), late=oom.format(5))).suspects.ranks == []
     assert diagnose(log.format(early=oom.format(5), late="bad\n")).suspects.ranks == []
     other = "KeyError: 'text'\n-- Process 5 terminated with the following error:\nValueError: bad batch size\n"
-    assert diagnose(other).suspects.ranks != [5] or diagnose(other).first_fault.line == 3
+    found = diagnose(other)
+    assert found.suspects.ranks != [5] or found.first_fault.line == 3
 
 
 def test_the_device_in_front_is_the_rank(diagnose: Run) -> None:
