@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING
 
@@ -12,9 +11,9 @@ from rerail.knowledge_base.job_facts import NOTHING, JobFacts
 from rerail.knowledge_base.phrases import phrase_in_bytes
 from rerail.late_dataclass import dataclass
 from rerail.log_parsers.clocks import clock_offsets
+from rerail.log_parsers.line_kinds import LineKinds
 from rerail.log_parsers.sources import Problem
 from rerail.log_parsers.step_numbers import StepRow
-from rerail.log_parsers.text import ZERO
 from rerail.log_parsers.view import LogView
 
 if TYPE_CHECKING:
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from rerail.tools.forecast.compare import Expected
 
 _BELOW = 400  # lines
-_MOST_ALIKE = 20_000  # lines that are remembered
 
 
 @dataclass(slots=True)
@@ -44,6 +42,7 @@ class Case:
     """Good runs of the same job, each as its series, where some were given."""
     missing_shards: int = 0
     """Parts of the logs that were to be read elsewhere and of which nothing came back."""
+    kinds: LineKinds = field(default_factory=LineKinds)
     _by_name: dict[str, LogView] = field(default_factory=dict)
     _said: dict[str, bool] = field(default_factory=dict)
     _below: dict[tuple[str, int], float | None] = field(default_factory=dict)
@@ -54,24 +53,22 @@ class Case:
             self.offsets = clock_offsets(self.views)
 
     def says(self, name: str) -> bool:
-        """Tell whether any line of the job carries a phrase; of lines that differ in digits alone one is read."""
+        """Tell whether any line of the job carries a phrase."""
         known = self._said.get(name)
         if known is None:
-            known = self._said[name] = self._looks_for(phrase_in_bytes(name))
+            known = self._said[name] = any(any(self.lines_with(view, name)) for view in self.views)
         return known
 
-    def _looks_for(self, told: re.Pattern[bytes]) -> bool:
-        seen = set[bytes]()
-        for view in self.views:
-            for raw in view.survey.kept.values():
-                alike = raw.translate(ZERO)
-                if alike in seen:
-                    continue
-                if told.search(raw):
-                    return True
-                if len(seen) < _MOST_ALIKE:
-                    seen.add(alike)
-        return False
+    def lines_with(self, view: LogView, name: str) -> Iterator[int]:
+        """Yield the numbers of the kept lines of a file that carry a phrase, as they stand in the file."""
+        told, kept = phrase_in_bytes(name), view.survey.kept
+        for number in self.kinds.with_pattern(view, told):
+            if told.search(kept[number]):
+                yield number
+
+    def lines_that_may_hold(self, view: LogView, name: str) -> Iterator[int]:
+        """Yield the numbers of the kept lines that may carry a phrase, in a file's order; no other line does."""
+        return self.kinds.with_pattern(view, phrase_in_bytes(name))
 
     def view(self, line: LogLine) -> LogView:
         """Return the view a line comes from."""

@@ -45,7 +45,8 @@ def clock_offsets(views: Sequence[LogView]) -> dict[str, float]:
             continue
         differences = []
         for step in shared:
-            here, there = _time(view, lines[view.name][step]), _time(reference, known[step])
+            here = view.wall_time(lines[view.name][step])
+            there = reference.wall_time(known[step])
             if here is not None and there is not None:
                 differences.append(there - here)
         if len(differences) >= MIN_SHARED and abs(median(differences)) >= MIN_SKEW:
@@ -64,9 +65,4 @@ def _step_lines(view: LogView) -> dict[int, int]:
 
 def _is_stamped(view: LogView, lines: dict[int, int]) -> bool:
     first = list(lines.values())[:MIN_SHARED]
-    return any(_time(view, number) is not None for number in first)
-
-
-def _time(view: LogView, number: int) -> float | None:
-    line = view.line(number)
-    return line.time if line is not None and line.clock == "wall" else None
+    return any(view.wall_time(number) is not None for number in first)

@@ -9,7 +9,7 @@ import re
 from re import _compiler as compiler  # type: ignore[attr-defined]
 from re import _constants as sre  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
-from typing import Any
+from typing import Any, AnyStr
 
 _DIGITS = frozenset(range(48, 58))
 _WITH_DIGITS = (sre.CATEGORY_DIGIT, sre.CATEGORY_WORD, sre.CATEGORY_NOT_SPACE)
@@ -76,7 +76,7 @@ class _NotKnownError(Exception):
     """What a part of a pattern takes with other digits is not known."""
 
 
-def zero_image(pattern: str) -> re.Pattern[str] | None:
+def zero_image(pattern: AnyStr) -> re.Pattern[AnyStr] | None:
     """Return a pattern that finds something in a line with all digits zeroed wherever `pattern` does in the line.
 
     It may find more. None where that is not known.
@@ -84,7 +84,7 @@ def zero_image(pattern: str) -> re.Pattern[str] | None:
     try:
         tree = parser.parse(pattern)
         _zero(tree)
-        image: re.Pattern[str] = compiler.compile(tree)
+        image: re.Pattern[AnyStr] = compiler.compile(tree)
     except (re.error, RecursionError, _NotKnownError):
         return None
     return image

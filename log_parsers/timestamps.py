@@ -14,6 +14,7 @@ from functools import lru_cache
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.pattern_union import union_of, which
+from rerail.log_parsers.text import ZERO
 
 WALL = "wall"
 BOOT = "boot"
@@ -65,8 +66,7 @@ _FORMS: _Forms = (
 _WITHOUT_CLOCK = _FORMS[-3:]
 _CLOCK = lazy(r"\d:[0-5]\d:[0-6]\d")
 # What both need, whatever the digits are.
-_ANY_STAMP = lazy(r"\d:\d\d:\d\d|time_ms|\d\.\d{6,}e\+\d\d|\d{10}\.\d|\[\s*\d+\.\d{3,6}\]")
-_ZERO = str.maketrans("123456789", "000000000")
+_ANY_STAMP = lazy(rb"\d:\d\d:\d\d|time_ms|\d\.\d{6,}e\+\d\d|\d{10}\.\d|\[\s*\d+\.\d{3,6}\]")
 _LAST_YEAR = 2100
 _YEARS = lazy(rb"[12][09]\d\d(?!\d)|time_ms")
 _BARE = lazy(r"time_ms|1\.\d{6,}e\+09|1\d{9}\.\d|\[\s*\d+\.\d{3,6}\]")
@@ -86,7 +86,7 @@ class Stamp:
 def find_stamp(text: str, *, year: int, limit: int = 400) -> Stamp | None:
     """Return the first time stamp in the first `limit` characters of `text`, or None."""
     head = text[:limit]
-    if not _may_be_stamped(head.translate(_ZERO)):
+    if not _may_be_stamped(head.encode("utf-8", "replace").translate(ZERO)):
         return None
     with_clock = _CLOCK.search(head) is not None
     if not with_clock and _BARE.search(head) is None:
@@ -103,7 +103,7 @@ def find_stamp(text: str, *, year: int, limit: int = 400) -> Stamp | None:
 
 
 @lru_cache(maxsize=8192)
-def _may_be_stamped(zeroed: str) -> bool:
+def _may_be_stamped(zeroed: bytes) -> bool:
     """Tell whether lines that are so with their digits zeroed may tell a time; programs print the same lines again."""
     return _ANY_STAMP.search(zeroed) is not None
 

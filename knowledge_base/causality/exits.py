@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from rerail.domain.evidence import LogLine, Observation, Role, Tier
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.catalogues import how_it_ended
-from rerail.knowledge_base.phrases import phrase
 from rerail.knowledge_base.placement.allocation import elsewhere, listed, nodes, schemes_of
 from rerail.knowledge_base.placement.identities import Identities
 from rerail.knowledge_base.placement.names import same_host
@@ -213,14 +212,8 @@ def _more_ranks_than_tasks(case: Case, identities: Identities) -> bool:
 
 def _launched_per_node(case: Case) -> bool:
     """Tell whether a launcher sits between srun and the ranks; then a task is a node, not a rank."""
-    for view in case.views:
-        if view.origin.attempt is not None:
-            return True
-        kept = view.survey.kept
-        text = b"\n".join([kept[n] for n in view.numbers[:3000] + view.numbers[-3000:]])
-        if phrase("launched-per-node").search(text.decode("utf-8", "replace")):
-            return True
-    return False
+    elastic = any(view.origin.attempt is not None for view in case.views)
+    return elastic or case.says("launched-per-node")
 
 
 def first_odd(facts: list[ExitFact]) -> ExitFact | None:

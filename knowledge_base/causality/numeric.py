@@ -104,9 +104,9 @@ def analyse(case: Case) -> list[NumericFinding]:
                 findings += _data_wait(view, one)
         else:
             findings += _stays_not_finite(view) or _told_slow(view)
-        findings += [] if met else _frozen_evaluations(view)
+        findings += [] if met else _frozen_evaluations(case, view)
         if findings or not completed:
-            findings = _behind_peers(view, findings)
+            findings = _behind_peers(case, view, findings)
     if not findings and not completed:
         findings = _in_few_rows(case) or _one_rank_apart(case)
     return sorted(
@@ -129,7 +129,7 @@ def _in_few_rows(case: Case) -> list[NumericFinding]:
 def _one_rank_apart(case: Case) -> list[NumericFinding]:
     """One rank's own part of the steps takes far longer than that of all others."""
     slow = odd_rank(case)
-    if slow is None or slow.line is None or any(_work_apart(view) for view in case.views):
+    if slow is None or slow.line is None or case.says("ranks-work-apart"):
         return []
     leaf = (
         "slow_dataloading_storage" if says("timer-of-data", slow.part) else "fail_slow_unexplained"
@@ -137,16 +137,11 @@ def _one_rank_apart(case: Case) -> list[NumericFinding]:
     return [NumericFinding(leaf, slow.line, slow.describe(), rank=slow.rank)]
 
 
-def _work_apart(view: LogView) -> bool:
-    """Tell whether a file says that its ranks do not do the same work."""
-    told, kept = phrase_in_bytes("ranks-work-apart"), view.survey.kept
-    return any(told.search(kept[number]) for number in view.numbers)
-
-
-def _behind_peers(view: LogView, findings: list[NumericFinding]) -> list[NumericFinding]:
+def _behind_peers(
+    case: Case, view: LogView, findings: list[NumericFinding]
+) -> list[NumericFinding]:
     """Add the rank that Megatron's timers of all ranks show far behind its peers to what was found to be slow."""
-    told = phrase_in_bytes("timers-of-all-ranks")
-    if not any(told.search(raw) for raw in view.survey.kept.values()):
+    if not any(case.lines_with(view, "timers-of-all-ranks")):
         return findings
     from rerail.tools.localize.megatron_timers import outlier
 
@@ -159,7 +154,7 @@ def _behind_peers(view: LogView, findings: list[NumericFinding]) -> list[Numeric
     lost_s, steps = (one.ms - one.others_ms) / 1000.0, view.survey.steps
     times = [row.step_time for row in steps if row.step_time is not None]
     little = times and lost_s < _PART_OF_A_STEP * min(times)
-    if not slow and (little or _work_apart(view)):
+    if not slow and (little or any(case.lines_with(view, "ranks-work-apart"))):
         return findings  # the first stage reads, the last one has the loss: of every run
     if not slow:
         return [*findings, NumericFinding("fail_slow_unexplained", line, what, rank=one.rank)]
@@ -224,12 +219,16 @@ def _profiled(view: LogView, one: LogSeries, onset: Event) -> bool:
     return last < (onset.before + onset.after) / 2
 
 
-def _with_work(view: LogView, one: LogSeries) -> StepSeries | None:
+def _with_work(case: Case, view: LogView, one: LogSeries) -> StepSeries | None:
     """Return the series with how much each of its steps has to do, or None where the step lines do not say."""
     import numpy as np
 
     sizes = phrase("size-of-work")
-    told = [list(sizes.finditer(view.text(row.line) or "")) for row in one.rows]
+    may = set(case.lines_that_may_hold(view, "size-of-work"))
+    told = [
+        list(sizes.finditer(view.text(row.line) or "")) if row.line in may else []
+        for row in one.rows
+    ]
     if not any(told):
         return None
     each = [
@@ -240,13 +239,16 @@ def _with_work(view: LogView, one: LogSeries) -> StepSeries | None:
     return replace(one.series, tokens=np.array(work, dtype=np.float64))
 
 
-def _gets_better(view: LogView, one: LogSeries, index: int) -> bool:
+def _gets_better(case: Case, view: LogView, one: LogSeries, index: int) -> bool:
     """Tell whether what the training is for, as step lines print it, is well better at the end than where the loss rose.
 
     By more than it moved just before, and by more than a part of itself: a guess moves by as much.
     """
     goals = phrase("goal-of-step")
-    told = [goals.search(view.text(row.line) or "") for row in one.rows]
+    may = set(case.lines_that_may_hold(view, "goal-of-step"))
+    told = [
+        goals.search(view.text(row.line) or "") if row.line in may else None for row in one.rows
+    ]
     near, late = [m for m in told[: index + 1] if m], [m for m in told[index:] if m]
     if not near or not late:
         return False
@@ -266,7 +268,10 @@ def _judge(case: Case, view: LogView, one: LogSeries) -> list[NumericFinding]:
     from rerail.tools.detectors.events import EventKind, SeriesOutcome
 
     report = detect(one.series)
-    if report.outcome is SeriesOutcome.FAIL_SLOW and (sized := _with_work(view, one)) is not None:
+    if (
+        report.outcome is SeriesOutcome.FAIL_SLOW
+        and (sized := _with_work(case, view, one)) is not None
+    ):
         report = detect(sized)
     found: list[NumericFinding] = []
     for event in report.events:
@@ -284,7 +289,7 @@ def _judge(case: Case, view: LogView, one: LogSeries) -> list[NumericFinding]:
             break
         if event.kind is EventKind.LOSS_DIVERGENCE and not (
             (_moderate(event) and _announced(case, view, one.rows[event.index]))
-            or _gets_better(view, one, event.index)
+            or _gets_better(case, view, one, event.index)
         ):
             what = (
                 f"the loss jumps from {event.before:.4g} to {event.after:.4g} at step {event.step} "
@@ -476,12 +481,12 @@ def _lost_share(one: LogSeries, report: SeriesReport) -> float:
     return float(lost / (sum(t for t in times if t == t) or 1.0))
 
 
-def _frozen_evaluations(view: LogView) -> list[NumericFinding]:
+def _frozen_evaluations(case: Case, view: LogView) -> list[NumericFinding]:
     """A model that collapsed gives the same evaluation result to the last digit, every time."""
     seen: dict[str, list[tuple[str, int]]] = defaultdict(list)
-    for number in view.numbers:
-        match = phrase_in_bytes("evaluation-result").search(view.survey.kept.get(number) or b"")
-        if match:
+    told = phrase_in_bytes("evaluation-result")
+    for number in case.lines_with(view, "evaluation-result"):
+        if match := told.search(view.survey.kept[number]):
             metric = (match["metric"] or b"").decode()
             seen[metric].append((match["value"].decode(), number))
     frozen = [

@@ -83,7 +83,7 @@ def survived(
         counted = [row for row in beside if row.line not in but]
         own = _as_clocks_allow(case, counted, observation.line)
         number = observation.line.number
-        return _rose(own, number, steps) or _next_epoch(view, observation, own)
+        return _rose(own, number, steps) or _next_epoch(case, view, observation, own)
     if observation.tier in _OF_PROGRAMS and not any(step_rows(other) for other in case.views):
         return _further_epochs(case, observation)
     when = case.not_after(observation.line)
@@ -114,15 +114,17 @@ def survived(
 
 def last_report(case: Case) -> LogLine | None:
     """Return the last line of a job without step lines that tells of an epoch's result or of other work done, or None."""
-    told = phrase_in_bytes("epoch-with-result"), phrase_in_bytes("work-reported")
+    told = ("epoch-with-result", "work-reported")
     for view in case.views:
-        for number in reversed(view.numbers):
-            if any(one.search(view.survey.kept[number]) for one in told):
-                return view.line(number)
+        last = max((number for one in told for number in case.lines_with(view, one)), default=0)
+        if last:
+            return view.line(last)
     return None
 
 
-def _next_epoch(view: LogView, observation: Observation, rows: Sequence[StepRow]) -> bool:
+def _next_epoch(
+    case: Case, view: LogView, observation: Observation, rows: Sequence[StepRow]
+) -> bool:
     """Tell whether all ranks began an epoch behind a line that only told of waiting, later than all that had begun before.
 
     What a process raised may stand above lines that were printed before it and came late.
@@ -134,7 +136,7 @@ def _next_epoch(view: LogView, observation: Observation, rows: Sequence[StepRow]
     here = view.section(number)
     told = [
         (one, int(match["epoch"]))
-        for one in view.numbers
+        for one in case.lines_with(view, "epoch-begins")
         if view.section(one) == here and (match := begins.search(view.survey.kept[one]))
     ]
     before = max((epoch for one, epoch in told if one <= number), default=-1)
@@ -154,7 +156,7 @@ def _further_epochs(case: Case, observation: Observation) -> bool:
         rank = None  # who waits in a collective goes on when all others do
     result = phrase_in_bytes("epoch-with-result")
     before, after = 0, list[tuple[int, int]]()
-    for one in view.numbers:
+    for one in case.lines_with(view, "epoch-with-result"):
         match = result.search(view.survey.kept[one]) if view.section(one) == here else None
         line = view.line(one) if match is not None else None
         if match is None or line is None or (rank is not None and line.rank != rank):
@@ -207,13 +209,13 @@ def _as_clocks_allow(case: Case, rows: Sequence[StepRow], line: LogLine) -> Sequ
     return rows[:at]
 
 
-def last_command(view: LogView) -> int:
+def last_command(case: Case, view: LogView) -> int:
     """Return the number of the line on which a script begins the command that printed the last step, or 0."""
-    rows, begins = step_rows(view), phrase_in_bytes("command-begins")
+    rows = step_rows(view)
     if not rows:
         return 0
-    kept = view.survey.kept
-    return max((n for n in view.numbers if n < rows[-1].line and begins.search(kept[n])), default=0)
+    begins = case.lines_with(view, "command-begins")
+    return max((number for number in begins if number < rows[-1].line), default=0)
 
 
 def ends_non_finite(case: Case) -> bool:

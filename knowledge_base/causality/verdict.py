@@ -151,7 +151,7 @@ def _of_a_part(case: Case, verdict: Verdict) -> None:
 def _last_attempt_exits(
     case: Case, selection: select.Selection, facts: list[exits.ExitFact]
 ) -> list[exits.ExitFact]:
-    cuts = {view.name: last_command(view) for view in case.views}
+    cuts = {view.name: last_command(case, view) for view in case.views}
     cuts |= {o.line.file: o.line.number for o in selection.attempt_starts}
     return [
         f for f in facts if f.line.number > cuts.get(f.line.file, 0) and not outlived(case, f.line)

@@ -7,6 +7,7 @@ says nothing of the name of its machine.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 
@@ -139,29 +140,32 @@ def _beside(
 
 def listed(case: Case) -> set[str]:
     """Return the nodes that Slurm's list in front of the job's output names, without their domains."""
-    return {name for view in case.views for name in _lists(view)[0]}
+    return {name for view in case.views for name in _lists(case, view)[0]}
 
 
 def given_back(case: Case) -> set[str]:
     """Return the nodes of an earlier attempt, where a requeued job was given others."""
-    told = [_lists(view) for view in case.views]
+    told = [_lists(case, view) for view in case.views]
     return set[str]().union(*(before for _, before in told)).difference(*(last for last, _ in told))
 
 
-def _lists(view: LogView) -> tuple[set[str], set[str]]:
+def _lists(case: Case, view: LogView) -> tuple[set[str], set[str]]:
     """Return the nodes of the last allocation that a file tells of, and those of the ones before it.
 
     The list of a step, or of another variable, shares nodes with the job's; that of a new allocation may not.
     """
-    last, before, requeued = set[str](), set[str](), False
-    for number in view.numbers[:_HEAD]:
-        raw = view.survey.kept[number]
-        requeued = requeued or phrase_in_bytes("requeued").search(raw) is not None
-        match = phrase_in_bytes("job-nodes").search(raw)
+    last, before = set[str](), set[str]()
+    told = phrase_in_bytes("job-nodes")
+    end = view.numbers[_HEAD] if len(view.numbers) > _HEAD else math.inf
+    requeued = min(case.lines_with(view, "requeued"), default=end)
+    for number in case.lines_with(view, "job-nodes"):
+        if number >= end:
+            break
+        match = told.search(view.survey.kept[number])
         if not match or says("not-of-this-run", view.text(number) or ""):
             continue
         found = _expanded(re.sub(r",? ", ",", match["nodes"].decode()))
-        if requeued and last and found and not last & found:
+        if requeued <= number and last and found and not last & found:
             before, last = before | last, set()
         last |= found
     return last, before

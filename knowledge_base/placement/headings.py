@@ -18,6 +18,7 @@ from rerail.errors import RuleError
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.statements import HOST
 from rerail.late_dataclass import dataclass
+from rerail.lazy_patterns import lazy
 from rerail.log_parsers.view import LogView
 
 FILE = Path(__file__).with_name("headings.yaml")
@@ -29,6 +30,8 @@ class Heading:
 
     id: str
     heading: re.Pattern[str]
+    slots: frozenset[str]
+    """The names of its groups: read from its text, as most headings are never held against a line."""
     of: re.Pattern[str] | None = None
     covers: re.Pattern[str] | None = None
     until: re.Pattern[str] | None = None
@@ -83,7 +86,7 @@ def headings() -> tuple[Heading, ...]:
     """Return the headings of this installation.
 
     Raises:
-        RuleError: for one that is not valid, naming file, heading and key.
+        RuleError: for one with an unknown key, naming file, heading and key.
     """
     return tuple(_heading(raw) for raw in load_cached(FILE)["headings"])
 
@@ -94,7 +97,7 @@ def tables() -> tuple[Table, ...]:
     return tuple(
         Table(
             raw["id"],
-            re.compile(raw["row"]),
+            lazy(raw["row"]),
             raw["within"],
             raw.get("gap", 1),
             tuple(raw["matches"]),
@@ -105,6 +108,7 @@ def tables() -> tuple[Table, ...]:
 
 _PATTERNS = ("heading", "of", "covers", "until", "counted")
 _OTHERS = ("reach", "below", "unlabelled", "no_rank", "whoever", "raw", "stream")
+_GROUP = lazy(r"\(\?P<(\w+)>")
 _TOLD = frozenset({"id", "why", "source", "matches", "must_not_match"})
 
 
@@ -113,20 +117,31 @@ def _heading(raw: dict[str, Any]) -> Heading:
     if unknown := set(raw) - {*_PATTERNS, *_OTHERS} - _TOLD:
         key = sorted(unknown)[0]
         raise RuleError(f"headings.yaml: heading {name!r}: unknown key {key!r}", subject=name)
-    try:
-        patterns = {k: re.compile(raw[k].replace("%host%", HOST)) for k in _PATTERNS if k in raw}
-    except re.error as error:
-        raise RuleError(f"headings.yaml: heading {name!r}: {error}", subject=name) from None
+    patterns = {k: lazy(raw[k].replace("%host%", HOST)) for k in _PATTERNS if k in raw}
     values: dict[str, Any] = {key: raw[key] for key in _OTHERS if key in raw} | patterns
     values |= {key: tuple(raw.get(key) or ()) for key in ("matches", "must_not_match")}
-    return Heading(id=name, **values)
+    return Heading(id=name, slots=frozenset(_GROUP.findall(raw["heading"])), **values)
+
+
+def complaints() -> list[str]:
+    """Return what is wrong with patterns, for `rerail kb lint`: compiling all of them takes too long at every start."""
+    found = []
+    for form in headings():
+        for key in _PATTERNS:
+            pattern = getattr(form, key)
+            try:
+                if pattern is not None:
+                    re.compile(pattern.pattern)
+            except re.error as error:
+                found.append(f"headings.yaml: heading {form.id!r}: {key}: {error}")
+    return found
 
 
 def named_above(case: Case, line: LogLine, slot: str) -> Named | None:
     """Return what the nearest heading with this slot names for a line, or None."""
     view = case.view(line)
     for form in headings():
-        if slot in form.heading.groupindex and (found := _look(form, view, line)) is not None:
+        if slot in form.slots and (found := _look(form, view, line)) is not None:
             return found
     return None
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import field
-from functools import lru_cache
 
 from rerail.domain.evidence import LogLine, Stream
+from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.phrases import phrase
 from rerail.knowledge_base.placement.host_aliases import HostAliases
 from rerail.knowledge_base.placement.identities import MOST_RANKS, Identities
@@ -18,6 +18,7 @@ from rerail.knowledge_base.statements import Statement
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.host_names import is_address, is_local, looks_like_host
+from rerail.log_parsers.line_kinds import UNKNOWN
 from rerail.log_parsers.prefixes import TASK
 from rerail.log_parsers.text import ZERO
 from rerail.log_parsers.view import LogView
@@ -25,6 +26,7 @@ from rerail.log_parsers.view import LogView
 MOST_TASKS = 65_536
 _ALL_LABELS = 4_000  # lines of a file of which every label is read; of longer ones those of hits
 _LONG, _FEW = 400, 64
+_HEAD = 160  # bytes in front of a line in which its labels stand
 _HOST_WORDS = (b"host", b"node", b"agent", b"machine", b"instance")
 _NAMES_HOST = lazy(rb"(?i)\b(?:host|node|agent|machine|instance)")
 # A process may print lines with its rank in front and lines without.
@@ -272,16 +274,28 @@ def introduce(line: LogLine, who: Identity, found: Identities) -> None:
         found.by_pid.learn(who.pid, rank=who.rank, node=who.node, gpu=who.gpu)
 
 
-def read_labels(view: LogView, found: Identities, reading: Reading) -> None:
+def read_labels(case: Case, view: LogView, found: Identities, reading: Reading) -> None:
     """Labels tie ranks to nodes; parsing every line is too slow for large logs, hits suffice."""
     kept = view.survey.kept
-    hits = sorted({h.line for h in view.survey.hits})
+    hits = None if len(view.numbers) <= _ALL_LABELS else {h.line for h in view.survey.hits}
+    kinds = case.kinds.of(view)
+    host_named = case.kinds.answers(_names_host, _names_host)
     fronts: set[bytes] = set()
     naming: Counter[bytes] = Counter()
-    for number in view.numbers if len(view.numbers) <= _ALL_LABELS else hits:
-        head = kept.get(number, b"")[:160]
-        front = b" ".join([head[at] for at in _told_in(head.translate(ZERO))])
-        if front in fronts and not _may_introduce(kept.get(number, b"")[:_LONG], naming):
+    pieces: dict[int, tuple[slice, ...]] = {}
+    for number, kind in zip(view.numbers, kinds, strict=True):
+        if hits is not None and number not in hits:
+            continue
+        head = kept[number][:_HEAD]
+        at = pieces.get(kind)
+        if at is None:
+            at = _told_in(head.translate(ZERO))
+            if kind != UNKNOWN:
+                pieces[kind] = at
+        front = b" ".join([head[one] for one in at])
+        if front in fronts and not (
+            host_named[kind] and _may_introduce(kept[number][:_LONG], naming)
+        ):
             continue
         fronts.add(front)
         line = view.line(number)
@@ -289,7 +303,6 @@ def read_labels(view: LogView, found: Identities, reading: Reading) -> None:
             _read_label(line, found, reading)
 
 
-@lru_cache(maxsize=4096)
 def _told_in(zeroed: bytes) -> tuple[slice, ...]:
     """Return where the first two words and the rank stand in a head whose digits are zeros, without the time."""
     clocks = [match.span() for match in _CLOCK.finditer(zeroed)]
@@ -313,10 +326,16 @@ def _told_in(zeroed: bytes) -> tuple[slice, ...]:
     return tuple(found)
 
 
+def _names_host(text: bytes) -> bool:
+    """Tell whether the beginning of a line holds a word for a host."""
+    head = text[:_LONG]
+    small = head.lower()
+    return any(word in small for word in _HOST_WORDS) and _NAMES_HOST.search(head) is not None
+
+
 def _may_introduce(raw: bytes, seen: Counter[bytes]) -> bool:
     """Tell whether a line may say where its writer runs; of lines that differ in numbers alone a few tell."""
-    small = raw.lower()
-    if not any(word in small for word in _HOST_WORDS) or not _NAMES_HOST.search(raw):
+    if not _names_host(raw):
         return False
     same = raw.translate(ZERO)
     seen[same] += 1

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rerail.domain.evidence import LogLine
-from rerail.knowledge_base.phrases import phrase, phrase_in_bytes
+from rerail.knowledge_base.case import Case
+from rerail.knowledge_base.phrases import phrase
 from rerail.knowledge_base.placement.processes import Identity
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.view import LogView
@@ -17,12 +18,9 @@ _PAIR = r"['\"]?[\w.-]{1,40}['\"]?\s?[:=]\s?['\"]?[^\s,|;'\"]{1,100}['\"]?"
 _PAIRS = lazy(rf"(?:{_PAIR}[\s,|;]{{1,4}}){{2,12}}{_PAIR}")
 
 
-def described(view: LogView) -> Iterator[tuple[LogLine, Identity]]:
+def described(case: Case, view: LogView) -> Iterator[tuple[LogLine, Identity]]:
     """Yield the lines of a file on which a process describes itself, and the process."""
-    kept = view.survey.kept
-    for number in view.numbers:
-        if phrase_in_bytes("host-key").search(kept[number]) is None:
-            continue
+    for number in case.lines_with(view, "host-key"):
         who = describes(view.text(number) or "")
         line = view.line(number) if who is not None else None
         if who is not None and line is not None:

@@ -54,16 +54,18 @@ def build(case: Case, statements: list[Statement]) -> Identities:
         line = statement.line
         if reading.other_runs.told_by(line.text) or _names_no_host(statement):
             continue
-        if "own_run" not in statement.form.tells or line.number > last_command(case.view(line)):
+        if "own_run" not in statement.form.tells or line.number > last_command(
+            case, case.view(line)
+        ):
             read(statement, found, reading)
     found.onlookers -= reading.looked_at
     if (several := len(listed(case))) > 1:
         found.job_nodes = found.job_nodes or several
         found.node_count = found.node_count or several
     for view in case.views:
-        for line, who in described(view):
+        for line, who in described(case, view):
             introduce(line, who, found)
-        read_labels(view, found, reading)
+        read_labels(case, view, found, reading)
     _introductions(case, statements, found)
     _aliases(case, found, reading)
     rename(found, reading.hosts)

@@ -18,7 +18,7 @@ STRUCTURE = {
     "causality/diagnosis_record.py": 1,
     "causality/end_of_log.py": 1,
     "placement/column_tables.py": 6,
-    "placement/headings.py": 2,
+    "placement/headings.py": 4,
     "placement/host_aliases.py": 1,
     "placement/identities.py": 1,
     "placement/identity_statements.py": 3,

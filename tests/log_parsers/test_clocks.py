@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from rerail.domain.diagnosis import Diagnosis
-from rerail.domain.evidence import LogLine
 from rerail.log_parsers import clocks
 from rerail.log_parsers.clocks import clock_offsets
 from rerail.log_parsers.collect import ScanPlan, collect
@@ -58,13 +57,13 @@ def test_of_many_files_fewer_lines_are_parsed(
     job: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parsed: list[int] = []
-    line = LogView.line
+    wall_time = LogView.wall_time
 
-    def counted(view: LogView, number: int) -> LogLine | None:
+    def counted(view: LogView, number: int) -> float | None:
         parsed.append(number)
-        return line(view, number)
+        return wall_time(view, number)
 
-    monkeypatch.setattr(LogView, "line", counted)
+    monkeypatch.setattr(LogView, "wall_time", counted)
     folder = job({"node1.log": steps(0, 40), "node2.log": steps(95, 39)})
     assert offsets(folder) == {"node2.log": pytest.approx(-95)}
     many = len(parsed)
