@@ -16,6 +16,8 @@ _LOSS = lazy(
     rb"(?<![\w/-])[Ll]oss(?:_?avg)?|(?<=, )ce)" + _LOSS_VALUE,
     re.IGNORECASE,
 )
+# NeMo reduces it over all ranks; the bar's own `loss` beside it is a mean of one rank, nan where the rank has none.
+_REDUCED_LOSS = lazy(rb"reduced_train_loss" + _LOSS_VALUE)
 # Where no loss of the whole is printed, the first that is printed stands for it.
 # Losses of a part or of held-out data go their own ways: they do not.
 _SOME_LOSS = lazy(
@@ -127,7 +129,9 @@ def read_row(
         spans["step"] = Span(match.start("step") - start, match.end("step") - start)
     # Searches that ignore case read every byte; one word that they need is found much sooner.
     lower = text.lower()
-    if groups.get("loss") is not None:
+    if b"reduced_train_loss" in text:
+        row.loss = _first(_REDUCED_LOSS, text, "loss", spans)
+    elif groups.get("loss") is not None:
         row.loss = _float(groups["loss"])
         spans["loss"] = Span(match.start("loss") - start, match.end("loss") - start)
     elif b"loss" in lower or b", ce" in lower:

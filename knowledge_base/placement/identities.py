@@ -92,6 +92,8 @@ class Identities:
     """Labels count the ranks of each host anew."""
     onlookers: set[str] = field(default_factory=set)
     """Hosts at whose shell somebody looked at what came from elsewhere."""
+    rank_of_pod: dict[str, int] = field(default_factory=dict)
+    """The ranks that have the numbers of their pods, in which each runs alone."""
     nodes_seen: set[str] = field(default_factory=set)
     nodes_at_work: set[str] = field(default_factory=set)
 
@@ -143,7 +145,9 @@ class Identities:
         return tuple(dict.fromkeys(map(self.host, names)))
 
     def rank_alone_on(self, node: str) -> int | None:
-        """Return the only rank of a host, where it is known that each host of the job has one."""
+        """Return the only rank of a host or pod, where it is known that each one of the job has one."""
+        if node in self.rank_of_pod:
+            return self.rank_of_pod[node]
         hosts = {self.host(where) for where in self.node_of_rank.values()}
         whole = self.world_size is not None and len(self.node_of_rank) == self.world_size == len(
             hosts

@@ -53,6 +53,8 @@ class Reading:
     labels: set[str] = field(default_factory=set)
     printed: dict[int, LogLine] = field(default_factory=dict)
     """Lines of ranks that are nothing but a name, as `srun -l hostname` prints them."""
+    printed_by_tasks: dict[int, LogLine] = field(default_factory=dict)
+    """The same of tasks that hold several ranks."""
     of_tasks: dict[int, set[tuple[int, int]]] = field(default_factory=lambda: defaultdict(set))
     """The local ranks and ranks that stand behind the number of a task."""
     on_tasks: dict[int, dict[str, LogLine]] = field(default_factory=lambda: defaultdict(dict))
@@ -357,6 +359,8 @@ def _read_label(line: LogLine, found: Identities, reading: Reading) -> None:
             reading.of_tasks[task].add((line.local_rank, line.rank))
         if line.node:
             reading.on_tasks[task].setdefault(line.node, line)
+    if task is not None and line.rank is None and not line.node and looks_like_host(line.message):
+        reading.printed_by_tasks[task] = line
     if line.rank is not None and not line.node and looks_like_host(line.message):
         reading.printed[line.rank] = line
     if line.place and not line.node and (host := node_in(line.message)):

@@ -12,7 +12,7 @@ from rerail.cached_yaml import load_cached
 from rerail.lazy_patterns import lazy
 
 # A pod of an indexed job: its number, and behind it the letters of one start; of several slices the first.
-_INDEXED = lazy(r"(?:.*-)?(?P<part>[a-z0-9.]+)-(?P<n>\d{1,5})(?:-[a-z0-9]{5})?")
+_INDEXED = lazy(r"(?P<job>.*-)?(?P<part>[a-z0-9.]+)-(?P<n>\d{1,5})(?:-[a-z0-9]{5})?")
 _NUMBERED = lazy(r"(?P<stem>.*\D)(?P<n>\d{1,5})")
 FILE = Path(__file__).with_name("pod_ranks.yaml")
 
@@ -73,15 +73,26 @@ def ranks_by_number(told: Mapping[str, set[int]], pods: Iterable[str]) -> dict[s
 
 
 def ranks_of_counted(ranks: Iterable[int], pods: Iterable[str]) -> list[tuple[str, int]]:
-    """Return each rank that has the number of its pod beside the only pod of that number.
+    """Return the ranks that have the numbers of their pods, each beside the only pod of that number.
+
+    What holds of one pod of a job holds of all that are called like it.
 
     Args:
         ranks: ranks that run in the pods of their numbers.
         pods: the names of all pods that the logs know.
     """
     numbered: dict[int, list[str]] = defaultdict(list)
+    jobs: dict[str, tuple[str, str]] = {}
     for pod in pods:
         match = _INDEXED.fullmatch(pod)
         if match and (not match["part"].isdigit() or match["part"] == "0"):
             numbered[int(match["n"])].append(pod)
-    return [(numbered[rank][0], rank) for rank in ranks if len(numbered.get(rank, ())) == 1]
+            jobs[pod] = match["job"] or "", match["part"]
+    told = {rank: numbered[rank][0] for rank in ranks if len(numbered.get(rank, ())) == 1}
+    job = {jobs[pod] for pod in told.values()}
+    alike = {
+        rank: found[0]
+        for rank, found in numbered.items()
+        if len(found) == 1 and len(job) == 1 and jobs[found[0]] in job
+    }
+    return [(pod, rank) for rank, pod in sorted((alike | told).items())]

@@ -135,10 +135,13 @@ def _process(asked: Asked) -> Answer[int] | None:
     line = known.told_by.get(("pid", who.pid))
     if who.rank is not None:
         return Answer(who.rank, f"{by} is this rank", line)
-    seats = known.ranks_at.get(who.node or "", ())
+    node = who.node or asked.event.fields.get("node") or asked.line.node or ""
+    if who.node is None and known.nodes_seen != {node}:
+        return None  # on another host another process may have this number
+    seats = known.ranks_at.get(node, ())
     if who.local_rank is None or who.local_rank >= len(seats):
         return None
-    because = f"{by} is local rank {who.local_rank} of {who.node}, which holds {named(seats)}"
+    because = f"{by} is local rank {who.local_rank} of {node}, which holds {named(seats)}"
     return Answer(seats[who.local_rank], because, line)
 
 

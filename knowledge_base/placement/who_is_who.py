@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.progress import last_command
@@ -260,8 +261,12 @@ def _in_places(found: Identities, reading: Reading) -> None:
     for pod, rank in ranks_by_number(told, found.node_of_place).items():
         line = found.told_by["place", pod]
         found.keep(found.node_of_rank, "rank", rank, found.node_of_place[pod], line)
+    if not reading.of_pods:
+        return
+    some = next(iter(reading.of_pods.values()))
     for pod, rank in ranks_of_counted(reading.of_pods, {*found.node_of_place, *reading.labels}):
-        line = found.told_by.get(("place", pod), reading.of_pods[rank])
+        line = found.told_by.get(("place", pod)) or reading.of_pods.get(rank, some)
+        found.rank_of_pod[pod] = rank
         found.keep(found.node_of_rank, "rank", rank, found.host(pod), line)
 
 
@@ -343,6 +348,12 @@ def _in_blocks(known: dict[int, str], hosts: int) -> bool:
     return False
 
 
+def _all_print_names(printed: dict[int, LogLine]) -> Iterable[tuple[int, LogLine]]:
+    """Return lines that are nothing but a name where several print one, all of one series."""
+    series = {_DIGITS.sub("0", line.message) for line in printed.values()}
+    return printed.items() if len(printed) > 1 and len(series) == 1 else ()
+
+
 def _conclude(found: Identities, reading: Reading) -> None:
     for rank, seen in reading.hosts.items():
         # A collector's host and a pod's name are two names of one place; two counted hosts are not.
@@ -355,9 +366,10 @@ def _conclude(found: Identities, reading: Reading) -> None:
             found.told_by.setdefault(("rank", rank), found.told_by["label", rank])
     _introduced(found, reading)
     _tasks(found, reading)
-    if len({_DIGITS.sub("0", line.message) for line in reading.printed.values()}) == 1:
-        for rank, line in reading.printed.items() if len(reading.printed) > 1 else ():
-            found.keep(found.node_of_rank, "rank", rank, line.message, line)
+    for rank, line in _all_print_names(reading.printed):
+        found.keep(found.node_of_rank, "rank", rank, line.message, line)
+    for task, line in _all_print_names(reading.printed_by_tasks):
+        found.keep(found.node_of_task, "task", task, line.message, line)
     if found.tasks_are_ranks and not found.rank_of_task:
         for task, where in found.node_of_task.items():
             if task in found.ranks_seen:
