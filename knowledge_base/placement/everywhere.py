@@ -16,13 +16,8 @@ def everywhere(asked: Asked) -> bool:
     leaf, found = asked.event.leaf, asked.place
     if has(leaf, "noticed_by_either"):
         return False  # all others tell of the one
-    # Those that complain of the other end have not what this one has.
-    same = [
-        c.line
-        for c in asked.selection.candidates
-        if c.leaf == leaf and c.blames is asked.event.blames
-    ]
-    ranks = {rank for line in same if (rank := asked.identities.rank_of(line)) is not None}
+    same = _alike(asked)
+    ranks = ranks_alike(asked)
     if found.pci or not (
         (len(ranks) >= EVERYWHERE and found.rank in ranks)
         or _on_every_host(asked, same)
@@ -34,6 +29,21 @@ def everywhere(asked: Asked) -> bool:
     if len({asked.identities.node_of(line) for line in same} - {None}) > 1:
         found.node = None
     return True
+
+
+def ranks_alike(asked: Asked) -> set[int]:
+    """Return the ranks that have the very same fault."""
+    told = (asked.identities.rank_of(line) for line in _alike(asked))
+    return {rank for rank in told if rank is not None}
+
+
+def _alike(asked: Asked) -> list[LogLine]:
+    # Those that complain of the other end have not what this one has.
+    return [
+        c.line
+        for c in asked.selection.candidates
+        if c.leaf == asked.event.leaf and c.blames is asked.event.blames
+    ]
 
 
 def _on_hosts_at_once(asked: Asked) -> bool:

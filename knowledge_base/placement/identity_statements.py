@@ -359,10 +359,8 @@ def _read_label(line: LogLine, found: Identities, reading: Reading) -> None:
             reading.of_tasks[task].add((line.local_rank, line.rank))
         if line.node:
             reading.on_tasks[task].setdefault(line.node, line)
-    if task is not None and line.rank is None and not line.node and looks_like_host(line.message):
-        reading.printed_by_tasks[task] = line
-    if line.rank is not None and not line.node and looks_like_host(line.message):
-        reading.printed[line.rank] = line
+    if not line.node and looks_like_host(line.message):
+        _names_alone(line, task, reading)
     if line.place and not line.node and (host := node_in(line.message)):
         reading.places[line.place].setdefault(host, line)
     if line.node and line.stream is not Stream.TOOL:
@@ -371,6 +369,14 @@ def _read_label(line: LogLine, found: Identities, reading: Reading) -> None:
             found.nodes_at_work.add(line.node)
     if line.pid is not None and line.rank is not None:
         found.by_pid.learn(line.pid, rank=line.rank, node=line.node)
+
+
+def _names_alone(line: LogLine, task: int | None, reading: Reading) -> None:
+    """Take a line that is nothing but a name."""
+    if line.rank is not None:
+        reading.printed[line.rank] = line
+    elif task is not None:
+        reading.printed_by_tasks[task] = line
 
 
 def _task_of(line: LogLine) -> int | None:

@@ -6,6 +6,7 @@ from rerail.domain.evidence import Blames, Role, Stream, Tier
 from rerail.knowledge_base.causality.exits import ExitFact
 from rerail.knowledge_base.phrases import phrase, says
 from rerail.knowledge_base.placement import witnesses
+from rerail.knowledge_base.placement.everywhere import EVERYWHERE, ranks_alike
 from rerail.knowledge_base.placement.headings import named_above
 from rerail.knowledge_base.placement.launch_checks import (
     node_found_faulty,
@@ -38,6 +39,8 @@ def _accused(asked: Asked) -> Answer[str] | None:
     node = witnesses.accused_by_several(asked.selection, asked.identities, asked.event)
     if node is None and len(witnesses.tellers(asked.selection, asked.identities, asked.event)) > 2:
         return Answer(None, "several hosts tell of it, and of no common peer")
+    if node is None and witnesses.accuse_each_other(asked.selection, asked.identities, asked.event):
+        return Answer(None, "two hosts tell it of each other")
     return Answer(node, "several hosts could not reach it", asked.line) if node else None
 
 
@@ -219,6 +222,9 @@ def _lost(asked: Asked) -> Answer[str] | None:
 
 
 def _of_exits(asked: Asked) -> Answer[str] | None:
+    alike = ranks_alike(asked)
+    if len(alike) >= EVERYWHERE and not one_node(asked.identities, max(alike)):
+        return None  # who of them ended first tells where that one was
     exits = witnesses.ended_before_order(
         asked.case, witnesses.ended_for_cause(asked.case, asked.exits)
     )

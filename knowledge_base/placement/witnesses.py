@@ -205,6 +205,19 @@ def accused_by_several(
     )
 
 
+def accuse_each_other(selection: Selection, identities: Identities, winner: Observation) -> bool:
+    """Tell whether two hosts say the same, each of another peer, and nobody else says it."""
+    edges = {
+        (teller, peer)
+        for one in selection.candidates
+        if one.leaf == winner.leaf
+        and (teller := _teller(identities, one))
+        and (peer := _peer(identities, one))
+    }
+    tellers, peers = {teller for teller, _ in edges}, {peer for _, peer in edges}
+    return len(tellers) == len(peers) == len(edges) == 2
+
+
 def _teller(identities: Identities, told: Observation) -> str:
     own = told.fields.get("own", "")
     return identities.node_of(told.line) or identities.node_of_place.get(own, own)

@@ -15,7 +15,9 @@ from rerail.log_parsers.sources import Source
 from rerail.log_parsers.survey import FileSurvey
 from rerail.log_parsers.view import LogView
 
-EXAMPLES = sorted({text for one in phrases().values() for text in (*one.matches, *one.must_not_match)})
+EXAMPLES = sorted(
+    {text for one in phrases().values() for text in (*one.matches, *one.must_not_match)}
+)
 
 
 def view_of(lines: list[bytes], name: str = "a.log") -> LogView:
