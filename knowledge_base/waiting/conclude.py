@@ -35,6 +35,10 @@ def waiting_in(case: Case, identities: Identities) -> Waiting | None:
         from rerail.knowledge_base.waiting.ras import told_by_report
 
         facts.report = told_by_report(case, facts.victims)
+    if any("rank_columns" in o.marks for o in case.observations):
+        from rerail.knowledge_base.waiting.rank_columns import behind_in_tables
+
+        facts.told += behind_in_tables(case)
     if not facts.positions and not facts.told and facts.report is None:
         return None
     result = Waiting(facts.positions, facts.victims)

@@ -6,6 +6,7 @@ The wordings are data (`wordings.yaml`); what follows from what they say is deci
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import field, replace
 from functools import lru_cache
@@ -28,6 +29,8 @@ _MOST_BEHIND, _WENT_ON = 2_000, 2
 """Lines behind a report that are read; sentences of other wordings that show that those who waited go on."""
 _LONG_AFTER_S = 60.0
 """Whoever waits ends within seconds of the others, or after as long as the watchdog waits for dumps."""
+_MOST_AT_A_BARRIER = 65_536
+_NEVER_CAME = "{are} not among those that say that they wait in the barrier, and as many came"
 _NAMED_MISSING = "{are} named by the other ranks as missing from the collective"
 
 
@@ -174,6 +177,7 @@ def read(case: Case) -> Facts:
     """Return what the observed lines of a case say of waiting."""
     facts = Facts()
     compared: list[tuple[Position, Position]] = []
+    arrivals: dict[str, list[tuple[dict[str, str], LogLine]]] = defaultdict(list)
     for observation, line in _lines(case):
         for form in forms():
             slots = form.slots(line.text)
@@ -184,11 +188,14 @@ def read(case: Case) -> Facts:
                 facts.positions.append(own)
                 if "peer" in slots:
                     compared.append((own, _of_peer(own, slots)))
+            elif form.tells == "arrived":
+                arrivals[slots["key"]].append((slots, line))
             elif form.tells == "missing":
                 facts.told += _missing(case, form, observation, line, slots)
             else:
                 _of_itself(facts, form, line, slots)
     facts.positions += _of_the_job(compared)
+    facts.told += filter(None, map(_never_came, arrivals.values()))
     # Of many equal lines only some are kept; by their rules it is known exactly which ranks print them.
     facts.torn = {r for o in case.with_role(Role.CASCADE) if (r := o.line.rank) is not None}
     rules = {p.rule_id for p in facts.positions if p.rank is not None and p.rank == p.line.rank}
@@ -219,6 +226,20 @@ def _missing(
         return []
     told = list(_told(case, form, line, slots))
     return [] if form.outlived and told and _went_on(case, told) else told
+
+
+def _never_came(arrivals: Sequence[tuple[dict[str, str], LogLine]]) -> Told | None:
+    """Return who did not come to a barrier, where as many ranks say that they are there as it counted, and one gave up."""
+    given_up = [line for slots, line in arrivals if "gave_up" in slots]
+    worlds = {int(slots["world"]) for slots, _ in arrivals}
+    came = {int(slots["rank"]) for slots, _ in arrivals}
+    counted, world = max(int(slots["count"]) for slots, _ in arrivals), max(worlds)
+    if not given_up or len(worlds) != 1 or len(came) != counted or world > _MOST_AT_A_BARRIER:
+        return None
+    left = sorted(set(range(world)) - came)
+    if not left or len(left) != world - counted:
+        return None
+    return Told(tuple(left), given_up[0], _NEVER_CAME)
 
 
 def _lines(case: Case) -> Iterator[tuple[Observation, LogLine]]:
