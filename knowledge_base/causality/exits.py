@@ -256,6 +256,26 @@ def ended_first(facts: Sequence[ExitFact]) -> ExitFact | None:
     return first if alone and elsewhere and min(elsewhere) - at > _SKEW_S else None
 
 
+def ended_before_waits(
+    facts: Sequence[ExitFact], waits: Sequence[LogLine], identities: Identities
+) -> ExitFact | None:
+    """Return the first abort that a file shows above all that waited in vain, on the only such host, where none of them was.
+
+    NCCL aborts a rank because it waited; one that is gone before anybody gave up is why they waited.
+    """
+    hosts = {identities.node_of(one) for one in waits}
+    early = [
+        f
+        for f in facts
+        if f.how == "aborted"
+        and f.node is not None
+        and all(f.line.file == line.file and f.line.number < line.number for line in waits)
+    ]
+    if not waits or None in hosts or len({f.node for f in early}) != 1 or early[0].node in hosts:
+        return None
+    return early[0]
+
+
 def _earliest(rivals: list[ExitFact], chosen: ExitFact) -> ExitFact:
     """Return which of the processes in torchrun's tables ended first: each host tells only of its own.
 

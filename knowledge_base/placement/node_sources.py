@@ -49,7 +49,8 @@ def _not_joined(asked: Asked) -> Answer[str] | None:
     because = f"one node is missing in the store, and of the allocation only {node} wrote nothing"
     if node:
         return Answer(node, because)
-    if waits_for_others(asked.event) is None:
+    victim = asked.event.blames is Blames.NOBODY and has(asked.event.leaf, "waits_for_others")
+    if waits_for_others(asked.event) is None and not victim:
         return None
     return Answer(
         None, "who tells it waited for others, and nothing says which of them are missing"
@@ -221,6 +222,24 @@ def _lost(asked: Asked) -> Answer[str] | None:
     return Answer(node, _LOST_ALONE, line)
 
 
+def _at_the_other_end(asked: Asked) -> Answer[str] | None:
+    """Who prints a line only noticed what is wrong at an address that nothing ties to a host."""
+    peer = asked.event.fields.get("peer")
+    if asked.event.blames is not Blames.SUBJECT or asked.place.rank is not None or not peer:
+        return None
+    own = {
+        host: line
+        for view in asked.case.views
+        for number in asked.case.lines_with(view, "uses-address")
+        if peer in (view.text(number) or "") and (line := view.line(number)) is not None
+        and (host := asked.identities.node_of(line)) is not None
+    }  # fmt: skip
+    if len(own) == 1:
+        ((host, line),) = own.items()
+        return Answer(host, f"{peer} is its own address", line)
+    return Answer(None, f"it is of the other end, {peer}")
+
+
 def _of_exits(asked: Asked) -> Answer[str] | None:
     alike = ranks_alike(asked)
     if len(alike) >= EVERYWHERE and not one_node(asked.identities, max(alike)):
@@ -285,7 +304,7 @@ def _nobodys_file(asked: Asked) -> bool:
 
 SOURCES: tuple[Source[str], ...] = (
     _checked_elsewhere, _slot, _label, _odd_version, _own_words, _process, _others_words, _heading, _found_faulty,
-    _place, _pod_in_words, of_rank, _of_task, _lost, _of_exits, _collected_from, _only_one,
+    _place, _pod_in_words, of_rank, _of_task, _lost, _at_the_other_end, _of_exits, _collected_from, _only_one,
 )  # fmt: skip
 
 

@@ -438,7 +438,8 @@ def _raised_exit(asked: Asked) -> Answer[int] | None:
 
 def _ended_first(asked: Asked) -> Answer[int] | None:
     """The process whose end torchrun's tables date before that of any other host, for what one process raised."""
-    if not asked.event.lines or asked.line.rank is not None or asked.event.blames is Blames.PEER:
+    of_one = bool(asked.event.lines) or has(asked.event.leaf, "of_a_gpu")
+    if not of_one or asked.line.rank is not None or asked.event.blames is Blames.PEER:
         return None
     first = ended_first(asked.exits)
     if first is None or not same_place(first.node, asked.line.node):

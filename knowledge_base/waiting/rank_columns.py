@@ -7,6 +7,7 @@ rank's dump one below the other, and blanks for a rank that has no more.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from rerail.domain.evidence import LogLine
 from rerail.knowledge_base.case import Case
@@ -33,7 +34,6 @@ def behind_in_tables(case: Case) -> Iterator[Told]:
 
 def _behind(view: LogView, head: LogLine) -> Told | None:
     columns = {match.start(): int(match["rank"]) for match in _HEAD.finditer(head.text)}
-    starts = [*columns, None]
     last: dict[int, str] = {}
     where: LogLine | None = None
     for number in view.between(head.number + 1, head.number + _MOST_ROWS):
@@ -42,8 +42,7 @@ def _behind(view: LogView, head: LogLine) -> Told | None:
             continue
         cells = {
             columns[first]: row.text[first:end].strip()
-            for first, end in zip(starts, starts[1:], strict=False)
-            if first is not None
+            for first, end in pairwise([*columns, len(row.text)])
         }
         if not any(map(_ENTRY.fullmatch, cells.values())):
             break
