@@ -8,13 +8,17 @@ from dataclasses import dataclass
 
 from rerail.cached_yaml import cache_folder
 from rerail.domain.evidence import Observation
+from rerail.errors import RuleError
 from rerail.knowledge_base.matcher import RuleSet, _Matcher, compiled, match, rule_set
 from rerail.knowledge_base.rules import Rule, scanned_patterns
 from rerail.log_parsers.collect import assemble
+from rerail.log_parsers.matching_texts import missed
 from rerail.log_parsers.scan import Scanner, compile_complaints, make_scanner
 from rerail.log_parsers.sources import Source
 from rerail.log_parsers.survey import FileSurvey, survey_bytes
 from rerail.log_parsers.view import LogView
+
+_LINES = 100  # made from each pattern of a site
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,3 +128,16 @@ def _why_not(bench: Bench, rule: Rule, example: str) -> str:
     line = next(line for line, why in mine if why is None)
     winner = next((r for n, r, why in lines if n == line and why is None), rule)
     return f"rule {winner.id!r} ({winner.file}, priority {winner.priority}) wins the line"
+
+
+def missed_by_scanner(rules: Sequence[Rule]) -> list[str]:
+    """Return which patterns of the site's own rules the scanner misses in lines that they match; those of rerail are tested."""
+    own = [one for one in rule_set(rules).signatures if one.added]
+    try:
+        scanner = make_scanner(own, cache=None)
+    except RuleError:
+        return []  # what does not compile is told by name elsewhere
+    return [
+        f"pattern {pattern!r}: the scanner misses it in {line!r}; write it in another way"
+        for pattern, line in missed(own, scanner, seed=1, count=_LINES).items()
+    ]

@@ -28,6 +28,7 @@ from rerail.log_parsers.compiled_cache import (
 )
 from rerail.log_parsers.needed_words import WordIndex
 from rerail.log_parsers.relaxed import FORM, relaxed
+from rerail.log_parsers.scan_library import BlindLibraryError, must_find
 from rerail.log_parsers.text import strip_escapes
 
 if TYPE_CHECKING:
@@ -109,13 +110,16 @@ def make_scanner(
             ):
                 return _PlainRe(patterns, cache=cache)
             return _compile(signatures, cache)
-        except ImportError:
+        except ImportError as error:
             if wanted:
+                blind = isinstance(error, BlindLibraryError)
                 raise RuleError(
-                    "hyperscan is not installed",
+                    str(error) if blind else "hyperscan is not installed",
                     subject="scan engine",
-                    hint="pip install hyperscan",
+                    hint="pip install 'hyperscan<0.7.22'",
                 ) from None
+            if isinstance(error, BlindLibraryError):
+                tell(f"{error}; until then logs are read more slowly")
     if wanted in ("", "re2"):
         try:
             return _Re2(patterns)
@@ -248,6 +252,7 @@ class _Hyperscan(_Compiled):
                 return database
             except Exception:  # a torn or foreign cache file is rebuilt, whatever is wrong with it
                 path.unlink(missing_ok=True)
+        must_find(hs)
         database = hs.Database(mode=hs.HS_MODE_BLOCK)
         expressions, flags = [], []
         for one in signatures:

@@ -44,10 +44,11 @@ def lint_command() -> int:
     covered = {r.leaf for r in rules}
     from rerail.knowledge_base.coded_leaves import CODED_LEAVES
     from rerail.knowledge_base.placement.headings import complaints as in_headings
+    from rerail.knowledge_base.rule_tests import missed_by_scanner
     from rerail.knowledge_base.statements import complaints as in_statements
     from rerail.log_parsers.labels import complaints as in_labels
 
-    complaints += [*in_labels(), *in_statements(), *in_headings()]
+    complaints += [*in_labels(), *in_statements(), *in_headings(), *missed_by_scanner(rules)]
     complaints += [
         f"taxonomy: leaf {leaf!r} has no rule"
         for leaf in leaves()
