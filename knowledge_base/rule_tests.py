@@ -131,7 +131,7 @@ def _why_not(bench: Bench, rule: Rule, example: str) -> str:
 
 
 def missed_by_scanner(rules: Sequence[Rule]) -> list[str]:
-    """Return which patterns of the site's own rules the scanner misses in lines that they match; those of rerail are tested."""
+    """Return which patterns of the site's own rules the scanner misses in lines that they match; ours are tested."""
     own = [one for one in rule_set(rules).signatures if one.added]
     try:
         scanner = make_scanner(own, cache=None)

@@ -59,6 +59,7 @@ _KINDS = frozenset(
         "host_above",
         "rank_below",
         "moved",
+        "of_a_rank",
     }
 )
 _BLOCK_LINES = 12

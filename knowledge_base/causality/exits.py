@@ -21,6 +21,7 @@ from rerail.log_parsers.timestamps import find_stamp
 SIGNALS = {"killed": 9, "out of memory": 9, "segmentation fault": 11, "aborted": 6, "bus error": 7, "terminated": 15,
            "illegal instruction": 4, "floating point exception": 8, "floating-point exception": 8,
            "trace/breakpoint trap": 5, "hangup": 1, "interrupt": 2}  # fmt: skip
+_LONG_BEFORE_S = 60.0  # watchdogs of one job give up within seconds of each other
 _SKEW_S = 2.0
 """By how much the clocks of two hosts may differ; torchrun writes full seconds."""
 _SIGNAL_NAMES = {"SIGHUP": 1, "SIGINT": 2, "SIGQUIT": 3, "SIGILL": 4, "SIGTRAP": 5, "SIGABRT": 6, "SIGBUS": 7,
@@ -94,6 +95,8 @@ def _fact(statement: Statement, identities: Identities, tasks_are_ranks: bool) -
     elif rank is None and pid is not None:
         who = identities.by_pid.get(pid, line.node)
         rank = who.rank if who else None
+        if rank is None and "of_a_rank" in statement.form.tells:
+            return None  # a helper of the framework may have ended
         node = node or (who.node if who else None) or line.node
     local = statement.number("local")
     last = statement.number("last_local")
@@ -257,23 +260,34 @@ def ended_first(facts: Sequence[ExitFact]) -> ExitFact | None:
 
 
 def ended_before_waits(
-    facts: Sequence[ExitFact], waits: Sequence[LogLine], identities: Identities
+    case: Case, facts: Sequence[ExitFact], waits: Sequence[LogLine], identities: Identities
 ) -> ExitFact | None:
-    """Return the first abort that a file shows above all that waited in vain, on the only such host, where none of them was.
+    """Return the first abort that its clock and its file show before all that waited in vain, on the only such host.
 
-    NCCL aborts a rank because it waited; one that is gone before anybody gave up is why they waited.
+    NCCL aborts a rank because it waited; one that is gone before anybody gave up, and said nothing of waiting, is why
+    they waited.
     """
-    hosts = {identities.node_of(one) for one in waits}
-    early = [
-        f
-        for f in facts
-        if f.how == "aborted"
-        and f.node is not None
-        and all(f.line.file == line.file and f.line.number < line.number for line in waits)
-    ]
-    if not waits or None in hosts or len({f.node for f in early}) != 1 or early[0].node in hosts:
+    hosts = {identities.node_of(line) for line in waits}
+    early = [f for f in facts if f.how == "aborted" and _before_all(case, f, waits)]
+    nodes = {f.node for f in early}
+    if not waits or None in hosts or None in nodes or len(nodes) != 1 or nodes & hosts:
         return None
-    return early[0]
+    first = early[0]
+    silent = not any(
+        o.role not in (Role.BENIGN, Role.TEARDOWN)
+        and o.line.rank is not None
+        and (o.line.rank == first.rank or identities.node_of(o.line) == first.node)
+        for o in case.observations
+    )
+    return first if silent else None
+
+
+def _before_all(case: Case, fact: ExitFact, lines: Sequence[LogLine]) -> bool:
+    """Tell whether a process ended before all lines, by its own clock too where they tell a time."""
+    ended = case.time(fact.line)
+    times = [time for line in lines if (time := case.time(line)) is not None]
+    ordered = all(fact.line.file == line.file and fact.line.number < line.number for line in lines)
+    return ended is not None and ordered and all(time - ended > _LONG_BEFORE_S for time in times)
 
 
 def _earliest(rivals: list[ExitFact], chosen: ExitFact) -> ExitFact:

@@ -389,7 +389,7 @@ def _timeouts(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
     before = ended_before_order(case, verdict.exits)
     odd = exits.first_odd([f for f in before if f.how not in ("aborted", "plain")])
     waits = [one.line for one in found.positions]
-    odd = odd or exits.ended_before_waits(before, waits, verdict.identities)
+    odd = odd or exits.ended_before_waits(case, before, waits, verdict.identities)
     monitored = odd is not None and killed_by_its_monitor(case, found, odd)
     if (
         odd is not None

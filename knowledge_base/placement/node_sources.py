@@ -15,7 +15,7 @@ from rerail.knowledge_base.placement.launch_checks import (
 )
 from rerail.knowledge_base.placement.names import same_host
 from rerail.knowledge_base.placement.odd_version import host_of_odd_version
-from rerail.knowledge_base.placement.one_node import one_node
+from rerail.knowledge_base.placement.one_node import GPUS_OF_A_NODE, one_node
 from rerail.knowledge_base.placement.own_words import node_in, number_in, words_of_pods
 from rerail.knowledge_base.placement.place import Answer, Asked, Source
 from rerail.knowledge_base.taxonomy import has
@@ -40,7 +40,7 @@ def _accused(asked: Asked) -> Answer[str] | None:
     if node is None and len(witnesses.tellers(asked.selection, asked.identities, asked.event)) > 2:
         return Answer(None, "several hosts tell of it, and of no common peer")
     if node is None and witnesses.accuse_each_other(asked.selection, asked.identities, asked.event):
-        return Answer(None, "two hosts tell it of each other")
+        return Answer(None, "two hosts tell it, each of another peer")
     return Answer(node, "several hosts could not reach it", asked.line) if node else None
 
 
@@ -227,12 +227,13 @@ def _at_the_other_end(asked: Asked) -> Answer[str] | None:
     peer = asked.event.fields.get("peer")
     if asked.event.blames is not Blames.SUBJECT or asked.place.rank is not None or not peer:
         return None
+    uses = phrase("uses-address")
     own = {
         host: line
         for view in asked.case.views
         for number in asked.case.lines_with(view, "uses-address")
-        if peer in (view.text(number) or "") and (line := view.line(number)) is not None
-        and (host := asked.identities.node_of(line)) is not None
+        if (told := uses.search(view.text(number) or "")) and told["address"] == peer
+        and (line := view.line(number)) is not None and (host := asked.identities.node_of(line)) is not None
     }  # fmt: skip
     if len(own) == 1:
         ((host, line),) = own.items()
@@ -242,7 +243,8 @@ def _at_the_other_end(asked: Asked) -> Answer[str] | None:
 
 def _of_exits(asked: Asked) -> Answer[str] | None:
     alike = ranks_alike(asked)
-    if len(alike) >= EVERYWHERE and not one_node(asked.identities, max(alike)):
+    held = asked.identities.per_node or GPUS_OF_A_NODE
+    if len(alike) >= EVERYWHERE and len({rank // held for rank in alike}) > 1:
         return None  # who of them ended first tells where that one was
     exits = witnesses.ended_before_order(
         asked.case, witnesses.ended_for_cause(asked.case, asked.exits)

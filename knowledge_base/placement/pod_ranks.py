@@ -72,14 +72,18 @@ def ranks_by_number(told: Mapping[str, set[int]], pods: Iterable[str]) -> dict[s
     return found
 
 
-def ranks_of_counted(ranks: Iterable[int], pods: Iterable[str]) -> list[tuple[str, int]]:
+def ranks_of_counted(
+    ranks: Iterable[int], pods: Iterable[str], world: int | None
+) -> list[tuple[str, int]]:
     """Return the ranks that have the numbers of their pods, each beside the only pod of that number.
 
-    What holds of one pod of a job holds of all that are called like it.
+    What holds of one pod of a job holds of all that are called like it, unless other pods count from 0 as well, or the
+    job has more ranks than these pods, which are all there, of the first number to the last.
 
     Args:
         ranks: ranks that run in the pods of their numbers.
         pods: the names of all pods that the logs know.
+        world: how many ranks the job has, if known.
     """
     numbered: dict[int, list[str]] = defaultdict(list)
     jobs: dict[str, tuple[str, str]] = {}
@@ -90,9 +94,14 @@ def ranks_of_counted(ranks: Iterable[int], pods: Iterable[str]) -> list[tuple[st
             jobs[pod] = match["job"] or "", match["part"]
     told = {rank: numbered[rank][0] for rank in ranks if len(numbered.get(rank, ())) == 1}
     job = {jobs[pod] for pod in told.values()}
+    mine = {number for number, found in numbered.items() if any(jobs[pod] in job for pod in found)}
+    several = world is not None and mine == set(range(len(mine))) and len(mine) < world
+    others = any(jobs[pod] not in job for pod in numbered.get(0, ()))
     alike = {
         rank: found[0]
         for rank, found in numbered.items()
         if len(found) == 1 and len(job) == 1 and jobs[found[0]] in job
     }
+    if several or others:
+        alike = {}
     return [(pod, rank) for rank, pod in sorted((alike | told).items())]

@@ -444,7 +444,17 @@ def _ended_first(asked: Asked) -> Answer[int] | None:
     first = ended_first(asked.exits)
     if first is None or not same_place(first.node, asked.line.node):
         return None
+    if not asked.event.lines and not _may_have_had(asked, first):
+        return None
     return Answer(first.rank, "this process ended before those of all other hosts", first.line)
+
+
+def _may_have_had(asked: Asked, ended: ExitFact) -> bool:
+    """Tell whether a process may have ended of what a line says that nobody signed: it stands above, and is not later."""
+    line = asked.line
+    below = line.file == ended.line.file and line.number < ended.line.number
+    late = line.time is not None and ended.ended is not None and line.time > ended.ended + 1.0
+    return below and not late and ended.how not in ("killed", "ordered")
 
 
 def _raised_from(asked: Asked) -> Answer[int] | None:

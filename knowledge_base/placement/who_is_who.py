@@ -265,7 +265,9 @@ def _in_places(found: Identities, reading: Reading) -> None:
     if not reading.of_pods:
         return
     some = next(iter(reading.of_pods.values()))
-    for pod, rank in ranks_of_counted(reading.of_pods, {*found.node_of_place, *reading.labels}):
+    for pod, rank in ranks_of_counted(
+        reading.of_pods, {*found.node_of_place, *reading.labels}, found.world_size
+    ):
         line = found.told_by.get(("place", pod)) or reading.of_pods.get(rank, some)
         found.rank_of_pod[pod] = rank
         found.keep(found.node_of_rank, "rank", rank, found.host(pod), line)
@@ -369,7 +371,10 @@ def _conclude(found: Identities, reading: Reading) -> None:
     _tasks(found, reading)
     for rank, line in _all_print_names(reading.printed):
         found.keep(found.node_of_rank, "rank", rank, line.message, line)
-    for task, line in _all_print_names(reading.printed_by_tasks):
+    names = {line.message for line in reading.printed_by_tasks.values()}
+    # Of tasks that hold several ranks each is alone on its host.
+    alone = reading.printed_by_tasks if len(names) == len(reading.printed_by_tasks) else {}
+    for task, line in _all_print_names(alone):
         found.keep(found.node_of_task, "task", task, line.message, line)
     if found.tasks_are_ranks and not found.rank_of_task:
         for task, where in found.node_of_task.items():

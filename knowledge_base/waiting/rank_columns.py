@@ -34,6 +34,7 @@ def behind_in_tables(case: Case) -> Iterator[Told]:
 
 def _behind(view: LogView, head: LogLine) -> Told | None:
     columns = {match.start(): int(match["rank"]) for match in _HEAD.finditer(head.text)}
+    above: dict[int, str] = dict.fromkeys(columns.values(), "")
     last: dict[int, str] = {}
     where: LogLine | None = None
     for number in view.between(head.number + 1, head.number + _MOST_ROWS):
@@ -46,10 +47,19 @@ def _behind(view: LogView, head: LogLine) -> Told | None:
         }
         if not any(map(_ENTRY.fullmatch, cells.values())):
             break
+        if any(cell and where is not None and not last[rank] for rank, cell in cells.items()):
+            return None  # entries were filtered: a blank says nothing
         last, where = cells, row
+        above |= {rank: cell for rank, cell in cells.items() if cell}
     behind = [rank for rank, cell in last.items() if not cell]
-    entries = [_ENTRY.fullmatch(cell) for cell in last.values() if cell]
-    wait = [entry is not None and entry["state"] in _WAITS for entry in entries]
-    if where is None or not behind or len(behind) >= len(wait) or not all(wait):
+    waits = [cell for cell in last.values() if cell]
+    if where is None or not behind or len(behind) >= len(waits) or len(set(waits)) != 1:
         return None
+    if _state(waits[0]) not in _WAITS or any(_state(above[rank]) in _WAITS for rank in behind):
+        return None  # whoever waits as well is not whom the others wait for
     return Told(tuple(behind), where, _WORDS)
+
+
+def _state(cell: str) -> str | None:
+    entry = _ENTRY.fullmatch(cell)
+    return entry["state"] if entry is not None else None

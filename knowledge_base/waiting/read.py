@@ -230,16 +230,24 @@ def _missing(
 
 def _never_came(arrivals: Sequence[tuple[dict[str, str], LogLine]]) -> Told | None:
     """Return who did not come to a barrier, where as many ranks say that they are there as it counted, and one gave up."""
-    given_up = [line for slots, line in arrivals if "gave_up" in slots]
-    worlds = {int(slots["world"]) for slots, _ in arrivals}
-    came = {int(slots["rank"]) for slots, _ in arrivals}
-    counted, world = max(int(slots["count"]) for slots, _ in arrivals), max(worlds)
+    given_up: dict[int, LogLine] = {}
+    came, counts, worlds = set[int](), [0], set[int]()
+    for slots, line in arrivals:
+        rank = int(slots["rank"])
+        if "gave_up" in slots:
+            given_up.setdefault(rank, line)
+        elif rank in given_up:  # it comes again: another attempt of the job
+            given_up, came, counts = {}, set(), [0]
+        came.add(rank)
+        counts.append(int(slots["count"]))
+        worlds.add(int(slots["world"]))
+    counted, world = max(counts), max(worlds)
     if not given_up or len(worlds) != 1 or len(came) != counted or world > _MOST_AT_A_BARRIER:
         return None
     left = sorted(set(range(world)) - came)
     if not left or len(left) != world - counted:
         return None
-    return Told(tuple(left), given_up[0], _NEVER_CAME)
+    return Told(tuple(left), next(iter(given_up.values())), _NEVER_CAME, of=world)
 
 
 def _lines(case: Case) -> Iterator[tuple[Observation, LogLine]]:
