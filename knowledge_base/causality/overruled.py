@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from rerail.domain.evidence import LogLine, Observation
+from collections.abc import Sequence
+
+from rerail.domain.evidence import Blames, LogLine, Observation
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.exits import ExitFact
 from rerail.knowledge_base.placement.identities import Identities, rivals
 from rerail.knowledge_base.taxonomy import has
 from rerail.knowledge_base.waiting.engine import How, Waiting
+
+BY_A_SIGNAL = frozenset({"crashed", "killed"})
+"""How processes end that did not end by themselves, nor because NCCL gave up."""
 
 
 def later(case: Case, a: LogLine, b: LogLine) -> bool:
@@ -37,3 +42,16 @@ def killed_by_its_monitor(case: Case, found: Waiting, odd: ExitFact) -> bool:
         return False  # who waits sends no sign to its monitor either
     mine = odd.how == "killed" and odd.rank in (None, *named.ranks)
     return mine and later(case, odd.line, named.line)
+
+
+def killed_before(case: Case, exits: Sequence[ExitFact], winner: Observation) -> bool:
+    """Tell whether a process of another node was killed or crashed before this rank lost its connection."""
+    if winner.leaf is None or winner.blames is not Blames.PEER:
+        return False
+    return any(
+        f.how in BY_A_SIGNAL
+        and f.node is not None
+        and f.node != winner.line.node
+        and later(case, winner.line, f.line)
+        for f in exits
+    )

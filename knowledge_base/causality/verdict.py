@@ -18,7 +18,10 @@ from rerail.knowledge_base.causality.conclusion import Conclusion
 from rerail.knowledge_base.causality.end_of_log import behind
 from rerail.knowledge_base.causality.error_lines import first_cry
 from rerail.knowledge_base.causality.failed_starts import starts_failed_on
+from rerail.knowledge_base.causality.left_behind import LeftBehind, left_behind, lost_with_host
 from rerail.knowledge_base.causality.overruled import (
+    BY_A_SIGNAL,
+    killed_before,
     killed_by_its_monitor,
     later,
     others_miss_another,
@@ -37,7 +40,7 @@ from rerail.knowledge_base.causality.several_jobs import jobs_in
 from rerail.knowledge_base.placement.allocation import foreign
 from rerail.knowledge_base.placement.identities import Identities
 from rerail.knowledge_base.placement.one_node import node_around, one_node
-from rerail.knowledge_base.placement.place import Place, Reason, named, place
+from rerail.knowledge_base.placement.place import Place, Reason, named, place, runs_there
 from rerail.knowledge_base.placement.who_is_who import build
 from rerail.knowledge_base.placement.witnesses import ended_before_order
 from rerail.knowledge_base.rules import Rule
@@ -53,7 +56,6 @@ if TYPE_CHECKING:
 
 # Exits that follow from a lost peer as well as from anything else.
 _SAYS_NOTHING = frozenset({"plain", "aborted", "ordered"})
-_BY_A_SIGNAL = frozenset({"crashed", "killed"})
 
 
 @dataclass(slots=True)
@@ -249,7 +251,7 @@ def _initiating(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
         return False
     if has(winner.leaf, "ends_a_hang") and _hung_before(case, verdict, winner):
         return False
-    if _killed_before(case, verdict, winner) or others_miss_another(
+    if killed_before(case, verdict.exits, winner) or others_miss_another(
         verdict.waiting, verdict.identities, winner
     ):
         return False
@@ -299,15 +301,26 @@ def _put(case: Case, verdict: Verdict, winner: Observation, at: Place) -> None:
             verdict.reasons.append(Reason(named(verdict.ranks), found.describe(), found.line))
             nodes = {verdict.identities.undisputed(rank) for rank in verdict.ranks}
             at.nodes = [node for node in nodes if node is not None] if len(nodes) == 1 else []
-            verdict.reasons += [_runs_there(verdict, node) for node in at.nodes]
+            verdict.reasons += [
+                runs_there(verdict.identities, verdict.ranks, node) for node in at.nodes
+            ]
     # A limit, a preemption or a cancellation is nobody's fault; its line only says who carried it out.
     if winner.blames is not Blames.NOBODY:
         verdict.nodes = at.nodes
     elif has(winner.leaf, "ends_a_hang") and not winner.lines:
         verdict.ranks, verdict.nobody = [], True
+        _stopped_first(verdict, left_behind(case, winner))
+    if has(winner.leaf, "whole_host") and not at.nodes:
+        _stopped_first(verdict, lost_with_host(case, verdict.identities, winner))
     if len(at.nodes) == 1 and (times := starts_failed_on(case, winner, at.nodes[0])):
         verdict.why = f"{times} starts failed on {at.nodes[0]} and on no other node: it fails every job that it gets"
         verdict.action = "restart_and_exclude_suspect_node"
+
+
+def _stopped_first(verdict: Verdict, late: LeftBehind | None) -> None:
+    if late is not None:
+        verdict.nobody, verdict.ranks, verdict.why = False, list(late.ranks), late.why
+        verdict.nodes, verdict.reasons = late.place(verdict.identities)
 
 
 def _hung_before(case: Case, verdict: Verdict, winner: Observation) -> bool:
@@ -320,19 +333,6 @@ def _hung_before(case: Case, verdict: Verdict, winner: Observation) -> bool:
         return hung.number < winner.line.number
     limit, first = case.near_time(winner.line), case.near_time(hung)
     return limit is not None and first is not None and first < limit - 1.0
-
-
-def _killed_before(case: Case, verdict: Verdict, winner: Observation) -> bool:
-    """A process of another node was killed or crashed before this rank lost its connection."""
-    if winner.leaf is None or winner.blames is not Blames.PEER:
-        return False
-    return any(
-        f.how in _BY_A_SIGNAL
-        and f.node is not None
-        and f.node != winner.line.node
-        and later(case, winner.line, f.line)
-        for f in verdict.exits
-    )
 
 
 def _victims_exception(case: Case, verdict: Verdict, winner: Observation) -> bool:
@@ -393,7 +393,7 @@ def _timeouts(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
     monitored = odd is not None and killed_by_its_monitor(case, found, odd)
     if (
         odd is not None
-        and odd.how in (*_BY_A_SIGNAL, "aborted")
+        and odd.how in (*BY_A_SIGNAL, "aborted")
         and not (found.by(How.ANOTHER_CALL) or monitored)
     ):
         # A process that died of a signal is why the others waited.
@@ -504,7 +504,10 @@ def _numbers(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
     verdict.ranks = [first.rank] if first.rank is not None else []
     node = verdict.identities.undisputed(first.rank) if first.rank is not None else None
     if node is not None:
-        verdict.nodes, verdict.reasons = [node], [_runs_there(verdict, node)]
+        verdict.nodes, verdict.reasons = (
+            [node],
+            [runs_there(verdict.identities, verdict.ranks, node)],
+        )
     verdict.action = first.action
     return True
 
@@ -531,19 +534,10 @@ def _take(verdict: Verdict, conclusion: Conclusion | None, outcome: Outcome) -> 
         if not nodes:
             nodes = {node_around(verdict.identities, verdict.ranks)}
         verdict.nodes = sorted(n for n in nodes if n and not is_local(n))
-        verdict.reasons += [_runs_there(verdict, node) for node in verdict.nodes]
+        verdict.reasons += [
+            runs_there(verdict.identities, verdict.ranks, node) for node in verdict.nodes
+        ]
     return True
-
-
-def _runs_there(verdict: Verdict, node: str) -> Reason:
-    known = verdict.identities
-    ranks = [rank for rank in verdict.ranks if known.node_of_rank.get(rank) == node]
-    if not ranks:
-        return Reason(f"node {node}", "the job runs on this node alone")
-    line = known.told_by.get(("rank", ranks[0]))
-    return Reason(
-        f"node {node}", f"{named(ranks)} {'runs' if len(ranks) == 1 else 'run'} there", line
-    )
 
 
 def _asked_once(case: Case, verdict: Verdict) -> bool:

@@ -53,6 +53,16 @@ def named(ranks: Sequence[int]) -> str:
     return f"ranks {', '.join(map(str, ranks))}"
 
 
+def runs_there(identities: Identities, ranks: Sequence[int], node: str) -> Reason:
+    """Return why a node is named beside ranks."""
+    there = [rank for rank in ranks if identities.node_of_rank.get(rank) == node]
+    if not there:
+        return Reason(f"node {node}", "the job runs on this node alone")
+    runs = "runs" if len(there) == 1 else "run"
+    line = identities.told_by.get(("rank", there[0]))
+    return Reason(f"node {node}", f"{named(there)} {runs} there", line)
+
+
 @dataclass(slots=True)
 class Place:
     """Rank, node, local GPU index and PCI address of an event; None where unknown.

@@ -1,0 +1,166 @@
+"""Who did not go through the last round of a job that then stood still until it was ended.
+
+Where every rank prints a line of the same kind in each round, the few whose last one is of an earlier round than those
+of all others are where the job stopped. It says nothing of a job that went on to its end: there the last lines of some
+ranks are always a round behind.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from rerail.domain.evidence import LogLine, Observation
+from rerail.knowledge_base.case import Case
+from rerail.knowledge_base.phrases import phrase
+from rerail.knowledge_base.placement.identities import Identities
+from rerail.knowledge_base.placement.place import Reason, named, runs_there
+from rerail.late_dataclass import dataclass
+from rerail.lazy_patterns import lazy
+from rerail.log_parsers.timestamps import find_stamp
+
+_RECENT = 8  # lines of a rank
+_LEAST_RANKS = 3
+_MOST_LINES = 20_000
+_FEW = 1 / 3
+_ROUNDS, _LEAST_S, _UNKNOWN_S = 10, 10.0, 60.0
+"""The job stood for so many rounds, and for so long; for so long where a round's time is not known."""
+_BELOW = 4  # lines
+_NUMBER = lazy(r"(?<![\w.])\d{1,9}(?![\w.])")
+
+
+@dataclass(frozen=True, slots=True)
+class LeftBehind:
+    """The ranks, the round that they came to, that of all others, and the last line of one of them."""
+
+    ranks: tuple[int, ...]
+    round: int
+    others: int
+    line: LogLine
+
+    def describe(self) -> str:
+        """Say in one clause how it is known."""
+        theirs = "its" if len(self.ranks) == 1 else "their"
+        return f"{theirs} last round is {self.round}, that of all others {self.others}, and none came after it"
+
+    @property
+    def why(self) -> str:
+        """The same as a sentence about them."""
+        return f"{named(self.ranks)} stopped first: {self.describe()}"
+
+    def place(self, identities: Identities) -> tuple[list[str], list[Reason]]:
+        """Return the one node of the ranks, if they have one, and why they and it are named."""
+        reasons = [Reason(named(self.ranks), self.describe(), self.line)]
+        nodes = {identities.undisputed(rank) for rank in self.ranks}
+        if len(nodes) != 1 or (node := nodes.pop()) is None:
+            return [], reasons
+        return [node], [*reasons, runs_there(identities, self.ranks, node)]
+
+
+def lost_with_host(case: Case, identities: Identities, end: Observation) -> LeftBehind | None:
+    """Return the ranks of the one host that was left behind when an event tells that a host was lost, or None."""
+    late = left_behind(case, end, stood=False)
+    if late is None:
+        return None
+    nodes = {identities.undisputed(rank) for rank in late.ranks}
+    node = nodes.pop() if len(nodes) == 1 else None
+    return late if node is not None and identities.ranks_on(node) == list(late.ranks) else None
+
+
+def left_behind(case: Case, end: Observation, *, stood: bool = True) -> LeftBehind | None:
+    """Return who was left behind before an event ended the job, or None; as long as it `stood` still before it."""
+    recent = _recent(case, end.line)
+    if len(recent) < _LEAST_RANKS:
+        return None
+    rounds: dict[str, dict[int, list[tuple[int, LogLine]]]] = defaultdict(dict)
+    for rank, lines in recent.items():
+        for line in lines:
+            if (told := _round(line)) is not None:
+                rounds[told[0]].setdefault(rank, []).append((told[1], line))
+    found = [
+        one
+        for of_rank in rounds.values()
+        if len(of_rank) == len(recent) and (one := _few(of_rank)) is not None
+        if not stood or _stood(case, end, of_rank)
+    ]
+    ranks = {one.ranks for one in found}
+    return found[0] if len(ranks) == 1 else None
+
+
+def _recent(case: Case, end: LogLine) -> dict[int, list[LogLine]]:
+    """Return the last lines of each rank above the end, the latest first."""
+    found: dict[int, list[LogLine]] = {}
+    for view in case.views:
+        last = (
+            end.number - 1 if view.name == end.file else (view.numbers[-1] if view.numbers else 0)
+        )
+        for number in reversed(list(view.between(max(1, last - _MOST_LINES), last))):
+            line = view.line(number)
+            if line is not None and line.rank is not None:
+                lines = found.setdefault(line.rank, [])
+                if len(lines) < _RECENT:
+                    lines.append(line)
+    return found
+
+
+def _round(line: LogLine) -> tuple[str, int] | None:
+    """Return the wording of a line that tells one number, and the number."""
+    stamp = find_stamp(line.message, year=1970)
+    text = line.message[stamp.end :] if stamp is not None else line.message
+    numbers = _NUMBER.findall(text)
+    return (_NUMBER.sub("0", text), int(numbers[0])) if len(numbers) == 1 else None
+
+
+def _few(of_rank: dict[int, list[tuple[int, LogLine]]]) -> LeftBehind | None:
+    """Return the few ranks whose highest number is below the one that all others have."""
+    highest = {rank: max(told, key=lambda one: one[0]) for rank, told in of_rank.items()}
+    top = max(number for number, _ in highest.values())
+    late = {rank: told for rank, told in highest.items() if told[0] < top}
+    reached = {number for number, _ in late.values()}
+    if not late or len(late) > _FEW * len(highest) or len(reached) != 1:
+        return None
+    first = min(late)
+    return LeftBehind(tuple(sorted(late)), reached.pop(), top, late[first][1])
+
+
+def _stood(case: Case, end: Observation, of_rank: dict[int, list[tuple[int, LogLine]]]) -> bool:
+    """Tell whether the job printed nothing for many rounds before it was ended."""
+    stamped = sorted(
+        t for told in of_rank.values() for _, one in told if (t := case.time(one)) is not None
+    )
+    ended = case.time(end.line)
+    if ended is None and (limit := _limit(case, end.line)) is not None:
+        began = [t for view in case.views for t in _times(case, view.numbers[:_RECENT], view.name)]
+        ended = min(began) + limit if began else None
+    if not stamped or ended is None:
+        return False
+    each = max(_gaps(case, of_rank), default=None)
+    needed = _UNKNOWN_S if each is None else max(_LEAST_S, _ROUNDS * each)
+    return ended - stamped[-1] >= needed
+
+
+def _gaps(case: Case, of_rank: dict[int, list[tuple[int, LogLine]]]) -> Iterator[float]:
+    """Yield the seconds that the rounds took which ranks told of."""
+    for told in of_rank.values():
+        timed = sorted((number, t) for number, one in told if (t := case.time(one)) is not None)
+        for (number, time), (other, later) in pairwise(timed):
+            if other > number:
+                yield (later - time) / (other - number)
+
+
+def _times(case: Case, numbers: Sequence[int], name: str) -> Iterator[float]:
+    view = next(one for one in case.views if one.name == name)
+    for number in numbers:
+        line = view.line(number)
+        if line is not None and (time := case.time(line)) is not None:
+            yield time
+
+
+def _limit(case: Case, line: LogLine) -> float | None:
+    """Return the limit in seconds that the line, or one just below it, tells."""
+    view = case.view(line)
+    for number in view.between(line.number, line.number + _BELOW):
+        if match := phrase("limit-in-seconds").search(view.text(number) or ""):
+            return float(match["seconds"])
+    return None
