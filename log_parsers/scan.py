@@ -116,7 +116,7 @@ def make_scanner(
                 raise RuleError(
                     str(error) if blind else "hyperscan is not installed",
                     subject="scan engine",
-                    hint="pip install 'hyperscan<0.7.22'",
+                    hint="pip install 'hyperscan<0.7.14'",
                 ) from None
             if isinstance(error, BlindLibraryError):
                 tell(f"{error}; until then logs are read more slowly")

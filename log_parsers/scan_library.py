@@ -2,7 +2,8 @@
 
 Vectorscan 5.4.12, which the Python package holds from 0.7.23 to 0.9.1, misses true matches behind some thirty signs
 that begin like one; 5.4.11 and Intel's own 5.4.2 find them, as RE2 and `re` do. A log that is read with such a library
-would lose its first fault, so it is not used.
+would lose its first fault, so it is not used. Of the packages with 5.4.11 those from 0.7.19 on bring a C++ library that
+aborts a process which imports torch behind them.
 """
 
 from __future__ import annotations
@@ -43,5 +44,5 @@ def must_find(hyperscan: Any) -> None:
         if not found:
             raise BlindLibraryError(
                 f"the installed hyperscan {getattr(hyperscan, '__version__', '')} misses matches: "
-                "pip install 'hyperscan<0.7.22'"
+                "pip install 'hyperscan<0.7.14'"
             )

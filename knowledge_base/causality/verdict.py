@@ -367,17 +367,18 @@ def _status(case: Case, verdict: Verdict, winner: Observation, kind: Kind) -> St
 
 
 def _stacks(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
-    """Somebody looked where all processes are; whom time-outs name they name with more right."""
+    """Somebody looked where all processes are; whom time-outs name they name with more right, and stacks tell why."""
     found = verdict.waiting
-    odd = exits.first_odd(verdict.exits)
-    if odd is not None or (found and (found.by(How.NAMED) or found.by(How.ANOTHER_CALL))):
-        return False
-    if not any("stack" in o.marks for o in case.observations):
+    surer = found is not None and (found.by(How.NAMED) or found.by(How.ANOTHER_CALL))
+    looked = any("stack" in o.marks for o in case.observations)
+    if exits.first_odd(verdict.exits) is not None or not looked:
         return False
     from rerail.knowledge_base.waiting.stacks import from_stacks
 
     conclusion = from_stacks(case, verdict.identities, found)
     if conclusion is None or (found is not None and not conclusion.ranks):
+        return False
+    if found is not None and surer and conclusion.ranks != found.suspects:
         return False
     return _take(verdict, conclusion, Outcome.FAILURE)
 

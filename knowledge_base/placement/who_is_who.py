@@ -262,15 +262,13 @@ def _in_places(found: Identities, reading: Reading) -> None:
     for pod, rank in ranks_by_number(told, found.node_of_place).items():
         line = found.told_by["place", pod]
         found.keep(found.node_of_rank, "rank", rank, found.node_of_place[pod], line)
-    if not reading.of_pods:
-        return
-    some = next(iter(reading.of_pods.values()))
     for pod, rank in ranks_of_counted(
         reading.of_pods, {*found.node_of_place, *reading.labels}, found.world_size
     ):
-        line = found.told_by.get(("place", pod)) or reading.of_pods.get(rank, some)
         found.rank_of_pod[pod] = rank
-        found.keep(found.node_of_rank, "rank", rank, found.host(pod), line)
+        if rank in reading.of_pods:  # of the others only the pod tells that they are ranks
+            line = found.told_by.get(("place", pod), reading.of_pods[rank])
+            found.keep(found.node_of_rank, "rank", rank, found.host(pod), line)
 
 
 def _tasks(found: Identities, reading: Reading) -> None:
