@@ -163,6 +163,9 @@ def _last_attempt_exits(
 def _on_one_node(fact: exits.ExitFact, identities: Identities) -> exits.ExitFact:
     """Where labels show the ranks of a single node, or its one process its children, a local rank is a rank."""
     local = fact.local_rank
+    if fact.node is None and fact.line.node is None:
+        known = fact.rank if fact.rank is not None else local
+        fact = replace(fact, node=node_around(identities, [known or 0]))
     if (
         fact.rank is None
         and local is not None

@@ -249,6 +249,8 @@ def _seats(statement: Statement, text: str, found: Identities) -> None:
     if node is None:
         return
     found.gpus_in_order.add(node)
+    found.nodes_seen.add(node)
+    found.nodes_at_work.add(node)
     for rank in ranks:
         found.keep(found.node_of_rank, "rank", rank, node, statement.line)
 

@@ -172,6 +172,8 @@ def _label(asked: Asked) -> Answer[int] | None:
         line = asked.identities.told_by.get(("task's rank", rank))
         return Answer(own, f"the process labelled {rank} calls itself rank {own}", line)
     task = phrase("task-of-launcher").match(asked.line.text)
+    if task and any(says("frame-of-a-launcher", one.message) for one in asked.event.lines):
+        return Answer(None, f"the launcher in task {rank} raised it, and no rank")
     if task and rank in asked.identities.launcher_tasks and str(rank) in task.groups():
         return Answer(None, f"task {rank} is a launcher, and starts several ranks")
     return Answer(rank, "the label in front of the line", asked.line)
