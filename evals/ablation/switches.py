@@ -15,9 +15,15 @@ from unittest.mock import patch
 
 from rerail.assistant import pipeline
 from rerail.knowledge_base import statements
-from rerail.knowledge_base.causality import roots, select, verdict
+from rerail.knowledge_base.causality import exits, roots, select, verdict
 from rerail.knowledge_base.matcher import MatchResult, RuleSet, match
-from rerail.knowledge_base.placement import headings, node_sources, own_words, rank_sources
+from rerail.knowledge_base.placement import (
+    headings,
+    node_sources,
+    own_words,
+    rank_sources,
+    witnesses,
+)
 from rerail.knowledge_base.waiting import conclude, engine, read
 from rerail.log_parsers import labels
 from rerail.log_parsers.view import LogView
@@ -40,7 +46,7 @@ class Switch:
 
 
 _STEPS = ("_completed", "_initiating", "_stacks", "_timeouts", "_peers", "_waited", "_died", "_stopped",
-          "_numbers", "_reported", "_killed_before", "_hung_before", "_victims_exception", "_asked_once")  # fmt: skip
+          "_numbers", "_reported", "killed_before", "_hung_before", "_victims_exception", "_asked_once")  # fmt: skip
 _QUESTIONS = ("_named", "_different_calls", "_apart", "_ahead_in_one_group", "_behind", "_absent")  # fmt: skip
 
 
@@ -60,7 +66,7 @@ def switches() -> list[Switch]:
             left = tuple(one for one in sources if one is not source)
             found.append(Switch(kind, _name(source), partial(_replaced, (module, attribute, left))))
     for step in _STEPS:
-        found.append(Switch("step", step[1:], partial(_replaced, (verdict, step, _never))))
+        found.append(Switch("step", step.lstrip("_"), partial(_replaced, (verdict, step, _never))))
     for question in _QUESTIONS:
         found.append(
             Switch("question", question[1:], partial(_replaced, (engine, question, _nothing)))
@@ -79,6 +85,10 @@ def switches() -> list[Switch]:
         ("node beside the job", verdict, "foreign", lambda case, identities: frozenset()),
         ("cry behind the last step", verdict, "first_cry", _nothing),
         ("every start fails on a node", verdict, "starts_failed_on", lambda *a: 0),
+        ("who stopped first", verdict, "left_behind", _nothing),
+        ("the host that stopped first", verdict, "lost_with_host", _nothing),
+        ("an abort before all time-outs", exits, "ended_before_waits", _nothing),
+        ("two that accuse each other", witnesses, "accuse_each_other", _never),
     ):
         off = partial(_replaced, (module, attribute, instead))
         found.append(Switch("edge", name, off, always=True))
@@ -137,7 +147,7 @@ def noted() -> Iterator[set[str]]:
             (engine, _QUESTIONS, "question"),
         ):
             for attribute in attributes:
-                note(owner, attribute, partial(_always, f"{kind} {attribute[1:]}"))
+                note(owner, attribute, partial(_always, f"{kind} {attribute.lstrip('_')}"))
         note(conclude, "from_side_thread", partial(_always, "question side_thread"))
         note(headings, "_look", lambda args, answer: [f"heading {args[0].id}"])
         note(read.Form, "slots", lambda args, answer: [f"wording {args[0].id}"])
