@@ -40,6 +40,7 @@ _MOST_RANKS = 131_072
 _MOST_FILES = 4096
 _MOST_LABELS = 8192  # step lines whose labels are looked at
 _MOST_TEMPLATES = 60
+_HEAD = 2_000  # lines of a file in which versions are told
 _MINED_BYTES = 1 << 20  # more kept text than this is only mined when the reader already did
 _VERSIONS = {
     "torch": lazy(r"(?i)\b(?:py)?torch(?: version|==|:)[ :=]*v?(\d+\.\d+[\w.+]*)"),
@@ -341,9 +342,12 @@ def _allocation(outcome: Outcome) -> Allocation:
 def _versions(outcome: Outcome) -> dict[str, str]:
     found: dict[str, str] = {}
     for view in outcome.case.views:
+        end = view.numbers[_HEAD] if len(view.numbers) > _HEAD else math.inf
         for number in outcome.case.kinds.that_may(view, _may_tell_version, _may_tell_version):
             if len(found) == len(_VERSIONS):
                 return found
+            if number >= end:
+                break
             found.update(_versions_in(view, number, found))
     return found
 

@@ -43,6 +43,7 @@ class Case:
     missing_shards: int = 0
     """Parts of the logs that were to be read elsewhere and of which nothing came back."""
     kinds: LineKinds = field(default_factory=LineKinds)
+    """Which kept lines differ in digits alone: what is looked for in all of them is looked for once in each kind."""
     _by_name: dict[str, LogView] = field(default_factory=dict)
     _said: dict[str, bool] = field(default_factory=dict)
     _below: dict[tuple[str, int], float | None] = field(default_factory=dict)

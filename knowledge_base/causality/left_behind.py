@@ -8,7 +8,7 @@ ranks are always a round behind.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import pairwise
 
 from rerail.domain.evidence import LogLine, Observation
@@ -19,6 +19,7 @@ from rerail.knowledge_base.placement.place import Reason, named, runs_there
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.timestamps import find_stamp
+from rerail.log_parsers.view import LogView
 
 _RECENT = 8  # lines of a rank
 _LEAST_RANKS = 3
@@ -49,11 +50,16 @@ class LeftBehind:
         """The same as a sentence about them."""
         return f"{named(self.ranks)} stopped first: {self.describe()}"
 
+    def node(self, identities: Identities) -> str | None:
+        """Return the one node of the ranks, or None where they have several or one of them has none."""
+        nodes = {identities.undisputed(rank) for rank in self.ranks}
+        return nodes.pop() if len(nodes) == 1 else None
+
     def place(self, identities: Identities) -> tuple[list[str], list[Reason]]:
         """Return the one node of the ranks, if they have one, and why they and it are named."""
         reasons = [Reason(named(self.ranks), self.describe(), self.line)]
-        nodes = {identities.undisputed(rank) for rank in self.ranks}
-        if len(nodes) != 1 or (node := nodes.pop()) is None:
+        node = self.node(identities)
+        if node is None:
             return [], reasons
         return [node], [*reasons, runs_there(identities, self.ranks, node)]
 
@@ -61,11 +67,10 @@ class LeftBehind:
 def lost_with_host(case: Case, identities: Identities, end: Observation) -> LeftBehind | None:
     """Return the ranks of the one host that was left behind when an event tells that a host was lost, or None."""
     late = left_behind(case, end, stood=False)
-    if late is None:
+    node = late.node(identities) if late is not None else None
+    if late is None or node is None:
         return None
-    nodes = {identities.undisputed(rank) for rank in late.ranks}
-    node = nodes.pop() if len(nodes) == 1 else None
-    return late if node is not None and identities.ranks_on(node) == list(late.ranks) else None
+    return late if identities.ranks_on(node) == list(late.ranks) else None
 
 
 def left_behind(case: Case, end: Observation, *, stood: bool = True) -> LeftBehind | None:
@@ -131,7 +136,7 @@ def _stood(case: Case, end: Observation, of_rank: dict[int, list[tuple[int, LogL
     )
     ended = case.time(end.line)
     if ended is None and (limit := _limit(case, end.line)) is not None:
-        began = [t for view in case.views for t in _times(case, view.numbers[:_RECENT], view.name)]
+        began = [time for view in case.views for time in _first_times(case, view)]
         ended = min(began) + limit if began else None
     if not stamped or ended is None:
         return False
@@ -149,9 +154,9 @@ def _gaps(case: Case, of_rank: dict[int, list[tuple[int, LogLine]]]) -> Iterator
                 yield (later - time) / (other - number)
 
 
-def _times(case: Case, numbers: Sequence[int], name: str) -> Iterator[float]:
-    view = next(one for one in case.views if one.name == name)
-    for number in numbers:
+def _first_times(case: Case, view: LogView) -> Iterator[float]:
+    """Yield the times that the first lines of a file tell."""
+    for number in view.numbers[:_RECENT]:
         line = view.line(number)
         if line is not None and (time := case.time(line)) is not None:
             yield time

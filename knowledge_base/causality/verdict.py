@@ -161,7 +161,10 @@ def _last_attempt_exits(
 
 
 def _on_one_node(fact: exits.ExitFact, identities: Identities) -> exits.ExitFact:
-    """Where labels show the ranks of a single node, or its one process its children, a local rank is a rank."""
+    """Where labels show the ranks of a single node, or its one process its children, a local rank is a rank.
+
+    What tells no host ended on the node that is known to be the only one.
+    """
     local = fact.local_rank
     if fact.node is None and fact.line.node is None:
         known = fact.rank if fact.rank is not None else local
