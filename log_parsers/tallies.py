@@ -32,6 +32,9 @@ _LF_TO_ONE = bytes.maketrans(b"\r\n", b"\x00\x01")
 _LEAST, _LEAST_COMPILED = 1 << 17, 1 << 14
 _ARROW_AFTER = 12 << 20
 _COMPILED_AFTER = 2 << 20
+# Known lines are looked for by their skeletons from here on. Some tenths of a second of patterns are compiled for it,
+# what a noisy log costs in as few MB as these without it; a log that is never noisy pays them back later.
+_SIEVES_AFTER = 3 << 20
 _MOST, _MOST_BYTES = 150_000, 24 << 20  # skeletons that the compiled loops remember
 
 
@@ -209,7 +212,7 @@ def vectors_pay(size: int) -> bool:
 
 def sieves_pay() -> bool:
     """Return whether the process has read so much that patterns for skeletons are worth compiling."""
-    return _seen_bytes > _ARROW_AFTER
+    return _seen_bytes > _SIEVES_AFTER
 
 
 @lru_cache(maxsize=1)

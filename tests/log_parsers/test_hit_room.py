@@ -43,7 +43,7 @@ def log_of(seed: int) -> bytes:
 
 
 def read(path: Path, monkeypatch: pytest.MonkeyPatch, *, bulk: bool, size: int) -> FileSurvey:
-    for name in ("_ARROW_AFTER", "_COMPILED_AFTER"):
+    for name in ("_ARROW_AFTER", "_COMPILED_AFTER", "_SIEVES_AFTER"):
         monkeypatch.setattr(tallies, name, 0 if bulk else 1 << 60)
     for name in ("_LEAST", "_LEAST_COMPILED"):
         monkeypatch.setattr(tallies, name, 1)

@@ -173,7 +173,7 @@ def test_the_sieve_finds_what_a_scan_of_every_line_finds(
     monkeypatch.setattr("rerail.log_parsers.sieve._REMEMBERED", room)
 
     def read(bulk: bool) -> FileSurvey:
-        for name in ("_ARROW_AFTER", "_COMPILED_AFTER"):
+        for name in ("_ARROW_AFTER", "_COMPILED_AFTER", "_SIEVES_AFTER"):
             monkeypatch.setattr(tallies, name, 0 if bulk else 1 << 60)
         monkeypatch.setattr(tallies, "_LEAST", 1)
         monkeypatch.setattr(tallies, "_LEAST_COMPILED", 1)
@@ -207,7 +207,7 @@ def test_a_log_of_ever_new_lines_is_scanned_as_it_is(
     text = "\n".join("".join(draw.choices(letters, k=40)) for _ in range(20_000))
     path = tmp_path / "job.log"
     path.write_text(text + "\nCUDA out of memory\n")
-    for name in ("_ARROW_AFTER", "_COMPILED_AFTER"):
+    for name in ("_ARROW_AFTER", "_COMPILED_AFTER", "_SIEVES_AFTER"):
         monkeypatch.setattr(tallies, name, 0)
     monkeypatch.setattr(tallies, "_LEAST", 1)
     monkeypatch.setattr(tallies, "_LEAST_COMPILED", 1)
