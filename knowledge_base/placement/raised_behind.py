@@ -7,7 +7,7 @@ from rerail.knowledge_base.phrases import says
 from rerail.knowledge_base.placement.names import same_host
 from rerail.knowledge_base.placement.one_node import GPUS_OF_A_NODE
 from rerail.knowledge_base.placement.place import Answer, Asked
-from rerail.knowledge_base.placement.rank_of_local import device_of_nccl
+from rerail.knowledge_base.placement.rank_of_local import number_of_device
 from rerail.log_parsers.tracebacks import looks_like_exception
 
 
@@ -17,11 +17,11 @@ def raises_behind(asked: Asked) -> Answer[int] | None:
     No other process may have warned under the same number.
     """
     line, known = asked.line, asked.identities
-    device = device_of_nccl(line)
+    device = number_of_device(line)
     if device is None or line.rank is not None or asked.event.lines:
         return None
     if any(
-        device_of_nccl(o.line) == device and (o.line.node, o.line.pid) != (line.node, line.pid)
+        number_of_device(o.line) == device and (o.line.node, o.line.pid) != (line.node, line.pid)
         for o in asked.case.observations
     ):
         return None

@@ -10,7 +10,7 @@ from rerail.knowledge_base.placement.names import short
 
 def rank_at(identities: Identities, line: LogLine) -> int | None:
     """Return the rank of the process that wrote a line, by its front or by the GPU that it names, or None."""
-    place = line.node or line.place
+    place = line.node or line.place or _of_one_host(identities, line)
     ranks = identities.ranks_at.get(place or "", ())
     local = line.local_rank
     if local is None and place in identities.gpus_in_order:
@@ -24,10 +24,21 @@ def rank_at(identities: Identities, line: LogLine) -> int | None:
     return None if local is None else identities.rank_of_seat.get((short(place or ""), local))
 
 
+def _of_one_host(identities: Identities, line: LogLine) -> str | None:
+    """Return the host of a line without a label, where the launcher lists all ranks of the job on one host."""
+    places = identities.ranks_at
+    return next(iter(places)) if len(places) == 1 and not line.label else None
+
+
 def device_of_nccl(line: LogLine) -> int | None:
     """Return the device of a process that sees several; 0 is also what each calls the only one that it sees."""
+    return number_of_device(line) or None
+
+
+def number_of_device(line: LogLine) -> int | None:
+    """Return the number of the device in front of a line of NCCL."""
     seen = phrase("device-of-nccl").match(line.text)
-    return int(seen["gpu"]) or None if seen else None
+    return int(seen["gpu"]) if seen else None
 
 
 def gpu_of_its_own(text: str) -> int | None:
