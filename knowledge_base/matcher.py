@@ -155,6 +155,10 @@ def _ranking(rule: Rule) -> tuple[int, int, int, str]:
     return -rule.priority, -rule.conditions, -len(rule.pattern), rule.id
 
 
+def _says_why(rule: Rule) -> bool:
+    return rule.role is Role.INITIATING and rule.tier in (Tier.LIBRARY, Tier.APPLICATION)
+
+
 class _Matcher:
     def __init__(self, rules: RuleSet, present: set[str]) -> None:
         self._rules = rules.rules
@@ -166,10 +170,12 @@ class _Matcher:
         self, view: LogView, line: LogLine, candidates: list[int], order: int
     ) -> Observation | None:
         ranked = sorted((self._rules[i] for i in candidates), key=_ranking)
-        for rule in ranked:
-            if self.fires(rule, view, line) is None:
-                return self._observe(rule, view, line, order)
-        return None
+        firing = (rule for rule in ranked if self.fires(rule, view, line) is None)
+        best = next(firing, None)
+        if best is not None and best.tier is Tier.EXIT and best.role is Role.CONTEXT:
+            # Who reports an exit may quote what the process said last, and that says why.
+            best = next(filter(_says_why, firing), best)
+        return None if best is None else self._observe(best, view, line, order)
 
     def fires(self, rule: Rule, view: LogView, line: LogLine) -> str | None:
         """Return None when the rule fires, else the condition that fails."""

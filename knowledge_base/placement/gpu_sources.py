@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rerail.domain.evidence import Blames, LogLine, Tier
+from rerail.domain.evidence import Blames, LogLine, Observation, Tier
 from rerail.knowledge_base.placement.headings import named_above
 from rerail.knowledge_base.placement.names import pci_key, same_host, short
 from rerail.knowledge_base.placement.own_words import number_in
@@ -76,18 +76,18 @@ def told(asked: Asked) -> int | None:
 def device_beside(asked: Asked) -> Answer[int] | None:
     """The rank on the one GPU of the host that the kernel names within seconds of a fault of a bridge or link above it."""
     node = asked.event.fields.get("node") or asked.line.node
-    if node is None or asked.event.tier is not Tier.HARDWARE:
+    if asked.event.tier is not Tier.HARDWARE:
         return None
     found: dict[int, LogLine] = {}
     for other in asked.case.observations:
-        address = other.fields.get("pci")
-        if address is None or not same_host(other.fields.get("node") or other.line.node, node):
+        address, beside = other.fields.get("pci"), other.fields.get("node") or other.line.node
+        if address is None or not (same_host(beside, node) if node else _in_one_output(asked, other)):
             continue
         apart = asked.case.seconds_between(asked.event, other)
         if apart is None or abs(apart) > _BESIDE_S:
             continue
-        gpu = asked.identities.gpu_of_pci.get((short(node), pci_key(address)))
-        held = asked.identities.ranks_at.get(asked.identities.host(short(node)), ())
+        gpu = asked.identities.gpu_of_pci.get((short(node or ""), pci_key(address)))
+        held = asked.identities.ranks_at.get(asked.identities.host(short(node or "")), ())
         who = asked.identities.gpu_at(address, node)
         if who is not None and who.rank is not None:
             found[who.rank] = other.line
@@ -97,3 +97,14 @@ def device_beside(asked: Asked) -> Answer[int] | None:
         return None
     rank, line = next(iter(found.items()))
     return Answer(rank, "the kernel names its GPU beside it", line)
+
+
+def _in_one_output(asked: Asked, other: Observation) -> bool:
+    """Tell whether no host stands in front of two lines, and both are of one section of a file."""
+    view = asked.case.view(asked.line)
+    return (
+        not other.line.node
+        and not other.fields.get("node")
+        and other.line.file == asked.line.file
+        and view.section(other.line.number) == view.section(asked.line.number)
+    )
