@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from rerail.domain.diagnosis import Outcome, Status
 from rerail.domain.evidence import Blames, LogLine, Observation, Role, Tier
 from rerail.knowledge_base.case import Case
-from rerail.knowledge_base.causality import exits, numeric, roots, select, symptoms
+from rerail.knowledge_base.causality import exits, numeric, roots, select, symptoms, teardown
 from rerail.knowledge_base.causality.conclusion import Conclusion
 from rerail.knowledge_base.causality.end_of_log import behind
 from rerail.knowledge_base.causality.error_lines import first_cry
@@ -189,12 +189,13 @@ def _completed(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
     if not case.before(success, _last_observation(case, success)):
         bad: list[LogLine] = []
     else:
-        bad = _bad_teardown(case, verdict, success)
+        bad = teardown.bad(case, verdict.selection, verdict.exits, success)
     verdict.observation = success
     verdict.rule = rules.get(success.rule_id)
     if bad:
         verdict.outcome, verdict.status = Outcome.NO_FAILURE, Status.ESTABLISHED
         verdict.leaf, verdict.line = "teardown_hang_or_abort", bad[0]
+        verdict.ranks, verdict.nodes = teardown.of_one_process(case, verdict.exits, success)
         verdict.why = "the run had completed before it; only its teardown failed"
         verdict.action = "no_action_results_complete"
         return True
@@ -225,26 +226,6 @@ def _gave_up_before(case: Case, verdict: Verdict, success: Observation) -> bool:
 
 def _last_observation(case: Case, default: Observation) -> Observation:
     return case.observations[-1] if case.observations else default
-
-
-def _bad_teardown(case: Case, verdict: Verdict, success: Observation) -> list[LogLine]:
-    """Return lines behind the success marker that tell of an abort, a crash or a killed hang."""
-    late = [
-        fact
-        for fact in verdict.exits
-        if later(case, fact.line, success.line) and fact.how not in ("ordered", "plain")
-    ]
-    ended = {fact.rank for fact in late} - {None}
-    bad = [
-        o.line
-        for o in verdict.selection.after_success
-        if o.tier not in (Tier.GENERIC,)
-        and not o.fields.get("thread")
-        and (case.known_before(success, o) or o.line.rank in ended)
-    ]
-    bad += [fact.line for fact in late]
-    abort = [o.line for o in verdict.selection.after_success if o.line in bad]
-    return abort or bad
 
 
 def _initiating(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:

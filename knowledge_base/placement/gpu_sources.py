@@ -81,7 +81,9 @@ def device_beside(asked: Asked) -> Answer[int] | None:
     found: dict[int, LogLine] = {}
     for other in asked.case.observations:
         address, beside = other.fields.get("pci"), other.fields.get("node") or other.line.node
-        if address is None or not (same_host(beside, node) if node else _in_one_output(asked, other)):
+        if address is None or not (
+            same_host(beside, node) if node else _in_one_output(asked, other)
+        ):
             continue
         apart = asked.case.seconds_between(asked.event, other)
         if apart is None or abs(apart) > _BESIDE_S:

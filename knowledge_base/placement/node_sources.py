@@ -155,6 +155,8 @@ def _place(asked: Asked) -> Answer[str] | None:
     place = asked.line.place
     node = asked.identities.node_of_place.get(place or "") or _of_replica(asked)
     line = asked.identities.told_by.get(("place", place))
+    if not node and place in asked.identities.nodes_seen:
+        return Answer(place, "its processes call their host so")
     return Answer(node, f"{place} runs there", line) if node else None
 
 

@@ -16,6 +16,7 @@ from rerail.knowledge_base.placement.headings import named_above, odd_one_out
 from rerail.knowledge_base.placement.identities import Identities, rivals
 from rerail.knowledge_base.placement.introductions import writer_of
 from rerail.knowledge_base.placement.names import same_host, short
+from rerail.knowledge_base.placement.numbered_outputs import of_numbered_output
 from rerail.knowledge_base.placement.odd_version import of_odd_version
 from rerail.knowledge_base.placement.one_node import device_in_front, one_node
 from rerail.knowledge_base.placement.own_words import node_in, number_in, numbers_in
@@ -350,7 +351,7 @@ def _by_device(asked: Asked) -> Answer[int] | None:
     there = _on_several(asked, gpu)
     if there is not None:
         return there
-    node = asked.event.fields.get("node") or asked.line.node
+    node = asked.event.fields.get("node") or asked.line.node or asked.line.place
     if gpu is not None and node and _counted_by_the_machine(asked):
         rank = asked.identities.rank_of_gpu.get((short(node), gpu))
         if rank is not None:
@@ -528,7 +529,7 @@ SOURCES: tuple[Source[int], ...] = (
     _slot, _subject, _noticed, _of_the_job, _heading, _process, _named_process, _local_rank, _said_on, _label,
     _introduced, _seat, _only_node, _own_words, _raised_from, _told_with_process, _alone_there, _others,
     _only_exit_there, device_beside, _awaited, named_slow, _own_exit, _raised_exit, _ended_first, _by_device,
-    raises_behind, _hosts_the_store, _idle_device,
+    raises_behind, of_numbered_output, _hosts_the_store, _idle_device,
 )  # fmt: skip
 
 
