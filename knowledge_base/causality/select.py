@@ -23,7 +23,12 @@ from rerail.knowledge_base.causality.progress import (
     step_rows,
     survived,
 )
-from rerail.knowledge_base.causality.set_aside import no_fault_told, only_tests_ran, test_session
+from rerail.knowledge_base.causality.set_aside import (
+    no_fault_told,
+    only_tests_ran,
+    test_session,
+    told_before_start,
+)
 from rerail.knowledge_base.causality.several_jobs import of_other_jobs
 from rerail.knowledge_base.rules import Rule
 from rerail.knowledge_base.taxonomy import Kind, has, leaves
@@ -124,6 +129,11 @@ def select(
     _drop_late_starts(case, result)
     _drop_old(case, result)
     _drop_late_crashes(case, in_last, result)
+    _drop(
+        result,
+        told_before_start(case, result.candidates),
+        "told before the job was started, which trained",
+    )
     weak = outweighed(case, result.candidates)
     gone = {id(claim) for claim, _ in weak}
     result.candidates = [o for o in result.candidates if id(o) not in gone]

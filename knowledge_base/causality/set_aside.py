@@ -49,6 +49,31 @@ def _checks_alone(case: Case, view: LogView, passed: list[LogLine]) -> bool:
     )
 
 
+def told_before_start(case: Case, candidates: Sequence[Observation]) -> list[Observation]:
+    """Return what stands above the command that started the job at a shell, where the job trained and nothing failed in it.
+
+    A shell prints what its commands did in their order. Below the command no line may call itself an error.
+    """
+    found: list[Observation] = []
+    for view in case.views:
+        above = [o for o in candidates if o.line.file == view.name]
+        at = max(case.lines_with(view, "job-started-at-prompt"), default=0)
+        if not above or above[-1].line.number > at:
+            continue
+        trained = {row.line for row in step_rows(view)} | set(
+            case.lines_with(view, "epoch-with-result")
+        )
+        harmed = any(
+            o.line.file == view.name and o.line.number > at and o.role in _HARM
+            for o in case.observations
+        )
+        if harmed or sum(line > at for line in trained) < _TRAINED:
+            continue
+        if first_cry(case, replace(above[-1].line, number=at), judged=True, words=_CRIES) is None:
+            found += above
+    return found
+
+
 def test_session(case: Case, record: Observation) -> range:
     """Return the lines of the test runner's session that ends with a record; empty where its start is not told.
 
