@@ -160,6 +160,17 @@ def rank_lost_by_jax(case: Case) -> int | None:
     return int(tasks.pop()) if len(tasks) == 1 else None
 
 
+def left_the_barrier(case: Case) -> int | None:
+    """Return the rank that the others of a monitored barrier lost, where it does not list whom it missed itself, or None."""
+    told = [
+        match
+        for o in case.with_role(Role.CASCADE)
+        if (match := phrase("left-monitored-barrier").search(o.line.text))
+    ]
+    ranks = {match["rank"] for match in told}
+    return int(ranks.pop()) if len(ranks) == 1 and None not in ranks else None
+
+
 def node_in_words(case: Case, selection: Selection, winner: Observation) -> str | None:
     """Return the only node that lines of the same fault name in words, or None."""
     if not has(winner.leaf, "has_node"):
