@@ -14,7 +14,7 @@ from rerail.knowledge_base.phrases import phrase, says
 from rerail.knowledge_base.placement.identities import Identities
 from rerail.knowledge_base.placement.names import same_host
 from rerail.knowledge_base.taxonomy import has
-from rerail.log_parsers.host_names import is_local
+from rerail.log_parsers.host_names import is_address, is_local
 
 _LEAST_SENTENCE = 24
 _RIGHT_ABOVE = 3
@@ -227,6 +227,14 @@ def accuse_each_other(selection: Selection, identities: Identities, winner: Obse
     }
     tellers, peers = {teller for teller, _ in edges}, {peer for _, peer in edges}
     return len(tellers) == len(peers) == len(edges) == 2
+
+
+def two_strangers(selection: Selection, identities: Identities, winner: Observation) -> bool:
+    """Tell whether one host alone complains, of one address alone that no line ties to a host of the job."""
+    same = [c for c in selection.candidates if c.leaf == winner.leaf]
+    edges = {(_teller(identities, c), _peer(identities, c)) for c in same}
+    peers = {peer for _, peer in edges}
+    return len(edges) == len(peers) == 1 and is_address(next(iter(peers)))
 
 
 def _teller(identities: Identities, told: Observation) -> str:
