@@ -74,9 +74,9 @@ def _front(observation: Observation) -> str | None:
 
 
 def _raised_next(case: Case, winner: Observation) -> int | None:
-    """Return the rank that raises, close below, what a subprocess printed without any label, or None."""
+    """Return the rank that raises, close below, what a subprocess printed under the label of its host or none, or None."""
     line = winner.line
-    if line.label:
+    if line.rank is not None or line.pid is not None or line.place is not None:
         return None
     below = [
         o.line
@@ -84,6 +84,7 @@ def _raised_next(case: Case, winner: Observation) -> int | None:
         if o.leaf == winner.leaf
         and o.line.rank is not None
         and o.line.file == line.file
+        and o.line.node == line.node
         and 0 < o.line.number - line.number <= _RAISED_NEAR
     ]
     return min(below, key=lambda told: told.number).rank if below else None
@@ -110,7 +111,8 @@ def rank_that_ended(
     case: Case, selection: Selection, exits: list[ExitFact], winner: Observation
 ) -> int | None:
     """Return the only rank that ended by itself, for a fault that one process has, or None."""
-    told = [c for c in selection.candidates if c.leaf == winner.leaf and c.tier is winner.tier]
+    same = [c for c in selection.candidates if c.leaf == winner.leaf and c.tier is winner.tier]
+    told = [c for c in same if not _quotes(c, winner)]
     # What a program does on every rank alike is raised once on each; a single traceback is of a single one.
     raised = [c for c in told if c.lines]
     if not winner.lines and len(raised) == 1 and _right_above(winner, raised[0]):
@@ -136,6 +138,12 @@ def rank_that_ended(
     lists = [f for f in own if f.several]
     ranks = {f.rank for f in own if not any(_of_the_list(f, one) for one in lists)} - {None}
     return ranks.pop() if len(ranks) == 1 else None
+
+
+def _quotes(other: Observation, winner: Observation) -> bool:
+    """Tell whether a line with the same label has all that another one says, and more: another process would say just that."""
+    said, whole = winner.line.message.strip(), other.line.message.strip()
+    return other.line.label == winner.line.label and len(said) >= _LEAST_SENTENCE and said in whole != said
 
 
 def _of_the_list(fact: ExitFact, several: ExitFact) -> bool:
