@@ -290,7 +290,7 @@ def _only_one(asked: Asked) -> Answer[str] | None:
     # line without a host be of the only node that the job's labels name, where the job has several.
     kernel = asked.line.stream is Stream.KERNEL
     deep = asked.event.tier in (Tier.HARDWARE, Tier.HOST) or kernel
-    if not kernel and (known.job_nodes or 1) > 1:
+    if not kernel and ((known.job_nodes or 1) > 1 or _started_elsewhere(asked)):
         return None  # what all nodes of the job print stands in one output
     if not deep and (known.node_count or 1) > 1 and _nobodys_file(asked):
         return None  # the launcher tells of several nodes
@@ -299,6 +299,16 @@ def _only_one(asked: Asked) -> Answer[str] | None:
         return None
     node = next(iter(known.nodes_seen if deep else known.nodes_at_work), None)
     return Answer(node, "no other node appears in the logs") if node else None
+
+
+def _started_elsewhere(asked: Asked) -> bool:
+    """Tell whether the command above a line starts programs on other hosts than the one of its prompt."""
+    view, line = asked.case.view(asked.line), asked.line
+    here = view.section(line.number)
+    return any(
+        number < line.number and view.section(number) in (here, here - 1)
+        for number in asked.case.lines_with(view, "started-elsewhere")
+    )
 
 
 def _nobodys_file(asked: Asked) -> bool:
