@@ -41,8 +41,14 @@ def _accused(asked: Asked) -> Answer[str] | None:
         return Answer(None, "several hosts tell of it, and of no common peer")
     if node is None and witnesses.accuse_each_other(asked.selection, asked.identities, asked.event):
         return Answer(None, "two hosts tell it, each of another peer")
-    if node is None and "unreached" in asked.event.marks and witnesses.two_strangers(asked.selection, asked.identities, asked.event):
-        return Answer(None, "it could not reach another host, and nothing says which of the two is at fault")
+    if (
+        node is None
+        and "unreached" in asked.event.marks
+        and witnesses.two_strangers(asked.selection, asked.identities, asked.event)
+    ):
+        return Answer(
+            None, "it could not reach another host, and nothing says which of the two is at fault"
+        )
     return Answer(node, "several hosts could not reach it", asked.line) if node else None
 
 

@@ -112,19 +112,19 @@ def rank_that_ended(
 ) -> int | None:
     """Return the only rank that ended by itself, for a fault that one process has, or None."""
     same = [c for c in selection.candidates if c.leaf == winner.leaf and c.tier is winner.tier]
-    told = [c for c in same if not _quotes(c, winner)]
+    told = [c for c in _of_one_dump(same, winner) if not _quotes(c, winner)]
+    cascades = case.with_role(Role.CASCADE)
     # What a program does on every rank alike is raised once on each; a single traceback is of a single one.
-    raised = [c for c in told if c.lines]
+    raised = [c for c in (*told, *cascades) if c.lines and c.leaf == winner.leaf]
     if not winner.lines and len(raised) == 1 and _right_above(winner, raised[0]):
         told = raised  # the winner is what its subprocess prints in front of it
-    alone = bool(raised) and len(told) == 1 and not case.with_role(Role.CASCADE)
+    alone = len(raised) == len(told) == 1 and all(o.leaf == winner.leaf for o in cascades)
     if not has(winner.leaf, "of_one_process") and not alone:
         return None
     if winner.tier not in (Tier.HARDWARE, Tier.HOST) and len(told) > 1:
         return None  # as many processes as lines may have it
     own = [f for f in exits if f.code != 0 and f.how != "ordered"]
-    cascades = case.with_role(Role.CASCADE)
-    if any(f.how == "aborted" for f in own) and cascades:
+    if any(f.how == "aborted" for f in own) and any(o.leaf != winner.leaf for o in cascades):
         # That is how NCCL ends the ranks that waited in vain; each of them has said so before.
         waited = {o.line.rank for o in cascades if says("waited-in-vain", o.line.text)}
         if (
@@ -140,10 +140,33 @@ def rank_that_ended(
     return ranks.pop() if len(ranks) == 1 else None
 
 
+def _of_one_dump(same: list[Observation], winner: Observation) -> list[Observation]:
+    """Return the observations without those right below the winner, in lines that differ from it in numbers alone."""
+    words, last = _words(winner), winner.line.number
+    below: set[int] = set()
+    for one in sorted(same, key=lambda c: c.line.number):
+        if (
+            one.line.file == winner.line.file
+            and one.line.number == last + 1
+            and _words(one) == words
+        ):
+            below.add(id(one))
+            last += 1
+    return [one for one in same if id(one) not in below]
+
+
+def _words(told: Observation) -> str:
+    return "".join(sign for sign in told.line.text if not sign.isdigit())
+
+
 def _quotes(other: Observation, winner: Observation) -> bool:
     """Tell whether a line with the same label has all that another one says, and more: another process would say just that."""
     said, whole = winner.line.message.strip(), other.line.message.strip()
-    return other.line.label == winner.line.label and len(said) >= _LEAST_SENTENCE and said in whole != said
+    return (
+        other.line.label == winner.line.label
+        and len(said) >= _LEAST_SENTENCE
+        and said in whole != said
+    )
 
 
 def _of_the_list(fact: ExitFact, several: ExitFact) -> bool:
