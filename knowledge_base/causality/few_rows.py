@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from itertools import pairwise
 
 from rerail.knowledge_base.causality.progress import step_rows
 from rerail.knowledge_base.phrases import phrase
@@ -15,8 +14,6 @@ from rerail.log_parsers.step_numbers import StepRow
 from rerail.log_parsers.view import LogView
 
 _MOST_ROWS = 24
-_AVERAGES = 50  # steps from one row to the next: each row is the mean of as many
-_FACTOR_OF_AVERAGES = 1.8
 _LEAST = 2  # rows on either side of the change
 _STEADY = 1.1
 """How far the rows before the change may be apart."""
@@ -51,25 +48,11 @@ def slow_phase(view: LogView) -> SlowPhase | None:
     return change if len(work) == 1 else None
 
 
-def _one_average_apart(rows: Sequence[StepRow], times: Sequence[float]) -> bool:
-    """Tell whether the first row, a mean of many steps as all are, is far quicker than each behind it, which are alike."""
-    steps = [row.step for row in rows if row.step is not None]
-    between = [b - a for a, b in pairwise(steps)]
-    return (
-        len(steps) == len(rows) > _LEAST
-        and min(between) >= _AVERAGES
-        and max(times[1:]) <= _STEADY * min(times[1:])
-        and min(times[1:]) >= _FACTOR_OF_AVERAGES * times[0] > 0
-    )
-
-
 def _change(rows: Sequence[StepRow]) -> SlowPhase | None:
     times = [row.step_time or 0.0 for row in rows]
-    if not _LEAST < len(rows) <= _MOST_ROWS:
+    if not 2 * _LEAST <= len(rows) <= _MOST_ROWS:
         return None
     first = int(times[0] > times[1])  # the first step often starts things
-    if _one_average_apart(rows, times):
-        return SlowPhase(rows[1], times[0], min(times[1:]))
     for at in range(first + _LEAST, len(times) - _LEAST + 1):
         before, after = times[first:at], times[at:]
         if min(before) <= 0 or max(before) > _STEADY * min(before):

@@ -7,6 +7,7 @@ run is teardown.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import field
@@ -41,6 +42,7 @@ _APART_S = 5.0
 """Clocks of two hosts differ by less; a collective waits for minutes."""
 _LAST_LINES = 2  # a blank one and what a shell says of the end
 _TOLD_AGAIN = 2
+_SIMILAR, _GOES_ON = 50, 2  # step lines that are compared, and that show that training goes on
 _TRAINED = 3  # step lines that make it known how a run goes on
 
 
@@ -444,9 +446,20 @@ def _final_success(case: Case, observations: list[Observation]) -> Observation |
     ]
     if not markers:
         return None
-    last = markers[-1]
-    if survived(case, last, steps=3):
-        return None
     # The first marker of the final stretch: what comes between the markers is teardown as well.
-    final = [m for m in markers if not survived(case, m, steps=3)]
-    return final[0]
+    final = [m for m in markers if not survived(case, m, steps=3) and not _trains_behind(case, m)]
+    return final[0] if final and final[-1] is markers[-1] else None
+
+
+def _trains_behind(case: Case, marker: Observation) -> bool:
+    """Tell whether step lines of the same words as those above stand behind a marker: another stage or epoch began."""
+    view = case.view(marker.line)
+    rows = [row.line for row in step_rows(view)]
+    at = bisect_right(rows, marker.line.number)
+    above = {_wording(view.text(number)) for number in rows[max(at - _SIMILAR, 0) : at]}
+    behind = [number for number in rows[at : at + _SIMILAR] if _wording(view.text(number)) in above]
+    return len(behind) >= _GOES_ON
+
+
+def _wording(text: str | None) -> str:
+    return "".join(sign for sign in text or "" if sign.isalpha())

@@ -50,7 +50,7 @@ def _checks_alone(case: Case, view: LogView, passed: list[LogLine]) -> bool:
 
 
 def told_before_start(case: Case, candidates: Sequence[Observation]) -> list[Observation]:
-    """Return what stands above the command that started the job at a shell, where the job trained and nothing failed in it.
+    """Return what stands above the command that started the job at a shell, where the job trained to its planned end.
 
     A shell prints what its commands did in their order. Below the command no line may call itself an error.
     """
@@ -68,6 +68,8 @@ def told_before_start(case: Case, candidates: Sequence[Observation]) -> list[Obs
             for o in case.observations
         )
         if harmed or sum(line > at for line in trained) < _TRAINED:
+            continue
+        if not says("last-of-as-many", view.text(max(trained)) or ""):
             continue
         if first_cry(case, replace(above[-1].line, number=at), judged=True, words=_CRIES) is None:
             found += above

@@ -34,8 +34,10 @@ def of_one_process(
     case: Case, exits: Sequence[ExitFact], success: Observation
 ) -> tuple[list[int], list[str]]:
     """Return rank and node of the only process that ended badly behind the success marker, as far as they are told."""
-    late = [f for f in _badly_ended(case, exits, success) if f.rank is not None]
+    late = _badly_ended(case, exits, success)
     ranks = {f.rank for f in late if f.rank is not None}
+    if any(f.how == "killed" or (f.rank is None and f.local_rank is None) for f in late):
+        return [], []  # somebody was ended from outside, or somebody else ended so as well
     nodes = {f.node for f in late if f.node is not None and not is_local(f.node)}
     return (list(ranks), sorted(nodes)) if len(ranks) == 1 else ([], [])
 

@@ -195,7 +195,9 @@ def _completed(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
     if bad:
         verdict.outcome, verdict.status = Outcome.NO_FAILURE, Status.ESTABLISHED
         verdict.leaf, verdict.line = "teardown_hang_or_abort", bad[0]
-        verdict.ranks, verdict.nodes = teardown.of_one_process(case, verdict.exits, success)
+        ranks, nodes = teardown.of_one_process(case, verdict.exits, success)
+        if bad[0].rank in (None, *ranks):
+            verdict.ranks, verdict.nodes = ranks, nodes
         verdict.why = "the run had completed before it; only its teardown failed"
         verdict.action = "no_action_results_complete"
         return True

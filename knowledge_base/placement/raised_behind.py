@@ -20,6 +20,8 @@ def raises_behind(asked: Asked) -> Answer[int] | None:
     device = number_of_device(line)
     if device is None or line.rank is not None or asked.event.lines:
         return None
+    if device == 0 and not _sees_several(asked):
+        return None
     if any(
         number_of_device(o.line) == device and (o.line.node, o.line.pid) != (line.node, line.pid)
         for o in asked.case.observations
@@ -43,3 +45,19 @@ def raises_behind(asked: Asked) -> Answer[int] | None:
     if rank % (known.per_node or GPUS_OF_A_NODE) != device:
         return None
     return Answer(rank, "it alone raises behind this, and has the device of this number", exception)
+
+
+def _sees_several(asked: Asked) -> bool:
+    """Tell whether processes of the line's host have other devices than the first, and this one alone has that.
+
+    A process that sees one device alone calls it the first, whichever it is.
+    """
+    devices: dict[int | None, int] = {}
+    view = asked.case.view(asked.line)
+    for number in asked.case.lines_with(view, "device-of-nccl"):
+        line = view.line(number)
+        device = None if line is None else number_of_device(line)
+        if line is not None and device is not None and same_host(line.node, asked.line.node):
+            devices[line.pid] = max(device, devices.get(line.pid, 0))
+    first = [pid for pid, device in devices.items() if device == 0]
+    return len(devices) > 1 and first == [asked.line.pid]

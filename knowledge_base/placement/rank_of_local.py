@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from rerail.domain.evidence import LogLine
-from rerail.knowledge_base.phrases import phrase
+from rerail.knowledge_base.phrases import phrase, says
 from rerail.knowledge_base.placement.identities import Identities
 from rerail.knowledge_base.placement.names import short
+from rerail.log_parsers.host_names import is_local
 
 
 def rank_at(identities: Identities, line: LogLine) -> int | None:
@@ -27,7 +28,11 @@ def rank_at(identities: Identities, line: LogLine) -> int | None:
 def _of_one_host(identities: Identities, line: LogLine) -> str | None:
     """Return the host of a line without a label, where the launcher lists all ranks of the job on one host."""
     places = identities.ranks_at
-    return next(iter(places)) if len(places) == 1 and not line.label else None
+    return (
+        next(iter(places))
+        if len(places) == 1 and not line.label and not any(map(is_local, places))
+        else None
+    )
 
 
 def device_of_nccl(line: LogLine) -> int | None:
@@ -48,8 +53,7 @@ def gpu_of_its_own(text: str) -> int | None:
     a host leave memory by mistake; a second process on a GPU shows such a mistake.
     """
     seen = phrase("gpu-of-allocator").search(text)
-    return (
-        int(seen["gpu"]) or None
-        if seen and len(phrase("process-on-gpu").findall(text)) < 2
-        else None
-    )
+    # Where it does not find its own process id, as in a container, it lists itself among the others.
+    own = not says("own-memory-told", text)
+    alone = len(phrase("process-on-gpu").findall(text)) <= own
+    return int(seen["gpu"]) or None if seen and alone else None

@@ -296,7 +296,8 @@ def _others(asked: Asked) -> Answer[int] | None:
         )):  # fmt: skip
             if source is not None:
                 return Answer(source, "this rank alone ended by itself")
-        if event.lines and (left := witnesses.left_the_barrier(case)) is not None:
+        left = witnesses.left_the_barrier(case, asked.line) if event.lines else None
+        if left is not None and gpu_of_its_own(asked.line.text) in (None, left):
             return Answer(left, "the others lost this rank in their barrier")
         if not has(event.leaf, "whole_host"):
             return None

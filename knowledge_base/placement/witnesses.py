@@ -6,7 +6,7 @@ the node in words; a launcher names the one process that ended by itself.
 
 from __future__ import annotations
 
-from rerail.domain.evidence import Observation, Role, Stream, Tier
+from rerail.domain.evidence import LogLine, Observation, Role, Stream, Tier
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.exits import ExitFact
 from rerail.knowledge_base.causality.select import Selection
@@ -191,15 +191,19 @@ def rank_lost_by_jax(case: Case) -> int | None:
     return int(tasks.pop()) if len(tasks) == 1 else None
 
 
-def left_the_barrier(case: Case) -> int | None:
-    """Return the rank that the others of a monitored barrier lost, where it does not list whom it missed itself, or None."""
+def left_the_barrier(case: Case, raised: LogLine) -> int | None:
+    """Return the rank that the others of a monitored barrier lost, where it does not list whom it missed itself, or None.
+
+    What was raised must stand above all of them.
+    """
     told = [
-        match
+        (o.line, match)
         for o in case.with_role(Role.CASCADE)
         if (match := phrase("left-monitored-barrier").search(o.line.text))
     ]
-    ranks = {match["rank"] for match in told}
-    return int(ranks.pop()) if len(ranks) == 1 and None not in ranks else None
+    ranks = {match["rank"] for _, match in told}
+    below = all(one.file == raised.file and one.number > raised.number for one, _ in told)
+    return int(ranks.pop()) if below and len(ranks) == 1 and None not in ranks else None
 
 
 def node_in_words(case: Case, selection: Selection, winner: Observation) -> str | None:
