@@ -124,7 +124,9 @@ def _without_fronts(found: Identities, labelled: dict[int, str]) -> None:
     held, count = found.per_node or GPUS_OF_A_NODE, found.node_count or 1
     in_a_block = min(labelled) // held == max(labelled) // held
     dealt_in_turn = len({rank % count for rank in labelled}) == 1
-    too_many = found.node_count is None and found.per_node is None and len(labelled) > held
+    # All ranks that there are may be on one large machine; of more than it may hold nobody says so.
+    told = found.node_count or found.per_node or found.world_size == len(labelled)
+    too_many = not told and len(labelled) > held
     apart = not in_a_block and (too_many or (count > 1 and not dealt_in_turn))
     if not apart and not any(
         rivals(found.node_of_rank.get(rank, front), front) for rank in labelled
