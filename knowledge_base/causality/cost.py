@@ -31,7 +31,7 @@ def cost_of(case: Case, verdict: Verdict) -> Cost:
         gap = round(reported - began, 1)
         covers.append(f"detection: {_span(gap)} from the first fault to the first report of it")
     stood = not has(verdict.leaf, "slow") or bool(case.with_role(Role.CASCADE))
-    if stood and began is not None and ended is not None and gpus and 0 <= ended - began < _LONGEST:
+    if stood and began is not None and ended is not None and gpus and 1.0 <= ended - began < _LONGEST:
         idle = round((ended - began) * gpus / 3600.0, 2)
         covers.append(
             f"idle: {gpus} GPU{'s' if gpus > 1 else ''} for {_span(ended - began)},"
@@ -54,8 +54,8 @@ def gpus_of(verdict: Verdict) -> int | None:
     if known.world_size:
         return known.world_size
     size = max(known.ranks_seen, default=-1) + 1
-    # A few ranks of many say nothing of how many there were.
-    return size if size and len(known.ranks_seen) >= _LEAST_SHARE * size else None
+    # A few ranks of many say nothing of how many there were, nor does the first, which prints for all.
+    return size if size > 1 and len(known.ranks_seen) >= _LEAST_SHARE * size else None
 
 
 def _began(case: Case, verdict: Verdict) -> float | None:
