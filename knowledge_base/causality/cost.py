@@ -31,7 +31,13 @@ def cost_of(case: Case, verdict: Verdict) -> Cost:
         gap = round(reported - began, 1)
         covers.append(f"detection: {_span(gap)} from the first fault to the first report of it")
     stood = not has(verdict.leaf, "slow") or bool(case.with_role(Role.CASCADE))
-    if stood and began is not None and ended is not None and gpus and 1.0 <= ended - began < _LONGEST:
+    if (
+        stood
+        and began is not None
+        and ended is not None
+        and gpus
+        and 1.0 <= ended - began < _LONGEST
+    ):
         idle = round((ended - began) * gpus / 3600.0, 2)
         covers.append(
             f"idle: {gpus} GPU{'s' if gpus > 1 else ''} for {_span(ended - began)},"

@@ -195,9 +195,13 @@ def _host_of_pod(asked: Asked) -> None:
 
 
 def _as_the_scheduler_calls_it(asked: Asked) -> None:
-    """A host is drained by the name that the scheduler has for it, which may lack the domain."""
+    """A host is drained by the name that the scheduler has for it, with its domain (Kubernetes) or without (Slurm)."""
     found, known = asked.place, asked.identities
-    if found.node is None or short(found.node) == found.node:
+    if found.node is None:
+        return
+    if short(found.node) == found.node:
+        whole = {name for name in known.node_of_place.values() if short(name) == found.node}
+        found.node = whole.pop() if len(whole) == 1 else found.node
         return
     called = {*known.node_of_task.values(), *known.lost_nodes, *listed(asked.case)}
     if short(found.node) in called and found.node not in called:

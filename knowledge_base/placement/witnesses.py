@@ -161,12 +161,11 @@ def _words(told: Observation) -> str:
 
 def _quotes(other: Observation, winner: Observation) -> bool:
     """Tell whether a line with the same label has all that another one says, and more: another process would say just that."""
-    said, whole = winner.line.message.strip(), other.line.message.strip()
-    return (
-        other.line.label == winner.line.label
-        and len(said) >= _LEAST_SENTENCE
-        and said in whole != said
-    )
+    own, whole = winner.line.message.strip(), other.line.message.strip()
+    if other.line.label != winner.line.label or own == whole:
+        return False
+    said = (own, own.partition(": ")[2].strip())
+    return any(len(one) >= _LEAST_SENTENCE and one in whole for one in said)
 
 
 def _of_the_list(fact: ExitFact, several: ExitFact) -> bool:
