@@ -458,7 +458,8 @@ def _trains_behind(case: Case, marker: Observation) -> bool:
     at = bisect_right(rows, marker.line.number)
     above = {_wording(view.text(number)) for number in rows[max(at - _SIMILAR, 0) : at]}
     behind = [number for number in rows[at : at + _SIMILAR] if _wording(view.text(number)) in above]
-    return len(behind) >= _GOES_ON
+    lines = map(view.line, behind)
+    return sum(line is not None and line.label == marker.line.label for line in lines) >= _GOES_ON
 
 
 def _wording(text: str | None) -> str:

@@ -315,7 +315,7 @@ def _started_elsewhere(asked: Asked) -> bool:
     view, line = asked.case.view(asked.line), asked.line
     here = view.section(line.number)
     return any(
-        number < line.number and view.section(number) in (here, here - 1)
+        number < line.number and view.section(number) == here
         for number in asked.case.lines_with(view, "started-elsewhere")
     )
 

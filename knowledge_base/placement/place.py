@@ -24,6 +24,7 @@ from rerail.late_dataclass import dataclass
 from rerail.log_parsers.host_names import is_local
 
 T = TypeVar("T", int, str)
+_HEADED = 2  # lines from the one that announces a list of ranks to the list
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +169,9 @@ def _is_missing(asked: Asked) -> bool:
     if line is None or len(asked.awaited) != 1:
         return False
     if not has(asked.event.leaf, "waits_for_others") and not any(
-        o.leaf == asked.event.leaf and (o.line.file, o.line.number) == (line.file, line.number)
+        o.leaf == asked.event.leaf
+        and o.line.file == line.file
+        and (o.line.number == line.number or _announces(o.line, line))
         for o in asked.case.observations
     ):
         return False
@@ -180,6 +183,11 @@ def _is_missing(asked: Asked) -> bool:
     found.nodes = [found.node] if found.node is not None else []
     _host_of_pod(asked)
     return True
+
+
+def _announces(line: LogLine, listed: LogLine) -> bool:
+    """Tell whether a line ends in the words behind which those that are missing are listed, on the next line or two."""
+    return 0 < listed.number - line.number <= _HEADED and says("list-of-missing-below", line.text)
 
 
 def _host_of_pod(asked: Asked) -> None:

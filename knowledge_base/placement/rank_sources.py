@@ -297,7 +297,8 @@ def _others(asked: Asked) -> Answer[int] | None:
             if source is not None:
                 return Answer(source, "this rank alone ended by itself")
         left = witnesses.left_the_barrier(case, asked.line) if event.lines else None
-        if left is not None and gpu_of_its_own(asked.line.text) in (None, left):
+        seen = phrase("gpu-of-allocator").search(asked.line.text)
+        if left is not None and (seen is None or int(seen["gpu"]) == left):
             return Answer(left, "the others lost this rank in their barrier")
         if not has(event.leaf, "whole_host"):
             return None

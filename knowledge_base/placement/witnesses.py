@@ -141,7 +141,9 @@ def rank_that_ended(
 
 
 def _of_one_dump(same: list[Observation], winner: Observation) -> list[Observation]:
-    """Return the observations without those right below the winner, in lines that differ from it in numbers alone."""
+    """Return the observations without those right below the winner that other threads of the same kernel print."""
+    if not says("thread-of-kernel", winner.line.text):
+        return same
     words, last = _words(winner), winner.line.number
     below: set[int] = set()
     for one in sorted(same, key=lambda c: c.line.number):
