@@ -162,7 +162,7 @@ def _words(told: Observation) -> str:
 
 
 def _quotes(other: Observation, winner: Observation) -> bool:
-    """Tell whether a line with the same label has all that another one says, and more: another process would say just that."""
+    """Tell whether a line with the same label has all that another one says, and more: others would say just that."""
     own, whole = winner.line.message.strip(), other.line.message.strip()
     if other.line.label != winner.line.label or own == whole:
         return False
