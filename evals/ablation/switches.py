@@ -89,6 +89,12 @@ def switches() -> list[Switch]:
         ("the host that stopped first", verdict, "lost_with_host", _nothing),
         ("an abort before all time-outs", exits, "ended_before_waits", _nothing),
         ("two that accuse each other", witnesses, "accuse_each_other", _never),
+        ("an address of nobody", witnesses, "two_strangers", _never),
+        ("told above the start", select, "told_before_start", lambda case, candidates: []),
+        ("training behind a success", select, "_trains_behind", _never),
+        ("one dump", witnesses, "_of_one_dump", lambda same, winner: same),
+        ("quoted again", witnesses, "_quotes", _never),
+        ("lost in a barrier", witnesses, "left_the_barrier", _nothing),
     ):
         off = partial(_replaced, (module, attribute, instead))
         found.append(Switch("edge", name, off, always=True))
