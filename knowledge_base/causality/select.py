@@ -27,6 +27,7 @@ from rerail.knowledge_base.causality.progress import (
 from rerail.knowledge_base.causality.set_aside import (
     no_fault_told,
     only_tests_ran,
+    reached_its_end,
     test_session,
     told_before_start,
 )
@@ -152,6 +153,9 @@ def _drop_hints(case: Case, rules: dict[str, Rule], result: Selection, *, one_en
         return rule is not None and rule.hint
 
     hints = [o for o in result.candidates if is_hint(o)]
+    if hints and reached_its_end(case):
+        _drop(result, hints, "the run reached its planned end")
+        return
     if not hints or any(roots.slow(o) and not is_hint(o) for o in case.observations):
         return
     if one_ended:

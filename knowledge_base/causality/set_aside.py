@@ -60,20 +60,33 @@ def told_before_start(case: Case, candidates: Sequence[Observation]) -> list[Obs
         at = max(case.lines_with(view, "job-started-at-prompt"), default=0)
         if not above or above[-1].line.number > at:
             continue
-        trained = {row.line for row in step_rows(view)} | set(
-            case.lines_with(view, "epoch-with-result")
-        )
+        trained = _trained(case, view)
         harmed = any(
             o.line.file == view.name and o.line.number > at and o.role in _HARM
             for o in case.observations
         )
         if harmed or sum(line > at for line in trained) < _TRAINED:
             continue
-        if not says("last-of-as-many", view.text(max(trained)) or ""):
+        if not _planned_last(view, trained):
             continue
         if first_cry(case, replace(above[-1].line, number=at), judged=True, words=_CRIES) is None:
             found += above
     return found
+
+
+def reached_its_end(case: Case) -> bool:
+    """Tell whether the last step or epoch that a file tells is the last one that was planned."""
+    return any(_planned_last(view, _trained(case, view)) for view in case.views)
+
+
+def _trained(case: Case, view: LogView) -> set[int]:
+    """Return the lines that tell of a step or of an epoch's result."""
+    rows = {row.line for row in step_rows(view)}
+    return rows | set(case.lines_with(view, "epoch-with-result"))
+
+
+def _planned_last(view: LogView, trained: set[int]) -> bool:
+    return bool(trained) and says("last-of-as-many", view.text(max(trained)) or "")
 
 
 def test_session(case: Case, record: Observation) -> range:

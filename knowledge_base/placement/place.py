@@ -144,7 +144,9 @@ def place(
     found.node = node.value if node is not None else None
     if is_local(found.node):
         found.node = None
-    if found.node != asked.line.node and says("no-compute-host", found.node or ""):
+    # A server may have faults of its own, but no GPU.
+    elsewhere = found.node != asked.line.node or has(event.leaf, "of_a_gpu")
+    if elsewhere and says("no-compute-host", found.node or ""):
         found.node = None
     _host_of_pod(asked)
     _as_the_scheduler_calls_it(asked)
