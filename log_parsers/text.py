@@ -35,6 +35,11 @@ ZERO = bytes(48 if 48 <= i <= 57 else i for i in range(256))
 """For `bytes.translate`: every digit becomes 0, so that lines that differ in numbers alone are equal."""
 
 
+def without_digits(text: str) -> str:
+    """Return a text without its digits: lines that differ in numbers alone are equal so."""
+    return "".join(sign for sign in text if not sign.isdigit())
+
+
 def strip_escapes(raw: bytes) -> bytes:
     """Return `raw`, one line or many, without terminal escape sequences; newlines stay."""
     return _ESCAPES.sub(b"", raw)

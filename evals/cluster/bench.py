@@ -191,6 +191,18 @@ class Bench:
             lambda: self.settled(job), 30
         )
 
+    def must_complete(
+        self,
+        result: Result,
+        job: str,
+        folder: Path,
+        limit_s: float,
+        said: str = "the job did not complete",
+    ) -> None:
+        """Hold it against a scenario if the job does not complete, and say how far it is."""
+        if not self.completed(job, folder, limit_s):
+            result.check(False, f"{said}: {self.stand(job, folder)}")
+
     def stand(self, job: str, folder: Path) -> str:
         """Return how far a job is: its attempts, what rerail did, what it printed last."""
         attempts = ", ".join(f"{one.state} on {' '.join(one.nodes)}" for one in self.attempts(job))

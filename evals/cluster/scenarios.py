@@ -22,9 +22,7 @@ def _recovered(
     bench: Bench, result: Result, job: str, folder: Path, fault_at: float | None = None
 ) -> Result:
     """Wait for the end of a job that should recover by itself, and judge its lineage."""
-    ended = bench.completed(job, folder, 150)
-    if not ended:
-        result.check(False, f"the job did not complete: {bench.stand(job, folder)}")
+    bench.must_complete(result, job, folder, 150)
     bench.fill_in(result, job, fault_at)
     bench.trains_again(result, job, folder, fault_at)
     result.facts["batches"] = bench.lineage(folder)
@@ -131,7 +129,7 @@ def time_limit(bench: Bench) -> Result:
     job, folder = bench.site.submit(
         "time_limit", "--steps 170 --step-time-s 0.6", sbatch=("--time", "1")
     )
-    result.check(bench.completed(job, folder, 280), "the job did not complete")
+    bench.must_complete(result, job, folder, 280)
     bench.fill_in(result, job)
     bench.trains_again(result, job, folder, None)
     result.check(bench.first_end(job)[0] == "TIMEOUT", "it did not time out")

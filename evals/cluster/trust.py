@@ -89,9 +89,7 @@ def strange_spool(bench: Bench) -> Result:
     stranger.write_text('{"job": {"job": "1"}, "state": "FAILED", "time": "2026-01-01T00:00:00Z"}')
     shutil.chown(stranger, USERS[1])
     job, folder = bench.site.submit("strange_spool", f"--steps {STEPS} --fault killed")
-    result.check(
-        bench.completed(job, folder, 120), f"the job did not complete: {bench.stand(job, folder)}"
-    )
+    bench.must_complete(result, job, folder, 120)
     bench.fill_in(result, job)
     # A folder of another account cannot be moved away, not even by the owner of the spool.
     left = [one.name for one in spool.glob("*.json") if one.name != "folder.json"]
@@ -128,10 +126,7 @@ def stopped(bench: Bench) -> Result:
     step = next(one["step"] for one in plan["actions"] if one["kind"].startswith("requeue"))
     automatic = not plan["actions"][step - 1]["needs_approval"]
     result.check(automatic, "the new plan waits")
-    result.check(
-        bench.completed(job, folder, 120),
-        f"the job did not complete after the stop: {bench.stand(job, folder)}",
-    )
+    bench.must_complete(result, job, folder, 120, "the job did not complete after the stop")
     bench.fill_in(result, job)
     return result
 
@@ -162,10 +157,7 @@ def edited_policy(bench: Bench) -> Result:
     ]
     result.check(bool(red), f"doctor is not red: {doctor.stdout}")
     bench.site.signal(signal.SIGHUP)
-    result.check(
-        bench.completed(job, folder, 120),
-        f"the job did not complete after SIGHUP: {bench.stand(job, folder)}",
-    )
+    bench.must_complete(result, job, folder, 120, "the job did not complete after SIGHUP")
     bench.fill_in(result, job)
     content = bench.site.policy()
     bench.site.write_policy({**content, "dry_run": True})
@@ -192,10 +184,7 @@ def missing_rights(bench: Bench) -> Result:
         node = bench.attempts(job)[-1].nodes[-1]
         fault_at = time.time()
         bench.lab.kill_node(node)
-        result.check(
-            bench.completed(job, folder, 150),
-            f"the job did not complete elsewhere: {bench.stand(job, folder)}",
-        )
+        bench.must_complete(result, job, folder, 150, "the job did not complete elsewhere")
         bench.fill_in(result, job, fault_at)
         told = _told_of(bench, job, "step_failed")
         result.check(len(told) == 1, f"told {len(told)} times of the refused drain")
@@ -259,9 +248,7 @@ def store_reset(bench: Bench) -> Result:
     """The connection to an object store is reset once, below s3fs: restarted, not called a bug."""
     result = Result("store_reset")
     job, folder = bench.site.submit("store_reset", f"--steps {STEPS} --fault store_reset")
-    result.check(
-        bench.completed(job, folder, 120), f"the job did not complete: {bench.stand(job, folder)}"
-    )
+    bench.must_complete(result, job, folder, 120)
     bench.fill_in(result, job)
     result.check(_requeued_once(result.did, job), f"did {result.did}")
     return result
@@ -318,7 +305,7 @@ def killed_again_and_again(bench: Bench, times: int = 50) -> Result:
 
 
 def _restarted_once(bench: Bench, result: Result, job: str, folder: Path) -> None:
-    result.check(bench.completed(job, folder, 240), f"job {job} did not complete")
+    bench.must_complete(result, job, folder, 240, f"job {job} did not complete")
     did = bench.done(job)
     result.check(_requeued_once(did, job), f"did {did} for {job}")
     result.check(len(bench.attempts(job)) == 2, f"{len(bench.attempts(job))} attempts of {job}")

@@ -35,6 +35,7 @@ from rerail.knowledge_base.causality.several_jobs import of_other_jobs
 from rerail.knowledge_base.rules import Rule
 from rerail.knowledge_base.taxonomy import Kind, has, leaves
 from rerail.late_dataclass import dataclass
+from rerail.log_parsers.text import without_digits
 from rerail.log_parsers.tracebacks import looks_like_exception
 
 _GRACE_STEPS = 50
@@ -177,7 +178,7 @@ def _drop_hints(case: Case, rules: dict[str, Rule], result: Selection, *, one_en
 
 def _what_is_told(hint: Observation) -> tuple[str, ...]:
     """Return a hint's words without what it measured: the same of the same rank, GPU or host is told again."""
-    words = "".join(c for c in hint.line.message if not c.isdigit())
+    words = without_digits(hint.line.message)
     return (hint.rule_id, words, *(hint.fields.get(name, "") for name in ("rank", "gpu", "node")))
 
 
@@ -448,21 +449,24 @@ def _final_success(case: Case, observations: list[Observation]) -> Observation |
         and not _ended_by_own_check(case, observations, o)
         and ("tests_passed" not in o.marks or only_tests_ran(case, o))
     ]
-    if not markers:
+    if not markers or not _is_final(case, markers[-1]):
         return None
     # The first marker of the final stretch: what comes between the markers is teardown as well.
-    final = [m for m in markers if not survived(case, m, steps=3) and not _trains_behind(case, m)]
-    return final[0] if final and final[-1] is markers[-1] else None
+    return next(marker for marker in markers if _is_final(case, marker))
+
+
+def _is_final(case: Case, marker: Observation) -> bool:
+    return not survived(case, marker, steps=3) and not _trains_behind(case, marker)
 
 
 def _trains_behind(case: Case, marker: Observation) -> bool:
     """Tell whether step lines of the same words as those above stand behind a marker: another stage or epoch began."""
     view = case.view(marker.line)
-    rows = [row.line for row in step_rows(view)]
-    at = bisect_right(rows, marker.line.number)
-    above = {_wording(view.text(number)) for number in rows[max(at - _SIMILAR, 0) : at]}
-    behind = [number for number in rows[at : at + _SIMILAR] if _wording(view.text(number)) in above]
-    lines = map(view.line, behind)
+    rows = step_rows(view)
+    at = bisect_right(rows, marker.line.number, key=lambda row: row.line)
+    above = {_wording(view.text(row.line)) for row in rows[max(at - _SIMILAR, 0) : at]}
+    behind = (row.line for row in rows[at : at + _SIMILAR])
+    lines = [view.line(number) for number in behind if _wording(view.text(number)) in above]
     return sum(line is not None and line.label == marker.line.label for line in lines) >= _GOES_ON
 
 

@@ -301,9 +301,8 @@ def _only_one(asked: Asked) -> Answer[str] | None:
     if not deep and (known.node_count or 1) > 1 and _nobodys_file(asked):
         return None  # the launcher tells of several nodes
     highest = max(known.ranks_seen, default=0) if kernel else asked.place.rank
-    ended = [f.rank for f in asked.exits if f.rank is not None]
     if highest is not None and not kernel:
-        highest = max(highest, *ended) if ended else highest
+        highest = max([highest, *(f.rank for f in asked.exits if f.rank is not None)])
     if highest is not None and not one_node(known, highest) and (not kernel or known.ranks_seen):
         return None
     node = next(iter(known.nodes_seen if deep else known.nodes_at_work), None)

@@ -20,8 +20,6 @@ def raises_behind(asked: Asked) -> Answer[int] | None:
     device = number_of_device(line)
     if device is None or line.rank is not None or asked.event.lines:
         return None
-    if device == 0 and not _sees_several(asked):
-        return None
     if any(
         number_of_device(o.line) == device and (o.line.node, o.line.pid) != (line.node, line.pid)
         for o in asked.case.observations
@@ -43,6 +41,8 @@ def raises_behind(asked: Asked) -> Answer[int] | None:
     if host is not None and line.node and not same_host(host, line.node):
         return None
     if rank % (known.per_node or GPUS_OF_A_NODE) != device:
+        return None
+    if device == 0 and not _sees_several(asked):
         return None
     return Answer(rank, "it alone raises behind this, and has the device of this number", exception)
 

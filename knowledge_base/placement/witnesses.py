@@ -15,6 +15,7 @@ from rerail.knowledge_base.placement.identities import Identities
 from rerail.knowledge_base.placement.names import same_host
 from rerail.knowledge_base.taxonomy import has
 from rerail.log_parsers.host_names import is_address, is_local
+from rerail.log_parsers.text import without_digits
 
 _LEAST_SENTENCE = 24
 _RIGHT_ABOVE = 3
@@ -61,11 +62,13 @@ def told_again(other: Observation, winner: Observation) -> bool:
     if has(winner.leaf, "sticks_to_gpu"):
         return True
     ours, theirs = winner.line.message.strip(), other.line.message.strip()
-    return any(
-        len(said) >= _LEAST_SENTENCE and said in whole
-        for one, whole in ((ours, theirs), (theirs, ours))
-        for said in (one, one.partition(": ")[2].strip())
-    )
+    return _holds(theirs, ours) or _holds(ours, theirs)
+
+
+def _holds(whole: str, message: str) -> bool:
+    """Tell whether a message stands in another one, or its sentence behind the name of an exception does."""
+    said = (message, message.partition(": ")[2].strip())
+    return any(len(one) >= _LEAST_SENTENCE and one in whole for one in said)
 
 
 def _front(observation: Observation) -> str | None:
@@ -144,30 +147,22 @@ def _of_one_dump(same: list[Observation], winner: Observation) -> list[Observati
     """Return the observations without those right below the winner that other threads of the same kernel print."""
     if not says("thread-of-kernel", winner.line.text):
         return same
-    words, last = _words(winner), winner.line.number
-    below: set[int] = set()
-    for one in sorted(same, key=lambda c: c.line.number):
-        if (
-            one.line.file == winner.line.file
-            and one.line.number == last + 1
-            and _words(one) == words
-        ):
-            below.add(id(one))
-            last += 1
-    return [one for one in same if id(one) not in below]
-
-
-def _words(told: Observation) -> str:
-    return "".join(sign for sign in told.line.text if not sign.isdigit())
+    file, first, words = winner.line.file, winner.line.number, without_digits(winner.line.text)
+    alike = {
+        one.line.number
+        for one in same
+        if one.line.file == file and without_digits(one.line.text) == words
+    }
+    last = first
+    while last + 1 in alike:
+        last += 1
+    return [o for o in same if o.line.file != file or not first < o.line.number <= last]
 
 
 def _quotes(other: Observation, winner: Observation) -> bool:
     """Tell whether a line with the same label has all that another one says, and more: others would say just that."""
     own, whole = winner.line.message.strip(), other.line.message.strip()
-    if other.line.label != winner.line.label or own == whole:
-        return False
-    said = (own, own.partition(": ")[2].strip())
-    return any(len(one) >= _LEAST_SENTENCE and one in whole for one in said)
+    return other.line.label == winner.line.label and own != whole and _holds(whole, own)
 
 
 def _of_the_list(fact: ExitFact, several: ExitFact) -> bool:
@@ -236,8 +231,7 @@ def accused_by_several(
     selection: Selection, identities: Identities, winner: Observation
 ) -> str | None:
     """Return the one peer that hosts beside it could not reach, when two or more of them say so, or None."""
-    same = [c for c in selection.candidates if c.leaf == winner.leaf]
-    edges = {(_teller(identities, c), _peer(identities, c)) for c in same}
+    edges = _complaints(selection, identities, winner)
     named = {host for edge in edges if edge[1] for host in edge}
     # One that names no peer adds nothing where its host names one elsewhere.
     edges = {(teller, peer) for teller, peer in edges if peer or teller not in named}
@@ -254,23 +248,23 @@ def accused_by_several(
 
 def accuse_each_other(selection: Selection, identities: Identities, winner: Observation) -> bool:
     """Tell whether two hosts say the same, each of another peer, and nobody else says it."""
-    edges = {
-        (teller, peer)
-        for one in selection.candidates
-        if one.leaf == winner.leaf
-        and (teller := _teller(identities, one))
-        and (peer := _peer(identities, one))
-    }
+    edges = {edge for edge in _complaints(selection, identities, winner) if all(edge)}
     tellers, peers = {teller for teller, _ in edges}, {peer for _, peer in edges}
     return len(tellers) == len(peers) == len(edges) == 2
 
 
 def two_strangers(selection: Selection, identities: Identities, winner: Observation) -> bool:
     """Tell whether one host alone complains, of one address alone that no line ties to a host of the job."""
+    edges = _complaints(selection, identities, winner)
+    return len(edges) == 1 and is_address(next(iter(edges))[1])
+
+
+def _complaints(
+    selection: Selection, identities: Identities, winner: Observation
+) -> set[tuple[str, str]]:
+    """Return who tells of the same fault, and of which peer; either is empty where it is not known."""
     same = [c for c in selection.candidates if c.leaf == winner.leaf]
-    edges = {(_teller(identities, c), _peer(identities, c)) for c in same}
-    peers = {peer for _, peer in edges}
-    return len(edges) == len(peers) == 1 and is_address(next(iter(peers)))
+    return {(_teller(identities, c), _peer(identities, c)) for c in same}
 
 
 def _teller(identities: Identities, told: Observation) -> str:
