@@ -40,7 +40,8 @@ _SEC_FIELD = lazy(
     rb"|[|(] ?(?P<mid>\d[\d.]*\d) ms \||\((?P<end>\d[\d.]*\d) sec\)"
 )
 _DATA = lazy(
-    rb"(?<![\w-])[Dd]ata(?:[_ ][Tt]ime)?(?: \(t\))?(?:[:=]|[ \t])[ \t]*(?P<value>\d+\.\d+)"
+    rb"(?<![\w-])[Dd]ata(?:[_ ]?(?:[Ll]oad(?:ing|er)?|[Ww]ait|[Ff]etch))?(?:[_ ][Tt]ime)?(?: \(t\))?['\"]?"
+    rb"(?:[:=]|[ \t])[ \t]*(?P<value>\d+\.\d+)"
 )
 _GRAD = lazy(
     rb"(?:grad(?:ient)?[ _]norm|gnorm|\| norm)['\"]?\s*[:= ]\s*['\"]?(" + VALUE + rb")",

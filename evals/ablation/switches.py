@@ -47,7 +47,8 @@ class Switch:
 
 _STEPS = ("_completed", "_initiating", "_stacks", "_timeouts", "_peers", "_waited", "_died", "_stopped",
           "_numbers", "_reported", "killed_before", "_hung_before", "_victims_exception", "_asked_once")  # fmt: skip
-_QUESTIONS = ("_named", "_different_calls", "_apart", "_ahead_in_one_group", "_behind", "_absent")  # fmt: skip
+_QUESTIONS = ("_named", "_other_tensors", "_different_calls", "_one_in_another_call", "_apart", "_ahead_in_one_group",
+              "_behind", "_absent")  # fmt: skip
 
 
 _LISTS = (
@@ -94,6 +95,10 @@ def switches() -> list[Switch]:
         ("training behind a success", select, "_trains_behind", _never),
         ("one dump", witnesses, "_of_one_dump", lambda same, winner: same),
         ("quoted again", witnesses, "_quotes", _never),
+        ("who stopped first of those that waited", conclude, "left_behind", _nothing),
+        ("busy like another rank", conclude, "_of_several", _never),
+        ("raised from it", rank_sources, "raised_from_it", _never),
+        ("a local rank that is the rank", rank_sources, "local_that_is_rank", _nothing),
         ("lost in a barrier", witnesses, "left_the_barrier", _nothing),
     ):
         off = partial(_replaced, (module, attribute, instead))

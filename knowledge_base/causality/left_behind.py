@@ -1,14 +1,15 @@
 """Who did not go through the last round of a job that then stood still until it was ended.
 
 Where every rank prints a line of the same kind in each round, the few whose last one is of an earlier round than those
-of all others are where the job stopped. It says nothing of a job that went on to its end: there the last lines of some
-ranks are always a round behind.
+of all others are where the job stopped; and so are the few that did not print what all others printed behind a line
+that they have in common. It says nothing of a job that went on to its end: there the last lines of some ranks are
+always a round behind.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
 
 from rerail.domain.evidence import LogLine, Observation
@@ -23,27 +24,38 @@ from rerail.log_parsers.view import LogView
 
 _RECENT = 8  # lines of a rank
 _LEAST_RANKS = 3
+_LEAST_WHO_SAY = 3
+"""So many say what a few do not, which may also have nothing to say of it."""
+_QUOTED = 60  # characters
 _MOST_LINES = 20_000
 _FEW = 1 / 3
 _ROUNDS, _LEAST_S, _UNKNOWN_S = 10, 10.0, 60.0
 """The job stood for so many rounds, and for so long; for so long where a round's time is not known."""
 _BELOW = 4  # lines
 _NUMBER = lazy(r"(?<![\w.])\d{1,9}(?![\w.])")
+_OWN = lazy(r"\d*\.\d+(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+")
+"""What each rank measures for itself: a loss, a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeftBehind:
-    """The ranks, the round that they came to, that of all others, and the last line of one of them."""
+    """The ranks, the last line of one of them, and what all others printed behind a line like it."""
 
     ranks: tuple[int, ...]
-    round: int
-    others: int
     line: LogLine
+    rounds: tuple[int, int] | None = None
+    """The round that they came to, and that of all others."""
+    unsaid: str = ""
+    """What all others said and they did not."""
 
     def describe(self) -> str:
         """Say in one clause how it is known."""
         theirs = "its" if len(self.ranks) == 1 else "their"
-        return f"{theirs} last round is {self.round}, that of all others {self.others}, and none came after it"
+        if self.rounds is not None:
+            reached, others = self.rounds
+            return f"{theirs} last round is {reached}, that of all others {others}, and none came after it"
+        went_on = f"“{self.unsaid[:_QUOTED].rstrip()}”"
+        return f"all others print {went_on} behind a line that {theirs} last one is like, and nothing came after it"
 
     @property
     def why(self) -> str:
@@ -66,16 +78,16 @@ class LeftBehind:
 
 def lost_with_host(case: Case, identities: Identities, end: Observation) -> LeftBehind | None:
     """Return the ranks of the one host that was left behind when an event tells that a host was lost, or None."""
-    late = left_behind(case, end, stood=False)
+    late = left_behind(case, end.line, stood=False)
     node = late.node(identities) if late is not None else None
     if late is None or node is None:
         return None
     return late if identities.ranks_on(node) == list(late.ranks) else None
 
 
-def left_behind(case: Case, end: Observation, *, stood: bool = True) -> LeftBehind | None:
-    """Return who was left behind before an event ended the job, or None; as long as it `stood` still before it."""
-    recent = _recent(case, end.line)
+def left_behind(case: Case, end: LogLine, *, stood: bool = True) -> LeftBehind | None:
+    """Return who was left behind before a line told of the end, or None; as long as the job `stood` still before it."""
+    recent = _recent(case, end)
     if len(recent) < _LEAST_RANKS:
         return None
     rounds: dict[str, dict[int, list[tuple[int, LogLine]]]] = defaultdict(dict)
@@ -89,8 +101,60 @@ def left_behind(case: Case, end: Observation, *, stood: bool = True) -> LeftBehi
         if len(of_rank) == len(recent) and (one := _few(of_rank)) is not None
         if not stood or _stood(case, end, of_rank)
     ]
+    last = {rank: [(0, one) for one in lines] for rank, lines in recent.items()}
+    if not stood or _stood(case, end, last):
+        found += _unsaid(recent)
     ranks = {one.ranks for one in found}
     return found[0] if len(ranks) == 1 else None
+
+
+def _unsaid(recent: dict[int, list[LogLine]]) -> Iterator[LeftBehind]:
+    """Yield the few that did not print what all others did behind a line that all have in common.
+
+    Who never prints a wording that the others repeat has another part in the job; the first rank and the last one may
+    have one whatever the others print.
+    """
+    said: dict[str, dict[int, int]] = defaultdict(dict)
+    kinds: dict[str, Counter[int]] = defaultdict(Counter)
+    for rank, lines in recent.items():
+        for at, line in enumerate(lines):  # the latest first
+            said[item_of(line)].setdefault(rank, at)
+            kinds[_NUMBER.sub("0", item_of(line))][rank] += 1
+    for item, others in said.items():
+        late = recent.keys() - others.keys()
+        if not late or len(late) > _FEW * len(recent) or len(others) < _LEAST_WHO_SAY:
+            continue
+        told = kinds[_NUMBER.sub("0", item)].keys()
+        apart = late & {min(recent), max(recent)} or max(kinds[_NUMBER.sub("0", item)].values()) > 1
+        if apart and not late <= told:
+            continue
+        behind = [_last_of_all(recent[rank], said, recent.keys()) for rank in late]
+        if any(one is None or _not_above(said[one], others) for one in behind):
+            continue
+        first = min(late)
+        line = next(line for line in recent[first] if item_of(line) in behind)
+        yield LeftBehind(tuple(sorted(late)), line, unsaid=item)
+
+
+def _last_of_all(
+    lines: Sequence[LogLine], said: dict[str, dict[int, int]], everybody: Collection[int]
+) -> str | None:
+    """Return the last line of a rank that every rank has."""
+    return next(
+        (item for line in lines if len(said[item := item_of(line)]) == len(everybody)), None
+    )
+
+
+def _not_above(common: dict[int, int], later: dict[int, int]) -> bool:
+    """Tell whether somebody has what all have in common not above what came later; places count from the end."""
+    return any(common[rank] <= at for rank, at in later.items())
+
+
+def item_of(line: LogLine) -> str:
+    """Return what a line says, without its time and what its writer measured."""
+    stamp = find_stamp(line.message, year=1970)
+    text = line.message[stamp.end :] if stamp is not None else line.message
+    return _OWN.sub("0.0", text).strip()
 
 
 def _recent(case: Case, end: LogLine) -> dict[int, list[LogLine]]:
@@ -126,16 +190,16 @@ def _few(of_rank: dict[int, list[tuple[int, LogLine]]]) -> LeftBehind | None:
     if not late or len(late) > _FEW * len(highest) or len(reached) != 1:
         return None
     first = min(late)
-    return LeftBehind(tuple(sorted(late)), reached.pop(), top, late[first][1])
+    return LeftBehind(tuple(sorted(late)), late[first][1], rounds=(reached.pop(), top))
 
 
-def _stood(case: Case, end: Observation, of_rank: dict[int, list[tuple[int, LogLine]]]) -> bool:
+def _stood(case: Case, end: LogLine, of_rank: dict[int, list[tuple[int, LogLine]]]) -> bool:
     """Tell whether the job printed nothing for many rounds before it was ended."""
     stamped = sorted(
         t for told in of_rank.values() for _, one in told if (t := case.time(one)) is not None
     )
-    ended = case.time(end.line)
-    if ended is None and (limit := _limit(case, end.line)) is not None:
+    ended = case.time(end)
+    if ended is None and (limit := _limit(case, end)) is not None:
         began = [time for view in case.views for time in _first_times(case, view)]
         ended = min(began) + limit if began else None
     if not stamped or ended is None:

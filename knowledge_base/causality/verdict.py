@@ -298,7 +298,7 @@ def _put(case: Case, verdict: Verdict, winner: Observation, at: Place) -> None:
         verdict.nodes = at.nodes
     elif has(winner.leaf, "ends_a_hang") and not winner.lines:
         verdict.ranks, verdict.nobody = [], True
-        _stopped_first(verdict, left_behind(case, winner))
+        _stopped_first(verdict, left_behind(case, winner.line))
     if has(winner.leaf, "whole_host") and not at.nodes:
         _stopped_first(verdict, lost_with_host(case, verdict.identities, winner))
     if len(at.nodes) == 1 and (times := starts_failed_on(case, winner, at.nodes[0])):

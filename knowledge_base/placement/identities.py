@@ -44,6 +44,8 @@ class Identities:
     """The ranks of a host or replica in the order of their local ranks."""
     rank_of_seat: dict[tuple[str, int], int] = field(default_factory=dict)
     """The rank at a local rank of a host, where a line names all three."""
+    ranks_of_locals: dict[int, set[int]] = field(default_factory=dict)
+    """By the local rank in front of lines that name no host, the ranks that those lines call themselves."""
     rank_of_gpu: dict[tuple[str, int], int] = field(default_factory=dict)
     """The rank on a GPU of a host by the machine's number of it, where a line names all three."""
     gpu_of_pci: dict[tuple[str, str], int] = field(default_factory=dict)

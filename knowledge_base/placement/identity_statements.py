@@ -12,7 +12,7 @@ from rerail.knowledge_base.placement.host_aliases import HostAliases
 from rerail.knowledge_base.placement.identities import MOST_RANKS, Identities
 from rerail.knowledge_base.placement.names import pci_key, same_host, short
 from rerail.knowledge_base.placement.other_runs import OtherRuns
-from rerail.knowledge_base.placement.own_words import node_in
+from rerail.knowledge_base.placement.own_words import node_in, number_in
 from rerail.knowledge_base.placement.processes import Identity
 from rerail.knowledge_base.statements import Statement
 from rerail.late_dataclass import dataclass
@@ -356,6 +356,7 @@ def _read_label(line: LogLine, found: Identities, reading: Reading) -> None:
         if line.node:
             reading.hosts[line.rank][line.node] += 1
             found.told_by.setdefault(("label", line.rank), line)
+    _read_local(line, found)
     if (task := _task_of(line)) is not None:
         if line.rank is not None and line.local_rank is not None:
             reading.of_tasks[task].add((line.local_rank, line.rank))
@@ -371,6 +372,14 @@ def _read_label(line: LogLine, found: Identities, reading: Reading) -> None:
             found.nodes_at_work.add(line.node)
     if line.pid is not None and line.rank is not None:
         found.by_pid.learn(line.pid, rank=line.rank, node=line.node)
+
+
+def _read_local(line: LogLine, found: Identities) -> None:
+    """Take the rank that a line of a local rank calls itself."""
+    if line.rank is not None or line.local_rank is None or line.node or line.place:
+        return
+    if (own := number_in(line.message, "rank")) is not None:
+        found.ranks_of_locals.setdefault(line.local_rank, set()).add(own)
 
 
 def _names_alone(line: LogLine, task: int | None, reading: Reading) -> None:

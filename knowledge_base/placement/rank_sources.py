@@ -18,18 +18,17 @@ from rerail.knowledge_base.placement.introductions import writer_of
 from rerail.knowledge_base.placement.names import same_host, short
 from rerail.knowledge_base.placement.numbered_outputs import of_numbered_output
 from rerail.knowledge_base.placement.odd_version import of_odd_version
-from rerail.knowledge_base.placement.one_node import device_in_front, one_node
+from rerail.knowledge_base.placement.one_node import device_in_front, local_that_is_rank, one_node
 from rerail.knowledge_base.placement.own_words import node_in, number_in, numbers_in
 from rerail.knowledge_base.placement.place import Answer, Asked, Reason, Source, named
 from rerail.knowledge_base.placement.raised_behind import raises_behind
+from rerail.knowledge_base.placement.raised_from import raised_from, raised_from_it
 from rerail.knowledge_base.placement.rank_of_local import gpu_of_its_own, rank_at
 from rerail.knowledge_base.taxonomy import has
-from rerail.log_parsers.tracebacks import looks_like_exception
 
 _MOST_RANKS_OF_A_NODE = 64
 _WITNESSES = 2
 _MOST_LINES = 20_000
-_CHAINED_LINES = 80  # from an exception to the one that is raised from it
 # Signals that a process brings on itself, or the kernel for what it did. Not SIGABRT: that is how NCCL
 # ends the ranks that waited in vain.
 _OWN_SIGNALS = frozenset({"crashed", "killed"})
@@ -212,6 +211,8 @@ def _only_node(asked: Asked) -> Answer[int] | None:
     """The number of a device in front of a line, or of the spawned child that it ended, on a job of one node."""
     line = asked.line
     local = device_in_front(line)
+    if local is None:
+        local = local_that_is_rank(asked.identities, line)
     if not line.label:
         # What a child prints has no name on it; its launcher tells the exception again, below the child's number.
         same = [o.line for o in asked.case.observations if witnesses.told_again(o, asked.event)]
@@ -434,7 +435,11 @@ def _raised_exit(asked: Asked) -> Answer[int] | None:
     workers = [f for f in asked.exits if f.rank is not None and f.local_rank is not None]
     raised = {f.rank for f in workers if f.how == "plain"}
     others = [o for o in asked.case.with_role(Role.CASCADE) if o.lines]
-    alike = [c for c in asked.selection.candidates if c.lines and c.leaf == asked.event.leaf]
+    alike = [
+        c
+        for c in asked.selection.candidates
+        if c.lines and c.leaf == asked.event.leaf and not raised_from_it(asked, c.line)
+    ]
     if len(raised) != 1 or others or len(alike) > 1:
         return None
     line, node = next((f.line, f.node) for f in workers if f.rank in raised)
@@ -462,25 +467,6 @@ def _may_have_had(asked: Asked, ended: ExitFact) -> bool:
     below = line.file == ended.line.file and line.number < ended.line.number
     late = line.time is not None and ended.ended is not None and line.time > ended.ended + 1.0
     return below and not late and ended.how not in ("killed", "ordered")
-
-
-def _raised_from(asked: Asked) -> Answer[int] | None:
-    """The exception that was raised from this one names the rank that raised it."""
-    view, start = asked.case.view(asked.line), asked.line.number
-    if not asked.event.lines:
-        return None
-    chained = False
-    for number in view.between(start + 1, start + _CHAINED_LINES):
-        line = view.line(number)
-        if line is None or line.label != asked.line.label:
-            continue
-        chained = chained or says("raised-from", line.message)
-        if chained and looks_like_exception(line.message):
-            rank = number_in(line.message, "rank")
-            return None if rank is None else Answer(rank, "what was raised from it names it", line)
-        if not chained and line.message.strip():
-            return None
-    return None
 
 
 def _hosts_the_store(asked: Asked) -> Answer[int] | None:
@@ -531,7 +517,7 @@ def _awaited(asked: Asked) -> Answer[int] | None:
 
 SOURCES: tuple[Source[int], ...] = (
     _slot, _subject, _noticed, _of_the_job, _heading, _process, _named_process, _local_rank, _said_on, _label,
-    _introduced, _seat, _only_node, _own_words, _raised_from, _told_with_process, _alone_there, _others,
+    _introduced, _seat, _only_node, _own_words, raised_from, _told_with_process, _alone_there, _others,
     _only_exit_there, device_beside, _awaited, named_slow, _own_exit, _raised_exit, _ended_first, _by_device,
     raises_behind, of_numbered_output, _hosts_the_store, _idle_device,
 )  # fmt: skip

@@ -15,11 +15,12 @@ from rerail.domain.evidence import LogLine, Observation, Role
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.conclusion import Conclusion
 from rerail.knowledge_base.causality.exits import ExitFact
+from rerail.knowledge_base.causality.left_behind import item_of, left_behind
 from rerail.knowledge_base.causality.progress import survived
 from rerail.knowledge_base.causality.symptoms import earlier
 from rerail.knowledge_base.placement.identities import Identities
 from rerail.knowledge_base.placement.names import same_host
-from rerail.knowledge_base.placement.one_node import one_node
+from rerail.knowledge_base.placement.one_node import local_that_is_rank, one_node
 from rerail.knowledge_base.waiting.engine import Finding, How, Waiting, ask
 from rerail.knowledge_base.waiting.read import Position, read
 from rerail.knowledge_base.waiting.spoke import still_speaking, warns
@@ -60,11 +61,21 @@ def waiting_in(case: Case, identities: Identities) -> Waiting | None:
         when = case.near_time(result.first.line)
         if when is not None and result.first.limit_s is not None:
             result.started = when - result.first.limit_s
+    if not result.findings and (late := _left_behind(case, result)) is not None:
+        result.findings.append(late)
     if spoke := still_speaking(case, identities, result):
         # Before whoever is only absent: that one was heard.
         at = next((at for at, one in enumerate(result.findings) if one.how is How.ABSENT), None)
         result.findings.insert(len(result.findings) if at is None else at, spoke)
     return result
+
+
+def _left_behind(case: Case, waiting: Waiting) -> Finding | None:
+    """Return who stopped before all others in what ranks print, where it gave up waiting itself on no line."""
+    late = left_behind(case, waiting.first.line, stood=False) if waiting.first is not None else None
+    if late is None or waiting.victims & set(late.ranks):
+        return None
+    return Finding(How.BEHIND, late.ranks, late.why, late.line)
 
 
 def _was_read(case: Case, identities: Identities, victims: set[int], found: Finding) -> bool:
@@ -120,7 +131,8 @@ def from_waiting(case: Case, waiting: Waiting, identities: Identities) -> Conclu
         return Conclusion("rank_divergence", says, Status.SUPPORTED, waiting.describe(), suspects)
     activity = _last_activity(case, waiting, identities)
     if activity is not None:
-        return _busy(waiting, activity, suspects)
+        rank = None if _of_several(case, activity) else _rank_of(identities, activity.line)
+        return _busy(waiting, activity, rank, suspects)
     found = waiting.found
     nodes = found.nodes if found is not None else ()
     if says is not None and found is not None:
@@ -143,16 +155,25 @@ def from_waiting(case: Case, waiting: Waiting, identities: Identities) -> Conclu
     )
 
 
-def _busy(waiting: Waiting, activity: Observation, suspects: tuple[int, ...]) -> Conclusion:
-    """Conclude from what a rank did while the others waited for it."""
+def _rank_of(identities: Identities, line: LogLine) -> int | None:
+    """Return the rank that prints a line, by its label or by that of its local rank on a job of one node."""
+    local = local_that_is_rank(identities, line)
+    return local if local is not None and one_node(identities, local) else line.rank
+
+
+def _busy(
+    waiting: Waiting, activity: Observation, rank: int | None, suspects: tuple[int, ...]
+) -> Conclusion:
+    """Conclude from what a rank did while the others waited for it; it is not known which one where several say so."""
     line = activity.line
-    ranks = (line.rank,) if line.rank is not None else suspects
+    ranks = (rank,) if rank is not None else suspects
     if line.rank is None and "first_rank_prints" in activity.marks and waiting.victims:
         ranks = suspects if waiting.by(How.BEHIND) or 0 in waiting.victims else (0,)
     # Who prints without a rank may print for others: its host need not be theirs.
     nodes = (line.node,) if line.node and (line.rank is not None or not ranks) else ()
     if "finished_early" in activity.marks:
-        why = "this rank ended its loop while the others still expect it in the collective"
+        who = "this rank" if ranks else "a rank"
+        why = f"{who} ended its loop while the others still expect it in the collective"
         return Conclusion("rank_divergence", line, Status.SUPPORTED, why, ranks, nodes)
     why = "this was still going on when the others gave up waiting"
     return Conclusion("nccl_slow_rank_timeout", line, Status.SUPPORTED, why, ranks, nodes)
@@ -197,8 +218,9 @@ def _last_activity(case: Case, waiting: Waiting, identities: Identities) -> Obse
         line = observation.line
         if not earlier(case, line, report):
             continue
-        if line.rank is not None and (
-            line.rank in victims or (few is not None and few.ranks and line.rank not in few.ranks)
+        rank = _rank_of(identities, line)
+        if rank is not None and (
+            rank in victims or (few is not None and few.ranks and rank not in few.ranks)
         ):
             continue
         if line.rank is None and line.node and hosts and not _of_one(line.node, hosts):
@@ -210,6 +232,15 @@ def _last_activity(case: Case, waiting: Waiting, identities: Identities) -> Obse
         if best is None or (best.rule_id, best.line.rank) != (observation.rule_id, line.rank):
             best = observation
     return best
+
+
+def _of_several(case: Case, activity: Observation) -> bool:
+    """Tell whether another rank says the same, down to the numbers: who says it last is not the one that is busy."""
+    own, rank = item_of(activity.line), activity.line.rank
+    return any(
+        o.rule_id == activity.rule_id and o.line.rank not in (None, rank) and item_of(o.line) == own
+        for o in case.observations
+    )
 
 
 def _of_one(node: str, hosts: set[str | None]) -> bool:

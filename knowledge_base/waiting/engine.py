@@ -21,6 +21,8 @@ from rerail.knowledge_base.waiting.read import Facts, Position, Told, needs_all,
 from rerail.late_dataclass import dataclass
 
 _APART = 2
+_LEAST_OTHERS = 3
+"""So many wait alike where one does not."""
 MOST_ODD = 1 / 3
 """A larger part of the processes than this cannot be what the others wait for."""
 T = TypeVar("T")
@@ -116,6 +118,7 @@ def ask(
     """
     waiting = facts.positions
     known = {*job.ranks_seen, *job.node_of_rank, *range(min(job.world_size or 0, MOST_RANKS))}
+    known |= {rank for one in facts.told for rank in one.came}
     told = [_all_but_who_came(one, known) for one in facts.told]
     told = [one for one in told if one.ranks and _of_the_job(one, job)]
     named = _named(told, known)
@@ -123,8 +126,10 @@ def ask(
         named = _named([facts.report], set())
     behind = _behind(facts)
     other = (
-        (named if named is not None and named.how is How.ANOTHER_CALL else None)
+        _other_tensors(facts.told)
+        or (named if named is not None and named.how is How.ANOTHER_CALL else None)
         or _different_calls(waiting)
+        or _one_in_another_call(waiting)
         or _apart(waiting)
         or (_ahead_in_one_group(waiting) if behind is None else None)
     )
@@ -181,6 +186,24 @@ def _named(told: Sequence[Told], known: set[int]) -> Finding | None:
     )
 
 
+def _other_tensors(told: Sequence[Told]) -> Finding | None:
+    """The few that wait for all others with something that none of those waits with."""
+    came = {one.came: one for one in told if one.came}
+    if len(came) < 2:
+        return None
+    most = max(came, key=lambda ranks: (len(ranks), sorted(ranks)))
+    few = frozenset[int]().union(*(ranks for ranks in came if not ranks & most))
+    if not few:
+        return None
+    line = next(one.line for ranks, one in came.items() if ranks <= few)
+    others, these = ranks_in_words(sorted(most)), ranks_in_words(sorted(few))
+    if len(few) > MOST_ODD * len(few | most):
+        words = f"{others} and {these} submitted different tensors, and wait for each other"
+        return Finding(How.ANOTHER_CALL, (), words, line)
+    words = f"{these} submitted other tensors than all that wait for them"
+    return Finding(How.ANOTHER_CALL, tuple(sorted(few)), words, line)
+
+
 def _before_the_fall(told: Sequence[Told]) -> Sequence[Told]:
     """Leave out who is called gone only behind those that did not come: who waited in vain is ended, and gone as well."""
     missing = {rank for one in told if not one.gone for rank in one.ranks}
@@ -215,6 +238,25 @@ def _different_calls(waiting: Sequence[Position]) -> Finding | None:
             # With two ranks neither is the majority: both are shown.
             found = odd if count > len(odd) else {p.rank for p in group if p.rank is not None}
     return _another_call(found, waiting) if found else None
+
+
+def _one_in_another_call(waiting: Sequence[Position]) -> Finding | None:
+    """The one rank of many that waits in another operation than all others, where none tells numbers or groups.
+
+    Of several that do, each may wait in a group of its own, as the stages of a pipeline do.
+    """
+    calls: dict[str, set[int]] = defaultdict(set)
+    for one in waiting:
+        if one.seq is not None or one.group is not None or one.op in of_two():
+            return None
+        if one.op is not None and one.rank is not None:
+            calls[one.op].add(one.rank)
+    if len(calls) != 2:
+        return None
+    few, most = sorted(calls.values(), key=len)
+    if len(few) != 1 or len(most) < _LEAST_OTHERS or few & most:
+        return None
+    return _another_call(few, waiting)
 
 
 def _apart(waiting: Sequence[Position]) -> Finding | None:

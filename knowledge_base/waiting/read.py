@@ -47,6 +47,7 @@ class Form:
     within: int = 0
     unbroken: bool = False
     loose: bool = False
+    several: bool = False
     words: str = _NAMED_MISSING
     lives: bool = False
     gone: bool = False
@@ -102,7 +103,7 @@ def of_two() -> frozenset[str]:
 
 def _form(raw: dict[str, Any]) -> Form:
     patterns = tuple(lazy(text) for text in raw.get("patterns") or ())
-    keys = ("within", "unbroken", "loose", "words", "lives", "gone", "outlived", "kills")
+    keys = ("within", "unbroken", "loose", "several", "words", "lives", "gone", "outlived", "kills")
     rest: dict[str, Any] = {key: raw[key] for key in keys if key in raw}
     rest |= {key: lazy(raw[key]) for key in ("not_in", "below") if key in raw}
     rest["whom"] = tuple(raw.get("ranks") or ())
@@ -321,12 +322,22 @@ def _rank_of(line: LogLine, slots: dict[str, str]) -> int | None:
 def _told(case: Case, form: Form, line: LogLine, slots: dict[str, str]) -> Iterator[Told]:
     if form.below is None:
         of = int(slots["of"]) if "of" in slots else None
-        ranks = form.whom or _ranks(slots.get("ranks", ""))
-        came = frozenset(_ranks(slots.get("came", "")))
-        if ranks or came:
-            yield Told(
-                ranks, line, form.words, form.lives, form.gone, of=of, kills=form.kills, came=came
-            )
+        # One line may tell of several things that are waited for.
+        each = form.patterns[0].finditer(line.text) if form.several else ()
+        for one in [match.groupdict() for match in each] or [slots]:
+            ranks = form.whom or _ranks(one.get("ranks") or "")
+            came = frozenset(_ranks(one.get("came") or ""))
+            if ranks or came:
+                yield Told(
+                    ranks,
+                    line,
+                    form.words,
+                    form.lives,
+                    form.gone,
+                    of=of,
+                    kills=form.kills,
+                    came=came,
+                )
         return
     view = case.view(line)
     for number in view.between(line.number + 1, line.number + form.within):
