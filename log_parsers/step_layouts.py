@@ -201,6 +201,8 @@ def _layout(text: bytes, spans: dict[str, Span]) -> _Layout | None:
     parts.append(_literal(text[at:]))
     program += _encoded(text[at:])
     pattern = re.compile(b"".join(parts) + rb"\Z")
+    if not pattern.match(text):
+        return None  # commas that part no thousands
     return _Layout(pattern, tuple(places), tuple(kinds), b"".join(program))
 
 

@@ -170,7 +170,9 @@ def test_step_lines_are_read_as_their_patterns_read_them(
     ):
         return  # a form finds whole numbers there
     layout = step_layouts._layout(text, spans)
-    assert layout is not None
+    if layout is None:
+        assert any(b"," in text[start:end] for start, end in tokens)
+        return
     lines = [text] + [
         b"".join(word.replace(b" ", b" " * (1 + blanks)) + number for (word, _), number in zip(parts, more, strict=False))
         for more in others
