@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-FAMILIES = ("step", "comm", "limits", "start")
+FAMILIES = ("step", "comm", "limits", "start", "gpu")
 
 
 @dataclass

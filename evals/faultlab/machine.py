@@ -10,14 +10,26 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import cache
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 CGROUPS = Path("/sys/fs/cgroup")
+PROGRAMS = {"nvcc": "nvcc", "compute_sanitizer": "compute-sanitizer"}
+MODULES = ("triton", "cupy", "jax", "lightning", "transformers")
 
 
 def missing(need: str) -> str:
     """Return why the machine cannot offer `need`, or an empty string if it can."""
+    if need == "cuda":
+        return _no_gpu()
+    if need in PROGRAMS:
+        return "" if shutil.which(PROGRAMS[need]) else f"{PROGRAMS[need]} is not installed"
+    if need in MODULES:
+        return "" if find_spec(need) else f"{need} is not installed"
     if os.geteuid() != 0:
         return f"{need} needs root"
     if need == "mount_namespace":
@@ -28,6 +40,16 @@ def missing(need: str) -> str:
         controller = need.removesuffix("_cgroup")
         if not os.access(CGROUPS / controller, os.W_OK):
             return f"no writable cgroup v1 controller {controller!r}"
+    return ""
+
+
+@cache
+def _no_gpu() -> str:
+    if version("torch").endswith("+cpu"):
+        return "torch is built for the CPU only"
+    command = ["nvidia-smi", "-L"]
+    if not shutil.which("nvidia-smi") or subprocess.run(command, capture_output=True).returncode:
+        return "no NVIDIA GPU here"
     return ""
 
 
@@ -155,12 +177,19 @@ def listen(port: int) -> socket.socket:
     return server
 
 
+def last_kernel_stamp() -> float:
+    """Return the time of the kernel log's last line; its clock is not quite that of any process."""
+    return max((stamp for stamp, _ in _kernel_lines()), default=0.0)
+
+
 def kernel_log(since: float) -> str:
-    """Return the lines that the kernel logged after `since` (seconds since boot)."""
+    """Return the lines that the kernel logged after `since` (seconds since boot, by its clock)."""
+    return "".join(line + "\n" for stamp, line in _kernel_lines() if stamp > since)
+
+
+def _kernel_lines() -> Iterator[tuple[float, str]]:
     shown = subprocess.run(["dmesg"], capture_output=True, text=True, errors="replace")
-    lines = []
     for line in shown.stdout.splitlines():
         stamp = re.match(r"\[\s*(\d+\.\d+)\]", line)
-        if stamp and float(stamp[1]) >= since:
-            lines.append(line + "\n")
-    return "".join(lines)
+        if stamp:
+            yield float(stamp[1]), line

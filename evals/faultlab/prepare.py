@@ -15,6 +15,8 @@ from typing import Any
 
 RANKS = 4
 BATCH = 8
+# Turing: the oldest that CUDA 13 still compiles for; its code runs on no other generation.
+OTHER_GPU = "arch=compute_75,code=sm_75"
 
 
 def write_shards(data: Path, batches: int = 60) -> None:
@@ -82,6 +84,15 @@ def zero_checkpoint(root: Path) -> None:
     path.write_bytes(bytes(path.stat().st_size))
 
 
+def build_kernels(root: Path, options: tuple[str, ...] = ("-arch=native",)) -> None:
+    """Build the CUDA kernels of `programs/` into a library, or into a program of their own."""
+    kind = () if "-DPROGRAM" in options else ("-shared", "-Xcompiler", "-fPIC")
+    source = Path(__file__).parent / "programs" / "rows.cu"
+    target = root / ("rows" if not kind else "librows.so")
+    command = ["nvcc", *options, *kind, "-o", str(target), str(source)]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+
+
 PREPARATIONS: dict[str, Callable[[Path], object]] = {
     "": lambda root: None,
     "long_shards": lambda root: None,
@@ -97,6 +108,9 @@ PREPARATIONS: dict[str, Callable[[Path], object]] = {
     "truncated_checkpoint": truncate_checkpoint,
     "zeroed_checkpoint": zero_checkpoint,
     "wider_checkpoint": lambda root: write_checkpoint(root, width=48),
+    "kernels": build_kernels,
+    "kernels_of_another_gpu": lambda root: build_kernels(root, ("-gencode", OTHER_GPU)),
+    "kernel_program": lambda root: build_kernels(root, ("-arch=native", "-lineinfo", "-DPROGRAM")),
     "unsafe_checkpoint": lambda root: write_checkpoint(root, extra="options"),
 }
 

@@ -20,11 +20,11 @@ import time
 import uuid
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
-from rerail.evals.faultlab import machine
+from rerail.evals.faultlab import gpu, machine
 from rerail.evals.faultlab.prepare import prepare
 from rerail.evals.faultlab.scenarios import Scenario
 
@@ -43,6 +43,7 @@ class Run:
     versions: dict[str, str]
     hosts: tuple[str, ...] = ()
     skipped: str = ""
+    facts: dict[str, str] = field(default_factory=dict)
 
 
 def why_not(scenario: Scenario) -> str:
@@ -65,9 +66,11 @@ def run_scenario(scenario: Scenario, out: Path) -> Run:
     try:
         prepare(scenario.prepare, root)
         run = _launch(scenario, root)
-        for left in ("data", "ckpt"):
-            shutil.rmtree(root / left, ignore_errors=True)
-        (root / "index.lock").unlink(missing_ok=True)
+        for left in root.iterdir():
+            if left.is_dir() and left.name != "logs":
+                shutil.rmtree(left, ignore_errors=True)
+            elif left.is_file():
+                left.unlink()
         (root / "meta.json").write_text(json.dumps(asdict(run), indent=1) + "\n")
         final = out / scenario.name
         shutil.rmtree(final, ignore_errors=True)
@@ -75,6 +78,27 @@ def run_scenario(scenario: Scenario, out: Path) -> Run:
     finally:
         shutil.rmtree(root, ignore_errors=True)
     return run
+
+
+def _program(scenario: Scenario, root: Path) -> list[str]:
+    if scenario.launcher == "none":
+        return list(scenario.script)
+    here = Path(__file__).parent
+    usual: tuple[str, ...] = ()
+    script = here / "programs" / scenario.program
+    if not scenario.program:
+        script = here / "train.py"
+        usual = ("--data", str(root / "data"), "--checkpoints", str(root / "ckpt"))
+    if scenario.launcher == "python":
+        return [sys.executable, "-u", str(script), *usual, *scenario.script]
+    program = [str(script)]
+    if scenario.wrapper:
+        program = ["--no-python", *scenario.wrapper, sys.executable, "-u", str(script)]
+    return [
+        *(sys.executable, "-m", "torch.distributed.run", *scenario.torchrun),
+        *("--log-dir", str(root / "logs"), "--redirects", "3", "--tee", "3", *program),
+        *(*usual, *scenario.script),
+    ]
 
 
 def _command(scenario: Scenario, root: Path, port: int) -> list[str]:
@@ -85,16 +109,7 @@ def _command(scenario: Scenario, root: Path, port: int) -> list[str]:
             text = text.replace(key, value)
         return text
 
-    script = Path(__file__).parent / "train.py"
-    program = [str(script)]
-    if scenario.wrapper:
-        program = ["--no-python", *scenario.wrapper, sys.executable, "-u", str(script)]
-    command = [
-        *(sys.executable, "-m", "torch.distributed.run", *map(filled, scenario.torchrun)),
-        *("--log-dir", str(root / "logs"), "--redirects", "3", "--tee", "3", *program),
-        *("--data", str(root / "data"), "--checkpoints", str(root / "ckpt")),
-        *map(filled, scenario.script),
-    ]
+    command = [filled(part) for part in _program(scenario, root)]
     if scenario.setup:
         setup = filled(scenario.setup)
         # A set-up that starts with exec is a wrapper; any other is run first.
@@ -105,37 +120,39 @@ def _command(scenario: Scenario, root: Path, port: int) -> list[str]:
     return command
 
 
-def _environment(scenario: Scenario, token: str) -> dict[str, str]:
-    kept = ("PATH", "HOME", "LANG", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
+def _environment(scenario: Scenario, token: str, root: Path) -> dict[str, str]:
+    kept = ("PATH", "HOME", "LANG", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "PYTHONPATH")
     return {
         **{key: os.environ[key] for key in kept if key in os.environ},
         "OMP_NUM_THREADS": "1",
         "PYTHONUNBUFFERED": "1",
         "JOB_TOKEN": token,
         "JOB_HOOKS": scenario.hooks,
-        **scenario.env,
+        **(gpu.caches(root) if "cuda" in scenario.needs else {}),
+        **{key: value.replace("{root}", str(root)) for key, value in scenario.env.items()},
     }
 
 
 def _launch(scenario: Scenario, root: Path) -> Run:
     token = f"job-{uuid.uuid4().hex[:12]}"
-    environment = _environment(scenario, token)
+    environment = _environment(scenario, token, root)
     port = machine.free_port()
     (root / "logs").mkdir()
-    booted = time.clock_gettime(time.CLOCK_MONOTONIC)
+    logged = machine.last_kernel_stamp() if scenario.kernel_log else 0.0
     started = time.monotonic()
     with ExitStack() as stack:
         if scenario.busy_port:
             stack.enter_context(machine.listen(port))
         joins = _cgroups(scenario, token, environment, stack)
         stack.callback(machine.end_processes, token)
+        stack.enter_context(gpu.beside(scenario, root, environment))
 
         def enter() -> None:
             os.nice(5)
             for join in joins:
                 join()
 
-        with (root / "logs" / "torchrun.log").open("wb") as log:
+        with _log(scenario, root).open("wb") as log:
             process = subprocess.Popen(
                 _command(scenario, root, port),
                 cwd=root,
@@ -147,9 +164,10 @@ def _launch(scenario: Scenario, root: Path) -> Run:
                 preexec_fn=enter,
             )
             timed_out = _wait(process, scenario, root)
+            gpu.look(scenario.smi, root / "logs")
         wall = time.monotonic() - started
         leftovers = machine.end_processes(token)
-    if scenario.kernel_log and (lines := machine.kernel_log(booted)):
+    if scenario.kernel_log and (lines := machine.kernel_log(logged)):
         (root / "logs" / "dmesg.txt").write_text(lines)
     return Run(
         scenario.name,
@@ -157,10 +175,16 @@ def _launch(scenario: Scenario, root: Path) -> Run:
         timed_out,
         round(wall, 1),
         leftovers,
-        _versions(),
+        {**_versions(), **(gpu.versions() if "cuda" in scenario.needs else {})},
         # torchrun calls its own host localhost.
         (socket.gethostname(), "localhost"),
+        facts=gpu.facts(root),
     )
+
+
+def _log(scenario: Scenario, root: Path) -> Path:
+    name = "torchrun.log" if scenario.launcher == "torchrun" else "job.log"
+    return root / "logs" / name
 
 
 def _cgroups(
@@ -189,7 +213,7 @@ def _wait(process: subprocess.Popen[bytes], scenario: Scenario, root: Path) -> b
     """Wait for the launcher, signal it if the scenario says so, kill it at the limit."""
     deadline = time.monotonic() + scenario.limit_s
     to_signal = scenario.agent_signal
-    log = root / "logs" / "torchrun.log"
+    log = _log(scenario, root)
     while process.poll() is None:
         if to_signal and TRAINING in log.read_text(errors="replace"):
             process.send_signal(signal.Signals[to_signal])

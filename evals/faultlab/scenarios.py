@@ -9,7 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-Need = Literal["root", "mount_namespace", "memory_cgroup", "pids_cgroup", "cpu_cgroup"]
+Need = Literal[
+    "root", "mount_namespace", "memory_cgroup", "pids_cgroup", "cpu_cgroup",
+    "cuda", "nvcc", "compute_sanitizer", "triton", "cupy", "jax", "lightning", "transformers",
+]  # fmt: skip
 STANDALONE = ("--standalone", "--nproc-per-node", "4")
 
 
@@ -53,7 +56,15 @@ class Scenario:
         hooks: Name of the hooks in the `faults_*` modules; empty for none.
         torchrun: Options of torchrun besides the log options; `{port}` and `{root}` are filled in.
         script: Arguments of the training script after the usual ones.
-        env: Environment of the job.
+        env: Environment of the job; `{root}` is filled in.
+        program: File in `programs/` that runs instead of `train.py`; `script` is all its arguments.
+        launcher: What starts the program: torchrun, Python alone, or nothing (then `script` is the
+            whole command).
+        world: Number of ranks.
+        neighbour: Arguments of `programs/neighbour.py`, which shares the GPU; empty for none.
+        smi: What nvidia-smi writes into the logs: its table after the run, its details as well, or
+            one row a second during the run.
+        alone: Whether nothing else may run on the machine at the same time.
         needs: What the machine must offer.
         prepare: Name of the preparation of the run folder (`prepare.py`).
         setup: Shell commands run before torchrun in the same process; may mount and set limits.
@@ -77,6 +88,12 @@ class Scenario:
     torchrun: tuple[str, ...] = STANDALONE
     script: tuple[str, ...] = ()
     env: dict[str, str] = field(default_factory=dict)
+    program: str = ""
+    launcher: Literal["torchrun", "python", "none"] = "torchrun"
+    world: int = 4
+    neighbour: tuple[str, ...] = ()
+    smi: Literal["", "after", "details", "beside"] = ""
+    alone: bool = False
     needs: tuple[Need, ...] = ()
     prepare: str = ""
     setup: str = ""
@@ -94,9 +111,12 @@ class Scenario:
 
 def all_scenarios() -> dict[str, Scenario]:
     """Return every scenario by name, in the order of the tables."""
-    from rerail.evals.faultlab import scenarios_host, scenarios_job
+    from rerail.evals.faultlab import scenarios_gpu, scenarios_host, scenarios_job, scenarios_nccl
 
-    table = (*scenarios_job.SCENARIOS, *scenarios_host.SCENARIOS)
+    table = (
+        *(*scenarios_job.SCENARIOS, *scenarios_host.SCENARIOS),
+        *(*scenarios_gpu.SCENARIOS, *scenarios_nccl.SCENARIOS),
+    )
     found = {scenario.name: scenario for scenario in table}
     if len(found) != len(table):
         raise ValueError("two fault-lab scenarios have the same name")

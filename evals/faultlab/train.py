@@ -1,4 +1,4 @@
-"""A small but real DDP training job (gloo, CPU): tiny transformer, own data loader, checkpoints.
+"""A small but real DDP training job (gloo): tiny transformer, own data loader, checkpoints.
 
 The job does not know how it will fail. `--hooks NAME` plugs one object of the `faults_*` modules
 into the places where real trainers get extended; everything that such a run prints is printed by
@@ -71,6 +71,12 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--init-timeout", type=float, default=90)
     parser.add_argument("--dcp", action="store_true", help="save sharded checkpoints")
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument(
+        "--device",
+        choices=("cpu", "cuda", "local"),
+        default="cpu",
+        help="cpu, the first GPU for all ranks, or the GPU of the local rank",
+    )
     parser.add_argument("--no-finite-check", action="store_true")
     return parser.parse_args()
 
@@ -83,6 +89,15 @@ def start_logging() -> None:
     log.addHandler(handler)
     log.setLevel(logging.INFO)
     log.propagate = False
+
+
+def pick_device(choice: str) -> torch.device:
+    """Return the device of this rank and make it the current one."""
+    if choice == "cpu":
+        return torch.device("cpu")
+    index = int(os.environ["LOCAL_RANK"]) if choice == "local" else 0
+    torch.cuda.set_device(index)
+    return torch.device("cuda", index)
 
 
 def build_model(width: int) -> nn.Sequential:
@@ -137,7 +152,8 @@ def save_checkpoint(folder: Path, state: State, model: Any, optimizer: Any, shar
 
 def train(options: argparse.Namespace, state: State) -> None:
     """Run the training loop."""
-    plain = build_model(options.width)
+    device = pick_device(options.device)
+    plain = build_model(options.width).to(device)
     optimizer = torch.optim.AdamW(plain.parameters(), lr=options.lr)
     path = options.resume or newest_checkpoint(options.checkpoints)
     if path:
@@ -171,7 +187,7 @@ def train(options: argparse.Namespace, state: State) -> None:
         if state.stop:
             log.info("early stopping at step %d", state.step)
             return
-        loss = next_token_loss(model, batch)
+        loss = next_token_loss(model, {key: part.to(device) for key, part in batch.items()})
         value = float(loss.detach())
         if not options.no_finite_check and not math.isfinite(value):
             raise FloatingPointError(f"loss is {value} at step {state.step}")

@@ -61,6 +61,12 @@ def _subject(asked: Asked) -> Answer[int] | None:
     return Answer(accused.pop(), because, asked.line)
 
 
+def _between_two(asked: Asked) -> Answer[int] | None:
+    if not has(asked.event.leaf, "between_two"):
+        return None
+    return Answer(None, "two processes have it of each other, and neither is the one")
+
+
 def _noticed(asked: Asked) -> Answer[int] | None:
     """Who noticed that two ranks do different things is one of the two, and not known to be the wrong one."""
     if not has(asked.event.leaf, "noticed_by_either"):
@@ -516,7 +522,7 @@ def _awaited(asked: Asked) -> Answer[int] | None:
 
 
 SOURCES: tuple[Source[int], ...] = (
-    _slot, _subject, _noticed, _of_the_job, _heading, _process, _named_process, _local_rank, _said_on, _label,
+    _between_two, _slot, _subject, _noticed, _of_the_job, _heading, _process, _named_process, _local_rank, _said_on, _label,
     _introduced, _seat, _only_node, _own_words, raised_from, _told_with_process, _alone_there, _others,
     _only_exit_there, device_beside, _awaited, named_slow, _own_exit, _raised_exit, _ended_first, _by_device,
     raises_behind, of_numbered_output, _hosts_the_store, _idle_device,

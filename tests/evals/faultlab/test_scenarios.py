@@ -118,7 +118,7 @@ def test_the_command_does_not_tell_the_scenario(tmp_path: Path) -> None:
             assert scenario.name not in " ".join(command)
 
 
-@pytest.mark.parametrize("group", ["faultlab", "slurm"])
+@pytest.mark.parametrize("group", ["faultlab", "gpulab", "slurm"])
 def test_recorded_truth_agrees_with_its_folders(group: str) -> None:
     stored = json.loads((DATA / group / "truth.json").read_text())
     assert stored["schema_version"] == 1
@@ -129,19 +129,29 @@ def test_recorded_truth_agrees_with_its_folders(group: str) -> None:
         check_truth(Truth(**fields))
 
 
-def test_recorded_truth_is_the_truth_of_the_table() -> None:
-    stored = json.loads((DATA / "faultlab" / "truth.json").read_text())["runs"]
+@pytest.mark.parametrize("group", ["faultlab", "gpulab"])
+def test_recorded_truth_is_the_truth_of_the_table(group: str) -> None:
+    stored = json.loads((DATA / group / "truth.json").read_text())["runs"]
     for name, entry in stored.items():
         fields = {k: tuple(v) if isinstance(v, list) else v for k, v in entry["truth"].items()}
-        assert Truth(**fields) == all_scenarios()[name].truth
-    cannot = {one.name for one in SCENARIOS if one.cannot}
-    assert set(all_scenarios()) - set(stored) <= cannot
+        scenario = all_scenarios()[name]
+        assert Truth(**fields) == scenario.truth
+        assert (entry["family"], entry["story"]) == (scenario.family, scenario.story)
+        assert entry["world"] == scenario.world
+    recorded = {
+        one.name
+        for one in SCENARIOS
+        if not one.cannot and ("cuda" in one.needs) is (group == "gpulab")
+    }
+    assert set(stored) == recorded
 
 
-def test_recorded_runs_hold_neither_truth_nor_machine_paths() -> None:
-    for path in (DATA / "faultlab").rglob("*"):
+@pytest.mark.parametrize("group", ["faultlab", "gpulab"])
+def test_recorded_runs_hold_neither_truth_nor_machine_paths(group: str) -> None:
+    for path in (DATA / group).rglob("*"):
         if path.is_file() and path.name != "truth.json":
-            text = path.read_text(errors="replace")
+            text = path.read_text(errors="replace").replace("/lab/run/tmp/", "")
             assert "/tmp/" not in text, path
+            assert "/root/" not in text, path
             assert ".venv" not in text, path
             assert "JOB_HOOKS" not in text, path
