@@ -342,8 +342,9 @@ def _status(case: Case, verdict: Verdict, winner: Observation, kind: Kind) -> St
         for c in verdict.selection.candidates
         if c.leaf != winner.leaf and abs(roots.level(c) - roots.level(winner)) < 1.0
     ]
-    if "learned" in winner.marks or (verdict.rule is not None and verdict.rule.hint):
-        # A few incidents of one site, or what only may slow a run, establish no cause.
+    supports = {"learned", "words_alone"} & set(winner.marks)
+    if supports or (verdict.rule is not None and verdict.rule.hint):
+        # A few incidents of one site, words of any program, or what only may slow a run, establish no cause.
         return Status.SUPPORTED
     if "waits_for_data" in winner.marks:
         return Status.HYPOTHESIS if verdict.waiting is None else Status.SUPPORTED
