@@ -221,7 +221,8 @@ def _of_task(asked: Asked) -> Answer[str] | None:
 def _lost(asked: Asked) -> Answer[str] | None:
     """A fault of a machine that names none, where the scheduler lost exactly one."""
     lost = asked.identities.lost_nodes
-    if asked.event.tier is Tier.HARDWARE and len(asked.identities.set_aside) == 1:
+    checked = asked.event.tier is Tier.HARDWARE or has(asked.event.leaf, "found_by_node_check")
+    if checked and asked.line.rank is None and len(asked.identities.set_aside) == 1:
         node, line = next(iter(asked.identities.set_aside.items()))
         return Answer(
             node, "the platform's own check took this node, and no other, out of service", line
