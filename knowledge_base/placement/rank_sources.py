@@ -35,6 +35,13 @@ _CHAINED_LINES = 80  # from an exception to the one that is raised from it
 _OWN_SIGNALS = frozenset({"crashed", "killed"})
 
 
+def _from_one(asked: Asked) -> Answer[int] | None:
+    """A program that counts its processes from one calls none of them by its rank."""
+    if not asked.identities.counts_from_one:
+        return None
+    return Answer(None, "the program counts its ranks from one")
+
+
 def _slot(asked: Asked) -> Answer[int] | None:
     named = asked.event.fields.get("rank", "")
     return Answer(int(named), "the line names it", asked.line) if named.isdigit() else None
@@ -530,7 +537,7 @@ def _awaited(asked: Asked) -> Answer[int] | None:
 
 
 SOURCES: tuple[Source[int], ...] = (
-    _slot, _subject, _noticed, _of_the_job, _heading, _process, _named_process, _local_rank, _said_on, _label,
+    _from_one, _slot, _subject, _noticed, _of_the_job, _heading, _process, _named_process, _local_rank, _said_on, _label,
     _introduced, _seat, _only_node, _own_words, _raised_from, _told_with_process, _alone_there, _others,
     _only_exit_there, device_beside, _awaited, named_slow, _own_exit, _raised_exit, _ended_first, _by_device,
     raises_behind, of_numbered_output, _hosts_the_store, _idle_device,
