@@ -131,8 +131,9 @@ def _node_of_fault(verdict: Verdict, line: LogLine) -> str | None:
     named = verdict.waiting.by(How.NAMED) if verdict.waiting is not None else None
     # Who lists those that did not come is not one of them.
     of_another = of_another or (named is not None and named.line == line and line.rank is None)
-    if len(ranks) == 1 and of_another:
-        return verdict.identities.undisputed(ranks[0])
+    if ranks and of_another:
+        # The host of who tells of others is not theirs.
+        return verdict.identities.undisputed(ranks[0]) if len(ranks) == 1 else None
     node = verdict.identities.node_in_front(line)
     if (node is None or is_local(node)) and line.rank is not None:
         return verdict.identities.undisputed(line.rank)

@@ -89,18 +89,21 @@ def _noticed(asked: Asked) -> Answer[int] | None:
 
 def _of_the_job(asked: Asked) -> Answer[int] | None:
     """A step line carries the loss of the whole job; its rank is only the one that prints, unless it says on whom."""
-    line = asked.line
     if "taken" in asked.event.fields:
         return Answer(None, "two processes take this rank")
-    if number_in(line.message, "rank", telling="on_rank") is not None:
-        return None
-    if asked.event.lines:
-        return None  # an exception is its own process's
-    if has(asked.event.leaf, "of_the_job") and any(
-        row.line == line.number for row in asked.case.view(line).survey.steps
-    ):
+    if carries_the_jobs_loss(asked):
         return Answer(None, "a step line carries the loss of the whole job")
     return None
+
+
+def carries_the_jobs_loss(asked: Asked) -> bool:
+    """Tell whether a step line is of the whole job; an exception is its own process's."""
+    line = asked.line
+    if number_in(line.message, "rank", telling="on_rank") is not None or asked.event.lines:
+        return False
+    return has(asked.event.leaf, "of_the_job") and any(
+        row.line == line.number for row in asked.case.view(line).survey.steps
+    )
 
 
 def _heading(asked: Asked) -> Answer[int] | None:
