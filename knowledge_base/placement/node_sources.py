@@ -39,7 +39,7 @@ def _accused(asked: Asked) -> Answer[str] | None:
         return Answer(None, "who tells it lost another host, and nothing says which")
     node = witnesses.accused_by_several(asked.selection, asked.identities, asked.event)
     told_by = witnesses.tellers(asked.selection, asked.identities, asked.event)
-    if node is None and len(told_by) > 1 and has(asked.event.leaf, "waits_for_others"):
+    if node is None and _waited_alike(asked):
         return Answer(None, "several hosts waited, and of them none is the one that did not come")
     if node is None and len(told_by) > 2:
         return Answer(None, "several hosts tell of it, and of no common peer")
@@ -54,6 +54,15 @@ def _accused(asked: Asked) -> Answer[str] | None:
             None, "it could not reach another host, and nothing says which of the two is at fault"
         )
     return Answer(node, "several hosts could not reach it", asked.line) if node else None
+
+
+def _waited_alike(asked: Asked) -> bool:
+    """Tell whether several hosts say the same of having waited for others, and of no peer."""
+    event = asked.event
+    if not has(event.leaf, "waits_for_others") or event.fields.get("peer"):
+        return False
+    same = [c.line for c in asked.selection.candidates if c.rule_id == event.rule_id]
+    return len({asked.identities.node_of(line) for line in same} - {None}) > 1
 
 
 def _not_joined(asked: Asked) -> Answer[str] | None:
