@@ -172,7 +172,7 @@ def parse_line(
         front.node, at, front.outermost, front.launcher_host = word["node"], word.end(), False, True
         front.names.append(word["node"])
     for _ in range(8):
-        while at < len(text) and text[at] == " ":
+        while at < len(text) and (text[at] == " " or (at and text[at] == "\t")):
             at += 1
         # A bracket or a level's letter may stand before the time; srun's `1: ` may not be lost with it.
         if stamp is not None and at <= stamp.start <= at + 3 and ":" not in text[at : stamp.start]:

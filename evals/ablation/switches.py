@@ -15,13 +15,14 @@ from unittest.mock import patch
 
 from rerail.assistant import pipeline
 from rerail.knowledge_base import statements
-from rerail.knowledge_base.causality import exits, roots, select, verdict
+from rerail.knowledge_base.causality import diagnosis_record, exits, roots, select, verdict
 from rerail.knowledge_base.matcher import MatchResult, RuleSet, match
 from rerail.knowledge_base.placement import (
     headings,
     node_sources,
     own_words,
     rank_sources,
+    who_is_who,
     witnesses,
 )
 from rerail.knowledge_base.waiting import conclude, engine, read
@@ -100,6 +101,8 @@ def switches() -> list[Switch]:
         ("raised from it", rank_sources, "raised_from_it", _never),
         ("a local rank that is the rank", rank_sources, "local_that_is_rank", _nothing),
         ("lost in a barrier", witnesses, "left_the_barrier", _nothing),
+        ("ranks counted anew on each host", who_is_who, "_counted_anew", _never),
+        ("who tells of others", diagnosis_record, "_names_others", _never),
     ):
         off = partial(_replaced, (module, attribute, instead))
         found.append(Switch("edge", name, off, always=True))

@@ -29,7 +29,7 @@ from rerail.knowledge_base.causality.end_of_log import laggards, stop
 from rerail.knowledge_base.causality.missing import missing
 from rerail.knowledge_base.causality.verdict import Verdict
 from rerail.knowledge_base.headline.sentence import Where, headline
-from rerail.knowledge_base.placement.names import short
+from rerail.knowledge_base.placement.names import same_host, short
 from rerail.knowledge_base.taxonomy import NO_FAILURE, has, leaves
 from rerail.knowledge_base.waiting.engine import How
 from rerail.lazy_patterns import lazy
@@ -95,7 +95,7 @@ def _first_fault(case: Case, verdict: Verdict) -> FirstFault | None:
     elsewhere = (
         len(verdict.nodes) == 1 and own is not None and short(own) != short(verdict.nodes[0])
     )
-    told = None if elsewhere or verdict.nobody else line.rank
+    told = None if elsewhere or verdict.nobody or _names_others(verdict) else line.rank
     return FirstFault(
         file=line.file,
         line=line.number,
@@ -106,6 +106,18 @@ def _first_fault(case: Case, verdict: Verdict) -> FirstFault | None:
         gpu=verdict.gpu,
         rule=verdict.observation.rule_id if verdict.observation else None,
     )
+
+
+def _names_others(verdict: Verdict) -> bool:
+    """Tell whether a conclusion names other ranks, or a host that nothing ties to whoever prints its line."""
+    line = verdict.line
+    if line is None or verdict.observation is not None:
+        return False
+    if verdict.ranks:
+        return line.rank not in verdict.ranks
+    there = verdict.identities.undisputed(line.rank) if line.rank is not None else None
+    own = verdict.identities.node_in_front(line) or there
+    return bool(verdict.nodes) and not any(same_host(own, node) for node in verdict.nodes)
 
 
 def _node_of_fault(verdict: Verdict, line: LogLine) -> str | None:
@@ -119,8 +131,9 @@ def _node_of_fault(verdict: Verdict, line: LogLine) -> str | None:
     named = verdict.waiting.by(How.NAMED) if verdict.waiting is not None else None
     # Who lists those that did not come is not one of them.
     of_another = of_another or (named is not None and named.line == line and line.rank is None)
-    if len(ranks) == 1 and of_another:
-        return verdict.identities.undisputed(ranks[0])
+    if ranks and of_another:
+        # The host of who tells of others is not theirs.
+        return verdict.identities.undisputed(ranks[0]) if len(ranks) == 1 else None
     node = verdict.identities.node_in_front(line)
     if (node is None or is_local(node)) and line.rank is not None:
         return verdict.identities.undisputed(line.rank)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from rerail.domain.evidence import Blames, LogLine
+from rerail.knowledge_base.placement.headings import named_above
 from rerail.knowledge_base.placement.place import Asked
 from rerail.knowledge_base.taxonomy import has
 
 EVERYWHERE = 3
 """A fault of one kind on this many ranks, or hosts, is nobody's in particular."""
 _AT_ONCE_S = 60.0
+_MOST_HEADED = 64  # lines of one fault whose headings are looked up
 
 
 def everywhere(asked: Asked) -> bool:
@@ -32,8 +34,12 @@ def everywhere(asked: Asked) -> bool:
 
 
 def ranks_alike(asked: Asked) -> set[int]:
-    """Return the ranks that have the very same fault."""
-    told = (asked.identities.rank_of(line) for line in _alike(asked))
+    """Return the ranks that have the very same fault: by their labels, or by the headings that one prints for all."""
+    alike = _alike(asked)
+    told = {asked.identities.rank_of(line) for line in alike}
+    if len(alike) >= EVERYWHERE and named_above(asked.case, asked.line, "rank") is not None:
+        headings = (named_above(asked.case, line, "rank") for line in alike[:_MOST_HEADED])
+        told |= {found.number("rank") for found in headings if found is not None}
     return {rank for rank in told if rank is not None}
 
 

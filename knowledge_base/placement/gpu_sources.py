@@ -42,6 +42,12 @@ def process(asked: Asked) -> None:
         return
     by_pid = identities.by_pid.get(int(pid), line.node) if pid and pid.isdigit() else None
     told_by_peers = asked.event.blames is Blames.PEER
+    task = None if told_by_peers else named_above(asked.case, line, "pid")
+    if task is not None and "node" in task.slots and line.pid not in (None, task.number("pid")):
+        # A process relays what another one raised, on a host that the heading names.
+        number, node = task.number("pid"), task.slots["node"]
+        asked.process = identities.by_pid.get(number, node) or Identity(pid=number, node=node)
+        return
     if (
         by_pid is None
         and line.pid is not None
@@ -51,11 +57,9 @@ def process(asked: Asked) -> None:
         by_pid = identities.by_pid.get(line.pid, line.node)
         if told_by_peers and by_pid is not None and by_pid.rank is None:
             by_pid = None  # beside a complaint of another host a local rank is no rank
-    if by_pid is None and by_pci is None and not told_by_peers:
-        task = named_above(asked.case, line, "pid")
-        if task is not None:
-            number, node = task.number("pid"), task.slots.get("node")
-            by_pid = identities.by_pid.get(number, node) or Identity(pid=number, node=node)
+    if by_pid is None and by_pci is None and task is not None:
+        number, node = task.number("pid"), task.slots.get("node")
+        by_pid = identities.by_pid.get(number, node) or Identity(pid=number, node=node)
     asked.process = by_pid or by_pci
 
 

@@ -99,6 +99,12 @@ class Identities:
     nodes_seen: set[str] = field(default_factory=set)
     nodes_at_work: set[str] = field(default_factory=set)
 
+    @property
+    def counts_from_one(self) -> bool:
+        """Whether ranks go from one to as many as there are: a library's own go from none to one less."""
+        seen, size = self.ranks_seen, self.world_size or 0
+        return size > 1 and {1, size} <= seen and max(seen) == size and 0 not in seen
+
     def node_of(self, line: LogLine) -> str | None:
         """Return the host of a line: its own label's, else that of its rank."""
         rank = line.rank

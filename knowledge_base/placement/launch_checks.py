@@ -6,7 +6,7 @@ import re
 
 from rerail.domain.evidence import LogLine, Observation, Role, Stream
 from rerail.knowledge_base.case import Case
-from rerail.knowledge_base.phrases import phrase, phrase_in_bytes
+from rerail.knowledge_base.phrases import phrase, phrase_in_bytes, says
 from rerail.knowledge_base.placement.allocation import listed
 from rerail.knowledge_base.placement.identities import Identities
 from rerail.knowledge_base.placement.names import short
@@ -77,7 +77,9 @@ def _all_labelled(case: Case, identities: Identities, around: LogLine) -> bool:
 
 def node_found_faulty(case: Case, winner: Observation) -> str | None:
     """Return the only node that DLRover's check before training found faulty, for a fault that a node has, or None."""
-    if not has(winner.leaf, "found_by_node_check"):
+    if not has(winner.leaf, "found_by_node_check") and not says(
+        "node-check-faulty", winner.line.text
+    ):
         return None
     told, verdict, joined = "", 0, 0
     names: dict[str, set[str]] = {}

@@ -18,6 +18,7 @@ from rerail.knowledge_base.placement.odd_version import host_of_odd_version
 from rerail.knowledge_base.placement.one_node import GPUS_OF_A_NODE, one_node
 from rerail.knowledge_base.placement.own_words import node_in, number_in, words_of_pods
 from rerail.knowledge_base.placement.place import Answer, Asked, Source
+from rerail.knowledge_base.placement.rank_sources import carries_the_jobs_loss
 from rerail.knowledge_base.taxonomy import has
 from rerail.log_parsers.prefixes import TASK
 
@@ -37,7 +38,10 @@ def _accused(asked: Asked) -> Answer[str] | None:
     if has(asked.event.leaf, "of_a_host") and not asked.event.fields.get("peer"):
         return Answer(None, "who tells it lost another host, and nothing says which")
     node = witnesses.accused_by_several(asked.selection, asked.identities, asked.event)
-    if node is None and len(witnesses.tellers(asked.selection, asked.identities, asked.event)) > 2:
+    told_by = witnesses.tellers(asked.selection, asked.identities, asked.event)
+    if node is None and _waited_alike(asked):
+        return Answer(None, "several hosts waited, and of them none is the one that did not come")
+    if node is None and len(told_by) > 2:
         return Answer(None, "several hosts tell of it, and of no common peer")
     if node is None and witnesses.accuse_each_other(asked.selection, asked.identities, asked.event):
         return Answer(None, "two hosts tell it, each of another peer")
@@ -50,6 +54,15 @@ def _accused(asked: Asked) -> Answer[str] | None:
             None, "it could not reach another host, and nothing says which of the two is at fault"
         )
     return Answer(node, "several hosts could not reach it", asked.line) if node else None
+
+
+def _waited_alike(asked: Asked) -> bool:
+    """Tell whether several hosts say the same of having waited for others, and of no peer."""
+    event = asked.event
+    if not has(event.leaf, "waits_for_others") or event.fields.get("peer"):
+        return False
+    same = [c.line for c in asked.selection.candidates if c.rule_id == event.rule_id]
+    return len({asked.identities.node_of(line) for line in same} - {None}) > 1
 
 
 def _not_joined(asked: Asked) -> Answer[str] | None:
@@ -86,6 +99,13 @@ def _checked_elsewhere(asked: Asked) -> Answer[str] | None:
     return Answer(before.pop(), f"rank {rank} ran there before it was checked elsewhere", line)
 
 
+def _of_the_job(asked: Asked) -> Answer[str] | None:
+    """The loss of the whole job is of no host, where the job has several."""
+    if not carries_the_jobs_loss(asked) or len(asked.identities.nodes_at_work) < 2:
+        return None
+    return Answer(None, "a step line carries the loss of the whole job")
+
+
 def _slot(asked: Asked) -> Answer[str] | None:
     node = asked.event.fields.get("node")
     return Answer(node, "the line names it", asked.line) if node else None
@@ -93,7 +113,9 @@ def _slot(asked: Asked) -> Answer[str] | None:
 
 def _label(asked: Asked) -> Answer[str] | None:
     node = asked.identities.node_in_front(asked.line)
-    rank = asked.place.rank
+    rank, who = asked.place.rank, asked.process
+    if who is not None and who.node and asked.line.pid is not None and who.pid != asked.line.pid:
+        return None  # who prints the line relays what another process raised
     if asked.event.blames is Blames.SUBJECT and (rank is None or rank != asked.line.rank):
         return None  # who prints it only noticed
     if rank is not None and asked.line.rank != rank:
@@ -221,7 +243,8 @@ def _of_task(asked: Asked) -> Answer[str] | None:
 def _lost(asked: Asked) -> Answer[str] | None:
     """A fault of a machine that names none, where the scheduler lost exactly one."""
     lost = asked.identities.lost_nodes
-    if asked.event.tier is Tier.HARDWARE and len(asked.identities.set_aside) == 1:
+    checked = asked.event.tier is Tier.HARDWARE or has(asked.event.leaf, "found_by_node_check")
+    if checked and asked.line.rank is None and len(asked.identities.set_aside) == 1:
         node, line = next(iter(asked.identities.set_aside.items()))
         return Answer(
             node, "the platform's own check took this node, and no other, out of service", line
@@ -327,8 +350,8 @@ def _nobodys_file(asked: Asked) -> bool:
 
 
 SOURCES: tuple[Source[str], ...] = (
-    _checked_elsewhere, _slot, _label, _odd_version, _own_words, _process, _others_words, _heading, _found_faulty,
-    _place, _pod_in_words, of_rank, _of_task, _lost, _at_the_other_end, _of_exits, _collected_from, _only_one,
+    _checked_elsewhere, _of_the_job, _slot, _label, _odd_version, _own_words, _process, _others_words, _heading,
+    _found_faulty, _place, _pod_in_words, of_rank, _of_task, _lost, _at_the_other_end, _of_exits, _collected_from, _only_one,
 )  # fmt: skip
 
 

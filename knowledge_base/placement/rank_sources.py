@@ -34,6 +34,13 @@ _MOST_LINES = 20_000
 _OWN_SIGNALS = frozenset({"crashed", "killed"})
 
 
+def _from_one(asked: Asked) -> Answer[int] | None:
+    """A program that counts its processes from one calls none of them by its rank."""
+    if not asked.identities.counts_from_one:
+        return None
+    return Answer(None, "the program counts its ranks from one")
+
+
 def _slot(asked: Asked) -> Answer[int] | None:
     named = asked.event.fields.get("rank", "")
     return Answer(int(named), "the line names it", asked.line) if named.isdigit() else None
@@ -87,18 +94,21 @@ def _noticed(asked: Asked) -> Answer[int] | None:
 
 def _of_the_job(asked: Asked) -> Answer[int] | None:
     """A step line carries the loss of the whole job; its rank is only the one that prints, unless it says on whom."""
-    line = asked.line
     if "taken" in asked.event.fields:
         return Answer(None, "two processes take this rank")
-    if number_in(line.message, "rank", telling="on_rank") is not None:
-        return None
-    if asked.event.lines:
-        return None  # an exception is its own process's
-    if has(asked.event.leaf, "of_the_job") and any(
-        row.line == line.number for row in asked.case.view(line).survey.steps
-    ):
+    if carries_the_jobs_loss(asked):
         return Answer(None, "a step line carries the loss of the whole job")
     return None
+
+
+def carries_the_jobs_loss(asked: Asked) -> bool:
+    """Tell whether a step line is of the whole job; an exception is its own process's."""
+    line = asked.line
+    if number_in(line.message, "rank", telling="on_rank") is not None or asked.event.lines:
+        return False
+    return has(asked.event.leaf, "of_the_job") and any(
+        row.line == line.number for row in asked.case.view(line).survey.steps
+    )
 
 
 def _heading(asked: Asked) -> Answer[int] | None:
@@ -522,8 +532,8 @@ def _awaited(asked: Asked) -> Answer[int] | None:
 
 
 SOURCES: tuple[Source[int], ...] = (
-    _between_two, _slot, _subject, _noticed, _of_the_job, _heading, _process, _named_process, _local_rank, _said_on, _label,
-    _introduced, _seat, _only_node, _own_words, raised_from, _told_with_process, _alone_there, _others,
+    _from_one, _between_two, _slot, _subject, _noticed, _of_the_job, _heading, _process, _named_process, _local_rank,
+    _said_on, _label, _introduced, _seat, _only_node, _own_words, raised_from, _told_with_process, _alone_there, _others,
     _only_exit_there, device_beside, _awaited, named_slow, _own_exit, _raised_exit, _ended_first, _by_device,
     raises_behind, of_numbered_output, _hosts_the_store, _idle_device,
 )  # fmt: skip

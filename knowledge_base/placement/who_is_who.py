@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from rerail.domain.evidence import LogLine
 from rerail.knowledge_base.case import Case
@@ -99,7 +99,8 @@ def _labelled(case: Case, found: Identities) -> None:
     }
     several = set(map(frozenset, hosts.values()))
     more = found.world_size is not None and found.world_size > max(hosts, default=0) + 1
-    if more and len(several) == 1 and len(next(iter(several))) > 1:
+    anew = more or _counted_anew(case, found, hosts)
+    if anew and len(several) == 1 and len(next(iter(several))) > 1:
         # Each host has all of these numbers, and the job has higher ones: they count its own processes.
         found.local_labels = True
         for rank in hosts:
@@ -114,6 +115,14 @@ def _labelled(case: Case, found: Identities) -> None:
         found.node_of_rank.setdefault(rank, node)
         found.nodes_seen.add(node)
         found.nodes_at_work.add(node)
+
+
+def _counted_anew(case: Case, found: Identities, hosts: Mapping[int, Collection[str]]) -> bool:
+    """Tell whether all numbers from 0 on stand under each host, in a job that nobody began again."""
+    from_none_on = len(hosts) > 1 and set(hosts) == set(range(len(hosts)))
+    if not from_none_on or found.world_size is not None or found.moves:
+        return False
+    return not any("attempt_started" in o.marks for o in case.observations)
 
 
 def _without_fronts(found: Identities, labelled: dict[int, str]) -> None:
