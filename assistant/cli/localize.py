@@ -148,6 +148,15 @@ def _described(console: Console, profile: dict[str, Any]) -> None:
 
     least, most = profile["own_compute_s"]["least"], profile["own_compute_s"]["most"]
     long = profile["longest_step"]
+    if profile["workers"] == 1:
+        largest = ", ".join(
+            f"{one['function']} {one['beta']:.0%}" for one in profile["functions"][:4]
+        )
+        console.print(
+            f"  step {seconds(profile['step_time_s'])}, own compute {seconds(least['s'])}; most of it: {largest}",
+            markup=False,
+        )
+        return
     console.print(
         f"  own compute a step: {seconds(least['s'])} on rank {least['rank']} to {seconds(most['s'])} on rank "
         f"{most['rank']}; the longest step, {seconds(long['s'])}, on rank {long['rank']}; "

@@ -32,9 +32,12 @@ app = typer.Typer(
 
 def _print_version(asked: bool) -> None:
     if asked:
-        from importlib.metadata import version
+        from importlib.metadata import PackageNotFoundError, version
 
-        print(f"rerail {version('rerail')}")
+        try:
+            print(f"rerail {version('rerail')}")
+        except PackageNotFoundError:
+            print("rerail, run from its sources: pip install gives it a version")
         raise typer.Exit
 
 

@@ -18,11 +18,12 @@ from typing import Any
 from rerail.evals.faultlab.scenarios import all_scenarios
 
 FLIGHT_RECORDER = "nccl_trace_rank_"
+OTHER_UUID = "GPU-00000000-1111-2222-3333-444444444444"
 PACKAGE = Path(__file__).resolve().parent
 
 
 def replacements() -> list[tuple[re.Pattern[str], str]]:
-    """Return what is replaced: folders of the recording machine, the serial number of its GPU."""
+    """Return what is replaced: folders of the recording machine, serial number and UUID of its GPU."""
     package = "|".join(
         re.escape(str(path))
         for path in (PACKAGE, PACKAGE.parents[1] / "src" / "rerail" / "evals" / "faultlab")
@@ -34,6 +35,7 @@ def replacements() -> list[tuple[re.Pattern[str], str]]:
         (re.compile(package), "/lab/job"),
         (re.compile(re.escape(sys.prefix)), "/lab/venv"),
         (re.compile(r"(?<=Board Serial Number: )\d+"), "1234567890123"),
+        (re.compile(r"\bGPU-[\da-f]{8}(?:-[\da-f]{4}){3}-[\da-f]{12}\b"), OTHER_UUID),
         *((re.compile(re.escape(prefix)), "/lab/python") for prefix in base),
     ]
 

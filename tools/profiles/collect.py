@@ -44,13 +44,16 @@ def profile_files(path: Path) -> list[Path]:
     return found
 
 
-def read_profile(path: Path) -> Summary:
-    """Return the summary of one file, a trace or a summary.
+def read_profile(path: Path, *, alone: bool = False) -> Summary:
+    """Return the summary of one file, a trace or a summary; one that is `alone` is of rank 0 where it tells no rank.
 
     Raises:
         EvidenceError: the file cannot be read or is neither.
     """
-    return read_summary(path) if is_summary(path) else summarise(with_counters(read_trace(path)))
+    if is_summary(path):
+        return read_summary(path)
+    trace = with_counters(read_trace(path))
+    return summarise(trace, rank=0 if alone and trace.rank is None else None)
 
 
 def read_job(paths: Sequence[Path]) -> ProfileMatrix:
@@ -62,9 +65,10 @@ def read_job(paths: Sequence[Path]) -> ProfileMatrix:
     summaries: list[Summary] = []
     bad: list[EvidenceError] = []
     shards = [path for path in sorted(paths) if path.name.endswith(SHARD_SUFFIX)]
-    for path in sorted(set(paths).difference(shards)):
+    files = sorted(set(paths).difference(shards))
+    for path in files:
         try:
-            summaries.append(read_profile(path))
+            summaries.append(read_profile(path, alone=len(files) == 1 and not shards))
         except EvidenceError as error:
             bad.append(error)
     gaps = [f"left out: {error}" for error in bad]

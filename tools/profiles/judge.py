@@ -34,7 +34,9 @@ def judge_profiles(
     if expected is not None:
         details["profile"]["expected_from"] = list(expected.sources)
     if len(matrix.ranks) < 2 and expected is None:
-        missing.append("one rank only: there is nothing to compare it with")
+        missing.append(
+            "one rank only: there is nothing to compare it with; --before PROFILE compares it with another one of the job"
+        )
         return Localization(name, LocalizeOutcome.NO_REFERENCE, [], missing, details)
     own = own_work_signs(matrix)
     slow_links, divided = transfer_signs(matrix)
