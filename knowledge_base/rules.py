@@ -31,7 +31,7 @@ FOLDER = Path(__file__).with_name("rules")
 LEARNED = "learned-"
 """How the names of learned rules begin."""
 MARKS = frozenset({
-    "activity", "attempt_started", "cancelled", "check_passed", "checked_elsewhere", "checkpoint_saved",
+    "activity", "asked_again", "attempt_started", "cancelled", "check_passed", "checked_elsewhere", "checkpoint_saved",
     "collective_timeout", "crashed", "ended_by_itself", "ends_step", "finished_early", "first_rank_prints",
     "idle_device", "interrupted", "learned", "orderly_end", "pod_assigned", "rank_columns", "ras_mismatch", "ras_report",
     "reports_failure", "run_complete", "run_started", "stack", "store_lost", "target_met", "target_missed", "task_lost",

@@ -41,7 +41,7 @@ _SEC_FIELD = lazy(
 )
 _DATA = lazy(
     rb"(?<![\w-])[Dd]ata(?:[_ ]?(?:[Ll]oad(?:ing|er)?|[Ww]ait|[Ff]etch))?(?:[_ ][Tt]ime)?(?: \(t\))?['\"]?"
-    rb"(?:[:=]|[ \t])[ \t]*(?P<value>\d+\.\d+)"
+    rb"(?:[:=]|[ \t])[ \t]*(?P<value>\d+\.\d+)(?!\d|[ \t]?(?:[KMGTkmgt]i?[Bb]|ms|us|%)\b)"
 )
 _GRAD = lazy(
     rb"(?:grad(?:ient)?[ _]norm|gnorm|\| norm)['\"]?\s*[:= ]\s*['\"]?(" + VALUE + rb")",

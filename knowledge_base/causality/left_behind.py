@@ -1,15 +1,15 @@
 """Who did not go through the last round of a job that then stood still until it was ended.
 
 Where every rank prints a line of the same kind in each round, the few whose last one is of an earlier round than those
-of all others are where the job stopped; and so are the few that did not print what all others printed behind a line
-that they have in common. It says nothing of a job that went on to its end: there the last lines of some ranks are
+of all others are where the job stopped; and so are the few whose last line begins a work that all others say they have
+ended. It says nothing of a job that went on to its end: there the last lines of some ranks are
 always a round behind.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator
 from itertools import pairwise
 
 from rerail.domain.evidence import LogLine, Observation
@@ -26,6 +26,7 @@ _RECENT = 8  # lines of a rank
 _LEAST_RANKS = 3
 _LEAST_WHO_SAY = 3
 """So many say what a few do not, which may also have nothing to say of it."""
+_STEM, _LEAST_SHARED = 3, 2  # letters of a word that its forms share, words
 _QUOTED = 60  # characters
 _MOST_LINES = 20_000
 _FEW = 1 / 3
@@ -35,6 +36,7 @@ _BELOW = 4  # lines
 _NUMBER = lazy(r"(?<![\w.])\d{1,9}(?![\w.])")
 _OWN = lazy(r"\d*\.\d+(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+")
 """What each rank measures for itself: a loss, a time."""
+_WORD = lazy(r"[A-Za-z]?[a-z]{3,}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,7 @@ def left_behind(case: Case, end: LogLine, *, stood: bool = True) -> LeftBehind |
 
 
 def _unsaid(recent: dict[int, list[LogLine]]) -> Iterator[LeftBehind]:
-    """Yield the few that did not print what all others did behind a line that all have in common.
+    """Yield the few whose last line all others have too, and print the end of the same work behind it.
 
     Who never prints a wording that the others repeat has another part in the job; the first rank and the last one may
     have one whatever the others print.
@@ -128,21 +130,21 @@ def _unsaid(recent: dict[int, list[LogLine]]) -> Iterator[LeftBehind]:
         apart = late & {min(recent), max(recent)} or max(kinds[_NUMBER.sub("0", item)].values()) > 1
         if apart and not late <= told:
             continue
-        behind = [_last_of_all(recent[rank], said, recent.keys()) for rank in late]
-        if any(one is None or _not_above(said[one], others) for one in behind):
+        behind = [item_of(recent[rank][0]) for rank in late]
+        if any(len(said[one]) < len(recent) or _not_above(said[one], others) for one in behind):
+            continue
+        if not all(_of_one_work(one, item) for one in behind):
             continue
         first = min(late)
         line = next(line for line in recent[first] if item_of(line) in behind)
         yield LeftBehind(tuple(sorted(late)), line, unsaid=item)
 
 
-def _last_of_all(
-    lines: Sequence[LogLine], said: dict[str, dict[int, int]], everybody: Collection[int]
-) -> str | None:
-    """Return the last line of a rank that every rank has."""
-    return next(
-        (item for line in lines if len(said[item := item_of(line)]) == len(everybody)), None
-    )
+def _of_one_work(begun: str, done: str) -> bool:
+    """Tell whether two lines are of the same work, as its beginning and its end: they share most of their words."""
+    words = [{word[:_STEM].lower() for word in _WORD.findall(text)} for text in (begun, done)]
+    shared = len(words[0] & words[1])
+    return shared >= _LEAST_SHARED and 2 * shared >= min(map(len, words))
 
 
 def _not_above(common: dict[int, int], later: dict[int, int]) -> bool:

@@ -195,7 +195,11 @@ def _drop_healed(case: Case, rules: dict[str, Rule], result: Selection, *, one_e
     harmless = (
         not lasting and not one_ended and not any(o.role in others for o in case.observations)
     )
-    gone = [o for o in result.candidates if id(o) in healed and (harmless or o.leaf in lasting)]
+    gone = [
+        o
+        for o in result.candidates
+        if id(o) in healed and (harmless or o.leaf in lasting or "asked_again" in o.marks)
+    ]
     _drop(result, gone, "a later line says that it healed")
 
 

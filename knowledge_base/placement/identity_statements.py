@@ -356,7 +356,6 @@ def _read_label(line: LogLine, found: Identities, reading: Reading) -> None:
         if line.node:
             reading.hosts[line.rank][line.node] += 1
             found.told_by.setdefault(("label", line.rank), line)
-    _read_local(line, found)
     if (task := _task_of(line)) is not None:
         if line.rank is not None and line.local_rank is not None:
             reading.of_tasks[task].add((line.local_rank, line.rank))
@@ -374,12 +373,13 @@ def _read_label(line: LogLine, found: Identities, reading: Reading) -> None:
         found.by_pid.learn(line.pid, rank=line.rank, node=line.node)
 
 
-def _read_local(line: LogLine, found: Identities) -> None:
-    """Take the rank that a line of a local rank calls itself."""
-    if line.rank is not None or line.local_rank is None or line.node or line.place:
-        return
-    if (own := number_in(line.message, "rank")) is not None:
-        found.ranks_of_locals.setdefault(line.local_rank, set()).add(own)
+def read_locals(case: Case, found: Identities) -> None:
+    """Take the ranks that lines of local ranks call themselves; of each process some of the observed ones are kept."""
+    for line in (o.line for o in case.observations):
+        if line.rank is not None or line.local_rank is None or line.node or line.place:
+            continue
+        if (own := number_in(line.message, "rank")) is not None:
+            found.ranks_of_locals.setdefault(line.local_rank, set()).add(own)
 
 
 def _names_alone(line: LogLine, task: int | None, reading: Reading) -> None:

@@ -19,6 +19,7 @@ from rerail.knowledge_base.placement.identity_statements import (
     introduce,
     read,
     read_labels,
+    read_locals,
 )
 from rerail.knowledge_base.placement.introductions import introductions
 from rerail.knowledge_base.placement.names import pci_key, same_host, short
@@ -68,6 +69,7 @@ def build(case: Case, statements: list[Statement]) -> Identities:
         for line, who in described(case, view):
             introduce(line, who, found)
         read_labels(case, view, found, reading)
+    read_locals(case, found)
     _introductions(case, statements, found)
     _aliases(case, found, reading)
     rename(found, reading.hosts)

@@ -126,7 +126,7 @@ def ask(
         named = _named([facts.report], set())
     behind = _behind(facts)
     other = (
-        _other_tensors(facts.told)
+        _other_tensors(facts.told, known)
         or (named if named is not None and named.how is How.ANOTHER_CALL else None)
         or _different_calls(waiting)
         or _one_in_another_call(waiting)
@@ -167,6 +167,9 @@ def _named(told: Sequence[Told], known: set[int]) -> Finding | None:
         return None
     told = _before_the_fall(told)
     ranks = sorted({rank for one in told for rank in one.ranks})
+    if all(one.of_part for one in told):
+        # Whoever is missing for each of several things holds all of them up.
+        ranks = sorted(set.intersection(*(set(one.ranks) for one in told))) or ranks
     lives = next((one for one in reversed(told) if one.lives), None)
     if lives is not None and len(ranks) > 1 and len(ranks) * 2 > len({*known, *ranks}):
         awaited = {rank: tensors for one in told for rank, tensors in one.awaited}
@@ -186,9 +189,12 @@ def _named(told: Sequence[Told], known: set[int]) -> Finding | None:
     )
 
 
-def _other_tensors(told: Sequence[Told]) -> Finding | None:
+def _other_tensors(told: Sequence[Told], known: set[int]) -> Finding | None:
     """The few that wait for all others with something that none of those waits with."""
-    came = {one.came: one for one in told if one.came}
+    parts = [one for one in told if one.of_part]
+    everybody = known | {rank for one in parts for rank in one.ranks}
+    came = {one.came or frozenset(everybody.difference(one.ranks)): one for one in parts}
+    came.pop(frozenset(), None)
     if len(came) < 2:
         return None
     most = max(came, key=lambda ranks: (len(ranks), sorted(ranks)))

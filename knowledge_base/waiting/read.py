@@ -149,6 +149,8 @@ class Told:
     """Size of the group that the ranks are counted in."""
     kills: bool = False
     """Who says so is a monitor, which then ends the process."""
+    of_part: bool = False
+    """Its line tells of several things that are waited for, and these are missing for one of them."""
     came: frozenset[int] = frozenset()
     """Those that came, where they are told instead: the ranks are all others of the job."""
 
@@ -336,6 +338,7 @@ def _told(case: Case, form: Form, line: LogLine, slots: dict[str, str]) -> Itera
                     form.gone,
                     of=of,
                     kills=form.kills,
+                    of_part=form.several,
                     came=came,
                 )
         return

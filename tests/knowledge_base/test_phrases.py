@@ -17,7 +17,7 @@ ROOT = Path(module.__file__).parent
 STRUCTURE = {
     "causality/diagnosis_record.py": 1,
     "causality/end_of_log.py": 1,
-    "causality/left_behind.py": 2,
+    "causality/left_behind.py": 3,
     "placement/column_tables.py": 6,
     "placement/headings.py": 4,
     "placement/host_aliases.py": 1,
