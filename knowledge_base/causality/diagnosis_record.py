@@ -29,6 +29,7 @@ from rerail.knowledge_base.causality.end_of_log import laggards, stop
 from rerail.knowledge_base.causality.missing import missing
 from rerail.knowledge_base.causality.verdict import Verdict
 from rerail.knowledge_base.headline.sentence import Where, headline
+from rerail.knowledge_base.phrases import says
 from rerail.knowledge_base.placement.names import same_host, short
 from rerail.knowledge_base.taxonomy import NO_FAILURE, has, leaves
 from rerail.knowledge_base.waiting.engine import How
@@ -137,7 +138,7 @@ def _node_of_fault(verdict: Verdict, line: LogLine) -> str | None:
     node = verdict.identities.node_in_front(line)
     if (node is None or is_local(node)) and line.rank is not None:
         return verdict.identities.undisputed(line.rank)
-    return None if is_local(node) else node
+    return None if is_local(node) or says("pod-of-the-cluster", node or "") else node
 
 
 def _suspects(verdict: Verdict) -> Suspects:

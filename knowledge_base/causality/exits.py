@@ -51,6 +51,11 @@ class ExitFact:
         """How the process ended, as far as its code tells: ordered, aborted, killed, crashed, plain or own."""
         return how_it_ended(self.code)
 
+    @property
+    def of_one_process(self) -> bool:
+        """Whether one process is reported, by its process id or local rank."""
+        return self.local_rank is not None or self.pid is not None
+
 
 def one_ended(facts: Sequence[ExitFact]) -> bool:
     """Tell whether exactly one process was killed or crashed."""

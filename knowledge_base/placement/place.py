@@ -149,6 +149,8 @@ def place(
     if elsewhere and says("no-compute-host", found.node or ""):
         found.node = None
     _host_of_pod(asked)
+    if says("pod-of-the-cluster", found.node or ""):
+        found.node = None
     _as_the_scheduler_calls_it(asked)
     _within_the_host(asked)
     gpu_sources.index(asked)

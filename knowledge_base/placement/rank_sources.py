@@ -232,6 +232,7 @@ def _only_node(asked: Asked) -> Answer[int] | None:
     if not line.label:
         # What a child prints has no name on it; its launcher tells the exception again, below the child's number.
         same = [o.line for o in asked.case.observations if witnesses.told_again(o, asked.event)]
+        same += witnesses.raised_alike(asked.selection, asked.event)
         told = (named_above(asked.case, one, "child") for one in (line, *same))
         children = {one.number("child"): one.line for one in told if one is not None}
         if len(children) == 1:
@@ -446,9 +447,9 @@ def _only_exit_there(asked: Asked) -> Answer[int] | None:
 
 def _raised_exit(asked: Asked) -> Answer[int] | None:
     """The only worker that ended as a Python process does that raises; who waits in vain is aborted or terminated."""
-    if not asked.event.lines or asked.line.rank is not None or asked.event.blames is Blames.PEER:
+    if asked.line.rank is not None or asked.event.blames is Blames.PEER:
         return None
-    workers = [f for f in asked.exits if f.rank is not None and f.local_rank is not None]
+    workers = [f for f in asked.exits if f.rank is not None and f.of_one_process]
     raised = {f.rank for f in workers if f.how == "plain"}
     others = [o for o in asked.case.with_role(Role.CASCADE) if o.lines]
     alike = [
@@ -456,7 +457,7 @@ def _raised_exit(asked: Asked) -> Answer[int] | None:
         for c in asked.selection.candidates
         if c.lines and c.leaf == asked.event.leaf and not raised_from_it(asked, c.line)
     ]
-    if len(raised) != 1 or others or len(alike) > 1:
+    if len(raised) != 1 or others or len(alike) > 1 or not (asked.event.lines or alike):
         return None
     line, node = next((f.line, f.node) for f in workers if f.rank in raised)
     if not same_place(node, asked.line.node):

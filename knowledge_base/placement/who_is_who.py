@@ -102,7 +102,8 @@ def _labelled(case: Case, found: Identities) -> None:
     several = set(map(frozenset, hosts.values()))
     more = found.world_size is not None and found.world_size > max(hosts, default=0) + 1
     anew = more or _counted_anew(case, found, hosts)
-    if anew and len(several) == 1 and len(next(iter(several))) > 1:
+    alike = len(several) == 1 or (more and bool(hosts) and _mostly_on_the_same(hosts))
+    if anew and alike and max(map(len, several), default=0) > 1:
         # Each host has all of these numbers, and the job has higher ones: they count its own processes.
         found.local_labels = True
         for rank in hosts:
@@ -117,6 +118,12 @@ def _labelled(case: Case, found: Identities) -> None:
         found.node_of_rank.setdefault(rank, node)
         found.nodes_seen.add(node)
         found.nodes_at_work.add(node)
+
+
+def _mostly_on_the_same(hosts: Mapping[int, Collection[str]]) -> bool:
+    """Tell whether most numbers stand under the same hosts, and the others under some of them: one printed nothing."""
+    (most, count), *_ = Counter(map(frozenset, hosts.values())).most_common(1)
+    return 2 * count > len(hosts) and all(names <= most for names in map(set, hosts.values()))
 
 
 def _counted_anew(case: Case, found: Identities, hosts: Mapping[int, Collection[str]]) -> bool:

@@ -65,6 +65,16 @@ def told_again(other: Observation, winner: Observation) -> bool:
     return _holds(theirs, ours) or _holds(ours, theirs)
 
 
+def raised_alike(selection: Selection, winner: Observation) -> list[LogLine]:
+    """Return the only other exception of the same kind, where neither is signed: a launcher tells a child's again."""
+    others = [
+        c.line
+        for c in selection.candidates
+        if c is not winner and c.lines and c.leaf == winner.leaf and not c.line.label
+    ]
+    return others if winner.lines and len(others) == 1 else []
+
+
 def _holds(whole: str, message: str) -> bool:
     """Tell whether a message stands in another one, or its sentence behind the name of an exception does."""
     said = (message, message.partition(": ")[2].strip())

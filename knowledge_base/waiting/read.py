@@ -386,7 +386,7 @@ def _went_on(case: Case, told: Sequence[Told]) -> bool:
 
 
 def _ranks(text: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in text.split(",") if number)
+    return tuple(int(number) for number in text.replace(",", " ").split())
 
 
 def _call_site(case: Case, line: LogLine) -> str | None:
