@@ -58,8 +58,8 @@ def process(asked: Asked) -> None:
         if told_by_peers and by_pid is not None and by_pid.rank is None:
             by_pid = None  # beside a complaint of another host a local rank is no rank
     if by_pid is None and by_pci is None and task is not None:
-        number, node = task.number("pid"), task.slots.get("node")
-        by_pid = identities.by_pid.get(number, node) or Identity(pid=number, node=node)
+        number, there = task.number("pid"), task.slots.get("node")
+        by_pid = identities.by_pid.get(number, there) or Identity(pid=number, node=there)
     asked.process = by_pid or by_pci
 
 
