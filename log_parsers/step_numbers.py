@@ -40,8 +40,9 @@ _SEC_FIELD = lazy(
     rb"|[|(] ?(?P<mid>\d[\d.]*\d) ms \||\((?P<end>\d[\d.]*\d) sec\)"
 )
 _DATA = lazy(
-    rb"(?<![\w-])[Dd]ata(?:[_ ]?(?:[Ll]oad(?:ing|er)?|[Ww]ait|[Ff]etch))?(?:[_ ][Tt]ime)?(?: \(t\))?['\"]?"
-    rb"(?:[:=]|[ \t])[ \t]*(?P<value>\d+\.\d+)(?!\d|[ \t]?(?:[KMGTkmgt]i?[Bb]|ms|us|%)\b)"
+    rb"(?<![\w-])[Dd]ata(?:[_ ]?(?:[Ll]oad(?:ing|er)?|[Ww]ait|[Ff]etch)[_ ][Tt]ime|[_ ][Tt]ime)?(?: \(t\))?['\"]?"
+    rb"(?:[:=]|[ \t])[ \t]*(?P<value>\d+\.\d+)"
+    rb"(?!\d|[ \t]?(?:[KMGTkmgt]i?[Bb]|m(?:illi)?s(?:ec(?:ond)?s?)?|us|%|util|[a-z]{2,9}/s(?:ec)?)\b)"
 )
 _GRAD = lazy(
     rb"(?:grad(?:ient)?[ _]norm|gnorm|\| norm)['\"]?\s*[:= ]\s*['\"]?(" + VALUE + rb")",

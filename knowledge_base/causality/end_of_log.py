@@ -12,6 +12,8 @@ from datetime import UTC, datetime
 
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.progress import LastStep, step_rows
+from rerail.knowledge_base.phrases import says
+from rerail.log_parsers.view import LogView
 
 _LEAST_RANKS = 3
 _LAST_ROWS = 2_000
@@ -37,6 +39,21 @@ def stop(last: LastStep) -> str:
     if last.time is None or not 946_684_800 <= last.time < 4e9:  # a clock since boot is no date
         return place
     return f"{place}, {datetime.fromtimestamp(last.time, UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def says_done(case: Case) -> bool:
+    """Tell whether the last line of each file is nothing but a word which says that it is done, and none cries."""
+    last = [_last_words(view) for view in case.views]
+    if not last or not all(says("nothing-but-done", text) for text in last):
+        return False
+    bad = ("cry", "ended-by-a-signal")
+    return not any(any(case.lines_with(view, name)) for view in case.views for name in bad)
+
+
+def _last_words(view: LogView) -> str:
+    """Return what the last line of a file says that is not empty."""
+    lines = (view.line(number) for number in reversed(view.numbers))
+    return next((one.message.strip() for one in lines if one and one.message.strip()), "")
 
 
 def behind(case: Case) -> dict[int, int]:

@@ -87,19 +87,21 @@ def lost_with_host(case: Case, identities: Identities, end: Observation) -> Left
     return late if identities.ranks_on(node) == list(late.ranks) else None
 
 
-def left_behind(case: Case, end: LogLine, *, stood: bool = True) -> LeftBehind | None:
+def left_behind(
+    case: Case, end: LogLine, *, stood: bool = True, rounds: bool = True
+) -> LeftBehind | None:
     """Return who was left behind before a line told of the end, or None; as long as the job `stood` still before it."""
     recent = _recent(case, end)
     if len(recent) < _LEAST_RANKS:
         return None
-    rounds: dict[str, dict[int, list[tuple[int, LogLine]]]] = defaultdict(dict)
-    for rank, lines in recent.items():
+    told_in: dict[str, dict[int, list[tuple[int, LogLine]]]] = defaultdict(dict)
+    for rank, lines in recent.items() if rounds else ():
         for line in lines:
             if (told := _round(line)) is not None:
-                rounds[told[0]].setdefault(rank, []).append((told[1], line))
+                told_in[told[0]].setdefault(rank, []).append((told[1], line))
     found = [
         one
-        for of_rank in rounds.values()
+        for of_rank in told_in.values()
         if len(of_rank) == len(recent) and (one := _few(of_rank)) is not None
         if not stood or _stood(case, end, of_rank)
     ]
@@ -134,7 +136,7 @@ def _unsaid(recent: dict[int, list[LogLine]]) -> Iterator[LeftBehind]:
         if any(len(said[one]) < len(recent) or _not_above(said[one], others) for one in behind):
             continue
         if not all(_of_one_work(one, item) for one in behind):
-            continue
+            continue  # another round of the same words is told by its number
         first = min(late)
         line = next(line for line in recent[first] if item_of(line) in behind)
         yield LeftBehind(tuple(sorted(late)), line, unsaid=item)
@@ -142,6 +144,8 @@ def _unsaid(recent: dict[int, list[LogLine]]) -> Iterator[LeftBehind]:
 
 def _of_one_work(begun: str, done: str) -> bool:
     """Tell whether two lines are of the same work, as its beginning and its end: they share most of their words."""
+    if _NUMBER.sub("0", begun) == _NUMBER.sub("0", done):
+        return False
     words = [{word[:_STEM].lower() for word in _WORD.findall(text)} for text in (begun, done)]
     shared = len(words[0] & words[1])
     return shared >= _LEAST_SHARED and 2 * shared >= min(map(len, words))

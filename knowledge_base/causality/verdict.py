@@ -15,7 +15,7 @@ from rerail.domain.evidence import Blames, LogLine, Observation, Role, Tier
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality import exits, numeric, roots, select, symptoms, teardown
 from rerail.knowledge_base.causality.conclusion import Conclusion
-from rerail.knowledge_base.causality.end_of_log import behind
+from rerail.knowledge_base.causality.end_of_log import behind, says_done
 from rerail.knowledge_base.causality.error_lines import first_cry
 from rerail.knowledge_base.causality.failed_starts import starts_failed_on
 from rerail.knowledge_base.causality.left_behind import LeftBehind, left_behind, lost_with_host
@@ -578,5 +578,10 @@ def _nothing(case: Case, verdict: Verdict) -> None:
         verdict.moving = verdict.last is not None
         verdict.late = behind(case) if verdict.moving else {}
         _nothing_failed(verdict, Status.SUPPORTED, "nothing failed up to the last line")
+        return
+    if says_done(case):
+        _nothing_failed(
+            verdict, Status.SUPPORTED, "its last line says that it is done, and nothing failed"
+        )
         return
     verdict.why = "no error, no exit and no training step was found"

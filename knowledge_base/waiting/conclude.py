@@ -15,7 +15,7 @@ from rerail.domain.evidence import LogLine, Observation, Role
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.conclusion import Conclusion
 from rerail.knowledge_base.causality.exits import ExitFact
-from rerail.knowledge_base.causality.left_behind import item_of, left_behind
+from rerail.knowledge_base.causality.left_behind import LeftBehind, item_of, left_behind
 from rerail.knowledge_base.causality.progress import survived
 from rerail.knowledge_base.causality.symptoms import earlier
 from rerail.knowledge_base.placement.identities import Identities
@@ -72,10 +72,25 @@ def waiting_in(case: Case, identities: Identities) -> Waiting | None:
 
 def _left_behind(case: Case, waiting: Waiting) -> Finding | None:
     """Return who stopped before all others in what ranks print, where it gave up waiting itself on no line."""
-    late = left_behind(case, waiting.first.line, stood=False) if waiting.first is not None else None
-    if late is None or waiting.victims & set(late.ranks):
+    late = (
+        left_behind(case, waiting.first.line, stood=False, rounds=False)
+        if waiting.first is not None
+        else None
+    )
+    if late is None or waiting.victims & set(late.ranks) or _speak_below(case, late):
         return None
     return Finding(How.BEHIND, late.ranks, late.why, late.line)
+
+
+def _speak_below(case: Case, late: LeftBehind) -> bool:
+    """Tell whether one of these ranks says anything behind its line: lines of ranks come in no order of time."""
+    view = case.view(late.line)
+    last = view.numbers[-1] if view.numbers else 0
+    below = (view.line(number) for number in view.between(late.line.number + 1, last))
+    told = {o.line.number for o in case.observations if o.line.file == late.line.file}
+    return any(
+        line is not None and line.rank in late.ranks and line.number not in told for line in below
+    )
 
 
 def _was_read(case: Case, identities: Identities, victims: set[int], found: Finding) -> bool:

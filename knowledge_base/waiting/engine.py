@@ -129,7 +129,6 @@ def ask(
         _other_tensors(facts.told, known)
         or (named if named is not None and named.how is How.ANOTHER_CALL else None)
         or _different_calls(waiting)
-        or _one_in_another_call(waiting)
         or _apart(waiting)
         or (_ahead_in_one_group(waiting) if behind is None else None)
     )
@@ -139,7 +138,8 @@ def ask(
     absent = None
     if behind is None and other is None and still is None:
         absent = _absent(facts, job, heard_of)
-        other = _other_sites(waiting) if absent is None else None
+        if absent is None:
+            other = _one_in_another_call(waiting) or _other_sites(waiting)
     named = _of_a_host(named, job) if named is not None and named.how is How.NAMED else None
     return [one for one in (named, other, still, behind, absent) if one is not None]
 
