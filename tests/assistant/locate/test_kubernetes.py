@@ -218,7 +218,7 @@ def test_a_lost_call_is_put_into_words(server):
     server.put("Job")
     server.pods = [pod("llm-0", "job-name", "llm")]
     hung = server.answers["llm-0"] = threading.Event()
-    with look(server, seconds=2.0) as found:
+    with look(server, seconds=8.0) as found:
         pass
     hung.set()
     assert "no answer" in why(found, "train.log")
