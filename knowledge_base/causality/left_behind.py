@@ -113,39 +113,39 @@ def left_behind(
 
 
 def _unsaid(recent: dict[int, list[LogLine]]) -> Iterator[LeftBehind]:
-    """Yield the few whose last line all others have too, and print the end of the same work behind it.
+    """Yield the few whose last line all others have too, who print the end of the same work behind it.
 
     Who never prints a wording that the others repeat has another part in the job; the first rank and the last one may
     have one whatever the others print.
     """
     said: dict[str, dict[int, int]] = defaultdict(dict)
     kinds: dict[str, Counter[int]] = defaultdict(Counter)
+    last: dict[int, str] = {}
     for rank, lines in recent.items():
-        for at, line in enumerate(lines):  # the latest first
-            said[item_of(line)].setdefault(rank, at)
-            kinds[_NUMBER.sub("0", item_of(line))][rank] += 1
+        for at, item in enumerate(map(item_of, lines)):  # the latest first
+            last.setdefault(rank, item)
+            said[item].setdefault(rank, at)
+            kinds[_NUMBER.sub("0", item)][rank] += 1
     for item, others in said.items():
         late = recent.keys() - others.keys()
         if not late or len(late) > _FEW * len(recent) or len(others) < _LEAST_WHO_SAY:
             continue
-        told = kinds[_NUMBER.sub("0", item)].keys()
-        apart = late & {min(recent), max(recent)} or max(kinds[_NUMBER.sub("0", item)].values()) > 1
-        if apart and not late <= told:
+        told = kinds[_NUMBER.sub("0", item)]
+        apart = late & {min(recent), max(recent)} or max(told.values()) > 1
+        if apart and not late <= told.keys():
             continue
-        behind = [item_of(recent[rank][0]) for rank in late]
+        behind = [last[rank] for rank in late]
         if any(len(said[one]) < len(recent) or _not_above(said[one], others) for one in behind):
             continue
         if not all(_of_one_work(one, item) for one in behind):
-            continue  # another round of the same words is told by its number
-        first = min(late)
-        line = next(line for line in recent[first] if item_of(line) in behind)
-        yield LeftBehind(tuple(sorted(late)), line, unsaid=item)
+            continue
+        yield LeftBehind(tuple(sorted(late)), recent[min(late)][0], unsaid=item)
 
 
 def _of_one_work(begun: str, done: str) -> bool:
     """Tell whether two lines are of the same work, as its beginning and its end: they share most of their words."""
     if _NUMBER.sub("0", begun) == _NUMBER.sub("0", done):
-        return False
+        return False  # another round of the same words is told by its number
     words = [{word[:_STEM].lower() for word in _WORD.findall(text)} for text in (begun, done)]
     shared = len(words[0] & words[1])
     return shared >= _LEAST_SHARED and 2 * shared >= min(map(len, words))
@@ -156,11 +156,14 @@ def _not_above(common: dict[int, int], later: dict[int, int]) -> bool:
     return any(common[rank] <= at for rank, at in later.items())
 
 
+def _without_time(line: LogLine) -> str:
+    stamp = find_stamp(line.message, year=1970)
+    return line.message if stamp is None else line.message[stamp.end :]
+
+
 def item_of(line: LogLine) -> str:
     """Return what a line says, without its time and what its writer measured."""
-    stamp = find_stamp(line.message, year=1970)
-    text = line.message[stamp.end :] if stamp is not None else line.message
-    return _OWN.sub("0.0", text).strip()
+    return _OWN.sub("0.0", _without_time(line)).strip()
 
 
 def _recent(case: Case, end: LogLine) -> dict[int, list[LogLine]]:
@@ -181,8 +184,7 @@ def _recent(case: Case, end: LogLine) -> dict[int, list[LogLine]]:
 
 def _round(line: LogLine) -> tuple[str, int] | None:
     """Return the wording of a line that tells one number, and the number."""
-    stamp = find_stamp(line.message, year=1970)
-    text = line.message[stamp.end :] if stamp is not None else line.message
+    text = _without_time(line)
     numbers = _NUMBER.findall(text)
     return (_NUMBER.sub("0", text), int(numbers[0])) if len(numbers) == 1 else None
 

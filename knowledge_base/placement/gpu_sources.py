@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from rerail.domain.evidence import Blames, LogLine, Observation, Tier
-from rerail.knowledge_base.placement.headings import named_above
+from rerail.knowledge_base.placement.headings import Named, named_above
+from rerail.knowledge_base.placement.identities import Identities
 from rerail.knowledge_base.placement.names import pci_key, same_host, short
 from rerail.knowledge_base.placement.own_words import number_in
 from rerail.knowledge_base.placement.place import Answer, Asked, Reason
@@ -45,8 +46,7 @@ def process(asked: Asked) -> None:
     task = None if told_by_peers else named_above(asked.case, line, "pid")
     if task is not None and "node" in task.slots and line.pid not in (None, task.number("pid")):
         # A process relays what another one raised, on a host that the heading names.
-        number, node = task.number("pid"), task.slots["node"]
-        asked.process = identities.by_pid.get(number, node) or Identity(pid=number, node=node)
+        asked.process = _headed(identities, task)
         return
     if (
         by_pid is None
@@ -58,9 +58,13 @@ def process(asked: Asked) -> None:
         if told_by_peers and by_pid is not None and by_pid.rank is None:
             by_pid = None  # beside a complaint of another host a local rank is no rank
     if by_pid is None and by_pci is None and task is not None:
-        number, there = task.number("pid"), task.slots.get("node")
-        by_pid = identities.by_pid.get(number, there) or Identity(pid=number, node=there)
+        by_pid = _headed(identities, task)
     asked.process = by_pid or by_pci
+
+
+def _headed(identities: Identities, heading: Named) -> Identity:
+    number, node = heading.number("pid"), heading.slots.get("node")
+    return identities.by_pid.get(number, node) or Identity(pid=number, node=node)
 
 
 def index(asked: Asked) -> None:
