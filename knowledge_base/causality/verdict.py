@@ -172,7 +172,6 @@ def _on_one_node(fact: exits.ExitFact, identities: Identities) -> exits.ExitFact
     if (
         fact.rank is None
         and local is not None
-        and (identities.ranks_seen or fact.spawned)
         and one_node(identities, local)
     ):
         return replace(fact, rank=local)

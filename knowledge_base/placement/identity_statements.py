@@ -374,12 +374,20 @@ def _read_label(line: LogLine, found: Identities, reading: Reading) -> None:
 
 
 def read_locals(case: Case, found: Identities) -> None:
-    """Take the ranks that lines of local ranks call themselves; of each process some of the observed ones are kept."""
-    for line in (o.line for o in case.observations):
-        if line.rank is not None or line.local_rank is None or line.node or line.place:
-            continue
+    """Take the ranks that lines of local ranks call themselves."""
+    told = [o.line for o in case.observations]
+    if not any(map(_of_a_local, told)):
+        return
+    for view in case.views:
+        told += filter(None, map(view.line, case.lines_with(view, "calls-a-rank")))
+    for line in filter(_of_a_local, told):
         if (own := number_in(line.message, "rank")) is not None:
-            found.ranks_of_locals.setdefault(line.local_rank, set()).add(own)
+            found.ranks_of_locals.setdefault(line.local_rank or 0, set()).add(own)
+
+
+def _of_a_local(line: LogLine) -> bool:
+    """Tell whether a local rank, and no rank or host, stands in front of a line."""
+    return line.local_rank is not None and line.rank is None and not (line.node or line.place)
 
 
 def _names_alone(line: LogLine, task: int | None, reading: Reading) -> None:

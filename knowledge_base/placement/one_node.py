@@ -11,8 +11,6 @@ from rerail.log_parsers.prefixes import DEVICE
 GPUS_OF_A_NODE = 8
 """More ranks than this are on several nodes, unless the launcher says how many it starts on one (DGX and HGX manuals)."""
 
-_LEAST_LOCALS = 2
-
 
 def device_in_front(line: LogLine) -> int | None:
     """Return the number of the device that labels a line (`[GPU 2]`), or None."""
@@ -20,15 +18,15 @@ def device_in_front(line: LogLine) -> int | None:
 
 
 def local_that_is_rank(identities: Identities, line: LogLine) -> int | None:
-    """Return the local rank in front of a line, where all local ranks whose lines name a rank are that rank; or None."""
+    """Return the local rank in front of a line, unless the line of a local rank names another rank; or None."""
     told, local = identities.ranks_of_locals, line.local_rank
     alike = all(ranks == {number} for number, ranks in told.items())
-    return local if line.rank is None and alike and len(told) >= _LEAST_LOCALS else None
+    return local if line.rank is None and alike else None
 
 
 def one_node(identities: Identities, local: int) -> bool:
     """Tell whether nothing in the logs speaks against a job on one node."""
-    ranks = [*identities.ranks_seen, (identities.world_size or 1) - 1, local]
+    ranks = [*identities.ranks_seen, *identities.ranks_heard, (identities.world_size or 1) - 1, local]
     alone = len(identities.nodes_at_work) <= 1 and (identities.node_count or 1) == 1
     return alone and max(ranks) < (identities.per_node or GPUS_OF_A_NODE)
 
