@@ -41,15 +41,21 @@ def rank_told_again(case: Case, winner: Observation) -> int | None:
         beside = _front(winner) is not None and _front(other) == _front(winner)
         if other.leaf != winner.leaf or not (beside or told_again(other, winner)):
             continue
-        rank = other.line.rank
-        if rank is None and (match := phrase("watchdog-of-rank").search(text)):
-            rank = int(match["rank"])
+        rank = _who(other.line)
         if rank is not None:
             ranks.add(rank)
     if not ranks:
         raised = _raised_next(case, winner)
         return raised if raised is not None else _rank_of_own_nccl_error(case, winner)
     return ranks.pop() if len(ranks) == 1 else None
+
+
+def _who(line: LogLine) -> int | None:
+    """Return the rank in front of a line, or the one that a watchdog calls its own."""
+    if line.rank is not None:
+        return line.rank
+    match = phrase("watchdog-of-rank").search(line.text)
+    return int(match["rank"]) if match else None
 
 
 def told_again(other: Observation, winner: Observation) -> bool:
@@ -139,7 +145,7 @@ def rank_that_ended(
     own = [f for f in exits if f.code != 0 and f.how != "ordered"]
     if any(f.how == "aborted" for f in own) and any(o.leaf != winner.leaf for o in cascades):
         # That is how NCCL ends the ranks that waited in vain; each of them has said so before.
-        waited = {o.line.rank for o in cascades if says("waited-in-vain", o.line.text)}
+        waited = {_who(o.line) for o in cascades if says("waited-in-vain", o.line.text)}
         if (
             not waited
             or None in waited
