@@ -7,7 +7,7 @@ know how rules are matched.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from functools import lru_cache
 from operator import not_
@@ -19,6 +19,8 @@ from rerail.domain.diagnosis import Action
 from rerail.domain.evidence import Blames, Role, Stream, Tier
 from rerail.errors import RuleError
 from rerail.knowledge_base import catalogues
+from rerail.knowledge_base.phrases import FILE as PHRASES
+from rerail.knowledge_base.phrases import phrases
 from rerail.knowledge_base.prepared_rules import prepared
 from rerail.knowledge_base.taxonomy import PATH as TAXONOMY
 from rerail.knowledge_base.taxonomy import has, leaves
@@ -89,7 +91,7 @@ class Rule:
         return len(asked) - sum(map(not_, asked))
 
 
-_KEYS = {f.name for f in fields(Rule)} - {"file", "added"}
+_KEYS = {f.name for f in fields(Rule)} - {"file", "added"} | {"unless_says"}
 _ROLES = {str(role): role for role in Role}
 _TIERS = {str(tier): tier for tier in Tier}
 _NOTHING: frozenset[str] = frozenset()
@@ -121,7 +123,8 @@ def usable_rules() -> tuple[tuple[Rule, ...], tuple[RuleError, ...]]:
     broken: list[RuleError] = []
     owner: dict[str, str] = {}
     files = sorted(FOLDER.glob("*.yaml"))
-    sources = (*files, *catalogues.FILES, TAXONOMY, Path(__file__), Path(catalogues.__file__))
+    made_by = Path(__file__), Path(catalogues.__file__)
+    sources = (*files, *catalogues.FILES, TAXONOMY, PHRASES, *made_by)
     _add(rules, owner, prepared(Rule, sources, lambda: _shipped(files)))
     settings = load_settings()
     # Rules that people accepted lie in the data folder, see learning/.
@@ -226,12 +229,23 @@ def make_rule(raw: dict[str, Any], file: str) -> Rule:
     complaint = _complaint(raw, values["role"])
     if complaint:
         raise wrong(complaint)
+    if named := values.pop("unless_says", None):
+        values["unless"] = either((raw.get("unless"), *(phrases()[one].pattern for one in named)))
     marks = raw.get("marks")
     values["marks"] = frozenset(marks) if marks else _NOTHING
     values.setdefault("priority", 80 if values["role"] in _LOUD else 50)
     for key in ("matches", "must_not_match", "cleared_by"):
         values[key] = tuple(map(str, raw.get(key) or ()))
     return Rule(file=file, **values)
+
+
+def either(patterns: Iterable[str | None]) -> str:
+    """Return one pattern for all of some; what is said of case in front of one holds for that one alone."""
+    return "|".join(
+        f"(?i:{one.removeprefix('(?i)')})" if one.startswith("(?i)") else one
+        for one in patterns
+        if one
+    )
 
 
 @lru_cache(maxsize=256)
@@ -253,6 +267,8 @@ def _complaint(raw: dict[str, Any], role: Role) -> str | None:
         return "an initiating rule needs a leaf"
     if (marks := raw.get("marks")) and (unknown := set(marks) - MARKS):
         return f"unknown mark {sorted(unknown)[0]!r}"
+    if unknown := set(raw.get("unless_says") or ()) - phrases().keys():
+        return f"unless_says: there is no phrase {sorted(unknown)[0]!r}"
     if raw.get("odd_row", "low") not in ("low", "high"):
         return "odd_row is neither low nor high"
     if raw.get("direction", "both") not in ("both", "before", "after"):
