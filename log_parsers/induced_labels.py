@@ -4,7 +4,8 @@ A label's values are few, come back, and take turns; a counter of steps only gro
 series (gn-1, gn-2), and only such names are hosts afterwards. What a number means is told by the word
 before it (`labels.yaml` holds the words), or by the host beside it: several numbers on one host, none on two,
 are ranks; numbers that repeat on every host are local ranks; a bare [3] is a rank where 0, 1, 2 and so on all
-take turns. A word that is not known teaches nothing.
+take turns. Behind a word that is not known, or in other signs, a number is a rank where all numbers take turns
+from 0 up to as many as the log says that the job has ranks.
 """
 
 from __future__ import annotations
@@ -74,6 +75,11 @@ def _words() -> dict[str, str]:
 @lru_cache(maxsize=1)
 def _prepends_ranks() -> re.Pattern[str]:
     return re.compile("|".join(f"(?:{text})" for text in load_cached(PATH)["bare_number_is_rank"]))
+
+
+@lru_cache(maxsize=1)
+def _worlds() -> tuple[re.Pattern[str], ...]:
+    return tuple(re.compile(text) for text in load_cached(PATH)["tells_the_world"])
 
 
 def induce(texts: Sequence[str], *, year: int) -> tuple[Label, ...]:
@@ -158,6 +164,7 @@ def _label(texts: Sequence[str], parts: int) -> Label | None:
     if len(seen) < enough or not (told or on_all or _takes_turns(values, surely=everywhere)):
         return None
     slots = _slots(seen) or ({0: "rank"} if told else _bare_ranks(form, seen, own[form]))
+    slots |= _fills_the_world(seen, slots, texts)
     if not slots:
         return None
     return Label("induced", "own", _pattern(form, slots, seen))
@@ -286,6 +293,38 @@ def _bare_ranks(
     said = {value: ranks for value, ranks in own.items() if ranks}
     agreed = len(said) > 1 and all(ranks == {value} for value, ranks in said.items())
     return {0: "rank"} if agreed or values == set(range(len(values))) else {}
+
+
+def _fills_the_world(
+    seen: Sequence[tuple[_Piece, ...]], slots: Mapping[int, str], texts: Sequence[str]
+) -> dict[int, str]:
+    """A number that goes from 0 up to as many as the job has ranks, or its front says that there are, is the rank."""
+    columns = list(zip(*seen, strict=True))
+    found = [i for i, column in enumerate(columns) if i not in slots and _from_zero(column)]
+    if len(found) != 1 or not {"rank", "local"}.isdisjoint(slots.values()):
+        return {}
+    ranks = len({piece.value for piece in columns[found[0]]})
+    there = {column[0].value for i, column in enumerate(columns) if i != found[0]}
+    if str(ranks) in there or any(
+        str(ranks) in told.findall(t) for t in texts for told in _worlds()
+    ):
+        return {found[0]: "rank"}
+    return {}
+
+
+def _from_zero(column: Sequence[_Piece]) -> bool:
+    """Tell whether a part holds all numbers from 0 on up to another, and no word says what else it counts."""
+    if column[0].kind not in ("number", "unknown", "task"):
+        return False
+    numbers = [int(piece.value) for piece in column]
+    # A counter goes up, and begins at 0 again.
+    out_of_order = any(0 < after < before for before, after in pairwise(numbers))
+    values = set(numbers)
+    return (
+        len(values) > 1
+        and values == set(range(len(values)))
+        and (column[0].kind == "task" or out_of_order)
+    )
 
 
 def _is_series(column: Sequence[_Piece]) -> bool:

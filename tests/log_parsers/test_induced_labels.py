@@ -186,3 +186,19 @@ def test_a_host_in_brackets_that_only_counts_is_one_where_it_is_known_as_a_host(
     assert match is not None and match["node"] == "h07"
     assert in_brackets(text, {"gn-1"}) == ()
     assert in_brackets([*text[:5], "2026-05-29T08:00:09 [e5] boom"], {"h08"}) == ()
+
+
+@pytest.mark.parametrize(
+    "front", ["<{r}> ", "{r}> ", "({r}/4) ", "[proc {r} of 4] "]
+)
+def test_numbers_up_to_as_many_as_the_job_has_ranks_are_ranks(front: str):
+    lines = [
+        front.format(r=r) + f"step {10 * step} loss 2.1" for step in range(4) for r in (1, 0, 3, 2)
+    ]
+    told = [front.format(r=0) + "world size: 4"]
+    (label,) = induce(told + lines, year=2026)
+    match = label.match(front.format(r=3) + "boom", 0, None)
+    assert match is not None and match["rank"] == "3"
+    if "4" not in front:
+        assert induce([front.format(r=0) + "world size: 8", *lines], year=2026) == ()
+        assert induce(lines, year=2026) == ()
