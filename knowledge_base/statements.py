@@ -51,6 +51,7 @@ _KINDS = frozenset(
         "own_host",
         "whole_group",
         "introduction",
+        "own_rank",
         "counted_pod",
         "bystander",
         "communicator",

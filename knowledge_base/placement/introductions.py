@@ -2,7 +2,9 @@
 
 A log without labels of ranks often begins with a line of each process, `rank 2 up`, behind whatever tells processes
 apart: a host, a pod, a process id, a file. One such line proves nothing, for a log speaks of ranks of all kinds; that
-several writers say the same of themselves, each of another rank, and that the ranks are all there are, does.
+several writers say the same of themselves, each of another rank, and that the ranks are all there are, does. Some
+programs say it of nobody else (`own_rank`): one such writer beside another is enough, and one alone where it is not
+the first rank, which prints for all.
 """
 
 from __future__ import annotations
@@ -36,18 +38,39 @@ def writer_of(case: Case, line: LogLine) -> Writer:
 def introductions(case: Case, statements: Iterable[Statement]) -> dict[Writer, Introduced]:
     """Return the ranks by which writers introduce themselves."""
     told: dict[bool, dict[Writer, dict[int, Statement]]] = defaultdict(lambda: defaultdict(dict))
+    own: dict[Writer, dict[int, Statement]] = defaultdict(dict)
+    named: dict[Writer, set[int]] = defaultdict(set)
     for one in statements:
         rank = one.number("rank")
-        if "introduction" in one.form.tells and rank is not None and one.line.rank in (None, rank):
-            writer = writer_of(case, one.line)
+        if rank is None or one.line.rank not in (None, rank):
+            continue
+        writer = writer_of(case, one.line)
+        named[writer].add(rank)
+        if "introduction" in one.form.tells:
             told[writer[-1] > 0][writer].setdefault(rank, one)
-    return {
+        if "own_rank" in one.form.tells:
+            own[writer].setdefault(rank, one)
+    return _by_their_own_word(own, named) | {
         writer: Introduced(rank, one.line)
         for by_writer in told.values()
         if _numbered(by_writer)
         for writer, ranks in by_writer.items()
         for rank, one in ranks.items()
     }
+
+
+def _by_their_own_word(
+    own: dict[Writer, dict[int, Statement]], named: dict[Writer, set[int]]
+) -> dict[Writer, Introduced]:
+    """Return the writers that say which rank they are, in words that no process says of another."""
+    told = {
+        writer: Introduced(rank, one.line)
+        for writer, ranks in own.items()
+        if named[writer] == ranks.keys() and len(ranks) == 1
+        for rank, one in ranks.items()
+    }
+    several = len(told) > 1 and len({one.rank for one in told.values()}) == len(told)
+    return {writer: one for writer, one in told.items() if several or len(own) == 1 and one.rank}
 
 
 def _numbered(by_writer: dict[Writer, dict[int, Statement]]) -> bool:
