@@ -98,10 +98,15 @@ def induce(texts: Sequence[str], *, year: int) -> tuple[Label, ...]:
     best: Label | None = None
     for parts in range(1, _MOST_PARTS + 1):
         found = _label(rest, parts)
-        if found is not None:
+        # A longer front that tells no more begins with words of the message.
+        if found is not None and (best is None or _tells(found) > _tells(best)):
             best = found
     best = best or _pod_and_container(rest)
     return (best,) if best is not None else ()
+
+
+def _tells(label: Label) -> int:
+    return label.text.count("(?P<")
 
 
 def in_brackets(texts: Sequence[str], hosts: Collection[str]) -> tuple[Label, ...]:
@@ -160,8 +165,9 @@ def _label(texts: Sequence[str], parts: int) -> Label | None:
     values = [tuple(piece.value for piece in one) for one in seen]
     on_all = form == _BARE_NUMBER and len(seen) == len(texts) and len(set(values)) < len(values)
     # A writer that comes back once is enough where all lines but a heading are labelled.
-    everywhere = len(seen) >= len(texts) - 1
-    if len(seen) < enough or not (told or on_all or _takes_turns(values, surely=everywhere)):
+    # So it is where the numbers are those of all ranks.
+    surely = len(seen) >= len(texts) - 1 or bool(_fills_the_world(seen, {}, texts))
+    if len(seen) < enough or not (told or on_all or _takes_turns(values, surely=surely)):
         return None
     slots = _slots(seen) or ({0: "rank"} if told else _bare_ranks(form, seen, own[form]))
     slots |= _fills_the_world(seen, slots, texts)
@@ -300,31 +306,32 @@ def _fills_the_world(
 ) -> dict[int, str]:
     """A number that goes from 0 up to as many as the job has ranks, or its front says that there are, is the rank."""
     columns = list(zip(*seen, strict=True))
-    found = [i for i, column in enumerate(columns) if i not in slots and _from_zero(column)]
+    hosts = [column for column in columns if column[0].kind == "host"]
+    found = [i for i, one in enumerate(columns) if i not in slots and _from_zero(one, hosts)]
     if len(found) != 1 or not {"rank", "local"}.isdisjoint(slots.values()):
         return {}
-    ranks = len({piece.value for piece in columns[found[0]]})
+    ranks = str(len({piece.value for piece in columns[found[0]]}))
     there = {column[0].value for i, column in enumerate(columns) if i != found[0]}
-    if str(ranks) in there or any(
-        str(ranks) in told.findall(t) for t in texts for told in _worlds()
-    ):
+    if ranks in there or any(ranks in told.findall(text) for text in texts for told in _worlds()):
         return {found[0]: "rank"}
     return {}
 
 
-def _from_zero(column: Sequence[_Piece]) -> bool:
-    """Tell whether a part holds all numbers from 0 on up to another, and no word says what else it counts."""
+def _from_zero(column: Sequence[_Piece], hosts: Sequence[Sequence[_Piece]]) -> bool:
+    """Tell whether a part holds all numbers from 0 on up to another, and nothing says that it counts what is done.
+
+    A counter goes up and begins at 0 again; a process has a host of its own.
+    """
     if column[0].kind not in ("number", "unknown", "task"):
         return False
     numbers = [int(piece.value) for piece in column]
-    # A counter goes up, and begins at 0 again.
-    out_of_order = any(0 < after < before for before, after in pairwise(numbers))
-    values = set(numbers)
-    return (
-        len(values) > 1
-        and values == set(range(len(values)))
-        and (column[0].kind == "task" or out_of_order)
+    of_processes = (
+        column[0].kind == "task"
+        or any(0 < after < before for before, after in pairwise(numbers))
+        or any(not _repeats(column, one) and not _repeats(one, column) for one in hosts)
     )
+    values = set(numbers)
+    return of_processes and len(values) > 1 and values == set(range(len(values)))
 
 
 def _is_series(column: Sequence[_Piece]) -> bool:
