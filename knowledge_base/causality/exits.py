@@ -7,6 +7,7 @@ its launcher after another one failed is a consequence, so only the first odd ex
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from rerail.domain.evidence import LogLine, Observation, Role, Tier
 from rerail.knowledge_base.case import Case
@@ -14,6 +15,7 @@ from rerail.knowledge_base.catalogues import how_it_ended
 from rerail.knowledge_base.placement.allocation import elsewhere, listed, nodes, schemes_of
 from rerail.knowledge_base.placement.identities import Identities
 from rerail.knowledge_base.placement.names import same_host
+from rerail.knowledge_base.placement.rank_of_local import devices_of_processes
 from rerail.knowledge_base.statements import Statement
 from rerail.late_dataclass import dataclass
 from rerail.log_parsers.timestamps import find_stamp
@@ -81,6 +83,9 @@ def collect(case: Case, identities: Identities, statements: Sequence[Statement])
         if (fact := _fact(statement, identities, tasks_are_ranks)) is not None
         and not elsewhere(fact.node, own, schemes)
     ]
+    if any(fact.pid is not None and fact.rank is None and fact.local_rank is None for fact in facts):
+        devices = devices_of_processes(case)
+        facts = [_at_its_device(fact, devices) for fact in facts]
     # Accounting and containers tell of whole jobs; who names a process knows better.
     return _in_time(case, facts or _from_rules(case, identities))
 
@@ -118,6 +123,12 @@ def _fact(statement: Statement, identities: Identities, tasks_are_ranks: bool) -
         root_block="root" in slots, spawned=_is_child(statement, local),
         ended=stamp.seconds if stamp else None, several=bool(tasks and not tasks.isdigit()),
     )  # fmt: skip
+
+
+def _at_its_device(fact: ExitFact, devices: dict[int, int]) -> ExitFact:
+    """Return an exit with the local rank of its process, where NCCL numbers the devices of all processes of a host."""
+    known = fact.rank is not None or fact.local_rank is not None or fact.pid is None
+    return fact if known else replace(fact, local_rank=devices.get(fact.pid or 0))
 
 
 def _is_child(statement: Statement, local: int | None) -> bool:
@@ -158,7 +169,7 @@ def _in_time(case: Case, facts: list[ExitFact]) -> list[ExitFact]:
         last: dict[str, float] = {}
         for fact in facts[::direction]:
             file, number = fact.line.file, fact.line.number
-            time = times.get((file, number), case.time(fact.line))
+            time = times.get((file, number), _told_at(case, fact.line))
             if time is None:
                 time = last.get(file)
             if time is not None:
@@ -169,6 +180,13 @@ def _in_time(case: Case, facts: list[ExitFact]) -> list[ExitFact]:
         return times.get((line.file, line.number), float("inf")), line.number, line.text
 
     return sorted(facts, key=key)
+
+
+def _told_at(case: Case, line: LogLine) -> float | None:
+    """Return when a line was told, by its own time or by that of the line right above, which it goes on."""
+    own = case.time(line)
+    above = case.view(line).line(line.number - 1) if own is None else None
+    return own if above is None or above.node != line.node else case.time(above)
 
 
 def _from_rules(case: Case, identities: Identities) -> list[ExitFact]:

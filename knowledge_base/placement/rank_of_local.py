@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 from rerail.domain.evidence import LogLine
+from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.phrases import phrase, says
 from rerail.knowledge_base.placement.identities import Identities
 from rerail.knowledge_base.placement.names import short
 from rerail.log_parsers.host_names import is_local
+
+_SEVERAL = 2
 
 
 def rank_at(identities: Identities, line: LogLine) -> int | None:
@@ -44,6 +49,20 @@ def number_of_device(line: LogLine) -> int | None:
     """Return the number of the device in front of a line of NCCL."""
     seen = phrase("device-of-nccl").match(line.text)
     return int(seen["gpu"]) if seen else None
+
+
+def devices_of_processes(case: Case) -> dict[int, int]:
+    """Return the device that each process names in front of its lines of NCCL, where each has one of its own."""
+    seen: dict[int, set[int]] = defaultdict(set)
+    for view in case.views:
+        for number in case.lines_with(view, "device-of-nccl"):
+            match = phrase("device-of-nccl").match(view.text(number) or "")
+            if match is not None:
+                seen[int(match["pid"])].add(int(match["gpu"]))
+    devices = [device for one in seen.values() for device in one]
+    if len(devices) < _SEVERAL or len(devices) != len(seen) or len(set(devices)) < len(devices):
+        return {}
+    return {pid: min(one) for pid, one in seen.items()}
 
 
 def gpu_of_its_own(text: str) -> int | None:

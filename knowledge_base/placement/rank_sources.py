@@ -491,7 +491,9 @@ def _hosts_the_store(asked: Asked) -> Answer[int] | None:
     opens = phrase("hosts-the-store")
     if not has(asked.event.leaf, "of_the_first_rank") or asked.line.rank is not None:
         return None
-    if not any(opens.search(line.message) for line in asked.event.lines):
+    leaf = asked.event.leaf
+    raised = [c for c in asked.selection.candidates if c.leaf == leaf and c.line.rank is None]
+    if not any(opens.search(line.message) for one in raised for line in one.lines):
         return None
     return Answer(0, "the store is hosted by the first rank alone", asked.line)
 
