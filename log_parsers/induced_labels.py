@@ -38,6 +38,10 @@ _PIECE = lazy(r"[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?")
 _POD_AND_WORD = lazy(
     r"(?P<name>[a-z0-9][a-z0-9.-]{0,100}-[a-z0-9.-]{0,40}[a-z0-9]) (?P<word>[a-z][a-z0-9-]{0,40})(?: |$)"
 )
+# A name of three parts and more, one of which is drawn by chance or counts.
+_POD_ALONE = lazy(
+    r"(?=[a-z0-9.-]*\d)[a-z][a-z0-9]{1,40}(?:-[a-z0-9.]{1,40}){2,8}(?: {1,3}\| ?|: | {1,2}|\t)"
+)
 _CALLS_ITSELF = lazy(r"(?i)\brank[ :=]{1,2}(\d{1,6})(?: of |/)\d")
 _COUNTED = lazy(r"(?P<word>[A-Za-z]+(?:_[A-Za-z]+)*)[-_#]?(?P<number>\d{1,6})")
 # A counted name, before its domain: `model.layers.3` is none.
@@ -101,7 +105,7 @@ def induce(texts: Sequence[str], *, year: int) -> tuple[Label, ...]:
         # A longer front that tells no more begins with words of the message.
         if found is not None and (best is None or _tells(found) > _tells(best)):
             best = found
-    best = best or _pod_and_container(rest)
+    best = best or _pod_and_container(rest) or _one_pod(rest)
     return (best,) if best is not None else ()
 
 
@@ -137,6 +141,21 @@ def _pod_and_container(texts: Sequence[str]) -> Label | None:
         return None
     return Label(
         "induced", "collector", rf"(?P<node>{_names_like(names)}) {re.escape(words.pop())}(?: |$)"
+    )
+
+
+def _one_pod(texts: Sequence[str]) -> Label | None:
+    """Return the label of lines that all begin with the name of the same pod, and with nothing that only counts."""
+    if any(text.startswith("\0") for text in texts):
+        return None
+    fronts = {match[0] for text in texts if (match := _POD_ALONE.match(text))}
+    if len(fronts) != 1 or not may_count(front := fronts.pop()):
+        return None
+    if sum(text.startswith(front) for text in texts) < _NEARLY_ALL * len(texts):
+        return None
+    name = front.rstrip(" |:\t")
+    return Label(
+        "induced", "collector", f"(?P<place>{re.escape(name)}){re.escape(front[len(name) :])}"
     )
 
 

@@ -74,7 +74,7 @@ _FORMS: tuple[_Form, ...] = tuple(
         ("olmo", rb"\[step=(?P<step>\d+)/\d+[,\]]", b""),
         (
             "step",
-            rb"tep\b[ :=#\[]{0,4}(?P<step>\d[\d,]*)",
+            rb"tep\b[ :=#\[]{0,4}(?P<step>\d[\d,]*)(?![\d,]*\.\d)",
             rb"\b(?:[Gg]lobal[ _])?[Ss]",
         ),
         (

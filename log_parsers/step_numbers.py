@@ -34,6 +34,8 @@ _TIME = lazy(
     re.IGNORECASE,
 )
 _SEC_STEP = lazy(rb"(?P<value>[\d.]+) ?(?:sec/step|s/step|s/it\b)")
+# "step 1.021s": how long it took, and not which one.
+_TIMED_STEP = lazy(rb"(?<![\w-])[Ss]tep[ :=]{1,3}(?P<value>\d{1,6}\.\d{1,6}) ?(?P<milli>m)?s\b")
 _SEC_FIELD = lazy(
     rb"(?:\(sec: |, time = |(?<![\w(-])(?<!apsed )(?<!all )(?<!otal )(?<!ining )"
     rb"[Tt]ime(?::| ) *|\bseconds: )(?P<value>\d[\d.]*\d) ?(?P<ms>ms)?"
@@ -235,6 +237,10 @@ def _step_time(
         if match:
             spans["step_time"] = Span(*match.span("value"))
             return _float(match["value"])
+    if b"step" in lower and (match := _TIMED_STEP.search(text)) is not None:
+        spans["step_time"] = Span(*match.span("value"), milli=match["milli"] is not None)
+        value = _float(match["value"])
+        return value / 1000.0 if value is not None and match["milli"] else value
     if any(word in lower for word in (b"sec: ", b"time", b"seconds: ", b" ms |", b" sec)")):
         match = _SEC_FIELD.search(text)
     if match is None:

@@ -2,7 +2,8 @@
 
 A stamp without a zone is read as UTC: only differences inside one job matter. A stamp without a
 year takes the year given by the caller. A kernel stamp since boot is on a clock of its own
-(`boot`), which only an event shared with a wall clock can tie to the others.
+(`boot`), which only an event shared with a wall clock can tie to the others; a time of day without
+a date is on one of its own as well (`day`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from rerail.log_parsers.text import ZERO
 
 WALL = "wall"
 BOOT = "boot"
+DAY = "day"
+"""A time of day without its date, which no other file shares and midnight begins anew."""
 
 _MONTHS = {
     m: i + 1 for i, m in enumerate("jan feb mar apr may jun jul aug sep oct nov dec".split())
@@ -63,6 +66,8 @@ _FORMS: _Forms = (
     ("mllog", lazy(r'"time_ms": ?(?P<ms>1\d{12})\b')),
     ("epoch", lazy(r"(?:^|[\s\[=])(?P<epoch>1\.\d{6,}e\+09|1\d{9}\.\d{1,9})(?=[\s\],:]|$)")),
 )
+# At the head of a line, or behind the name of who prints it.
+_OF_DAY = lazy(r"(?:[a-z0-9][\w.-]{1,80}(?: {2,}| {0,3}\| ?))?\[?" + _HMS + r"(?:\]|(?=[ \t|,]))")
 _WITHOUT_CLOCK = _FORMS[-3:]
 _CLOCK = lazy(r"\d:[0-5]\d:[0-6]\d")
 # What both need, whatever the digits are.
@@ -96,10 +101,19 @@ def find_stamp(text: str, *, year: int, limit: int = 400) -> Stamp | None:
     match = _union().search(head)
     form = which(match)
     if match is None or form is None:
-        return None
+        return _time_of_day(head)
     name, pattern = _FORMS[form]
     found = _stamp(name, pattern.match(head, match.start()), year)
     return _first_stamp(head, _FORMS, year) if found is None else found
+
+
+def _time_of_day(head: str) -> Stamp | None:
+    match = _OF_DAY.match(head)
+    if match is None:
+        return None
+    part = float(f"0.{match['f']}") if match["f"] else 0.0
+    seconds = int(match["h"]) * 3600 + int(match["mi"]) * 60 + int(match["s"]) + part
+    return Stamp(seconds, DAY, False, match.start("h"), match.end())
 
 
 @lru_cache(maxsize=8192)

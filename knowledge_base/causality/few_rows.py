@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
+from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.progress import step_rows
 from rerail.knowledge_base.phrases import phrase
 from rerail.late_dataclass import dataclass
@@ -15,6 +16,9 @@ from rerail.log_parsers.view import LogView
 
 _MOST_ROWS = 24
 _LEAST = 2  # rows on either side of the change
+_ROSE = 1.1
+_BEHIND = 1.2
+"""How much longer than planned a step takes that is slow."""
 _STEADY = 1.1
 """How far the rows before the change may be apart."""
 _FACTOR, _TYPICAL, _FACTOR_OF_TWO = 1.2, 1.5, 3.0
@@ -29,6 +33,41 @@ class SlowPhase:
     row: StepRow
     before_s: float
     after_s: float
+
+
+def behind_plan(case: Case, view: LogView) -> int | None:
+    """Return the first line whose step is slower than the line itself says that it should be, or None.
+
+    So must be all such lines from it on, two at least.
+    """
+    first, lines = None, 0
+    for number in case.lines_with(view, "step-beside-its-plan"):
+        match = phrase("step-beside-its-plan").search(view.text(number) or "")
+        if match is None:
+            continue
+        value, planned = (float(match[name].replace(",", "")) for name in ("value", "planned"))
+        slower, faster = (value, planned) if match["time"] else (planned, value)
+        if slower > _BEHIND * faster:
+            first, lines = first or number, lines + 1
+        else:
+            first, lines = None, 0
+    return first if lines >= _LEAST else None
+
+
+def rose(view: LogView) -> bool:
+    """Tell whether the last third of the steps of some rank took a tenth longer than its first third.
+
+    It is no finding by itself, but such steps do not deny what else says that something is slow.
+    """
+    groups: dict[tuple[str, int | None], list[float]] = defaultdict(list)
+    for row in step_rows(view):
+        if row.step_time is not None and row.form not in WEAK_FORMS:
+            groups[row.form, row.rank].append(row.step_time)
+    return any(
+        median(times[-(len(times) // 3) :]) >= _ROSE * median(times[1 : 1 + len(times) // 3])
+        for times in groups.values()
+        if len(times) > _LEAST * 2
+    )
 
 
 def slow_phase(view: LogView) -> SlowPhase | None:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from rerail.domain.evidence import LogLine, Role
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.beside_good import action_of, checks_of, leaf_of, worst
-from rerail.knowledge_base.causality.few_rows import slow_phase
+from rerail.knowledge_base.causality.few_rows import behind_plan, slow_phase
+from rerail.knowledge_base.causality.late_ranks import late_rank
 from rerail.knowledge_base.causality.progress import step_rows
 from rerail.knowledge_base.causality.rank_timers import odd_rank, slow_rank
 from rerail.knowledge_base.phrases import phrase, phrase_in_bytes, says
@@ -108,7 +109,9 @@ def analyse(case: Case) -> list[NumericFinding]:
         if findings or not completed:
             findings = _behind_peers(case, view, findings)
     if not findings and not completed:
-        findings = _in_few_rows(case) or _one_rank_apart(case)
+        findings = (
+            _in_few_rows(case) or _one_rank_apart(case) or _comes_late(case) or _behind_plan(case)
+        )
     return sorted(
         findings, key=lambda f: (_ORDER.index(f.leaf) if f.leaf in _ORDER else 9, -f.lost_s)
     )
@@ -123,6 +126,26 @@ def _in_few_rows(case: Case) -> list[NumericFinding]:
         if phase is not None and line is not None and not _announced(case, view, phase.row):
             what = f"step time rises from {phase.before_s:.4g} s to {phase.after_s:.4g} s at step {phase.row.step}"
             found.append(_with_rank(case, NumericFinding("fail_slow_unexplained", line, what)))
+    return found
+
+
+def _comes_late(case: Case) -> list[NumericFinding]:
+    """One rank says what all say of a step long after all others, step after step."""
+    late = late_rank(case)
+    if late is None or case.says("ranks-work-apart"):
+        return []
+    return [NumericFinding("fail_slow_unexplained", late.line, late.describe(), rank=late.rank)]
+
+
+def _behind_plan(case: Case) -> list[NumericFinding]:
+    """Steps that are slower than their own lines say that they should be."""
+    found = []
+    for view in case.views:
+        first = behind_plan(case, view)
+        line = view.line(first) if first is not None else None
+        if line is not None:
+            what = "the steps are slower than their lines say that they should be"
+            found.append(NumericFinding("fail_slow_unexplained", line, what))
     return found
 
 

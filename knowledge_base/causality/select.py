@@ -17,6 +17,7 @@ from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality import roots
 from rerail.knowledge_base.causality.end_of_log import planned_steps
 from rerail.knowledge_base.causality.error_lines import first_cry
+from rerail.knowledge_base.causality.few_rows import rose
 from rerail.knowledge_base.causality.own_failures import outweighed
 from rerail.knowledge_base.causality.progress import (
     LastStep,
@@ -168,7 +169,7 @@ def _drop_hints(case: Case, rules: dict[str, Rule], result: Selection, *, one_en
         if any("collective_timeout" in o.marks for o in case.observations):
             _drop(result, hints, "it only makes a run slow, and this one hung")
         return
-    if any(has(found.leaf, "slow") for found in analyse(case)):
+    if any(has(found.leaf, "slow") for found in analyse(case)) or any(map(rose, case.views)):
         return
     # Even steps deny that a run became slower, not that it was slow from its start: who tells it again measures it.
     told = Counter(_what_is_told(o) for o in case.observations if is_hint(o))

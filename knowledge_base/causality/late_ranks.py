@@ -1,0 +1,88 @@
+"""Which rank always comes late to what all ranks of a step say.
+
+Ranks print the same message of each step within milliseconds. One that prints it seconds after all others, step after
+step, is what they wait for, though its own line tells no time.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+from rerail.domain.evidence import LogLine
+from rerail.knowledge_base.case import Case
+from rerail.late_dataclass import dataclass
+from rerail.log_parsers.text import without_digits
+
+_MOST_LINES = 2_000
+_LEAST_RANKS, _LEAST_ROUNDS = 3, 2
+_LATE_S, _APART = 1.0, 10.0
+"""How many seconds, and how many times as far as the others are apart, the last comes behind the last but one."""
+
+
+@dataclass(frozen=True, slots=True)
+class LateRank:
+    """The rank that comes late, by how much at least, and its line in the first round in which it does."""
+
+    rank: int
+    late_s: float
+    line: LogLine
+
+    def describe(self) -> str:
+        """Say it in one clause."""
+        return f"rank {self.rank} comes {self.late_s:.4g} s and more after all others, step after step"
+
+
+def late_rank(case: Case) -> LateRank | None:
+    """Return the one rank that comes late in all rounds of some message, or None."""
+    rounds: dict[str, list[LateRank | None]] = defaultdict(list)
+    for message, said in _said(case).items():
+        if len(said) >= _LEAST_RANKS:
+            rounds[without_digits(message)].append(_last(said))
+    found: dict[int, LateRank] = {}
+    for each in rounds.values():
+        late = [one for one in each if one is not None]
+        ranks = {one.rank for one in late}
+        # The first round may lie before it became slow.
+        if len(late) >= max(_LEAST_ROUNDS, len(each) - 1) and len(ranks) == 1:
+            first = min(late, key=lambda one: (one.line.time or 0.0, one.line.number))
+            least = LateRank(first.rank, min(one.late_s for one in late), first.line)
+            found.setdefault(first.rank, least)
+    return next(iter(found.values())) if len(found) == 1 else None
+
+
+def _said(case: Case) -> dict[str, dict[int, tuple[float, LogLine]]]:
+    """Return by message, numbers included, when each rank printed it; what one prints twice is left out."""
+    said: dict[str, dict[int, tuple[float, LogLine]]] = defaultdict(dict)
+    twice: set[str] = set()
+    hosts: set[str | None] = set()
+    counted_on_hosts = False
+    for view in case.views:
+        for number in view.numbers[:_MOST_LINES]:
+            line = view.line(number)
+            if line is None or line.time is None:
+                continue
+            # The time of a day without its date is good enough within one file.
+            own = case.time(line)
+            time = line.time if own is None else own
+            rank = line.rank if line.rank is not None else line.local_rank
+            if rank is None:
+                continue
+            hosts.add(line.node or line.place)
+            counted_on_hosts = counted_on_hosts or line.rank is None
+            message = line.message.strip()
+            if rank in said[message]:
+                twice.add(message)
+            said[message][rank] = (time, line)
+    if counted_on_hosts and len(hosts) > 1:
+        return {}  # a local rank is one rank on each host
+    return {message: ranks for message, ranks in said.items() if message not in twice}
+
+
+def _last(said: Mapping[int, tuple[float, LogLine]]) -> LateRank | None:
+    order = sorted(said, key=lambda rank: said[rank][0])
+    times = [said[rank][0] for rank in order]
+    late, spread = times[-1] - times[-2], times[-2] - times[0]
+    if late < max(_LATE_S, _APART * spread):
+        return None
+    return LateRank(order[-1], late, said[order[-1]][1])
