@@ -83,7 +83,9 @@ def collect(case: Case, identities: Identities, statements: Sequence[Statement])
         if (fact := _fact(statement, identities, tasks_are_ranks)) is not None
         and not elsewhere(fact.node, own, schemes)
     ]
-    if any(fact.pid is not None and fact.rank is None and fact.local_rank is None for fact in facts):
+    if any(
+        fact.pid is not None and fact.rank is None and fact.local_rank is None for fact in facts
+    ):
         devices = devices_of_processes(case)
         facts = [_at_its_device(fact, devices) for fact in facts]
     # Accounting and containers tell of whole jobs; who names a process knows better.

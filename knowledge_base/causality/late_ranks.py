@@ -30,7 +30,9 @@ class LateRank:
 
     def describe(self) -> str:
         """Say it in one clause."""
-        return f"rank {self.rank} comes {self.late_s:.4g} s and more after all others, step after step"
+        return (
+            f"rank {self.rank} comes {self.late_s:.4g} s and more after all others, step after step"
+        )
 
 
 def late_rank(case: Case) -> LateRank | None:

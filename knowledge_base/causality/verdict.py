@@ -37,6 +37,7 @@ from rerail.knowledge_base.causality.progress import (
 )
 from rerail.knowledge_base.causality.set_aside import only_checks_passed
 from rerail.knowledge_base.causality.several_jobs import jobs_in
+from rerail.knowledge_base.causality.stood_still import stood_still
 from rerail.knowledge_base.placement.allocation import foreign
 from rerail.knowledge_base.placement.identities import Identities
 from rerail.knowledge_base.placement.one_node import node_around, one_node
@@ -124,7 +125,8 @@ def judge(case: Case, rules: dict[str, Rule], dumps: DumpVerdict | None = None) 
         waiting=conclude.waiting_in(case, identities),
     )
     steps = (
-        _completed, _initiating, _stacks, _timeouts, _peers, _waited, _died, _stopped, _numbers, _reported,
+        _completed, _initiating, _stacks, _timeouts, _peers, _waited, _died, _stopped, _numbers,
+        _silent, _reported,
     )  # fmt: skip
     if not any(step(case, rules, verdict) for step in steps):
         _nothing(case, verdict)
@@ -169,11 +171,7 @@ def _on_one_node(fact: exits.ExitFact, identities: Identities) -> exits.ExitFact
     if fact.node is None and fact.line.node is None:
         known = fact.rank if fact.rank is not None else local
         fact = replace(fact, node=node_around(identities, [known or 0]))
-    if (
-        fact.rank is None
-        and local is not None
-        and one_node(identities, local)
-    ):
+    if fact.rank is None and local is not None and one_node(identities, local):
         return replace(fact, rank=local)
     return fact
 
@@ -500,6 +498,11 @@ def _numbers(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
         )
     verdict.action = first.action
     return True
+
+
+def _silent(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
+    """Nothing was printed for long before somebody asked for the time."""
+    return _take(verdict, stood_still(case, verdict.last, verdict.identities), Outcome.FAILURE)
 
 
 def _reported(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:

@@ -70,7 +70,7 @@ def _by_their_own_word(
         for rank, one in ranks.items()
     }
     several = len(told) > 1 and len({one.rank for one in told.values()}) == len(told)
-    return {writer: one for writer, one in told.items() if several or len(own) == 1 and one.rank}
+    return {writer: one for writer, one in told.items() if several or (len(own) == 1 and one.rank)}
 
 
 def _numbered(by_writer: dict[Writer, dict[int, Statement]]) -> bool:

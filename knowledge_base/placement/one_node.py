@@ -26,7 +26,12 @@ def local_that_is_rank(identities: Identities, line: LogLine) -> int | None:
 
 def one_node(identities: Identities, local: int) -> bool:
     """Tell whether nothing in the logs speaks against a job on one node."""
-    ranks = [*identities.ranks_seen, *identities.ranks_heard, (identities.world_size or 1) - 1, local]
+    ranks = [
+        *identities.ranks_seen,
+        *identities.ranks_heard,
+        (identities.world_size or 1) - 1,
+        local,
+    ]
     alone = len(identities.nodes_at_work) <= 1 and (identities.node_count or 1) == 1
     return alone and max(ranks) < (identities.per_node or GPUS_OF_A_NODE)
 
