@@ -15,7 +15,11 @@ from rerail.knowledge_base.catalogues import how_it_ended
 from rerail.knowledge_base.placement.allocation import elsewhere, listed, nodes, schemes_of
 from rerail.knowledge_base.placement.identities import Identities
 from rerail.knowledge_base.placement.names import same_host
-from rerail.knowledge_base.placement.rank_of_local import devices_of_processes
+from rerail.knowledge_base.placement.rank_of_local import (
+    devices_of_processes,
+    rank_in_block,
+    ranks_of_a_host,
+)
 from rerail.knowledge_base.statements import Statement
 from rerail.late_dataclass import dataclass
 from rerail.log_parsers.timestamps import find_stamp
@@ -112,13 +116,14 @@ def _fact(statement: Statement, identities: Identities, tasks_are_ranks: bool) -
         node = node or (who.node if who else None) or line.node
     local = statement.number("local")
     last = statement.number("last_local")
-    if last is not None and (last == 0 or last < (identities.per_node or 0) - 1):
+    if last is not None and (last == 0 or last < ranks_of_a_host(identities) - 1):
         local = last
     if local is None and rank is None and statement.form.about == "writer":
         local = line.local_rank
     if rank is None and local is not None:
-        seats = identities.ranks_at.get(node or line.node or "", ())
-        rank = seats[local] if local < len(seats) else None
+        where = node or line.node
+        seats = identities.ranks_at.get(where or "", ())
+        rank = seats[local] if local < len(seats) else rank_in_block(identities, where, local)
     stamp = find_stamp(f"time : {slots['time']}", year=1970) if "time" in slots else None
     return ExitFact(
         code, line, rank, local, node, pid,

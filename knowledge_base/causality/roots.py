@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
 
-from rerail.domain.evidence import Blames, Observation, Tier
+from rerail.domain.evidence import Blames, Observation, Stream, Tier
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.own_failures import is_own
 from rerail.knowledge_base.rules import Rule
@@ -214,6 +214,9 @@ def _edge(case: Case, rules: dict[str, Rule], a: Observation, b: Observation) ->
     lost = _lost_peer(case, a, b) or _lost_peer(case, b, a)
     if lost is not None:
         return lost
+    own = _own_word(case, a, b) or _own_word(case, b, a)
+    if own is not None:
+        return own
     heavier = _heavier(rules, a, b)
     if heavier is not None and _one_event(case, a, b):
         cause, effect = (a, b) if heavier else (b, a)
@@ -260,6 +263,17 @@ def _lost_peer(case: Case, lost: Observation, teller: Observation) -> Edge | Non
     if teller.line.node == host or (gap is not None and abs(gap) > DECLARED_S):
         return None
     return Edge(lost, teller, f"{host} was lost, and this is how others tell of it")
+
+
+def _own_word(case: Case, own: Observation, told: Observation) -> Edge | None:
+    """A process that says of itself what another one says of its peer knows best whose it is."""
+    if own.leaf != told.leaf or told.blames is not Blames.PEER or own.blames is not Blames.SPEAKER:
+        return None
+    same = (own.line.rank, own.line.node) == (told.line.rank, told.line.node)
+    gap = case.seconds_between(told, own)
+    if same or own.line.stream is Stream.KERNEL or (gap is not None and abs(gap) > SLACK_S):
+        return None
+    return Edge(own, told, "who has it says so itself, and this is of its peer")
 
 
 def _fuller(rules: dict[str, Rule], a: Observation, b: Observation) -> Edge | None:

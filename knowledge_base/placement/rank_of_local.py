@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 
 from rerail.domain.evidence import LogLine
@@ -28,6 +29,25 @@ def rank_at(identities: Identities, line: LogLine) -> int | None:
     if local is not None and local < len(ranks):
         return ranks[local]
     return None if local is None else identities.rank_of_seat.get((short(place or ""), local))
+
+
+def ranks_of_a_host(identities: Identities) -> int:
+    """Return how many ranks each host holds: as told, or as the first ranks of several hosts are apart; else 0."""
+    firsts = [rank for (_, at), rank in identities.rank_of_seat.items() if at == 0]
+    return identities.per_node or math.gcd(*firsts)
+
+
+def rank_in_block(identities: Identities, node: str | None, local: int) -> int | None:
+    """Return the rank at a local rank of a host, where a launcher numbers the hosts' ranks one block after the other.
+
+    That it does shows in a rank whose number within such blocks is its local rank; of the first block it may be chance.
+    """
+    seats, size = identities.rank_of_seat, ranks_of_a_host(identities)
+    begins = {rank - at for (host, at), rank in seats.items() if node and host == short(node)}
+    if len(begins) != 1 or not local < size:
+        return None
+    (begin,) = begins
+    return begin + local if begin >= size > 1 and begin % size == 0 else None
 
 
 def _of_one_host(identities: Identities, line: LogLine) -> str | None:
