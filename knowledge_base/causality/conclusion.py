@@ -19,3 +19,5 @@ class Conclusion:
     nodes: tuple[str, ...] = ()
     action: str | None = None
     beside: tuple[LogLine, ...] = ()
+    silence: str = ""
+    """For how long nothing was printed, where that is all that tells of the failure."""

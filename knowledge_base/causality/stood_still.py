@@ -6,6 +6,7 @@ in between.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
 
@@ -33,21 +34,24 @@ def stood_still(case: Case, last: LastStep | None, identities: Identities) -> Co
     usual = _usual(case, last)
     if usual is None or silent < max(_LEAST_S, _STEP_LINES * usual):
         return None
-    why = (
-        f"nothing more was printed for {silent / 60:.0f} minutes, until somebody asked for the time;"
-        f" a step line came every {usual:.3g} s before"
-    )
-    looked = _looked_at(case, identities, why)
-    saves = _saving(case)
-    if looked is not None:
-        return looked
-    if saves is None:
-        return Conclusion(
+    length = f"{silent / 60:.0f} minutes"
+    why = f"a step line came every {usual:.3g} s before, and none until somebody asked for the time"
+    found = _looked_at(case, identities, why) or _saves(case, identities, why)
+    if found is None:
+        found = Conclusion(
             "nccl_timeout_unexplained", last.line, Status.HYPOTHESIS, why, (), (), "page_human"
         )
+    return replace(found, silence=length)
+
+
+def _saves(case: Case, identities: Identities, why: str) -> Conclusion | None:
+    """Conclude from a stack in the code that saves checkpoints."""
+    line = _saving(case)
+    if line is None:
+        return None
     rank, node = _whose(case, identities)
     return Conclusion(
-        "checkpoint_save_failure", saves, Status.SUPPORTED,
+        "checkpoint_save_failure", line, Status.SUPPORTED,
         f"{why}; a stack shows a process that waits for the save of a checkpoint",
         () if rank is None else (rank,), () if node is None else (node,), "restart_as_is",
     )  # fmt: skip

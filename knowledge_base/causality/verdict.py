@@ -94,6 +94,7 @@ class Verdict:
     dumps: DumpVerdict | None = None
     beside: tuple[LogLine, ...] = ()
     """Further lines that the conclusion rests on."""
+    silence: str = ""
 
 
 def judge(case: Case, rules: dict[str, Rule], dumps: DumpVerdict | None = None) -> Verdict:
@@ -518,6 +519,7 @@ def _take(verdict: Verdict, conclusion: Conclusion | None, outcome: Outcome) -> 
     verdict.ranks = list(conclusion.ranks)
     verdict.nodes = [node for node in conclusion.nodes if not is_local(node)]
     verdict.action, verdict.beside = conclusion.action, conclusion.beside
+    verdict.silence = conclusion.silence
     verdict.reasons = []
     if verdict.ranks or verdict.nodes:
         who = named(verdict.ranks) if verdict.ranks else f"node {', '.join(verdict.nodes)}"

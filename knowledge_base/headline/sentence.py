@@ -85,6 +85,7 @@ def _slots(case: Case, verdict: Verdict, where: Where) -> dict[str, str]:
         "frame": _frame(found),
         "host": where.suspects.nodes[0] if where.suspects.nodes else "",
         "times_forecast": _times_forecast(case, verdict),
+        "silence": verdict.silence,
         "unlike_good": verdict.numeric[0].unlike_good if verdict.numeric else "",
     }
     if line is not None:

@@ -188,9 +188,7 @@ def test_a_host_in_brackets_that_only_counts_is_one_where_it_is_known_as_a_host(
     assert in_brackets([*text[:5], "2026-05-29T08:00:09 [e5] boom"], {"h08"}) == ()
 
 
-@pytest.mark.parametrize(
-    "front", ["<{r}> ", "{r}> ", "({r}/4) ", "[proc {r} of 4] "]
-)
+@pytest.mark.parametrize("front", ["<{r}> ", "{r}> ", "({r}/4) ", "[proc {r} of 4] "])
 def test_numbers_up_to_as_many_as_the_job_has_ranks_are_ranks(front: str):
     lines = [
         front.format(r=r) + f"step {10 * step} loss 2.1" for step in range(4) for r in (1, 0, 3, 2)
@@ -202,3 +200,22 @@ def test_numbers_up_to_as_many_as_the_job_has_ranks_are_ranks(front: str):
     if "4" not in front:
         assert induce([front.format(r=0) + "world size: 8", *lines], year=2026) == ()
         assert induce(lines, year=2026) == ()
+
+
+def test_the_name_of_one_pod_in_front_of_all_lines():
+    lines = [f"yolo-train-7c9f5d-x2lqz  05:11:{i:02d}.114 begin batch {i}" for i in range(8)]
+    (label,) = induce(lines, year=2026)
+    match = label.match(lines[0], 0, None)
+    assert match is not None and match["place"] == "yolo-train-7c9f5d-x2lqz"
+    assert induce(["resnet50-v2-b  step 1"] * 3 + ["mixtral-8x7b-a  step 2"] * 5, year=2026) == ()
+
+
+def test_a_number_in_front_of_nccls_lines_is_the_rank():
+    ranks = (51, 56, 48, 56, 51, 56)
+    lines = [
+        f"[{r}] crow-ib-b-{r // 8}:{7000 + r}:7401 [0] NCCL INFO Using network IB" for r in ranks
+    ]
+    (label,) = induce(lines, year=2026)
+    match = label.match("[56] RuntimeError: boom", 0, None)
+    assert match is not None
+    assert (match["rank"], match.end()) == ("56", 5)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rerail.log_parsers import timestamps
-from rerail.log_parsers.timestamps import BOOT, WALL, find_stamp, year_in
+from rerail.log_parsers.timestamps import BOOT, DAY, WALL, find_stamp, year_in
 
 AT = timegm((2026, 3, 1, 2, 14, 7))
 
@@ -30,6 +30,7 @@ AT = timegm((2026, 3, 1, 2, 14, 7))
         ("INFO 03/01/2026 02:14:07 loaded", AT),
         ("03/01/26 02:14:07 WARN", AT),
         ("[Sun Mar  1 02:14:07 2026] NVRM: Xid", AT),
+        ("Sun Mar  1 02:14:07 EST 2026", AT),
         ("Mar 1, 2026 02:14:07 x", AT),
         ("[rank3]:[E301 02:14:07.500000000 ProcessGroupNCCL.cpp:632]", AT + 0.5),
         ("[E0301 02:14:07.5 ProcessGroupNCCL.cpp:632]", AT + 0.5),
@@ -136,3 +137,26 @@ def test_every_iso_time_is_read_exactly(seconds: int, millis: int) -> None:
 def test_the_first_stamp_is_that_of_each_form_asked_one_by_one(text: str) -> None:
     if timestamps._CLOCK.search(text):
         assert find_stamp(text, year=2026) == timestamps._first_stamp(text, timestamps._FORMS, 2026)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["02:14:07.250 [rank3] x", "[02:14:07.250] x", "w-3  02:14:07.250 x", "w-3 | [02:14:07.250] x"],
+)
+def test_a_time_of_day_is_on_a_clock_of_its_own(text: str) -> None:
+    stamp = find_stamp(text, year=2026)
+    assert stamp is not None
+    assert (stamp.seconds, stamp.clock) == (2 * 3600 + 14 * 60 + 7.25, DAY)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "elapsed 02:14:07 left",
+        "eta: 1 day, 02:14:07",
+        "02:14:07<05:00:00, 3.1s/it",
+        "it took 02:14:07",
+    ],
+)
+def test_a_length_is_no_time_of_day(text: str) -> None:
+    assert find_stamp(text, year=2026) is None
