@@ -341,7 +341,7 @@ def _from_zero(column: Sequence[_Piece], hosts: Sequence[Sequence[_Piece]]) -> b
 
     A counter goes up and begins at 0 again; a process has a host of its own.
     """
-    if column[0].kind not in ("number", "unknown", "task"):
+    if column[0].kind not in ("number", "task"):
         return False
     numbers = [int(piece.value) for piece in column]
     of_processes = (

@@ -43,9 +43,12 @@ def behind_plan(case: Case, view: LogView) -> int | None:
     first, lines = None, 0
     for number in case.lines_with(view, "step-beside-its-plan"):
         match = phrase("step-beside-its-plan").search(view.text(number) or "")
-        if match is None:
+        if match is None or match["unit"] != match["unit2"]:
             continue
-        value, planned = (float(match[name].replace(",", "")) for name in ("value", "planned"))
+        end = "" if match["time"] else "2"
+        value, planned = (
+            float(match[name + end].replace(",", "")) for name in ("value", "planned")
+        )
         slower, faster = (value, planned) if match["time"] else (planned, value)
         if slower > _BEHIND * faster:
             first, lines = first or number, lines + 1
@@ -55,15 +58,17 @@ def behind_plan(case: Case, view: LogView) -> int | None:
 
 
 def rose(view: LogView) -> bool:
-    """Tell whether the last third of the steps of some rank took a tenth longer than its first third.
+    """Tell whether the last third of the steps of some rank took a tenth longer than its first third, for the same work.
 
-    It is no finding by itself, but such steps do not deny what else says that something is slow.
+    It is no finding by itself, but such steps do not deny what a machine says of a device that is held back.
     """
     groups: dict[tuple[str, int | None], list[float]] = defaultdict(list)
+    work = set()
     for row in step_rows(view):
         if row.step_time is not None and row.form not in WEAK_FORMS:
             groups[row.form, row.rank].append(row.step_time)
-    return any(
+            work.add(tuple(phrase("size-of-work").findall(view.text(row.line) or "")))
+    return len(work) == 1 and any(
         median(times[-(len(times) // 3) :]) >= _ROSE * median(times[1 : 1 + len(times) // 3])
         for times in groups.values()
         if len(times) > _LEAST * 2

@@ -1,7 +1,9 @@
 """Which rank always comes late to what all ranks of a step say.
 
 Ranks print the same message of each step within milliseconds. One that prints it seconds after all others, step after
-step, is what they wait for, though its own line tells no time.
+step, is what they wait for, though its own line tells no time. It must have been in time with something: a clock that
+is ahead makes all of a host's lines late. The first rank has work of its own (evaluations, checkpoints, logs) and is never
+meant.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from rerail.log_parsers.text import without_digits
 
 _MOST_LINES = 2_000
 _LEAST_RANKS, _LEAST_ROUNDS = 3, 2
-_LATE_S, _APART = 1.0, 10.0
+_LATE_S, _APART = 10.0, 10.0
 """How many seconds, and how many times as far as the others are apart, the last comes behind the last but one."""
 
 
@@ -38,15 +40,19 @@ class LateRank:
 def late_rank(case: Case) -> LateRank | None:
     """Return the one rank that comes late in all rounds of some message, or None."""
     rounds: dict[str, list[LateRank | None]] = defaultdict(list)
+    in_time: set[int] = set()
     for message, said in _said(case).items():
         if len(said) >= _LEAST_RANKS:
-            rounds[without_digits(message)].append(_last(said))
+            last = _last(said)
+            rounds[without_digits(message)].append(last)
+            in_time |= said.keys() - ({last.rank} if last is not None else set())
     found: dict[int, LateRank] = {}
     for each in rounds.values():
         late = [one for one in each if one is not None]
         ranks = {one.rank for one in late}
         # The first round may lie before it became slow.
-        if len(late) >= max(_LEAST_ROUNDS, len(each) - 1) and len(ranks) == 1:
+        meant = len(ranks) == 1 and 0 not in ranks and ranks <= in_time
+        if len(late) >= max(_LEAST_ROUNDS, len(each) - 1) and meant:
             first = min(late, key=lambda one: (one.line.time or 0.0, one.line.number))
             least = LateRank(first.rank, min(one.late_s for one in late), first.line)
             found.setdefault(first.rank, least)

@@ -169,8 +169,10 @@ def _drop_hints(case: Case, rules: dict[str, Rule], result: Selection, *, one_en
         if any("collective_timeout" in o.marks for o in case.observations):
             _drop(result, hints, "it only makes a run slow, and this one hung")
         return
-    if any(has(found.leaf, "slow") for found in analyse(case)) or any(map(rose, case.views)):
+    if any(has(found.leaf, "slow") for found in analyse(case)):
         return
+    if any(map(rose, case.views)):
+        hints = [o for o in hints if o.tier is not Tier.HARDWARE]
     # Even steps deny that a run became slower, not that it was slow from its start: who tells it again measures it.
     told = Counter(_what_is_told(o) for o in case.observations if is_hint(o))
     once = [o for o in hints if told[_what_is_told(o)] < _TOLD_AGAIN * rules[o.rule_id].min_count]

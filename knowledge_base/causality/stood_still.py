@@ -7,7 +7,6 @@ in between.
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
 from itertools import pairwise
 
 from rerail.domain.diagnosis import Status
@@ -15,24 +14,33 @@ from rerail.domain.evidence import LogLine
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.conclusion import Conclusion
 from rerail.knowledge_base.causality.progress import LastStep, step_rows
-from rerail.knowledge_base.phrases import phrase
+from rerail.knowledge_base.causality.set_aside import reached_its_end
+from rerail.knowledge_base.phrases import phrase, says
 from rerail.knowledge_base.placement.identities import Identities
+from rerail.late_dataclass import dataclass
 from rerail.log_parsers.middle import median
+from rerail.log_parsers.timestamps import WALL, find_stamp
+from rerail.log_parsers.view import LogView
 
 _LEAST_S = 600.0
 _STEP_LINES = 10.0
 """So many step lines would have fitted into the silence."""
-_MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
+_HALF_HOUR_S = 1800.0
+_UTC = ("UTC", "GMT")
+_BELOW = 1  # lines behind the last step line
+_LAST_LINES = 4_000
 
 
 def stood_still(case: Case, last: LastStep | None, identities: Identities) -> Conclusion | None:
     """Conclude from the time that somebody asked for long after the last step, or return None."""
-    asked = _asked(case)
-    if last is None or last.time is None or asked is None:
+    if last is None or last.time is None or reached_its_end(case):
         return None
-    silent = asked - last.time
-    usual = _usual(case, last)
-    if usual is None or silent < max(_LEAST_S, _STEP_LINES * usual):
+    asked, usual = _asked(case.view(last.line)), _usual(case, last)
+    if asked is None or usual is None or not _is_last(case, last.line):
+        return None
+    silent, least = asked.seconds - last.time, max(_LEAST_S, _STEP_LINES * usual)
+    # The clock of another zone is some half hours ahead or behind.
+    if silent < least or (asked.zone not in _UTC and silent % _HALF_HOUR_S < least):
         return None
     length = f"{silent / 60:.0f} minutes"
     why = f"a step line came every {usual:.3g} s before, and none until somebody asked for the time"
@@ -72,23 +80,36 @@ def _looked_at(case: Case, identities: Identities, why: str) -> Conclusion | Non
     )  # fmt: skip
 
 
-def _asked(case: Case) -> float | None:
-    """Return the last time that somebody asked for, in seconds by the clock of the machine."""
-    found: list[float] = []
-    for view in case.views:
-        if not any(case.lines_with(view, "asks-for-the-time")):
-            continue
-        for number in case.lines_with(view, "told-the-time"):
-            match = phrase("told-the-time").search(view.text(number) or "")
-            if match is not None:
-                month = _MONTHS.index(match["month"].lower()) + 1
-                day, hour, minute, second, year = (
-                    int(match[name]) for name in ("day", "hour", "minute", "second", "year")
-                )
-                found.append(
-                    datetime(year, month, day, hour, minute, second, tzinfo=UTC).timestamp()
-                )
-    return max(found, default=None)
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """The time that somebody asked for, by the clock of that machine, and the zone that it tells."""
+
+    seconds: float
+    zone: str
+
+
+def _asked(view: LogView) -> _Asked | None:
+    """Return the last time that somebody asked for in a file, or None."""
+    found: list[_Asked] = []
+    texts = [(number, view.text(number) or "") for number in view.numbers[-_LAST_LINES:]]
+    if not any(phrase("asks-for-the-time").search(text) for _, text in texts):
+        return None
+    for _, text in texts:
+        match = phrase("told-the-time").search(text)
+        stamp = find_stamp(text, year=1970) if match is not None else None
+        if match is not None and stamp is not None and stamp.clock == WALL:
+            found.append(_Asked(stamp.seconds, match["zone"] or ""))
+    return max(found, key=lambda one: one.seconds, default=None)
+
+
+def _is_last(case: Case, line: LogLine) -> bool:
+    """Tell whether nothing but a word or two stands behind a line in what was printed there."""
+    view = case.view(line)
+    here = view.section(line.number)
+    below = [n for n in view.numbers if n > line.number and view.section(n) == here]
+    told = [text for n in below if (text := (view.text(n) or "").strip())]
+    told = [text for text in told if not phrase("told-the-time").search(text)]
+    return len(told) <= _BELOW and not any(says("told-its-end", text) for text in told)
 
 
 def _usual(case: Case, last: LastStep) -> float | None:

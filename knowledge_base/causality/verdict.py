@@ -38,6 +38,7 @@ from rerail.knowledge_base.causality.progress import (
 from rerail.knowledge_base.causality.set_aside import only_checks_passed
 from rerail.knowledge_base.causality.several_jobs import jobs_in
 from rerail.knowledge_base.causality.stood_still import stood_still
+from rerail.knowledge_base.phrases import says
 from rerail.knowledge_base.placement.allocation import foreign
 from rerail.knowledge_base.placement.identities import Identities
 from rerail.knowledge_base.placement.one_node import node_around, one_node
@@ -517,7 +518,8 @@ def _take(verdict: Verdict, conclusion: Conclusion | None, outcome: Outcome) -> 
     verdict.outcome, verdict.status, verdict.leaf = outcome, conclusion.status, conclusion.leaf
     verdict.line, verdict.why = conclusion.line, conclusion.why
     verdict.ranks = list(conclusion.ranks)
-    verdict.nodes = [node for node in conclusion.nodes if not is_local(node)]
+    at_work = (n for n in conclusion.nodes if not is_local(n) and not says("no-compute-host", n))
+    verdict.nodes = list(at_work)
     verdict.action, verdict.beside = conclusion.action, conclusion.beside
     verdict.silence = conclusion.silence
     verdict.reasons = []

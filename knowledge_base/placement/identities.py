@@ -91,6 +91,8 @@ class Identities:
     hosts_of_listed_pods: set[str] = field(default_factory=set)
     """The hosts in a table of pods."""
     local_labels: bool = False
+    told_of_several: bool = False
+    """Some line tells of several nodes, or each file is of a host of its own."""
     """Labels count the ranks of each host anew."""
     onlookers: set[str] = field(default_factory=set)
     """Hosts at whose shell somebody looked at what came from elsewhere."""

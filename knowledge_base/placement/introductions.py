@@ -50,7 +50,7 @@ def introductions(case: Case, statements: Iterable[Statement]) -> dict[Writer, I
             told[writer[-1] > 0][writer].setdefault(rank, one)
         if "own_rank" in one.form.tells:
             own[writer].setdefault(rank, one)
-    return _by_their_own_word(own, named) | {
+    return _by_their_own_word(case, own, named) | {
         writer: Introduced(rank, one.line)
         for by_writer in told.values()
         if _numbered(by_writer)
@@ -60,7 +60,7 @@ def introductions(case: Case, statements: Iterable[Statement]) -> dict[Writer, I
 
 
 def _by_their_own_word(
-    own: dict[Writer, dict[int, Statement]], named: dict[Writer, set[int]]
+    case: Case, own: dict[Writer, dict[int, Statement]], named: dict[Writer, set[int]]
 ) -> dict[Writer, Introduced]:
     """Return the writers that say which rank they are, in words that no process says of another."""
     told = {
@@ -70,7 +70,10 @@ def _by_their_own_word(
         for rank, one in ranks.items()
     }
     several = len(told) > 1 and len({one.rank for one in told.values()}) == len(told)
-    return {writer: one for writer, one in told.items() if several or (len(own) == 1 and one.rank)}
+    if several:
+        return told
+    whole = len(own) == 1 and not case.says("lines-left-out")
+    return {writer: one for writer, one in told.items() if whole and one.rank}
 
 
 def _numbered(by_writer: dict[Writer, dict[int, Statement]]) -> bool:

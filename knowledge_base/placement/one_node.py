@@ -33,6 +33,7 @@ def one_node(identities: Identities, local: int) -> bool:
         local,
     ]
     alone = len(identities.nodes_at_work) <= 1 and (identities.node_count or 1) == 1
+    alone = alone and not identities.told_of_several
     return alone and max(ranks) < (identities.per_node or GPUS_OF_A_NODE)
 
 

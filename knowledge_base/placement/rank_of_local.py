@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
+from itertools import pairwise
 
 from rerail.domain.evidence import LogLine
 from rerail.knowledge_base.case import Case
@@ -12,7 +13,7 @@ from rerail.knowledge_base.placement.identities import Identities
 from rerail.knowledge_base.placement.names import short
 from rerail.log_parsers.host_names import is_local
 
-_SEVERAL = 2
+_SEVERAL, _HOSTS = 2, 3
 
 
 def rank_at(identities: Identities, line: LogLine) -> int | None:
@@ -34,7 +35,17 @@ def rank_at(identities: Identities, line: LogLine) -> int | None:
 def ranks_of_a_host(identities: Identities) -> int:
     """Return how many ranks each host holds: as told, or as the first ranks of several hosts are apart; else 0."""
     firsts = [rank for (_, at), rank in identities.rank_of_seat.items() if at == 0]
-    return identities.per_node or math.gcd(*firsts)
+    return identities.per_node or math.gcd(*firsts) or _apart(identities)
+
+
+def _apart(identities: Identities) -> int:
+    """Return how far apart the ranks are of three or more hosts of each of which one rank is known, from 0 on; else 0."""
+    hosts = Counter(map(short, identities.node_of_rank.values()))
+    ranks = sorted(identities.node_of_rank)
+    if len(hosts) < _HOSTS or max(hosts.values()) > 1 or ranks[0] != 0:
+        return 0
+    gaps = {after - before for before, after in pairwise(ranks)}
+    return gaps.pop() if len(gaps) == 1 else 0
 
 
 def rank_in_block(identities: Identities, node: str | None, local: int) -> int | None:
@@ -44,6 +55,10 @@ def rank_in_block(identities: Identities, node: str | None, local: int) -> int |
     """
     seats, size = identities.rank_of_seat, ranks_of_a_host(identities)
     begins = {rank - at for (host, at), rank in seats.items() if node and host == short(node)}
+    if not begins and _apart(identities):
+        begins = {
+            r for r, at in identities.node_of_rank.items() if node and short(at) == short(node)
+        }
     if len(begins) != 1 or not local < size:
         return None
     (begin,) = begins

@@ -6,8 +6,9 @@ import re
 
 from rerail.domain.evidence import Blames, LogLine, Role, Stream, Tier
 from rerail.knowledge_base.causality.exits import ExitFact, ended_first
-from rerail.knowledge_base.phrases import phrase, phrase_in_bytes, says
+from rerail.knowledge_base.phrases import phrase, says
 from rerail.knowledge_base.placement import witnesses
+from rerail.knowledge_base.placement.by_device import by_device, counted_by_the_machine, reordered
 from rerail.knowledge_base.placement.everywhere import EVERYWHERE
 from rerail.knowledge_base.placement.felt import felt_by, named_slow, on_their_gpus
 from rerail.knowledge_base.placement.gpu_sources import device_beside
@@ -19,11 +20,11 @@ from rerail.knowledge_base.placement.names import same_host, short
 from rerail.knowledge_base.placement.numbered_outputs import of_numbered_output
 from rerail.knowledge_base.placement.odd_version import of_odd_version
 from rerail.knowledge_base.placement.one_node import device_in_front, local_that_is_rank, one_node
-from rerail.knowledge_base.placement.own_words import node_in, number_in, numbers_in
+from rerail.knowledge_base.placement.own_words import number_in, numbers_in
 from rerail.knowledge_base.placement.place import Answer, Asked, Reason, Source, named
 from rerail.knowledge_base.placement.raised_behind import raises_behind
 from rerail.knowledge_base.placement.raised_from import raised_from, raised_from_it
-from rerail.knowledge_base.placement.rank_of_local import gpu_of_its_own, rank_at
+from rerail.knowledge_base.placement.rank_of_local import rank_at
 from rerail.knowledge_base.taxonomy import has
 
 _MOST_RANKS_OF_A_NODE = 64
@@ -43,7 +44,21 @@ def _from_one(asked: Asked) -> Answer[int] | None:
 
 def _slot(asked: Asked) -> Answer[int] | None:
     named = asked.event.fields.get("rank", "")
-    return Answer(int(named), "the line names it", asked.line) if named.isdigit() else None
+    if not named.isdigit():
+        return None
+    if asked.event.blames is Blames.PEER and _each_names_another(asked):
+        return Answer(None, "each speaks of another one, and whom each lost first is not told")
+    return Answer(int(named), "the line names it", asked.line)
+
+
+def _each_names_another(asked: Asked) -> bool:
+    """Tell whether processes complain of different peers in the same words."""
+    told = {
+        (writer_of(asked.case, o.line), o.fields.get("rank"))
+        for o in asked.selection.candidates
+        if o.rule_id == asked.event.rule_id
+    }
+    return len({writer for writer, _ in told}) > 1 and len({rank for _, rank in told}) > 1
 
 
 def _subject(asked: Asked) -> Answer[int] | None:
@@ -280,10 +295,10 @@ def _of_a_machine(asked: Asked) -> Answer[int] | None:
 def _on_another_gpu(asked: Asked, rank: int) -> bool:
     """Tell whether a rank sits on another GPU than the one that the machine names: launchers name who ended first."""
     gpu = asked.place.gpu
-    if gpu is None or not _counted_by_the_machine(asked):
+    if gpu is None or not counted_by_the_machine(asked):
         return False
     seats = {f.local_rank for f in asked.exits if f.rank == rank} - {None}
-    return bool(seats) and gpu not in seats and not _reordered(asked)
+    return bool(seats) and gpu not in seats and not reordered(asked)
 
 
 def _lost_by_jax(asked: Asked) -> Answer[int] | None:
@@ -337,61 +352,6 @@ def same_place(a: str | None, b: str | None) -> bool:
     return a is None or b is None or short(a) == short(b)
 
 
-def _on_several(asked: Asked, gpu: int | None) -> Answer[int] | None:
-    """On a host whose ranks a table lists in order, one for each GPU, that of the GPU's number."""
-    node = asked.event.fields.get("node") or asked.line.node or node_in(asked.line.message)
-    held = asked.identities.ranks_at.get(node or "", ())
-    words = asked.line.message
-    own = number_in(words, "gpu") is not None and node_in(words) is not None
-    if gpu is None or gpu >= len(held) or not (own or _counted_by_the_machine(asked)):
-        return None
-    if _reordered(asked):
-        return None
-    return Answer(held[gpu], f"GPU {gpu} of {node}, which holds {named(held)} in order", asked.line)
-
-
-def _counted_by_the_machine(asked: Asked) -> bool:
-    """Tell whether the kernel or a tool counted the GPU; a process may see one alone and call it the first."""
-    return has(asked.event.leaf, "of_a_gpu") and asked.event.tier is Tier.HARDWARE
-
-
-def _reordered(asked: Asked) -> bool:
-    """Tell whether some process sees its GPUs in an order of its own."""
-    order = phrase_in_bytes("visible-devices")
-    for view in asked.case.views:
-        for number in view.numbers[:_MOST_LINES]:
-            found = order.search(view.survey.kept[number])
-            listed = [int(one) for one in found["list"].split(b",")] if found else []
-            if listed != list(range(len(listed))):
-                return True
-    return False
-
-
-def _by_device(asked: Asked) -> Answer[int] | None:
-    """On a job of one node each rank has the GPU of its number, where that rank is known to be there."""
-    gpu = gpu_told(asked)
-    there = _on_several(asked, gpu)
-    if there is not None:
-        return there
-    node = asked.event.fields.get("node") or asked.line.node or asked.line.place
-    if gpu is not None and node and _counted_by_the_machine(asked):
-        rank = asked.identities.rank_of_gpu.get((short(node), gpu))
-        if rank is not None:
-            line = asked.identities.told_by.get(("rank", rank))
-            return Answer(rank, f"GPU {gpu} of {node} is this rank's", line)
-    if not _counted_by_the_machine(asked):
-        gpu = gpu_of_its_own(asked.line.text)
-    known = asked.identities
-    ranks = known.ranks_seen | known.ranks_heard
-    if known.node_count == 1:
-        ranks |= set(range(known.per_node or 0))
-    if gpu is None or gpu not in ranks:
-        return None
-    if not one_node(asked.identities, gpu):
-        return None
-    return Answer(gpu, f"the job runs on one node, and GPU {gpu} is this rank's", asked.line)
-
-
 def _alone_there(asked: Asked) -> Answer[int] | None:
     """The rank of the line's host, where each host of the job has one."""
     name = asked.event.fields.get("node") or asked.line.node or asked.line.place
@@ -425,7 +385,7 @@ def _told_with_process(asked: Asked) -> Answer[int] | None:
 def _only_exit_there(asked: Asked) -> Answer[int] | None:
     """The only process of the event's host that its launcher reports, where nobody else there cried."""
     node = asked.line.node
-    of_one = bool(asked.event.lines) or _counted_by_the_machine(asked)
+    of_one = bool(asked.event.lines) or counted_by_the_machine(asked)
     if node is None or asked.line.rank is not None or not of_one or _felt_by_several(asked):
         return None
     there = [
@@ -537,7 +497,7 @@ def _awaited(asked: Asked) -> Answer[int] | None:
 SOURCES: tuple[Source[int], ...] = (
     _from_one, _between_two, _slot, _subject, _noticed, _of_the_job, _heading, _process, _named_process, _local_rank,
     _said_on, _label, _introduced, _seat, _only_node, _own_words, raised_from, _told_with_process, _alone_there, _others,
-    _only_exit_there, device_beside, _awaited, named_slow, _own_exit, _raised_exit, _ended_first, _by_device,
+    _only_exit_there, device_beside, _awaited, named_slow, _own_exit, _raised_exit, _ended_first, by_device,
     raises_behind, of_numbered_output, _hosts_the_store, _idle_device,
 )  # fmt: skip
 

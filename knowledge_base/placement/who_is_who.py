@@ -70,6 +70,7 @@ def build(case: Case, statements: list[Statement]) -> Identities:
             introduce(line, who, found)
         read_labels(case, view, found, reading)
     read_locals(case, found)
+    found.told_of_several = case.says("several-nodes") or any(v.origin.node for v in case.views)
     _introductions(case, statements, found)
     _aliases(case, found, reading)
     rename(found, reading.hosts)

@@ -11,15 +11,23 @@ from rerail.domain.diagnosis import Diagnosis, Outcome
 Run = Callable[[str | dict[str, str]], Diagnosis]
 
 
-def job(late: Callable[[int], int | None], front: str = "[rank{rank}] ", date: str = "") -> str:
-    lines, second = [], 0
+def job(
+    late: Callable[[int], int | None],
+    front: str = "[rank{rank}] ",
+    date: str = "",
+    ends: str = "end batch {step}",
+) -> str:
+    lines = []
     for step in range(400, 404):
-        slow = late(step)
+        begins, slow = 60 * (step - 400), late(step)
         for rank in (0, 2, 1, 3):
-            at = second + (40 if rank == slow else 0)
-            text = f"{date}05:{11 + at // 60:02d}:{at % 60:02d}.1{rank}4 {front.format(rank=rank)}begin batch {step}"
-            lines.append((at, rank, text))
-        second += 60
+            for at, text in (
+                (begins + (40 if rank == slow else 0), "begin batch {step}"),
+                (begins + 50, ends),
+            ):
+                clock = f"{date}05:{11 + at // 60:02d}:{at % 60:02d}.1{rank}4"
+                said = text.format(step=step, rank=rank)
+                lines.append((at, rank, f"{clock} {front.format(rank=rank)}{said}"))
     return "\n".join(text for _, _, text in sorted(lines)) + "\n"
 
 
@@ -36,6 +44,7 @@ def test_who_is_late_step_after_step_is_slow(diagnose: Run, front: str, date: st
         pytest.param(lambda step: None, id="nobody"),
         pytest.param(lambda step: step % 4, id="another each time"),
         pytest.param(lambda step: 3 if step == 402 else None, id="once"),
+        pytest.param(lambda step: 0, id="the first rank, which logs and evaluates"),
     ],
 )
 def test_who_is_late_now_and_then_is_not(diagnose: Run, late: Callable[[int], int | None]) -> None:
@@ -51,3 +60,7 @@ def test_a_local_rank_of_several_hosts_is_nobody(diagnose: Run) -> None:
         for line in job(lambda step: 3, "[GPU{rank}] ").splitlines()
     )
     assert diagnose(both).suspects.ranks == []
+
+
+def test_a_clock_that_is_ahead_makes_all_lines_late(diagnose: Run) -> None:
+    assert diagnose(job(lambda step: 3, ends="rank {rank} has loss 2.{step}")).suspects.ranks == []

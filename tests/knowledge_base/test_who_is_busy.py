@@ -121,7 +121,7 @@ def test_horovods_tensors_and_who_submitted_them(stalled: str, leaf: str, ranks:
         ([(1, 1), (2, 2), (3, 3)], [0]),
         ([(1, 1), (2, 2), (1, 9), (2, 10)], []),  # two nodes
         ([(1, 5), (2, 6), (3, 7)], []),  # which rank has local rank 0 is not told
-        ([(1, 1)], []),  # one pair may be chance
+        ([(1, 1)], [0]),  # nothing speaks of a second node
     ],
 )
 def test_a_local_rank_is_the_rank_where_those_beside_it_are(

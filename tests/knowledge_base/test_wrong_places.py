@@ -1,6 +1,6 @@
 """Places that are not to be named: logs in which a host or rank beside the fault looks like its place.
 
-Written by people who looked for what the rules over-reach on (w, x; y, z, r, s: what others found in mendings the same day; p: how launchers, loggers and collectors tell a place); those that are still wrong are marked `open`.
+Written by people who looked for what the rules over-reach on (w, x; y, z, r, s, u: what others found in mendings the same day; p: how launchers, loggers and collectors tell a place); those that are still wrong are marked `open`.
 Texts of several files are read as files. `nodes` and `ranks` are all that may be named; none need be, but for
 `must_nodes` and `must_ranks`. `outcome` and `status` say what may not be claimed, `types` what alone may.
 """
