@@ -162,7 +162,7 @@ class Identities:
         whole = self.world_size is not None and len(self.node_of_rank) == self.world_size == len(
             hosts
         )
-        there = self.ranks_on(node) if whole and len(hosts) > 1 else []
+        there = self.ranks_on(node) if (whole and len(hosts) > 1) or self.per_node == 1 else []
         return there[0] if len(there) == 1 else None
 
     def gpu_at(self, address: str, node: str | None) -> Identity | None:
