@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 from rerail.assistant import pipeline
 from rerail.knowledge_base import statements
-from rerail.knowledge_base.causality import diagnosis_record, exits, roots, select, verdict
+from rerail.knowledge_base.causality import diagnosis_record, exits, numeric, roots, select, verdict
 from rerail.knowledge_base.matcher import MatchResult, RuleSet, match
 from rerail.knowledge_base.placement import (
     headings,
@@ -26,7 +26,7 @@ from rerail.knowledge_base.placement import (
     witnesses,
 )
 from rerail.knowledge_base.waiting import conclude, engine, read
-from rerail.log_parsers import labels
+from rerail.log_parsers import induced_labels, labels
 from rerail.log_parsers.view import LogView
 
 
@@ -47,7 +47,8 @@ class Switch:
 
 
 _STEPS = ("_completed", "_initiating", "_stacks", "_timeouts", "_peers", "_waited", "_died", "_stopped",
-          "_numbers", "_reported", "killed_before", "_hung_before", "_victims_exception", "_asked_once")  # fmt: skip
+          "_numbers", "_reported", "killed_before", "_hung_before", "_victims_exception", "_asked_once",
+          "_silent")  # fmt: skip
 _QUESTIONS = ("_named", "_other_tensors", "_different_calls", "_one_in_another_call", "_apart", "_ahead_in_one_group",
               "_behind", "_absent")  # fmt: skip
 
@@ -103,9 +104,21 @@ def switches() -> list[Switch]:
         ("lost in a barrier", witnesses, "left_the_barrier", _nothing),
         ("ranks counted anew on each host", who_is_who, "_counted_anew", _never),
         ("who tells of others", diagnosis_record, "_names_others", _never),
+        ("its own word beside another's", roots, "_own_word", _nothing),
+        ("a rank that is late in every round", numeric, "late_rank", _nothing),
+        ("steps behind a plan", numeric, "behind_plan", _nothing),
+        ("step times that rose", select, "rose", _never),
+        ("a run that stood still", verdict, "stood_still", _nothing),
+        ("each names another", rank_sources, "_each_names_another", _never),
+        ("ranks of a host in blocks", exits, "rank_in_block", _nothing),
+        ("devices of processes", exits, "devices_of_processes", lambda case: {}),
+        ("when an exit was told", exits, "_told_at", _nothing),
+        ("numbers that fill the world", induced_labels, "_fills_the_world", lambda *a: frozenset()),
+        ("one pod in front of all lines", induced_labels, "_one_pod", _nothing),
     ):
         off = partial(_replaced, (module, attribute, instead))
-        found.append(Switch("edge", name, off, always=True))
+        reads = module is induced_labels
+        found.append(Switch("edge", name, off, always=True, reads=reads))
     found += _data()
     families = sorted({rule.file for rule in pipeline.rules().rules if rule.file})
     return found + [Switch("rules", name, partial(_without_rules, name)) for name in families]
