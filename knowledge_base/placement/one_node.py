@@ -40,11 +40,13 @@ def one_node(identities: Identities, local: int) -> bool:
 def node_around(identities: Identities, ranks: Sequence[int]) -> str | None:
     """Return the only node of a job, where it is known that these ranks run there, or None.
 
-    It is where the launcher says that there is one node, or where ranks on both sides of them do.
+    It is where the launcher says that there is one node, where ranks on both sides of them do, or where nothing
+    speaks of ranks.
     """
     if len(identities.nodes_at_work) != 1 or not ranks or not one_node(identities, max(ranks)):
         return None
     (node,) = identities.nodes_at_work
     there = [rank for rank, where in identities.node_of_rank.items() if where == node]
     enclosed = bool(there) and min(there) <= min(ranks) and max(ranks) <= max(there)
-    return node if identities.node_count == 1 or enclosed else None
+    numbered = identities.ranks_seen or identities.ranks_heard or (identities.world_size or 1) > 1
+    return node if identities.node_count == 1 or enclosed or not numbered else None
