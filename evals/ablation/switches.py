@@ -18,6 +18,7 @@ from rerail.knowledge_base import statements
 from rerail.knowledge_base.causality import diagnosis_record, exits, numeric, roots, select, verdict
 from rerail.knowledge_base.matcher import MatchResult, RuleSet, match
 from rerail.knowledge_base.placement import (
+    everywhere,
     headings,
     node_sources,
     own_words,
@@ -112,6 +113,7 @@ def switches() -> list[Switch]:
         ("each names another", rank_sources, "_each_names_another", _never),
         ("ranks of a host in blocks", exits, "rank_in_block", _nothing),
         ("devices of processes", exits, "devices_of_processes", lambda case: {}),
+        ("either may be first", everywhere, "_either_may_be_first", _never),
         ("when an exit was told", exits, "_told_at", _nothing),
         ("numbers that fill the world", induced_labels, "_fills_the_world", lambda *a: frozenset()),
         ("one pod in front of all lines", induced_labels, "_one_pod", _nothing),

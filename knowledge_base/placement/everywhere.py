@@ -21,7 +21,8 @@ def everywhere(asked: Asked) -> bool:
     same = _alike(asked)
     ranks = ranks_alike(asked)
     if found.pci or not (
-        (len(ranks) >= EVERYWHERE and found.rank in ranks)
+        _either_may_be_first(asked, ranks)
+        or (len(ranks) >= EVERYWHERE and found.rank in ranks)
         or _on_every_host(asked, same)
         or _on_hosts_at_once(asked)
     ):
@@ -31,6 +32,23 @@ def everywhere(asked: Asked) -> bool:
     if len({asked.identities.node_of(line) for line in same} - {None}) > 1:
         found.node = None
     return True
+
+
+def _either_may_be_first(asked: Asked, ranks: set[int]) -> bool:
+    """Tell whether another rank says the same in another file, and neither a clock nor an exit tells which was first."""
+    case, event, rank = asked.case, asked.event, asked.place.rank
+    if len(ranks) < 2 or rank not in ranks or event.blames is not Blames.SPEAKER:
+        return False
+    if any(fact.rank in ranks for fact in asked.exits):
+        return False
+    return any(
+        other.rule_id == event.rule_id
+        and other.line.file != asked.line.file
+        and asked.identities.rank_of(other.line) in ranks - {rank}
+        and case.near_time(other.line) is None
+        and case.near_time(asked.line) is None
+        for other in asked.selection.candidates
+    )
 
 
 def ranks_alike(asked: Asked) -> set[int]:
