@@ -22,7 +22,7 @@ from rerail.domain.diagnosis import (
     Suspects,
     Targets,
 )  # fmt: skip
-from rerail.domain.evidence import LogLine, Observation, Role
+from rerail.domain.evidence import Blames, LogLine, Observation, Role
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.cost import cost_of
 from rerail.knowledge_base.causality.end_of_log import laggards, stop
@@ -103,9 +103,18 @@ def _first_fault(case: Case, verdict: Verdict) -> FirstFault | None:
         text=line.whole[:MAX_TEXT],
         time=iso(case.time(line)),
         rank=verdict.ranks[0] if len(verdict.ranks) == 1 else told,
-        node=_node_of_fault(verdict, line),
+        node=_node_of_fault(verdict, line)
+        if verdict.nodes or not _by_a_controller(case, verdict, line)
+        else None,
         gpu=verdict.gpu,
         rule=verdict.observation.rule_id if verdict.observation else None,
+    )
+
+
+def _by_a_controller(case: Case, verdict: Verdict, line: LogLine) -> bool:
+    """Tell whether who prints how something ended tells of what ran elsewhere."""
+    return verdict.observation is None and any(
+        told.blames is Blames.NOBODY and told.line == line for told in case.observations
     )
 
 

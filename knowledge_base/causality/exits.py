@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from rerail.domain.evidence import LogLine, Observation, Role, Tier
+from rerail.domain.evidence import Blames, LogLine, Observation, Role, Tier
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.catalogues import how_it_ended
 from rerail.knowledge_base.placement.allocation import elsewhere, listed, nodes, schemes_of
@@ -215,7 +215,9 @@ def _from_rules(case: Case, identities: Identities) -> list[ExitFact]:
         rank = int(fields["rank"]) if fields.get("rank", "").isdigit() else None
         if rank is None:
             rank = identity.rank if identity and identity.rank is not None else line.rank
-        facts.append(ExitFact(code, line, rank, node=fields.get("node") or line.node, pid=pid))
+        # A controller tells of what ran elsewhere.
+        own = line.node if observation.blames is not Blames.NOBODY else None
+        facts.append(ExitFact(code, line, rank, node=fields.get("node") or own, pid=pid))
     return facts
 
 
