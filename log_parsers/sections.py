@@ -21,6 +21,7 @@ from rerail.lazy_patterns import lazy
 from rerail.log_parsers.host_names import is_counter, is_local, looks_like_host
 from rerail.log_parsers.named_after_hosts import Told, named_after_hosts
 from rerail.log_parsers.prefixes import Origin
+from rerail.log_parsers.shell_loops import looped
 from rerail.log_parsers.sources import origin_of
 from rerail.log_parsers.text import ZERO
 
@@ -41,6 +42,7 @@ _DIGITS = lazy(r"\d+")
 _PARTS = lazy(r"[_/]|\.(?!\d)")
 _NUMBERED = lazy(r"(?i)(?:rank|pid|r|p)\d+")
 _LEAST_ALIKE = 2
+_TYPED = ("command", "any-command", "traced", "prompt")
 _BOTH = 2  # a single `stdout:` may be anything
 _MOST_HEADINGS = 20_000
 _WORD = lazy(r"(?<![\w.@/:=-])[A-Za-z0-9][\w.-]{1,100}(?![\w=])")
@@ -307,6 +309,15 @@ def _named_alike(found: list[tuple[int, Heading]]) -> list[tuple[int, Heading]]:
     ]
 
 
+def _of_loop(says: Heading, parts: dict[str, Origin]) -> Heading:
+    """Give what a loop prints under a part of a name to the pod or host that its command looked at.
+
+    It is the answer of that command, so that the next command ends it.
+    """
+    origin = parts.get(says.title) if says.shape == "banner" and says.origin is None else None
+    return says if origin is None else replace(says, origin=origin, shape="command", rule="")
+
+
 def _called_after_hosts(
     found: list[tuple[int, Heading]], told: list[Told]
 ) -> list[tuple[int, Heading]]:
@@ -355,6 +366,7 @@ def sections(lines: Iterable[tuple[int, bytes]], clean: Callable[[bytes], str]) 
     last = (0, b"")  # the line above
     above = -1  # the line of dashes above that
     told: list[Told] = []  # of each section
+    parts: dict[str, Origin] = {}  # whose the values of the loop above are
     begins = _Beginnings()
     for number, line in lines:
         raw = clean(line).encode() if line.startswith(b"\x1b") else line
@@ -365,8 +377,10 @@ def sections(lines: Iterable[tuple[int, bytes]], clean: Callable[[bytes], str]) 
                 found.append((last[0], says))
                 told.append(Told())
             above = number
-        elif begins(raw) and (says := heading(clean(raw))) is not None:
-            found.append((number, says))
+        elif begins(raw) and (says := heading(text := clean(raw))) is not None:
+            if says.shape in _TYPED:
+                parts = looped(text)
+            found.append((number, _of_loop(says, parts)))
             told.append(Told())
         elif told:
             told[-1].take(raw)

@@ -27,7 +27,7 @@ from rerail.knowledge_base.placement import (
     witnesses,
 )
 from rerail.knowledge_base.waiting import conclude, engine, read
-from rerail.log_parsers import induced_labels, labels
+from rerail.log_parsers import induced_labels, labels, sections
 from rerail.log_parsers.view import LogView
 
 
@@ -117,9 +117,11 @@ def switches() -> list[Switch]:
         ("when an exit was told", exits, "_told_at", _nothing),
         ("numbers that fill the world", induced_labels, "_fills_the_world", lambda *a: frozenset()),
         ("one pod in front of all lines", induced_labels, "_one_pod", _nothing),
+        ("headings of a shell's loop", sections, "looped", lambda command: {}),
+        ("a controller's word", diagnosis_record, "_by_a_controller", _never),
     ):
         off = partial(_replaced, (module, attribute, instead))
-        reads = module is induced_labels
+        reads = module in (induced_labels, sections)
         found.append(Switch("edge", name, off, always=True, reads=reads))
     found += _data()
     families = sorted({rule.file for rule in pipeline.rules().rules if rule.file})
