@@ -104,7 +104,8 @@ def find_stamp(text: str, *, year: int, limit: int = 400) -> Stamp | None:
         return _time_of_day(head)
     name, pattern = _FORMS[form]
     found = _stamp(name, pattern.match(head, match.start()), year)
-    return _first_stamp(head, _FORMS, year) if found is None else found
+    found = found or _first_stamp(head, _FORMS, year)
+    return _time_of_day(head) if found is None else found
 
 
 def _time_of_day(head: str) -> Stamp | None:

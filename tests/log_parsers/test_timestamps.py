@@ -136,7 +136,8 @@ def test_every_iso_time_is_read_exactly(seconds: int, millis: int) -> None:
 )  # fmt: skip
 def test_the_first_stamp_is_that_of_each_form_asked_one_by_one(text: str) -> None:
     if timestamps._CLOCK.search(text):
-        assert find_stamp(text, year=2026) == timestamps._first_stamp(text, timestamps._FORMS, 2026)
+        asked = timestamps._first_stamp(text, timestamps._FORMS, 2026)
+        assert find_stamp(text, year=2026) == (asked or timestamps._time_of_day(text))
 
 
 @pytest.mark.parametrize(
