@@ -183,13 +183,14 @@ def _label(texts: Sequence[str], parts: int) -> Label | None:
     enough = _LEAST_LINES if told else max(_LEAST_LINES, _LEAST_SHARE * len(texts))
     values = [tuple(piece.value for piece in one) for one in seen]
     on_all = form == _BARE_NUMBER and len(seen) == len(texts) and len(set(values)) < len(values)
+    slots = _slots(seen) or ({0: "rank"} if told else _bare_ranks(form, seen, own[form]))
+    ranks = _fills_the_world(seen, slots, texts)
     # A writer that comes back once is enough where all lines but a heading are labelled.
     # So it is where the numbers are those of all ranks.
-    surely = len(seen) >= len(texts) - 1 or bool(_fills_the_world(seen, {}, texts))
+    surely = len(seen) >= len(texts) - 1 or bool(ranks)
     if len(seen) < enough or not (told or on_all or _takes_turns(values, surely=surely)):
         return None
-    slots = _slots(seen) or ({0: "rank"} if told else _bare_ranks(form, seen, own[form]))
-    slots |= _fills_the_world(seen, slots, texts)
+    slots |= ranks
     if not slots:
         return None
     return Label("induced", "own", _pattern(form, slots, seen))

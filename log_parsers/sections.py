@@ -42,7 +42,6 @@ _DIGITS = lazy(r"\d+")
 _PARTS = lazy(r"[_/]|\.(?!\d)")
 _NUMBERED = lazy(r"(?i)(?:rank|pid|r|p)\d+")
 _LEAST_ALIKE = 2
-_TYPED = ("command", "any-command", "traced", "prompt")
 _BOTH = 2  # a single `stdout:` may be anything
 _MOST_HEADINGS = 20_000
 _WORD = lazy(r"(?<![\w.@/:=-])[A-Za-z0-9][\w.-]{1,100}(?![\w=])")
@@ -65,6 +64,8 @@ class Shape:
     """Its section is what one command printed, which the next command ends."""
     within: bool = False
     """What stands under it is of the host of the section above."""
+    typed: bool = False
+    """It is a command that somebody or a script gave to a shell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,7 @@ def _data() -> _Data:
             bool(one.get("ends")),
             bool(one.get("answers")),
             bool(one.get("within")),
+            bool(one.get("typed")),
         )
         for one in raw["shapes"]
     ]
@@ -309,13 +311,13 @@ def _named_alike(found: list[tuple[int, Heading]]) -> list[tuple[int, Heading]]:
     ]
 
 
-def _of_loop(says: Heading, parts: dict[str, Origin]) -> Heading:
+def _of_loop(says: Heading, loop: str, parts: dict[str, Origin]) -> Heading:
     """Give what a loop prints under a part of a name to the pod or host that its command looked at.
 
-    It is the answer of that command, so that the next command ends it.
+    It is the answer of that command, whose shape is `loop`, so that the next command ends it.
     """
-    origin = parts.get(says.title) if says.shape == "banner" and says.origin is None else None
-    return says if origin is None else replace(says, origin=origin, shape="command", rule="")
+    origin = parts.get(says.title) if says.origin is None else None
+    return says if origin is None else replace(says, origin=origin, shape=loop, rule="")
 
 
 def _called_after_hosts(
@@ -366,8 +368,10 @@ def sections(lines: Iterable[tuple[int, bytes]], clean: Callable[[bytes], str]) 
     last = (0, b"")  # the line above
     above = -1  # the line of dashes above that
     told: list[Told] = []  # of each section
-    parts: dict[str, Origin] = {}  # whose the values of the loop above are
+    loop = ""  # the shape of the command that was given last
+    parts: dict[str, Origin] = {}  # whose the values of its loop are
     begins = _Beginnings()
+    typed = {shape.id for shape in shapes() if shape.typed}
     for number, line in lines:
         raw = clean(line).encode() if line.startswith(b"\x1b") else line
         if len(found) >= _MOST_HEADINGS:
@@ -378,9 +382,9 @@ def sections(lines: Iterable[tuple[int, bytes]], clean: Callable[[bytes], str]) 
                 told.append(Told())
             above = number
         elif begins(raw) and (says := heading(text := clean(raw))) is not None:
-            if says.shape in _TYPED:
-                parts = looped(text)
-            found.append((number, _of_loop(says, parts)))
+            if says.shape in typed:
+                loop, parts = says.shape, looped(text)
+            found.append((number, _of_loop(says, loop, parts)))
             told.append(Told())
         elif told:
             told[-1].take(raw)

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import re
+from functools import lru_cache
+from pathlib import Path
+
+from rerail.cached_yaml import load_cached
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.prefixes import Origin
 
+FILE = Path(__file__).with_name("sections.yaml")
 _LOOP = lazy(
     r"\bfor (?P<name>[A-Za-z_]\w{0,40}) in (?P<values>[\w.\- ]{1,2000}); ?do (?P<body>.{1,2000})"
 )
 # `\0` stands for the loop's variable in what follows.
 _NAME = r"(?P<front>[A-Za-z0-9][\w.-]{0,100})?\0(?P<back>[\w.-]{0,100})"
-_POD = lazy(r"\bkubectl\b[^;|&]{0,200}? (?:logs|exec)\b[^;|&]{0,200}? (?:pods?/)?" + _NAME)
-_HOST = lazy(r"\b(?:ssh|rsh)(?: -\S+){0,6} (?:[a-z_][\w-]{0,31}@)?" + _NAME)
+
+
+@lru_cache(maxsize=1)
+def _commands() -> tuple[tuple[str, re.Pattern[str]], ...]:
+    """Return how commands name a pod or a host, each beside `pods` or `hosts`, as `sections.yaml` has them."""
+    in_loops = load_cached(FILE)["in_loops"]
+    return tuple((of, lazy(text + _NAME)) for of in ("pods", "hosts") for text in in_loops[of])
 
 
 def looped(command: str) -> dict[str, Origin]:
@@ -24,9 +35,12 @@ def looped(command: str) -> dict[str, Origin]:
         return {}
     name, values = loop["name"], loop["values"].split()
     body = loop["body"].replace("${" + name + "}", "\0").replace("$" + name, "\0")
-    pod, host = _POD.search(body), _HOST.search(body)
-    found = pod or host
+    named = ((of, match) for of, one in _commands() if (match := one.search(body)) is not None)
+    of, found = next(named, ("", None))
     if found is None or not (found["front"] or found["back"]):
         return {}
     whole = {one: f"{found['front'] or ''}{one}{found['back']}".rstrip(".") for one in values}
-    return {one: Origin(place=of) if pod else Origin(node=of) for one, of in whole.items()}
+    return {
+        one: Origin(place=name) if of == "pods" else Origin(node=name)
+        for one, name in whole.items()
+    }

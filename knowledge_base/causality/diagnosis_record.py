@@ -103,9 +103,7 @@ def _first_fault(case: Case, verdict: Verdict) -> FirstFault | None:
         text=line.whole[:MAX_TEXT],
         time=iso(case.time(line)),
         rank=verdict.ranks[0] if len(verdict.ranks) == 1 else told,
-        node=_node_of_fault(verdict, line)
-        if verdict.nodes or not _by_a_controller(case, verdict, line)
-        else None,
+        node=_node_of_fault(case, verdict, line),
         gpu=verdict.gpu,
         rule=verdict.observation.rule_id if verdict.observation else None,
     )
@@ -130,12 +128,12 @@ def _names_others(verdict: Verdict) -> bool:
     return bool(verdict.nodes) and not any(same_host(own, node) for node in verdict.nodes)
 
 
-def _node_of_fault(verdict: Verdict, line: LogLine) -> str | None:
+def _node_of_fault(case: Case, verdict: Verdict, line: LogLine) -> str | None:
     """The accused node; else that of the line, unless the rank that is named is not the line's own."""
     if len(verdict.nodes) == 1:
         return verdict.nodes[0]
     ranks = verdict.ranks
-    if verdict.nobody and not verdict.nodes:
+    if not verdict.nodes and (verdict.nobody or _by_a_controller(case, verdict, line)):
         return None
     of_another = line.rank not in (None, *ranks) or (line.rank is None and line.node is None)
     named = verdict.waiting.by(How.NAMED) if verdict.waiting is not None else None
