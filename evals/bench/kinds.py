@@ -26,7 +26,7 @@ from rerail.log_parsers.scan import make_scanner
 from rerail.log_parsers.sources import Source
 from rerail.log_parsers.survey import survey
 
-_FILES = 512
+_FILES, _FILE_SIZE, _FULL = 512, 2_000_000, 400_000_000
 _RANKS, _RANK_SIZE = 64, 145_000
 _REAL = "real.log"
 
@@ -190,7 +190,12 @@ def measure(data: Dataset, *, runs: int, size: int) -> list[Bar]:
     )
     folder = data.folder / "kind-many"
     try:
-        bars.append(_many(folder, paths["merged"], over, runs))
+        paths["many"] = _write(
+            data.folder / "kind-whole.log",
+            merged,
+            round(_FILES * _FILE_SIZE * min(1, size / _FULL)),
+        )
+        bars.append(_many(folder, paths["many"], over, runs))
         bars.append(_stepping(folder, data.folder / "home", runs))
     finally:
         shutil.rmtree(folder, ignore_errors=True)

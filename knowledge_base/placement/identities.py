@@ -91,9 +91,9 @@ class Identities:
     hosts_of_listed_pods: set[str] = field(default_factory=set)
     """The hosts in a table of pods."""
     local_labels: bool = False
+    """Labels count the ranks of each host anew."""
     told_of_several: bool = False
     """Some line tells of several nodes, or each file is of a host of its own."""
-    """Labels count the ranks of each host anew."""
     onlookers: set[str] = field(default_factory=set)
     """Hosts at whose shell somebody looked at what came from elsewhere."""
     rank_of_pod: dict[str, int] = field(default_factory=dict)
