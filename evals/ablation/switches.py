@@ -115,7 +115,7 @@ def switches() -> list[Switch]:
         ("devices of processes", exits, "devices_of_processes", lambda case: {}),
         ("either may be first", everywhere, "_either_may_be_first", _never),
         ("when an exit was told", exits, "_told_at", _nothing),
-        ("numbers that fill the world", induced_labels, "_fills_the_world", lambda *a: frozenset()),
+        ("numbers that fill the world", induced_labels, "_fills_the_world", lambda *a: {}),
         ("one pod in front of all lines", induced_labels, "_one_pod", _nothing),
         ("headings of a shell's loop", sections, "looped", lambda command: {}),
         ("a controller's word", diagnosis_record, "_by_a_controller", _never),

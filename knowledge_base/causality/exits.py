@@ -12,7 +12,13 @@ from dataclasses import replace
 from rerail.domain.evidence import Blames, LogLine, Observation, Role, Tier
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.catalogues import how_it_ended
-from rerail.knowledge_base.placement.allocation import elsewhere, listed, nodes, schemes_of
+from rerail.knowledge_base.placement.allocation import (
+    elsewhere,
+    listed,
+    nodes,
+    only_node_of,
+    schemes_of,
+)
 from rerail.knowledge_base.placement.identities import Identities
 from rerail.knowledge_base.placement.names import same_host
 from rerail.knowledge_base.placement.rank_of_local import (
@@ -216,7 +222,8 @@ def _from_rules(case: Case, identities: Identities) -> list[ExitFact]:
         if rank is None:
             rank = identity.rank if identity and identity.rank is not None else line.rank
         # A controller tells of what ran elsewhere.
-        own = line.node if observation.blames is not Blames.NOBODY else None
+        by_another = observation.blames is Blames.NOBODY
+        own = only_node_of(case, line) if by_another else line.node
         facts.append(ExitFact(code, line, rank, node=fields.get("node") or own, pid=pid))
     return facts
 

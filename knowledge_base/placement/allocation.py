@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Sequence
 
-from rerail.domain.evidence import Observation, Role
+from rerail.domain.evidence import LogLine, Observation, Role
 from rerail.errors import RerailError
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.phrases import phrase, phrase_in_bytes, says
@@ -141,6 +141,18 @@ def _beside(
 def listed(case: Case) -> set[str]:
     """Return the nodes that Slurm's list in front of the job's output names, without their domains."""
     return {name for view in case.views for name in _lists(case, view)[0]}
+
+
+def only_node_of(case: Case, line: LogLine) -> str | None:
+    """Return the node of the job that a line of Slurm's controller is of, where it was given one node and no other."""
+    told = phrase("job-of-daemon").search(line.text)
+    jobs = {number for number in told.groups() if number} if told else set()
+    given = set()
+    for number in case.lines_with(case.view(line), "nodes-given-to-job"):
+        match = phrase("nodes-given-to-job").search(case.view(line).text(number) or "")
+        if match and not jobs.isdisjoint(match.group("job", "task", "job2", "task2")):
+            given |= {*_expanded(match["nodes"] or match["nodes2"])}
+    return given.pop() if len(given) == 1 else None
 
 
 def given_back(case: Case) -> set[str]:

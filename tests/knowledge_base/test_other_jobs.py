@@ -28,3 +28,28 @@ def test_the_prolog_of_this_job_did_also_by_its_number_in_an_array(diagnose):
 def test_a_word_in_brackets_is_no_host(diagnose):
     found = diagnose("== slurmctld.log (tail) ==\n" + CONTROLLER.format(job=991377))
     assert "tail" not in (found.first_fault.node, *found.suspects.nodes)
+
+
+GIVEN = (
+    "[root@head ~]# grep -E '970|980' /var/log/slurm/slurmctld.log\n"
+    "[2026-11-20T10:42:30.509] sched: Allocate JobId=980 NodeList=c007 #CPUs=8 Partition=gpu\n"
+    "[2026-11-20T10:42:30.509] {given}\n"
+    "[2026-11-20T14:37:57.377] _job_complete: JobId=970 WTERMSIG 9\n"
+)
+
+
+def test_a_job_of_one_node_was_killed_on_the_node_that_the_controller_gave_it(diagnose):
+    for given in (
+        "sched: Allocate JobId=970 NodeList=c019 #CPUs=8 Partition=gpu",
+        "sched/backfill: _start_job: Started JobId=970 in gpu on c019",
+    ):
+        found = diagnose(GIVEN.format(given=given))
+        assert (found.failure_type, found.first_fault.node) == (
+            "process_killed_unexplained",
+            "c019",
+        )
+
+
+def test_of_a_job_of_two_nodes_the_controller_tells_no_node(diagnose):
+    given = "sched: Allocate JobId=970 NodeList=c[019-020] #CPUs=16 Partition=gpu"
+    assert diagnose(GIVEN.format(given=given)).first_fault.node is None
