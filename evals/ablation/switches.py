@@ -106,6 +106,7 @@ def switches() -> list[Switch]:
         ("ranks counted anew on each host", who_is_who, "_counted_anew", _never),
         ("who tells of others", diagnosis_record, "_names_others", _never),
         ("its own word beside another's", roots, "_own_word", _nothing),
+        ("a process that the job names", roots, "_without_other_kills", lambda c, all_, e: all_),
         ("a rank that is late in every round", numeric, "late_rank", _nothing),
         ("steps behind a plan", numeric, "behind_plan", _nothing),
         ("step times that rose", select, "rose", _never),

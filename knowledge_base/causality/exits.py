@@ -99,7 +99,10 @@ def collect(case: Case, identities: Identities, statements: Sequence[Statement])
         devices = devices_of_processes(case)
         facts = [_at_its_device(fact, devices) for fact in facts]
     # Accounting and containers tell of whole jobs; who names a process knows better.
-    return _in_time(case, facts or _from_rules(case, identities))
+    if not facts:
+        told = _from_rules(case, identities)
+        facts = [fact for fact in told if not elsewhere(fact.node, own, schemes)]
+    return _in_time(case, facts)
 
 
 def _fact(statement: Statement, identities: Identities, tasks_are_ranks: bool) -> ExitFact | None:

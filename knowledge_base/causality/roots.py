@@ -81,6 +81,7 @@ def find(case: Case, rules: dict[str, Rule], candidates: Sequence[Observation]) 
     """Return the roots of the candidates and the first of them; independent of the candidates' order."""
     result = Roots()
     own = _without_copies(candidates, result.edges)
+    own = _without_other_kills(case, own, result.edges)
     heads = _heads(case, _without_unknown_links(own, result.edges))
     for position, a in enumerate(heads):
         for b in heads[position + 1 :]:
@@ -151,6 +152,22 @@ def _copy_of(one: Observation, placed: dict[str, Observation]) -> Observation | 
     return next(
         (o for s, o in placed.items() if len(s) >= _LEAST_SENTENCE and message.endswith(s)), None
     )
+
+
+def _without_other_kills(
+    case: Case, candidates: Sequence[Observation], edges: list[Edge]
+) -> list[Observation]:
+    """Of the processes that kernels killed, those are the job's that its own output names, where it names one."""
+    killed = [o for o in candidates if o.line.stream is Stream.KERNEL and o.fields.get("pid")]
+    if len(killed) < 2:
+        return list(candidates)
+    told = {o.fields.get("pid") for o in case.observations if o.line.stream is not Stream.KERNEL}
+    known = {o.leaf: o for o in reversed(killed) if o.fields["pid"] in told}
+    others = [o for o in killed if o.leaf in known and o.fields["pid"] not in told]
+    edges += [
+        Edge(known[o.leaf], o, "the job's own output names the other process") for o in others
+    ]
+    return [o for o in candidates if all(o is not other for other in others)]
 
 
 def _innermost(exception: Observation) -> str | None:

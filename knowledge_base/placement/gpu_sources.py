@@ -48,8 +48,11 @@ def process(asked: Asked) -> None:
         # A process relays what another one raised, on a host that the heading names.
         asked.process = _headed(identities, task)
         return
+    there = asked.event.fields.get("node")
+    of_another = pid is not None and there and line.node and not same_host(there, line.node)
     if (
         by_pid is None
+        and not of_another
         and line.pid is not None
         and asked.event.leaf
         and not (told_by_peers and line.rank is not None)

@@ -67,6 +67,8 @@ class Identities:
     world_size: int | None = None
     per_node: int | None = None
     """How many processes its launcher started on each node, where it says so."""
+    most_per_node: int | None = None
+    """How many ranks a host has at most, by the GPUs that its processes see."""
     node_count: int | None = None
     """How many nodes the job was started on, where its launcher says so."""
     job_nodes: int | None = None

@@ -131,6 +131,8 @@ def _block(statement: Statement, found: Identities) -> None:
 
 def _job(statement: Statement, found: Identities) -> None:
     found.per_node = statement.number("per_node") or found.per_node
+    if (last := statement.number("last_device")) is not None:
+        found.most_per_node = max(last + 1, found.most_per_node or 0)
     found.job_nodes = statement.number("job_nodes") or found.job_nodes
     found.node_count = statement.number("nodes") or found.node_count or found.job_nodes
     found.tasks_per_node = statement.number("tasks_per_node") or found.tasks_per_node

@@ -376,7 +376,11 @@ def _node_from_exits(exits: list[ExitFact], rank: int | None, *, labelled: bool)
     """The node whose task ended first and alone; later tasks were torn down."""
     named = [f for f in exits if f.node and f.how != "ordered"]
     if rank is not None:
-        # A launcher's own ranks are the job's; a scheduler's tasks may hold several of them.
-        tasks = [f for f in named if not _of_another_rank(f, rank, labelled=labelled)]
+        # A launcher's own ranks are the job's; a scheduler's tasks may hold several of them, each at least one.
+        tasks = [
+            f
+            for f in named
+            if not _of_another_rank(f, rank, labelled=labelled) and (f.rank or 0) <= rank
+        ]
         named = [f for f in named if f.rank == rank] or tasks
     return named[0].node if len({f.node for f in named}) == 1 else None

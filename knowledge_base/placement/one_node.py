@@ -34,7 +34,8 @@ def one_node(identities: Identities, local: int) -> bool:
     ]
     alone = len(identities.nodes_at_work) <= 1 and (identities.node_count or 1) == 1
     alone = alone and not identities.told_of_several
-    return alone and max(ranks) < (identities.per_node or GPUS_OF_A_NODE)
+    most = identities.per_node or identities.most_per_node or GPUS_OF_A_NODE
+    return alone and max(ranks) < most
 
 
 def node_around(identities: Identities, ranks: Sequence[int]) -> str | None:

@@ -61,6 +61,16 @@ def _each_names_another(asked: Asked) -> bool:
     return len({writer for writer, _ in told}) > 1 and len({rank for _, rank in told}) > 1
 
 
+def _lacked_by_several(asked: Asked) -> Answer[int] | None:
+    """Who complains of a peer, as another rank does of the same one, is not the one that is lacking."""
+    event, peer = asked.event, asked.event.fields.get("peer")
+    if event.blames is not Blames.PEER or not peer:
+        return None
+    told = (one for one in asked.selection.candidates if one.rule_id == event.rule_id)
+    those = {asked.identities.rank_of(one.line) for one in told if one.fields.get("peer") == peer}
+    return Answer(None, f"several lack {peer}") if len(those - {None}) > 1 else None
+
+
 def _subject(asked: Asked) -> Answer[int] | None:
     """The rank that a line speaks of, where its rule says that the one who prints it is not at fault."""
     if asked.event.blames is not Blames.SUBJECT:
@@ -495,10 +505,10 @@ def _awaited(asked: Asked) -> Answer[int] | None:
 
 
 SOURCES: tuple[Source[int], ...] = (
-    _from_one, _between_two, _slot, _subject, _noticed, _of_the_job, _heading, _process, _named_process, _local_rank,
-    _said_on, _label, _introduced, _seat, _only_node, _own_words, raised_from, _told_with_process, _alone_there, _others,
-    _only_exit_there, device_beside, _awaited, named_slow, _own_exit, _raised_exit, _ended_first, by_device,
-    raises_behind, of_numbered_output, _hosts_the_store, _idle_device,
+    _from_one, _between_two, _slot, _lacked_by_several, _subject, _noticed, _of_the_job, _heading, _process,
+    _named_process, _local_rank, _said_on, _label, _introduced, _seat, _only_node, _own_words, raised_from,
+    _told_with_process, _alone_there, _others, _only_exit_there, device_beside, _awaited, named_slow, _own_exit,
+    _raised_exit, _ended_first, by_device, raises_behind, of_numbered_output, _hosts_the_store, _idle_device,
 )  # fmt: skip
 
 
