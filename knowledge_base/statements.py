@@ -29,7 +29,8 @@ HOST = r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,80}[A-Za-z0-9])?"
 """What `%host%` in a pattern stands for."""
 _SLOTS = frozenset({
     "rank", "ranks", "local", "last_local", "task", "tasks", "node", "pid", "gpu", "pci", "address", "container", "place",
-    "world", "nodes", "job_nodes", "per_node", "last_device", "tasks_per_node", "node_rank", "code", "signal", "word", "root", "time",
+    "world", "nodes", "job_nodes", "per_node", "last_device", "tasks_per_node", "node_rank", "code", "signal",
+    "word", "root", "time",
     "pod", "peers", "left",
 })  # fmt: skip
 _KEYS = frozenset({

@@ -27,7 +27,8 @@ from rerail.log_parsers.text import ZERO
 
 FILE = Path(__file__).with_name("sections.yaml")
 _FIRST = lazy(
-    rb"\s?(?:[=#*~+><:-]{2,}|[$#>%+] |ipmitool |kubectl |(?i:std(?:out|err)|standard )|\[[\w.]{2,40}=[^\]]{1,160}\] ?[$#] |"
+    rb"\s?(?:[=#*~+><:-]{2,}|[$#>%+] |ipmitool |kubectl |(?i:std(?:out|err)|standard |last \d)|"
+    rb"\[[\w.]{2,40}=[^\]]{1,160}\] ?[$#] |"
     rb"(?:\([\w.-]{1,40}\) )?\[?[\w.@-]{2,120}(?:\]|[: ][^\s:]{0,60}\]?)? ?[$#] )"
 )
 _HEAD, _MOST_OTHERS = 64, 20_000  # bytes of a line; beginnings that are remembered

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from rerail.domain.evidence import LogLine, Observation, Role, Tier
 from rerail.knowledge_base.case import Case
+from rerail.knowledge_base.causality.several_jobs import next_run
 from rerail.knowledge_base.phrases import phrase_in_bytes
 from rerail.late_dataclass import dataclass
 from rerail.log_parsers.metrics import WEAK_FORMS
@@ -79,6 +80,9 @@ def survived(
     view = case.view(observation.line)
     here = view.section(observation.line.number)
     beside = [row for row in step_rows(view) if view.section(row.line) == here]
+    other = next_run(case, observation.line)
+    if other is not None:
+        beside = [row for row in beside if row.line < other]
     if beside:
         counted = [row for row in beside if row.line not in but]
         own = _as_clocks_allow(case, counted, observation.line)

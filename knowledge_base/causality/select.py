@@ -36,8 +36,10 @@ from rerail.knowledge_base.causality.several_jobs import of_other_jobs
 from rerail.knowledge_base.rules import Rule
 from rerail.knowledge_base.taxonomy import Kind, has, leaves
 from rerail.late_dataclass import dataclass
+from rerail.log_parsers.sections import heading
 from rerail.log_parsers.text import without_digits
 from rerail.log_parsers.tracebacks import looks_like_exception
+from rerail.log_parsers.view import LogView
 
 _GRACE_STEPS = 50
 _SHORTLY_S, _LONG_BEFORE_S = 600.0, 6 * 3600.0
@@ -323,14 +325,32 @@ def _belies(case: Case, observation: Observation, success: Observation) -> bool:
 
 
 def _ends_another_log(case: Case, observation: Observation, success: Observation) -> bool:
-    """Tell whether an exception ends another log than that of the success, neither of which is one rank's or host's."""
-    if observation.line.file == success.line.file or not observation.lines:
+    """Tell whether an exception ends another log than that of the success, neither of which is one rank's or host's.
+
+    Logs of several files may stand in one, each under its name.
+    """
+    if not observation.lines:
         return False
     view = case.view(observation.line)
+    if observation.line.file == success.line.file:
+        return _ends_its_part(view, observation, success)
     origins = view.origin, case.view(success.line).origin
     if any((o.rank, o.local_rank, o.node, o.place, o.stream) != (None,) * 5 for o in origins):
         return False
     return view.numbers[-1] - observation.line.number <= _LAST_LINES
+
+
+def _ends_its_part(view: LogView, observation: Observation, success: Observation) -> bool:
+    heads = view.headings()
+    parts = [view.section(one.line.number) for one in (observation, success)]
+    if 0 in parts or len(set(parts)) == 1:
+        return False
+    above = [heading(view.text(heads[part - 1]) or "") for part in parts]
+    if any(one is None or not one.path or one.origin is not None for one in above):
+        return False
+    behind = [number for number in heads if number > observation.line.number]
+    end = behind[0] if behind else view.numbers[-1] + 1
+    return end - observation.line.number <= _LAST_LINES + 1
 
 
 def is_record(success: Observation) -> bool:
