@@ -70,7 +70,11 @@ def build(case: Case, statements: list[Statement]) -> Identities:
             introduce(line, who, found)
         read_labels(case, view, found, reading)
     read_locals(case, found)
-    found.told_of_several = case.says("several-nodes") or any(v.origin.node for v in case.views)
+    found.told_of_several = (
+        case.says("several-nodes")
+        or any(v.origin.node for v in case.views)
+        or _end_in_several(statements)
+    )
     _introductions(case, statements, found)
     _aliases(case, found, reading)
     rename(found, reading.hosts)
@@ -125,6 +129,12 @@ def _mostly_on_the_same(hosts: Mapping[int, Collection[str]]) -> bool:
     """Tell whether most numbers stand under the same hosts, and the others under some of them: one printed nothing."""
     (most, count), *_ = Counter(map(frozenset, hosts.values())).most_common(1)
     return 2 * count > len(hosts) and all(names <= most for names in map(set, hosts.values()))
+
+
+def _end_in_several(statements: list[Statement]) -> bool:
+    """Tell whether processes of several pods are reported to have ended, each by its own launcher."""
+    ended = (one for one in statements if "exit" in one.form.tells and "node" not in one.slots)
+    return len({one.line.place for one in ended} - {None}) > 1
 
 
 def _counted_anew(case: Case, found: Identities, hosts: Mapping[int, Collection[str]]) -> bool:
