@@ -34,7 +34,7 @@ _SLOTS = frozenset({
     "pod", "peers", "left",
 })  # fmt: skip
 _KEYS = frozenset({
-    "id", "tells", "about", "literals", "pattern", "block", "within", "each", "host_like", "known", "not_after", "source",
+    "id", "tells", "about", "literals", "pattern", "block", "told_first", "within", "each", "host_like", "known", "not_after", "source",
     "why", "matches", "must_not_match",
 })  # fmt: skip
 _KINDS = frozenset(
@@ -84,6 +84,8 @@ class Form:
     literals: tuple[str, ...]
     texts: tuple[str, ...]
     within: int = _BLOCK_LINES
+    told_first: bool = False
+    """The first line of a block says what it is about, and stands for it."""
     each: bool = False
     host_like: bool = False
     known: bool = False
@@ -220,6 +222,7 @@ def _form(raw: dict[str, Any], file: str) -> Form:
         literals=tuple(literals),
         texts=texts,
         within=raw.get("within", _BLOCK_LINES),
+        told_first=bool(raw.get("told_first", False)),
         each=bool(raw.get("each", "own_words" in kinds)),
         host_like=bool(raw.get("host_like", False)),
         known=bool(raw.get("known", False)),
@@ -263,6 +266,7 @@ class _Open:
     """A block whose last line is still to come."""
 
     since: int
+    first: LogLine
     slots: dict[str, str] = field(default_factory=dict)
 
 
@@ -350,8 +354,8 @@ def _read_line(
             if not _anywhere(form.texts).search(text):
                 continue
             line = view.line(number)
-            if line is not None and (slots := _of_block(form, line, blocks)) is not None:
-                yield Statement(form, slots, line)
+            if line is not None and (ended := _of_block(form, line, blocks)) is not None:
+                yield Statement(form, ended.slots, ended.first if form.told_first else line)
             continue
         for slots in form.slots(text):
             line = view.line(number)
@@ -359,10 +363,8 @@ def _read_line(
                 yield Statement(form, slots, line)
 
 
-def _of_block(
-    form: Form, line: LogLine, blocks: dict[tuple[str, str], _Open]
-) -> dict[str, str] | None:
-    """Take a line into the block that it opens, continues or ends; return the slots of one that ends."""
+def _of_block(form: Form, line: LogLine, blocks: dict[tuple[str, str], _Open]) -> _Open | None:
+    """Take a line into the block that it opens, continues or ends; return one that ends, with all its slots."""
     key = (form.id, line.label)
     *inner, last = form.patterns
     begun = blocks.get(key)
@@ -371,10 +373,11 @@ def _of_block(
         del blocks[key]
     if begun is not None and (match := last.search(line.message)):
         del blocks[key]
-        return begun.slots | _filled(match)
+        begun.slots |= _filled(match)
+        return begun
     for pattern in inner:
         if match := pattern.search(line.message):
-            begun = blocks.setdefault(key, _Open(line.number))
+            begun = blocks.setdefault(key, _Open(line.number, line))
             begun.slots |= _filled(match)
             begun.since = line.number
     return None

@@ -57,6 +57,8 @@ class ExitFact:
     """When, in seconds since the epoch by the clock of its host, as torchrun's table says it."""
     several: bool = False
     """The line tells of several processes at once."""
+    told: bool = True
+    """The line tells how it ended, and not only that it did."""
 
     @property
     def how(self) -> str:
@@ -138,6 +140,7 @@ def _fact(statement: Statement, identities: Identities, tasks_are_ranks: bool) -
         code, line, rank, local, node, pid,
         root_block="root" in slots, spawned=_is_child(statement, local),
         ended=stamp.seconds if stamp else None, several=bool(tasks and not tasks.isdigit()),
+        told=not slots.keys().isdisjoint(("code", "signal", "word")),
     )  # fmt: skip
 
 

@@ -41,7 +41,9 @@ def from_exit(case: Case, fact: ExitFact) -> Conclusion | None:
         return Conclusion("job_cancelled_or_hangup", fact.line, Status.SUPPORTED, why)
     known = exit_code(code)
     leaf, action, why = "process_exit_unexplained", None, f"exit code {code} and no trace of why"
-    if known is not None and known.signal:
+    if not fact.told:
+        why = "it is told that the process ended, and not how"
+    elif known is not None and known.signal:
         leaf = known.leaf or "process_segfault"
         why = f"{known.signal}, and the process printed no reason. {known.meaning}"
     elif known is not None and known.leaf and code not in (1, 2):

@@ -86,6 +86,7 @@ def _slots(case: Case, verdict: Verdict, where: Where) -> dict[str, str]:
         "host": where.suspects.nodes[0] if where.suspects.nodes else "",
         "times_forecast": _times_forecast(case, verdict),
         "silence": verdict.silence,
+        "gone": who if any(f.line == line and not f.told for f in verdict.exits) else "",
         "unlike_good": verdict.numeric[0].unlike_good if verdict.numeric else "",
     }
     if line is not None:
