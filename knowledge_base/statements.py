@@ -62,6 +62,7 @@ _KINDS = frozenset(
         "rank_below",
         "moved",
         "of_a_rank",
+        "evenly",
     }
 )
 _BLOCK_LINES = 12

@@ -27,7 +27,7 @@ from rerail.log_parsers.text import ZERO
 
 FILE = Path(__file__).with_name("sections.yaml")
 _FIRST = lazy(
-    rb"\s?(?:[=#*~+><:-]{2,}|[$#>%+] |ipmitool |kubectl |(?i:std(?:out|err)|standard |last \d)|"
+    rb"\s?(?:[=#*~+><:-]{2,}|[$#>%+] |ipmitool |kubectl |(?i:std(?:out|err)|standard )|"
     rb"\[[\w.]{2,40}=[^\]]{1,160}\] ?[$#] |"
     rb"(?:\([\w.-]{1,40}\) )?\[?[\w.@-]{2,120}(?:\]|[: ][^\s:]{0,60}\]?)? ?[$#] )"
 )

@@ -80,7 +80,7 @@ def survived(
     view = case.view(observation.line)
     here = view.section(observation.line.number)
     beside = [row for row in step_rows(view) if view.section(row.line) == here]
-    other = next_run(case, observation.line)
+    other = next_run(case, observation)
     if other is not None:
         beside = [row for row in beside if row.line < other]
     if beside:

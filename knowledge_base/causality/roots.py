@@ -157,15 +157,24 @@ def _copy_of(one: Observation, placed: dict[str, Observation]) -> Observation | 
 def _without_other_kills(
     case: Case, candidates: Sequence[Observation], edges: list[Edge]
 ) -> list[Observation]:
-    """Of the processes that kernels killed, those are the job's that its own output names, where it names one."""
-    killed = [o for o in candidates if o.line.stream is Stream.KERNEL and o.fields.get("pid")]
+    """Of the programs that kernels killed, that one is the job's of which its own output names a process."""
+    killed = [
+        o
+        for o in candidates
+        if o.line.stream is Stream.KERNEL and o.fields.get("pid") and o.fields.get("device")
+    ]
     if len(killed) < 2:
         return list(candidates)
     told = {o.fields.get("pid") for o in case.observations if o.line.stream is not Stream.KERNEL}
     known = {o.leaf: o for o in reversed(killed) if o.fields["pid"] in told}
-    others = [o for o in killed if o.leaf in known and o.fields["pid"] not in told]
+    others = [
+        o
+        for o in killed
+        if o.leaf in known and o.fields["device"] != known[o.leaf].fields["device"]
+    ]
     edges += [
-        Edge(known[o.leaf], o, "the job's own output names the other process") for o in others
+        Edge(known[o.leaf], o, "the job's own output names a process of the other program")
+        for o in others
     ]
     return [o for o in candidates if all(o is not other for other in others)]
 

@@ -32,7 +32,7 @@ from rerail.knowledge_base.causality.set_aside import (
     test_session,
     told_before_start,
 )
-from rerail.knowledge_base.causality.several_jobs import of_other_jobs
+from rerail.knowledge_base.causality.several_jobs import next_run, of_other_jobs
 from rerail.knowledge_base.rules import Rule
 from rerail.knowledge_base.taxonomy import Kind, has, leaves
 from rerail.late_dataclass import dataclass
@@ -333,6 +333,9 @@ def _ends_another_log(case: Case, observation: Observation, success: Observation
         return False
     view = case.view(observation.line)
     if observation.line.file == success.line.file:
+        other = next_run(case, observation)
+        if other is not None:
+            return success.line.number > other
         return _ends_its_part(view, observation, success)
     origins = view.origin, case.view(success.line).origin
     if any((o.rank, o.local_rank, o.node, o.place, o.stream) != (None,) * 5 for o in origins):
@@ -346,11 +349,13 @@ def _ends_its_part(view: LogView, observation: Observation, success: Observation
     if 0 in parts or len(set(parts)) == 1:
         return False
     above = [heading(view.text(heads[part - 1]) or "") for part in parts]
-    if any(one is None or not one.path or one.origin is not None for one in above):
-        return False
+    paths = [one.path for one in above if one is not None and one.origin is None and one.path]
+    if len(paths) < len(parts) or len(set(map(without_digits, paths))) < len(parts):
+        return False  # what only numbers tell apart are tries, or parts, of one run
     behind = [number for number in heads if number > observation.line.number]
     end = behind[0] if behind else view.numbers[-1] + 1
-    return end - observation.line.number <= _LAST_LINES + 1
+    left = view.between(observation.line.number + 1, end - 1)
+    return not any((view.text(number) or "").strip() for number in left)
 
 
 def is_record(success: Observation) -> bool:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-
-from rerail.domain.evidence import LogLine
+from rerail.domain.evidence import LogLine, Observation
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.phrases import phrase
-from rerail.log_parsers.view import LogView
 
 _MOST_FILES = 20_000
 
@@ -26,37 +23,35 @@ def jobs_in(case: Case) -> tuple[str, ...]:
 def of_other_jobs(case: Case, a: LogLine, b: LogLine) -> bool:
     """Tell whether two lines stand in the output of two jobs, by the headings above them or the names of their files."""
     jobs = {_job_of(case, line) for line in (a, b)}
-    return (None not in jobs and len(jobs) > 1) or _of_other_runs(case, a, b)
+    return None not in jobs and len(jobs) > 1
 
 
-def _of_other_runs(case: Case, a: LogLine, b: LogLine) -> bool:
-    """Tell whether a script began another of its runs between two lines of one file."""
-    if a.file != b.file:
-        return False
-    begun = _runs(case, case.view(a))
-    above = {_run_at(begun, line.number) for line in (a, b)}
-    return "" not in above and len(above) > 1
+def next_run(case: Case, raised: Observation) -> int | None:
+    """Return the line on which a script begins another of its runs right behind an exception that ended one, or None.
 
-
-def next_run(case: Case, line: LogLine) -> int | None:
-    """Return the number of the line behind another one on which a script begins another of its runs, or None."""
-    begun = _runs(case, case.view(line))
-    own = _run_at(begun, line.number)
-    return next((n for n, run in begun if own and n > line.number and run != own), None)
-
-
-def _runs(case: Case, view: LogView) -> list[tuple[int, str]]:
-    told = phrase("run-of-several")
-    return [
+    The other run must train from its beginning: a next try, or job of a chain, goes on where the last one was.
+    """
+    line = raised.line
+    view, told = case.view(line), phrase("run-of-several")
+    begun = [
         (number, match["run"] or match["run2"])
         for number in case.lines_with(view, "run-of-several")
-        if (line := view.line(number)) and (match := told.search(line.message))
+        if (one := view.line(number)) and (match := told.search(one.message))
     ]
-
-
-def _run_at(begun: list[tuple[int, str]], number: int) -> str:
-    at = bisect_left(begun, (number, ""))
-    return begun[at - 1][1] if at else ""
+    own = [number for number, _ in begun if number < line.number]
+    behind = [number for number, _ in begun if number > line.number]
+    if not raised.lines or not own or not behind or dict(begun)[own[-1]] == dict(begun)[behind[0]]:
+        return None
+    between = (view.text(n) or "" for n in view.between(line.number + 1, behind[0] - 1))
+    firsts = [
+        next(
+            (row.step for row in view.survey.steps if row.line > at and row.step is not None), None
+        )
+        for at in (own[-1], behind[0])
+    ]
+    first, again = firsts
+    anew = first is not None and again is not None and again <= first
+    return behind[0] if anew and not any(text.strip() for text in between) else None
 
 
 def _job_of(case: Case, line: LogLine) -> str | None:

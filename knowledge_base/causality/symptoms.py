@@ -42,7 +42,7 @@ def from_exit(case: Case, fact: ExitFact) -> Conclusion | None:
     known = exit_code(code)
     leaf, action, why = "process_exit_unexplained", None, f"exit code {code} and no trace of why"
     if not fact.told:
-        why = "it is told that the process ended, and not how"
+        why = "it is told that the process ended, and no trace of why"
     elif known is not None and known.signal:
         leaf = known.leaf or "process_segfault"
         why = f"{known.signal}, and the process printed no reason. {known.meaning}"

@@ -131,6 +131,9 @@ def _block(statement: Statement, found: Identities) -> None:
 
 def _job(statement: Statement, found: Identities) -> None:
     found.per_node = statement.number("per_node") or found.per_node
+    world, nodes = statement.number("world"), statement.number("nodes")
+    if "evenly" in statement.form.tells and world and nodes and world % nodes == 0:
+        found.per_node = world // nodes
     if (last := statement.number("last_device")) is not None:
         found.most_per_node = max(last + 1, found.most_per_node or 0)
     found.job_nodes = statement.number("job_nodes") or found.job_nodes

@@ -19,12 +19,20 @@ def same_host(a: str | None, b: str | None) -> bool:
 
 
 def pci_key(address: str) -> str:
-    """Normalise a PCI address: `0000:9B:00.0`, `PCI:0000:9b:00` and busId `9b000` give `9b:00`."""
+    """Normalise a PCI address: `0000:9B:00.0`, `PCI:0000:9b:00` and busId `9b000` give `9b:00`.
+
+    A domain counts where it is not 0: on some machines each GPU is bus 1 of a domain of its own, `0019:01:00`.
+    """
     text = address.lower().removeprefix("pci:")
     if text.startswith("0x"):  # nccl-tests prints the bus alone
         return f"{text[2:]}:00"
     if _HEX_BUS.fullmatch(text):
         digits = text[:-1].rjust(4, "0")
-        return f"{digits[-4:-2]}:{digits[-2:]}"
-    parts = text.split(".")[0].split(":")
-    return ":".join(parts[-2:])
+        return _with_domain(digits[:-4], f"{digits[-4:-2]}:{digits[-2:]}")
+    *domain, bus, device = ["", *text.split(".")[0].split(":")]
+    return _with_domain(domain[-1] if domain else "", f"{bus}:{device}")
+
+
+def _with_domain(domain: str, address: str) -> str:
+    kept = domain.lstrip("0")
+    return f"{kept}:{address}" if kept else address

@@ -68,7 +68,7 @@ def _lacked_by_several(asked: Asked) -> Answer[int] | None:
         return None
     told = (one for one in asked.selection.candidates if one.rule_id == event.rule_id)
     those = {asked.identities.rank_of(one.line) for one in told if one.fields.get("peer") == peer}
-    return Answer(None, f"several lack {peer}") if len(those - {None}) > 1 else None
+    return Answer(None, f"two lack {peer}") if 1 < len(those - {None}) < EVERYWHERE else None
 
 
 def _subject(asked: Asked) -> Answer[int] | None:

@@ -213,11 +213,6 @@ def _tables(case: Case, found: Identities, others: OtherRuns) -> None:
     """Place the ranks that tables of the logs place, as far as nothing contradicts a table."""
     lines = [line for line in lines_with_tables(case.views) if not others.told_by(line.text)]
     per_node = found.per_node or (found.tasks_per_node if (found.tasks_per_node or 0) > 1 else None)
-    world, hosts = found.world_size or 0, found.node_count or 0
-    if per_node is None and found.node_ranks and hosts > 1 and world % hosts == 0:
-        per_node = (
-            world // hosts or None
-        )  # what starts one launcher on each node starts as many on all
     for address, host, line in aliases(lines):
         found.keep(found.node_of_address, "address", address, host, line)
     for view in case.views:

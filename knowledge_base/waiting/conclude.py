@@ -100,6 +100,8 @@ def _was_read(case: Case, identities: Identities, victims: set[int], found: Find
     """
     if case.missing_shards or case.says("lines-left-out"):
         return False
+    if len(case.views) == 1 and case.says("ranks-left-out"):
+        return False
     own = [view.origin.rank for view in case.views if view.origin.rank is not None]
     if len(own) > 1 and len(own) == len(case.views):
         return bool(set(own) & set(found.ranks))

@@ -1,8 +1,8 @@
 """Places that are not to be named: logs in which a host or rank beside the fault looks like its place.
 
-Written by people who looked for what the rules over-reach on (w, x; y, z, r, s, u: what others found in mendings the same day; p: how launchers, loggers and collectors tell a place); those that are still wrong are marked `open`.
+Written by people who looked for what the rules over-reach on (w, x; y, z, r, s, u, b: what others found in mendings the same day; p: how launchers, loggers and collectors tell a place); those that are still wrong are marked `open`.
 Texts of several files are read as files. `nodes` and `ranks` are all that may be named; none need be, but for
-`must_nodes` and `must_ranks`. `outcome` and `status` say what may not be claimed, `types` what alone may.
+`must_nodes` and `must_ranks`. `outcome` and `status` say what may not be claimed, `types` what alone may, `not_in_headline` what the headline may not say.
 """
 
 from __future__ import annotations
@@ -49,4 +49,5 @@ def test_no_wrong_place_is_named(one: dict[str, Any], tmp_path: Path) -> None:
     assert nodes >= set(one.get("must_nodes", ()))
     assert ranks >= set(one.get("must_ranks", ()))
     assert "types" not in one or found.failure_type in one["types"]
+    assert not any(words in found.headline for words in one.get("not_in_headline", ()))
     assert "status" not in one or found.status is not Status.ESTABLISHED
