@@ -34,8 +34,8 @@ _SLOTS = frozenset({
     "pod", "peers", "left",
 })  # fmt: skip
 _KEYS = frozenset({
-    "id", "tells", "about", "literals", "pattern", "block", "told_first", "within", "each", "host_like", "known", "not_after", "source",
-    "why", "matches", "must_not_match",
+    "id", "tells", "about", "literals", "pattern", "block", "told_first", "within", "each", "host_like", "known",
+    "not_after", "source", "why", "matches", "must_not_match",
 })  # fmt: skip
 _KINDS = frozenset(
     {

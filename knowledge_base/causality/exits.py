@@ -94,6 +94,7 @@ def collect(case: Case, identities: Identities, statements: Sequence[Statement])
         for statement in of_line.values()
         if (fact := _fact(statement, identities, tasks_are_ranks)) is not None
         and not elsewhere(fact.node, own, schemes)
+        and (fact.told or not _lost_another(case, fact))
     ]
     if any(
         fact.pid is not None and fact.rank is None and fact.local_rank is None for fact in facts
@@ -142,6 +143,13 @@ def _fact(statement: Statement, identities: Identities, tasks_are_ranks: bool) -
         ended=stamp.seconds if stamp else None, several=bool(tasks and not tasks.isdigit()),
         told=not slots.keys().isdisjoint(("code", "signal", "word")),
     )  # fmt: skip
+
+
+def _lost_another(case: Case, fact: ExitFact) -> bool:
+    """Tell whether a process of which is only told that it ended said itself that it had lost another."""
+    return fact.pid is not None and any(
+        o.line.pid == fact.pid and o.line.node == fact.node for o in case.with_role(Role.CASCADE)
+    )
 
 
 def _at_its_device(fact: ExitFact, devices: dict[int, int]) -> ExitFact:

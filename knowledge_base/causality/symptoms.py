@@ -107,6 +107,8 @@ def from_lost_peer(case: Case, identities: Identities) -> Conclusion | None:
         if observation.role is not Role.CASCADE or survived(case, observation):
             continue
         first = first or observation.line
+        if says("socket-within-a-host", observation.line.text):
+            continue
         match = phrase("peer-that-left").search(observation.line.text)
         peer = observation.fields.get("peer") or (match["peer"] if match else None)
         if peer:
