@@ -12,7 +12,7 @@ from rerail.knowledge_base.phrases import phrase_in_bytes
 from rerail.late_dataclass import dataclass
 from rerail.log_parsers.clocks import clock_offsets
 from rerail.log_parsers.line_kinds import LineKinds
-from rerail.log_parsers.sources import Problem
+from rerail.log_parsers.sources import Problem, rotated_before
 from rerail.log_parsers.step_numbers import StepRow
 from rerail.log_parsers.view import LogView
 
@@ -128,13 +128,15 @@ class Case:
         return a.order < b.order
 
     def known_before(self, a: Observation, b: Observation) -> bool:
-        """Tell whether the clocks or one file say that `a` happened before `b`; never by the order of files."""
+        """Tell whether the clocks, one file or a rotated log say that `a` was before `b`; never the order of files."""
         time_a, time_b = self.time(a.line), self.time(b.line)
         if time_a is not None and time_b is not None and abs(time_a - time_b) >= 0.5:
             return time_a < time_b
         if self.one_stretch(a.line, b.line):
             return a.line.number < b.line.number
         gap = self.seconds_between(a, b)
+        if gap is None and time_a is None and time_b is None:
+            return rotated_before(a.line.file, b.line.file, self._by_name)
         return gap is not None and gap >= 0.5
 
     def one_stretch(self, a: LogLine, b: LogLine) -> bool:

@@ -13,9 +13,16 @@ from rerail.log_parsers.collect import ScanPlan, plan_for, scanner_for
 from rerail.log_parsers.scan import Signature
 from rerail.log_parsers.scanned import Scanned
 from rerail.log_parsers.series_files.recognise import kind_of
-from rerail.log_parsers.sources import STDIN, Discovery, Problem, Source, discover
+from rerail.log_parsers.sources import STDIN, Discovery, Source, discover
 from rerail.log_parsers.survey import survey
-from rerail.log_parsers.survey_rows import source_of, source_row, survey_of, survey_row
+from rerail.log_parsers.survey_rows import (
+    problem_of,
+    problem_row,
+    source_of,
+    source_row,
+    survey_of,
+    survey_row,
+)
 
 KIND = "logs"
 _SURVEY, _SERIES, _PROFILE, _PROBLEM = range(4)
@@ -87,7 +94,7 @@ def log_work(arguments: Iterable[str | Path], plan: ScanPlan) -> tuple[LogWork, 
         )  # fmt: skip
     sources = {str(source_row(one)["path"]): one for one in found.sources}
     beside: list[tuple[int, Any]] = [(_PROFILE, str(path)) for path in found.profiles]
-    beside += [(_PROBLEM, [one.subject, one.why, one.hint]) for one in found.problems]
+    beside += [(_PROBLEM, problem_row(one)) for one in found.problems]
     plan = replace(plan_for(plan, len(found.sources)), mine=False)
     return LogWork(work_name(plan.signatures), plan, sources, tuple(beside)), list(sources)
 
@@ -109,7 +116,7 @@ def scanned_of(rows: Sequence[Any], where: str) -> Scanned:
             elif what == _PROFILE:
                 out.profiles.append(Path(of))
             else:
-                out.problems.append(Problem(*map(str, of)))
+                out.problems.append(problem_of(of))
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise EvidenceError(
                 f"{where}: what was scanned is damaged ({type(error).__name__}: {error})",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import field, replace
 from pathlib import Path
 from typing import Protocol
@@ -58,6 +58,8 @@ class Problem:
     subject: str
     why: str
     hint: str = ""
+    cut: bool = False
+    """What came behind a point was not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +144,19 @@ def reading_order(name: str) -> tuple[tuple[tuple[int, int, str], ...], int, str
         if part
     )
     return parts, rotation, name
+
+
+def rotated_before(a: str, b: str, names: Container[str]) -> bool:
+    """Tell whether a file holds older lines than another one of the same log, by the names that rotation gave them.
+
+    Without the live file among the `names`, a number at the end may be that of a rank.
+    """
+    stem_a, age_a, _ = reading_order(a)
+    stem_b, age_b, _ = reading_order(b)
+    if stem_a != stem_b or age_a >= age_b:
+        return False
+    rotated = _ROTATED.match(a)
+    return rotated is not None and rotated["stem"] in names
 
 
 def _age(rotated: re.Match[str]) -> int:

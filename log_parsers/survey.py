@@ -229,6 +229,7 @@ class FilePass:
                 self.result.source.name,
                 f"reading stopped behind line {line}: {error or type(error).__name__}",
                 "the file is truncated or damaged; copy it again",
+                cut=True,
             )
         )
 

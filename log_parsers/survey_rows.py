@@ -11,6 +11,7 @@ import base64
 import binascii
 import sys
 from array import array
+from collections.abc import Sequence
 from dataclasses import astuple
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,21 @@ from rerail.log_parsers.survey import FileSurvey, Hit
 _HEAD = 65536
 _COLUMNS = ("keys", "counts", "firsts", "lasts")
 _PLACE = ("rank", "local_rank", "node", "pid", "place", "attempt")
+
+
+def problem_row(problem: Problem) -> list[object]:
+    """Return a problem as a row of JSON."""
+    return [problem.subject, problem.why, problem.hint, problem.cut]
+
+
+def problem_of(row: Sequence[object]) -> Problem:
+    """Return the problem of such a row.
+
+    Raises:
+        ValueError, TypeError: when the row is none.
+    """
+    subject, why, hint, *cut = row
+    return Problem(str(subject), str(why), str(hint), cut=bool(cut and cut[0]))
 
 
 def source_row(source: Source) -> dict[str, Any]:
@@ -59,7 +75,7 @@ def survey_row(survey: FileSurvey) -> dict[str, Any]:
         "counts": sorted(survey.counts.items()),
         "steps": [_short(astuple(row)) for row in survey.steps],
         "last_nonempty": survey.last_nonempty, "ends_with_newline": survey.ends_with_newline,
-        "problems": [[one.subject, one.why, one.hint] for one in survey.problems],
+        "problems": [problem_row(one) for one in survey.problems],
         "facts": _facts_row(survey.facts), "marks": survey.marks.kept(),
     }  # fmt: skip
 
@@ -79,7 +95,7 @@ def survey_of(row: Any, where: str) -> FileSurvey:
             {int(signature): int(count) for signature, count in row["counts"]},
             [StepRow(*values) for values in row["steps"]],
             int(row["last_nonempty"]), bool(row["ends_with_newline"]),
-            [Problem(*map(str, one)) for one in row["problems"]], bool(row["binary"]),
+            [problem_of(one) for one in row["problems"]], bool(row["binary"]),
             facts=_facts_of(row["facts"]),
             marks=LineMarks((int(line), int(at)) for line, at in row.get("marks", ())),
         )  # fmt: skip

@@ -80,9 +80,9 @@ def survived(
     view = case.view(observation.line)
     here = view.section(observation.line.number)
     beside = [row for row in step_rows(view) if view.section(row.line) == here]
-    other = next_run(case, observation)
-    if other is not None:
-        beside = [row for row in beside if row.line < other]
+    until = next_run(case, observation)
+    if until is not None:
+        beside = [row for row in beside if row.line < until]
     if beside:
         counted = [row for row in beside if row.line not in but]
         own = _as_clocks_allow(case, counted, observation.line)

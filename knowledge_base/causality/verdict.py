@@ -554,6 +554,12 @@ def _asked_once(case: Case, verdict: Verdict) -> bool:
 
 def _nothing(case: Case, verdict: Verdict) -> None:
     """No error, no odd exit, no odd number."""
+    if any(problem.cut for problem in case.problems):
+        verdict.why = (
+            "nothing failed in what could be read, and a file could not be read to its end"
+        )
+        verdict.line = verdict.last.line if verdict.last else None
+        return
     started = any("run_started" in o.marks for o in case.observations)
     if started:
         verdict.why = "the run announces its start and never its end, and no error was printed"

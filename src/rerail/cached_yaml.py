@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
@@ -50,14 +51,16 @@ def load_cached(path: Path) -> Any:
     except (OSError, ValueError):
         pass
     value = parse_yaml(path)
+    temporary = cached.with_name(f"{cached.name}.{os.getpid()}")
     try:
         text = json.dumps(value)
         cached.parent.mkdir(parents=True, exist_ok=True)
-        temporary = cached.with_name(f"{cached.name}.{os.getpid()}")
         temporary.write_text(text, encoding="utf-8")
         temporary.replace(cached)
     except (OSError, TypeError):
-        pass  # a read-only home, or keys that JSON has not: it costs time, not the diagnosis
+        # A read-only home, a full disk, or keys that JSON has not: it costs time, not the diagnosis.
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
     return value
 
 

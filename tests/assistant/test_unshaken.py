@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import errno
 import gzip
 import lzma
 import os
@@ -16,7 +17,9 @@ from pathlib import Path
 import pytest
 import zstandard
 
+from rerail import cached_yaml
 from rerail.assistant.pipeline import diagnose_paths
+from rerail.domain.diagnosis import Outcome
 from rerail.errors import EvidenceError
 from rerail.log_parsers import opening
 
@@ -107,7 +110,9 @@ def test_a_file_that_is_truncated_while_it_is_read_is_told(
         return stream
 
     monkeypatch.setattr("rerail.log_parsers.survey.open_source", opened)
-    missing = [lack.what for lack in diagnose_paths([path]).diagnosis.missing]
+    found = diagnose_paths([path]).diagnosis
+    missing = [lack.what for lack in found.missing]
+    assert found.outcome is Outcome.INCONCLUSIVE
     assert any("truncated while it was read" in what for what in missing), missing
 
 
@@ -274,9 +279,33 @@ def test_what_is_packed_in_a_way_that_is_not_read_is_said(
     assert next(one.how_to_get for one in missing if said in one.what).startswith("unpack it")
 
 
-def test_one_line_about_a_good_end_does_not_hide_that_it_was_not_seen(tmp_path: Path) -> None:
+def test_a_good_beginning_does_not_hide_that_the_end_was_not_seen(tmp_path: Path) -> None:
     path = tmp_path / "train.log.gz"
     path.write_bytes(gzip.compress(STEPS * 50)[:-40])
     done = run("-q", path)
-    assert done.returncode == 3
+    assert done.returncode == 10
     assert b"train.log.gz: reading stopped behind line" in done.stderr
+
+
+def test_of_a_rotated_log_the_older_part_was_first_also_without_a_clock(tmp_path: Path) -> None:
+    lost = "NVRM: Xid (PCI:0000:{bus}:00): 79, pid=1, GPU has fallen off the bus.\n"
+    (tmp_path / "train.log.1").write_text(lost.format(bus="3b"))
+    (tmp_path / "train.log").write_text(lost.format(bus="1b"))
+    first = diagnose_paths([tmp_path]).diagnosis.first_fault
+    assert first is not None
+    assert (first.file, first.line) == ("train.log.1", 1)
+
+
+def test_a_full_disk_leaves_nothing_of_a_rule_file_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: Path, text: str, **more: object) -> int:
+        self.touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    kept = tmp_path / "rules.yaml"
+    kept.write_text("a: 1\n")
+    monkeypatch.setattr(cached_yaml, "cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr(Path, "write_text", full)
+    assert cached_yaml.load_cached(kept) == {"a": 1}
+    assert list((tmp_path / "cache").iterdir()) == []
