@@ -245,16 +245,22 @@ def within(seconds: float, work: Callable[[], T], *, limit_s: float = 0.0) -> T:
     raise value
 
 
+def _not_installed(error: ImportError) -> ModelError:
+    missing = (error.name or "a package").split(".")[0]
+    text, hint = f"{missing} is not installed", "pip install 'rerail[agent]'"
+    return ModelError(text, subject=missing, hint=hint, recoverable=True)
+
+
 def in_words(error: Exception) -> ModelError:
     """Return a failure of the endpoint or of its answer as an error with one clear sentence."""
-    if isinstance(error, ModelError):
-        return error
     # The client wraps what its transport raises.
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ModelError):
             return cause
         cause = cause.__cause__ or cause.__context__
+    if isinstance(error, ImportError):
+        return _not_installed(error)
     name = type(error).__name__
     status = getattr(error, "status_code", None)
     if status == 429:

@@ -296,6 +296,16 @@ def test_of_a_rotated_log_the_older_part_was_first_also_without_a_clock(tmp_path
     assert (first.file, first.line) == ("train.log.1", 1)
 
 
+def test_what_the_newer_part_of_a_rotated_log_trains_on_from_was_survived(tmp_path: Path) -> None:
+    lost = "[rank{rank}]: torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered\n"
+    steps = [f"[rank0]: step {n} loss 2.{n}\n" for n in range(40)]
+    (tmp_path / "train.log.1").write_text("".join(steps[:20]) + lost.format(rank=3))
+    (tmp_path / "train.log").write_text("".join(steps[20:]) + lost.format(rank=5))
+    first = diagnose_paths([tmp_path]).diagnosis.first_fault
+    assert first is not None
+    assert (first.file, first.rank) == ("train.log", 5)
+
+
 def test_a_full_disk_leaves_nothing_of_a_rule_file_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from rerail.assistant.agent.answer import FORM
-from rerail.assistant.agent.endpoint import open_model
+from rerail.assistant.agent.endpoint import in_words, open_model
 from rerail.assistant.agent.explain import explain
 from rerail.evals.fake_model import behaviours as play
 from rerail.evals.fake_model.server import FakeModelServer, Reply
@@ -278,3 +278,11 @@ def test_each_sentence_of_the_summary_cites_a_line_or_is_marked(
     assert (problem in said.summary_problem) if problem else not said.summary_problem
     assert "L1" not in said.summary and "[]" not in said.summary
     assert bool(said.summary_lines) == ("[L1]" in summary)
+
+
+def test_a_package_that_is_missing_is_no_fault_of_the_endpoint():
+    said = in_words(
+        ModuleNotFoundError("No module named 'langchain_core'", name="langchain_core.x")
+    )
+    assert str(said).startswith("langchain_core is not installed")
+    assert said.hint == "pip install 'rerail[agent]'"
