@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import field, replace
 from pathlib import Path
 from typing import Protocol
@@ -146,17 +146,15 @@ def reading_order(name: str) -> tuple[tuple[tuple[int, int, str], ...], int, str
     return parts, rotation, name
 
 
-def rotated_before(a: str, b: str, names: Container[str]) -> bool:
-    """Tell whether a file holds older lines than another one of the same log, by the names that rotation gave them.
+def rotated_parts(names: Collection[str]) -> dict[str, tuple[object, int]]:
+    """Return of each part of a rotated log which log it is of and its age, the lower the older, by the files' names.
 
-    Without the live file among the `names`, a number at the end may be that of a rank.
+    Without the live file among the names, a number at the end may be that of a rank.
     """
-    stem_a, age_a, _ = reading_order(a)
-    stem_b, age_b, _ = reading_order(b)
-    if stem_a != stem_b or age_a >= age_b:
-        return False
-    rotated = _ROTATED.match(a)
-    return rotated is not None and rotated["stem"] in names
+    stems = {match["stem"] for name in names if (match := _ROTATED.match(name))}
+    logs = {reading_order(stem)[0] for stem in stems.intersection(names)}
+    ordered = ((name, reading_order(name)) for name in names) if logs else ()
+    return {name: (log, age) for name, (log, age, _) in ordered if log in logs}
 
 
 def _age(rotated: re.Match[str]) -> int:

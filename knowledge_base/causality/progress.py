@@ -12,7 +12,6 @@ from rerail.knowledge_base.causality.several_jobs import next_run
 from rerail.knowledge_base.phrases import phrase_in_bytes
 from rerail.late_dataclass import dataclass
 from rerail.log_parsers.metrics import WEAK_FORMS
-from rerail.log_parsers.sources import rotated_before
 from rerail.log_parsers.step_numbers import StepRow
 from rerail.log_parsers.tracebacks import looks_like_exception
 from rerail.log_parsers.view import LogView
@@ -123,10 +122,9 @@ def survived(
 
 def _goes_on_in_newer(case: Case, view: LogView, own: Sequence[StepRow], steps: int) -> bool:
     """Tell whether the steps of an older part of a rotated log go on in a newer part."""
-    names = {one.name for one in case.views}
-    newer = [one for one in case.views if rotated_before(view.name, one.name, names)]
+    newer = case.newer_parts(view)
     reached = max((row.step for row in own if row.step is not None), default=None)
-    if reached is None:
+    if reached is None or not newer:
         return False
     further = {row.step for one in newer for row in step_rows(one) if (row.step or 0) > reached}
     return len(further) >= steps

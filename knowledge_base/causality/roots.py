@@ -176,7 +176,8 @@ def _without_other_kills(
         Edge(known[o.leaf], o, "the job's own output names a process of the other program")
         for o in others
     ]
-    return [o for o in candidates if all(o is not other for other in others)]
+    gone = {id(other) for other in others}
+    return [o for o in candidates if id(o) not in gone]
 
 
 def _innermost(exception: Observation) -> str | None:

@@ -31,27 +31,29 @@ def next_run(case: Case, raised: Observation) -> int | None:
 
     The other run must train from its beginning: a next try, or job of a chain, goes on where the last one was.
     """
+    if not raised.lines or not case.says("run-of-several"):
+        return None
     line = raised.line
     view, told = case.view(line), phrase("run-of-several")
-    begun = [
-        (number, match["run"] or match["run2"])
+    begun = {
+        number: match["run"] or match["run2"]
         for number in case.lines_with(view, "run-of-several")
         if (one := view.line(number)) and (match := told.search(one.message))
-    ]
-    own = [number for number, _ in begun if number < line.number]
-    behind = [number for number, _ in begun if number > line.number]
-    if not raised.lines or not own or not behind or dict(begun)[own[-1]] == dict(begun)[behind[0]]:
+    }
+    own = max((number for number in begun if number < line.number), default=None)
+    other = min((number for number in begun if number > line.number), default=None)
+    if own is None or other is None or begun[own] == begun[other]:
         return None
-    between = (view.text(n) or "" for n in view.between(line.number + 1, behind[0] - 1))
-    firsts = [
+    first, again = (
         next(
             (row.step for row in view.survey.steps if row.line > at and row.step is not None), None
         )
-        for at in (own[-1], behind[0])
-    ]
-    first, again = firsts
-    anew = first is not None and again is not None and again <= first
-    return behind[0] if anew and not any(text.strip() for text in between) else None
+        for at in (own, other)
+    )
+    if first is None or again is None or again > first:
+        return None
+    between = (view.text(number) or "" for number in view.between(line.number + 1, other - 1))
+    return other if not any(text.strip() for text in between) else None
 
 
 def _job_of(case: Case, line: LogLine) -> str | None:

@@ -147,9 +147,9 @@ def only_node_of(case: Case, line: LogLine) -> str | None:
     """Return the node of the job that a line of Slurm's controller is of, where it was given one node and no other."""
     told = phrase("job-of-daemon").search(line.text)
     jobs = {number for number in told.groups() if number} if told else set()
-    given = set()
-    for number in case.lines_with(case.view(line), "nodes-given-to-job"):
-        match = phrase("nodes-given-to-job").search(case.view(line).text(number) or "")
+    given, view = set(), case.view(line)
+    for number in case.lines_with(view, "nodes-given-to-job"):
+        match = phrase("nodes-given-to-job").search(view.text(number) or "")
         if match and not jobs.isdisjoint(match.group("job", "task", "job2", "task2")):
             given |= {*_expanded(match["nodes"] or match["nodes2"])}
     return given.pop() if len(given) == 1 else None

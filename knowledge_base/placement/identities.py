@@ -95,7 +95,7 @@ class Identities:
     local_labels: bool = False
     """Labels count the ranks of each host anew."""
     told_of_several: bool = False
-    """Some line tells of several nodes, or each file is of a host of its own."""
+    """Some line tells of several nodes, each file is of a host of its own, or several pods tell exits."""
     onlookers: set[str] = field(default_factory=set)
     """Hosts at whose shell somebody looked at what came from elsewhere."""
     rank_of_pod: dict[str, int] = field(default_factory=dict)

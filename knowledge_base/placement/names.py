@@ -29,8 +29,8 @@ def pci_key(address: str) -> str:
     if _HEX_BUS.fullmatch(text):
         digits = text[:-1].rjust(4, "0")
         return _with_domain(digits[:-4], f"{digits[-4:-2]}:{digits[-2:]}")
-    *domain, bus, device = ["", *text.split(".")[0].split(":")]
-    return _with_domain(domain[-1] if domain else "", f"{bus}:{device}")
+    parts = text.split(".")[0].split(":")
+    return _with_domain(parts[-3] if len(parts) > 2 else "", ":".join(parts[-2:]))
 
 
 def _with_domain(domain: str, address: str) -> str:
