@@ -6,7 +6,10 @@ A plain diagnosis is called without the library of the command line, which all e
 from __future__ import annotations
 
 import sys
-from typing import Any
+
+TYPE_CHECKING = False  # as in `rerail`: until `main` is reached, Ctrl-C prints a traceback
+if TYPE_CHECKING:
+    from typing import Any
 
 
 def main() -> None:

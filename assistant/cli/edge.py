@@ -39,6 +39,8 @@ def run_guarded(call: Callable[[], object]) -> None:
     except Exception as error:  # a bug must not show the engineer a traceback
         if isinstance(error, OSError) and error.errno == errno.EPIPE:
             raise SystemExit(1) from None  # nobody reads standard error, and nothing can be said
+        if _interrupted(error):
+            raise SystemExit(EXIT_INTERRUPTED) from None
         from rerail.assistant.cli.bug_report import report_bug
 
         report_bug(error)
@@ -46,3 +48,12 @@ def run_guarded(call: Callable[[], object]) -> None:
     finally:
         # At its end Python looks through all objects for cycles: over a second behind a model's client.
         gc.freeze()
+
+
+def _interrupted(error: BaseException | None) -> bool:
+    """Whether Ctrl-C stands behind an error: a library that is being loaded may tell it as an error of its own."""
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        error = error.__cause__ or error.__context__
+    return False

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+TYPE_CHECKING = False  # typing takes 10 ms to load, in which Ctrl-C is answered by Python and not by us
+if TYPE_CHECKING:
+    from typing import Any
 
 __version__ = "0.1.0"
 _FOR_NOTEBOOKS = ("diagnose", "incident", "incidents", "report")

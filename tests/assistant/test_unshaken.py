@@ -190,7 +190,8 @@ def test_a_reader_that_has_gone(log: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "options"), [("typer", ["--rank", "3"]), ("dataclasses", []), ("hashlib", ["-q"])]
+    ("module", "options"),
+    [("typer", ["--rank", "3"]), ("typing", []), ("dataclasses", []), ("hashlib", ["-q"])],
 )
 def test_ctrl_c_while_it_starts_prints_no_traceback(
     tmp_path: Path, module: str, options: list[str]
@@ -201,6 +202,15 @@ def test_ctrl_c_while_it_starts_prints_no_traceback(
     )
     done = run(*options, "x", env={**os.environ, "PYTHONPATH": str(tmp_path)})
     assert done.returncode == 130 and b"Traceback" not in done.stderr
+
+
+def test_ctrl_c_that_a_library_tells_as_its_own_error(tmp_path: Path) -> None:
+    (tmp_path / "hashlib.py").write_text(
+        "try:\n    raise KeyboardInterrupt\nexcept KeyboardInterrupt as error:\n"
+        "    raise RuntimeError('Error calling __set_name__') from error\n"
+    )
+    done = run("-q", "x", env={**os.environ, "PYTHONPATH": str(tmp_path)})
+    assert done.returncode == 130 and done.stderr == b""
 
 
 def test_ctrl_c_while_it_reads(tmp_path: Path) -> None:
