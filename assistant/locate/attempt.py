@@ -12,6 +12,10 @@ from rerail.tools.clusters.slurm_records import ENDED_BADLY, AttemptRecord
 
 MOST_SHOWN = 8
 ENDED = ENDED_BADLY | {"COMPLETED", "CANCELLED", "REVOKED"}
+CLOCKS_DIFFER_S = 60.0
+"""How far the clock of a file server may be from that of the controller."""
+CLEANED_UP_S = 60.0
+"""How long the processes of an attempt may write after its end, until they are killed (KillWait) and all is removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +30,11 @@ class OneJob:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """One start of a job, and the next one where there was one; `waits` tells that it will be started again."""
+    """One start of a job, and those before and after it; `waits` tells that it will be started again."""
 
     job: OneJob
     attempt: AttemptRecord
+    previous: AttemptRecord | None = None
     following: AttemptRecord | None = None
     told: tuple[str, ...] = ()
     waits: bool = False
@@ -38,6 +43,31 @@ class Chosen:
     def ended(self) -> bool:
         """Whether the job will write nothing more in this attempt or a later one."""
         return self.attempt.state in ENDED and (self.following is not None or not self.waits)
+
+    def first_s(self, early_s: float) -> float | None:
+        """Return from when on something is of this attempt: up to `early_s` before its start; None: not known."""
+        return _first_s(self.attempt, self.previous, early_s)
+
+    def last_s(self, early_s: float, late_s: float | None = None) -> float | None:
+        """Return from when on something is of it no more: `late_s` after its end, or as soon as the next one has it."""
+        ended = self.attempt.end
+        known = [ended + late_s] if ended is not None and late_s is not None else []
+        if self.following is not None:
+            again = _first_s(self.following, self.attempt, early_s)
+            known += [] if again is None else [again]
+        return min(known, default=None)
+
+
+def _first_s(
+    attempt: AttemptRecord, previous: AttemptRecord | None, early_s: float
+) -> float | None:
+    """Between two attempts what the first one may still have written is its own, and not the second one's."""
+    if attempt.start is None:
+        return None
+    first = attempt.start - early_s
+    if previous is None or previous.end is None:
+        return first
+    return min(attempt.start, max(first, previous.end + CLEANED_UP_S))
 
 
 def one_job(reader: SlurmReader, job: str) -> OneJob:
@@ -98,6 +128,7 @@ def choose(job: OneJob, attempts: list[AttemptRecord], wanted: int | None) -> Ch
         )
     place = len(started) - 1 if wanted is None else numbers.index(wanted)
     attempt = started[place]
+    previous = started[place - 1] if place else None
     following = started[place + 1] if place + 1 < len(started) else None
     told = list(job.told)
     if len(attempts) > 1:
@@ -109,4 +140,4 @@ def choose(job: OneJob, attempts: list[AttemptRecord], wanted: int | None) -> Ch
             f"({attempt.state}); also {others}: --attempt N"
         )
     waits = attempts[-1].state == "PENDING"
-    return Chosen(job, attempt, following, tuple(told), waits)
+    return Chosen(job, attempt, previous, following, tuple(told), waits)

@@ -18,14 +18,15 @@ MOST_FILES = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where one kind of evidence may lie: patterns of `glob`, filled in."""
+    """Where one kind of evidence may lie: patterns of `glob`, filled in; `shared` ones are other jobs' places too."""
 
     what: str
     patterns: tuple[str, ...]
+    shared: tuple[str, ...] = ()
 
 
 def places_of(
-    job: str, folder: str | None, commands: Sequence[str], *, on_node: bool
+    job: str, folder: str | None, commands: Sequence[str], *, on_node: bool, home: str | None = None
 ) -> Iterator[Place]:
     """Give the places of one job.
 
@@ -34,6 +35,7 @@ def places_of(
         folder: its working folder; patterns in it are left out where it is not known.
         commands: its command lines, as accounting keeps them.
         on_node: whether this machine is one of the job's nodes.
+        home: that of the job's user; patterns in it are left out where it is not known.
     """
     content = load_cached(FILE)
     names = {name for one in content["options"] for name in one["names"]}
@@ -47,7 +49,10 @@ def places_of(
                     fields = {"folder": folder or "", "job": job, "log_dir": log_dir}
                     escaped = {key: glob.escape(value) for key, value in fields.items()}
                     patterns.append(pattern.format(**escaped))
-        yield Place(place["what"], (*patterns, *(place.get("here", ()) if on_node else ())))
+        at_home = place.get("home", ()) if home else ()
+        shared = [one.format(home=glob.escape(home or "")) for one in at_home]
+        shared += place.get("here", ()) if on_node else ()
+        yield Place(place["what"], tuple(patterns), tuple(shared))
 
 
 def _values(commands: Sequence[str], names: set[str]) -> Iterator[str]:

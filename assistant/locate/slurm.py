@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
-from rerail.assistant.locate.attempt import Chosen, choose, one_job
+from rerail.assistant.locate.attempt import CLOCKS_DIFFER_S, Chosen, choose, one_job
 from rerail.assistant.locate.budget import Budget, TimeIsUp, in_words
 from rerail.assistant.locate.locator import Found, Item, UnknownJobError
 from rerail.assistant.locate.places import MOST_FILES, files_of, places_of
@@ -40,8 +40,6 @@ from rerail.tools.clusters.slurm_read import JobFiles, SlurmReader
 from rerail.tools.clusters.slurm_records import AttemptRecord, NodeRecord
 
 T = TypeVar("T")
-CLOCKS_DIFFER_S = 60.0
-"""How far the clock of a file server may be from that of the controller."""
 MOST_ITEMS = 5_000
 
 
@@ -142,16 +140,17 @@ class _Search:
         job = self.attempt.job
         self._try(self._scheduler_s_word, f"what Slurm says of job {job}")
         outputs = self._try(self._outputs, f"where job {job} was told to write") or Outputs()
-        event = self._event()
+        user = self._user()
+        event = self._event(user)
         # First, for what both name is read by the site's word.
         self._site_s_patterns(event, outputs.folder)
         for one in outputs.told:
             self._told_file(one, outputs.guessed)
-        self._places(outputs)
+        self._places(outputs, user)
         configured = self._try(self._configured, "where Slurm's daemons write their logs") or []
         ids = dict.fromkeys((job, self.chosen.job.shown))
         add_system_logs(
-            event, self.attempt, self.policy.jobs, configured, tuple(ids), self.budget, self.found
+            event, self.chosen, self.policy.jobs, configured, tuple(ids), self.budget, self.found
         )
 
     def _try(self, ask: Callable[[], T], what: str) -> T | None:
@@ -168,7 +167,7 @@ class _Search:
         attempt = self.attempt
         name = f"sacct -D -j {attempt.job}"
         self._add_text(name, attempt_table(attempt))
-        lost = self.budget.call(lambda: lost_nodes(attempt, self.reader), "sinfo")
+        lost = self.budget.call(lambda: lost_nodes(self.chosen, self.reader), "sinfo")
         if lost:
             self._add_text("sinfo", "".join(f"{one}\n" for one in lost))
         # The fuller table, where accounting keeps one, in the place of the short one.
@@ -230,10 +229,10 @@ class _Search:
 
     def _of_another_attempt(self, written: float) -> str:
         """Say why a file that was last written then does not tell of this attempt, or return nothing."""
-        start, following = self.attempt.start, self.chosen.following
-        if start is not None and written < start - CLOCKS_DIFFER_S:
+        first, following = self.chosen.first_s(CLOCKS_DIFFER_S), self.chosen.following
+        if first is not None and written < first:
             return f"was last written before attempt {self.attempt.attempt} began"
-        again = None if following is None else following.start
+        again = self.chosen.last_s(CLOCKS_DIFFER_S)
         if following is not None and again is not None and written >= again:
             return (
                 f"was written again by attempt {following.attempt}; what attempt "
@@ -254,23 +253,31 @@ class _Search:
                 if not taken:
                     self._miss(f"logs of the job: {filled}", "none is there", "jobs.logs")
 
-    def _places(self, outputs: Outputs) -> None:
+    def _places(self, outputs: Outputs, user: pwd.struct_passwd | None) -> None:
         host = socket.gethostname().split(".")[0]
         on_node = host in {node.split(".")[0] for node in self.attempt.nodes}
         empty = []
         job, folder = self.attempt.job, outputs.folder
-        for place in places_of(job, folder, outputs.commands, on_node=on_node):
-            if not sum(self._take_all(pattern) for pattern in place.patterns):
+        home = user.pw_dir if user else None
+        for place in places_of(job, folder, outputs.commands, on_node=on_node, home=home):
+            taken = [self._take_all(pattern) for pattern in place.patterns]
+            taken += [self._take_all(pattern, shared=True) for pattern in place.shared]
+            if not sum(taken):
                 empty.append(place.what)
         if empty:
             where = f"{folder} and the folders in it" if folder else "no folder of the job is known"
-            on = " and in /tmp here" if on_node else ""
-            why = f"none: looked in {where}{on}"
+            at_home = f", in {home}/.cache/torch" if home else ""
+            on = ", in /tmp here" if on_node else ""
+            why = f"none: looked in {where}{at_home}{on}"
             self._miss(", ".join(empty), why, "name the files, or jobs.logs in the policy file")
 
-    def _take_all(self, pattern: str) -> int:
-        """Take the files of a pattern, those of others and of other attempts left out without a word."""
+    def _take_all(self, pattern: str, *, shared: bool = False) -> int:
+        """Take the files of a pattern, those of others and of other attempts left out without a word.
+
+        In a `shared` place a later job writes under the same names.
+        """
         root = Path(pattern.split("*")[0]).parent
+        last = self.chosen.last_s(CLOCKS_DIFFER_S, CLOCKS_DIFFER_S) if shared else None
         names = self._try(lambda: self.budget.on_files(lambda: files_of(pattern), root), pattern)
         taken = 0
         for name in names or ():
@@ -283,7 +290,8 @@ class _Search:
             except (TimeIsUp, OSError):
                 continue
             own = facts.st_uid in self._user_file(path).owners
-            if own and not self._of_another_attempt(facts.st_mtime):
+            late = last is not None and facts.st_mtime > last
+            if own and not late and not self._of_another_attempt(facts.st_mtime):
                 taken += self._take(path)
         if names and len(names) == MOST_FILES:
             self._miss(pattern, f"more than {MOST_FILES} files; the first ones are read")
@@ -293,19 +301,24 @@ class _Search:
         logs = self.budget.call(self.reader.daemon_logs, "scontrol show config")
         return [path for one in logs for path in on_this_host(one, self.attempt.nodes)]
 
-    def _event(self) -> JobEvent:
+    def _event(self, user: pwd.struct_passwd | None) -> JobEvent:
         """Return what fills in the patterns of the policy."""
-        uid, user = self.attempt.uid, None
-        if uid is not None and uid >= 0:
-            try:
-                user = self.budget.call(lambda: pwd.getpwuid(uid).pw_name, f"getent passwd {uid}")
-            except (KeyError, TimeIsUp):
-                user = None
-        reference = JobRef(job=self.attempt.job, attempt=self.attempt.attempt, user=user)
+        name = user.pw_name if user else None
+        reference = JobRef(job=self.attempt.job, attempt=self.attempt.attempt, user=name)
         return JobEvent(job=reference, source="locate", state=self.attempt.state, time="")
 
+    def _user(self) -> pwd.struct_passwd | None:
+        """Return whose the job is, as this host knows the account."""
+        uid = self.attempt.uid
+        if uid is None or uid < 0:
+            return None
+        try:
+            return self.budget.call(lambda: pwd.getpwuid(uid), f"getent passwd {uid}")
+        except (KeyError, TimeIsUp):
+            return None
 
-def lost_nodes(attempt: AttemptRecord, reader: SlurmReader) -> list[str]:
+
+def lost_nodes(chosen: Chosen, reader: SlurmReader) -> list[str]:
     """Return a line for each node of an attempt that the controller lost during it or just behind it.
 
     What is wrong with a node today is no word on a job of last week.
@@ -313,18 +326,18 @@ def lost_nodes(attempt: AttemptRecord, reader: SlurmReader) -> list[str]:
     Raises:
         ClusterError: Slurm does not answer.
     """
-    if not attempt.nodes:
+    if not chosen.attempt.nodes:
         return []
     return [
         f"{node.node} {node.state} {clean(node.reason.encode())}".rstrip()
-        for node in reader.nodes(attempt.nodes)
-        if node.lost and _within(node, attempt)
+        for node in reader.nodes(chosen.attempt.nodes)
+        if node.lost and _within(node, chosen)
     ]
 
 
-def _within(node: NodeRecord, attempt: AttemptRecord) -> bool:
-    if not node.since.isdigit() or attempt.start is None:
-        return attempt.state == "NODE_FAIL"
-    since = float(node.since)
-    late = attempt.end is not None and since > attempt.end + CLOCKS_DIFFER_S
-    return since >= attempt.start - CLOCKS_DIFFER_S and not late
+def _within(node: NodeRecord, chosen: Chosen) -> bool:
+    first = chosen.first_s(CLOCKS_DIFFER_S)
+    if not node.since.isdigit() or first is None:
+        return chosen.attempt.state == "NODE_FAIL"
+    last = chosen.last_s(CLOCKS_DIFFER_S, CLOCKS_DIFFER_S)
+    return first <= float(node.since) and (last is None or float(node.since) <= last)

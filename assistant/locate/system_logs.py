@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
+from rerail.assistant.locate.attempt import Chosen
 from rerail.assistant.locate.budget import Budget, in_words
 from rerail.assistant.locate.locator import Found, Item
 from rerail.assistant.watch.evidence import belongs_to, fill, logged_at, scheduler_pattern
-from rerail.assistant.watch.kernel_witness import AFTER_S, dated_lines, of_host
+from rerail.assistant.watch.kernel_witness import AFTER_S, EARLY_S, dated_lines, of_host
 from rerail.assistant.watch.trusted_file import job_may_write
 from rerail.domain.evidence import Stream
 from rerail.domain.job import JobEvent
@@ -32,7 +33,7 @@ _NO_FILES = JobFiles(None, None, None)
 
 def add_system_logs(
     event: JobEvent,
-    attempt: AttemptRecord,
+    chosen: Chosen,
     layout: JobLayout,
     configured: Sequence[str],
     ids: Sequence[str],
@@ -43,14 +44,16 @@ def add_system_logs(
 
     Args:
         event: fills in the patterns of the policy.
-        attempt: its nodes and its time.
+        chosen: its nodes and its time, and when the next attempt had the nodes.
         layout: the site's patterns.
         configured: logs of this host that Slurm's own configuration names.
         ids: the ids under which Slurm's logs speak of the job.
         budget: the time that is left.
         found: takes what is found and what is not.
     """
+    attempt = chosen.attempt
     wanted = scheduler_pattern(ids)
+    first, last = chosen.first_s(1.0), chosen.last_s(1.0, AFTER_S)
     of_slurm = [
         path
         for node in (*attempt.nodes, "")
@@ -60,18 +63,19 @@ def add_system_logs(
 
         def of_job(stream: Iterator[str]) -> Iterator[str]:
             return (
-                line if belongs_to(line, wanted, attempt) and not _later(line, attempt) else "\n"
+                line if belongs_to(line, wanted, attempt) and _between(line, first, last) else "\n"
                 for line in stream
             )
 
         _add(pattern, None, Stream.SCHEDULER, of_job, attempt, budget, found)
+    bounds = (chosen.first_s(EARLY_S), chosen.last_s(EARLY_S))
     kernel = {node: _filled(layout.kernel_logs, event, node) for node in attempt.nodes}
     for node, patterns in kernel.items():
 
         def of_time(stream: Iterator[str], node: str = node) -> Iterator[str]:
             return (
                 line if within and of_host(host, node) else "\n"
-                for line, within, host in dated_lines(stream, attempt)
+                for line, within, host in dated_lines(stream, attempt, bounds)
             )
 
         for pattern in patterns:
@@ -84,9 +88,9 @@ def add_system_logs(
         )
 
 
-def _later(line: str, attempt: AttemptRecord) -> bool:
+def _between(line: str, first: float | None, last: float | None) -> bool:
     at = logged_at(line)
-    return at is not None and attempt.end is not None and at > attempt.end + AFTER_S
+    return at is None or ((first is None or at >= first) and (last is None or at < last))
 
 
 def _filled(patterns: Sequence[str], event: JobEvent, node: str) -> list[str]:

@@ -6,6 +6,7 @@ week, or of a neighbour whose lines went into the same file, is no reason to dra
 
 from __future__ import annotations
 
+import math
 import re
 import tempfile
 import time
@@ -63,21 +64,27 @@ def accused_by_kernel(
 
 
 def dated_lines(
-    lines: Iterator[str], attempt: AttemptRecord
+    lines: Iterator[str],
+    attempt: AttemptRecord,
+    bounds: tuple[float | None, float | None] = (None, None),
 ) -> Iterator[tuple[str, bool | None, str]]:
     """Give each line, whether it is of the attempt (None: undated), and the host that it names.
 
-    A line without a stamp belongs to the stamped one above it.
+    A line without a stamp belongs to the stamped one above it. `bounds` are where an attempt before
+    it ends and the next one begins, where they are known.
     """
     start = attempt.start or 0.0
     first, last = start - EARLY_S, (attempt.end or time.time()) + AFTER_S
+    first = first if bounds[0] is None else max(first, bounds[0])
+    again = math.inf if bounds[1] is None else bounds[1]
     years = sorted({datetime.fromtimestamp(one, UTC).astimezone().year for one in (first, last)})
     within: bool | None = None
     host = ""
     for line in lines:
         stamps = [find_stamp(line, year=year) for year in years]
         if stamps[0] is not None and stamps[0].clock == WALL:
-            within = any(one and first <= _epoch_s(line, one) <= last for one in stamps)
+            times = [_epoch_s(line, one) for one in stamps if one]
+            within = any(first <= at <= last and at < again for at in times)
             named = _HOST.match(line, stamps[0].end)
             host = named["host"] if named else ""
         elif stamps[0] is not None:

@@ -118,6 +118,7 @@ def outputs_of(
     *,
     job: str,
     nodes: tuple[str, ...],
+    attempt: int | None = None,
     script: Callable[[], str] = str,
 ) -> Outputs:
     """Return the files of one attempt.
@@ -127,9 +128,11 @@ def outputs_of(
         present: StdOut, StdErr and WorkDir from the controller's memory; empty where it forgot the job.
         job: the job's own number, the raw one of an array's task.
         nodes: the nodes of the attempt.
+        attempt: its number, where steps of other attempts are among the rows; a script may name other files each time.
         script: gives the kept batch script; only asked where nothing else names a file.
     """
     own = [one for one in rows if one.job == job]
+    own = _of_attempt(own, attempt) or own  # accounting learns late of the last one
     head = next((one for one in own if not one.step), None)
     folder = present.get("WorkDir") or (head.folder if head else "") or None
     if head is None:
@@ -150,6 +153,16 @@ def outputs_of(
     complete = [_in_folder(one, folder) for one in told if one is not None]
     commands = tuple(one.line for one in own if one.line)
     return Outputs(tuple(dict.fromkeys(complete)), folder, commands, guessed)
+
+
+def _of_attempt(rows: list[OutputRow], attempt: int | None) -> list[OutputRow]:
+    """Return the rows of one attempt: each begins with a row of the job itself."""
+    number, found = -1, []
+    for one in rows:
+        number += not one.step
+        if number == attempt:
+            found.append(one)
+    return found
 
 
 def _by_command(head: OutputRow, script: Callable[[], str]) -> tuple[str, str, bool]:

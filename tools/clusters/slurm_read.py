@@ -237,6 +237,7 @@ class SlurmReader:
             {key: value for key, value in named if value},
             job=attempt.job,
             nodes=attempt.nodes,
+            attempt=attempt.attempt,
             script=lambda: self._script(attempt.job),
         )
 

@@ -15,11 +15,13 @@ STEPS = "".join(f"step {i} loss {2.0 - i / 1000:.3f}\n" for i in range(1, 30))
 
 
 class Slurm(SlurmReader):
-    """Answers for a job that runs until a test says otherwise."""
+    """Answers for a job that runs until a test says otherwise; `pause` is the time between two of its attempts."""
 
     def __init__(self, folder):
         super().__init__()
         self.folder, self.states, self.broken = folder, ["RUNNING"], None
+        self.command, self.config = f"srun -o {folder}/task-%t.log python", ""
+        self.shown, self.uid, self.pause = "7", os.geteuid(), 500
 
     def _run(self, *argv):
         if self.broken is not None:
@@ -27,21 +29,22 @@ class Slurm(SlurmReader):
         if argv[:3] == ("scontrol", "show", "job"):
             return f"JobId=7 JobName=x\n   WorkDir={self.folder}\n   StdOut={self.folder}/slurm-7.out\n"
         if argv[0] == "sacct" and "-X" in argv:
-            return f"7|7|{self.states[-1]}\n" if self.states else ""
+            return f"{self.shown}|7|{self.states[-1]}\n" if self.states else ""
         if argv[0] == "sacct" and any("StdOut" in one for one in argv):
             raise ClusterError("Invalid field requested")
         if argv[0] == "sacct" and any("SubmitLine" in one for one in argv):
-            row = f"7.0|7.0|n[1-2]|2||python||srun -o {self.folder}/task-%t.log python"
+            row = f"7.0|7.0|n[1-2]|2||python||{self.command}"
             return row.replace("|", SEPARATOR) + "\n"
         if argv[0] == "sacct":
             return "".join(self.rows())
-        return ""
+        return self.config if argv == ("scontrol", "show", "config") else ""
 
     def rows(self):
         for number, state in enumerate(self.states):
-            begin = "Unknown" if state == "PENDING" else START + 1000 * number
-            end = "Unknown" if state in ("RUNNING", "PENDING") else START + 1000 * number + 500
-            yield f"7|{state}|0:0|n[1-2]|{begin}|{end}|{os.geteuid()}\n"
+            start = START + (500 + self.pause) * number
+            begin = "Unknown" if state == "PENDING" else start
+            end = "Unknown" if state in ("RUNNING", "PENDING") else start + 500
+            yield f"7|{state}|0:0|n[1-2]|{begin}|{end}|{self.uid}\n"
 
 
 @pytest.fixture

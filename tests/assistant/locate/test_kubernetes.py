@@ -108,7 +108,22 @@ def why(found, word):
     return " ".join(f"{p.subject} {p.why}" for p in found.evidence.problems if word in p.subject)
 
 
-@pytest.mark.parametrize("kind", list(READABLE))
+KINDS = {
+    "Job": ("batch/v1", "job-name"),
+    "JobSet": ("jobset.x-k8s.io/v1alpha2", "jobset.sigs.k8s.io/jobset-name"),
+    "PyTorchJob": ("kubeflow.org/v1", "training.kubeflow.org/job-name"),
+    "MPIJob": ("kubeflow.org/v2beta1", "training.kubeflow.org/job-name"),
+    "RayJob": ("ray.io/v1", "ray.io/originated-from-cr-name"),
+    "TrainJob": ("trainer.kubeflow.org/v1alpha1", "jobset.sigs.k8s.io/jobset-name"),
+}
+
+
+def test_the_kinds_and_their_labels_are_those_of_their_operators():
+    known = {kind: (f"{one.group}/{one.version}", one.pod_label) for kind, one in READABLE.items()}
+    assert known == KINDS
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
 def test_the_pods_of_every_kind_are_found_by_its_label(server, kind):
     server.put(kind)
     server.pods = [
@@ -123,6 +138,24 @@ def test_the_pods_of_every_kind_are_found_by_its_label(server, kind):
     assert diagnosis.first_fault.node == "g7"
     assert found.job == f"ml/{kind}/llm"
     assert not any("other-0" in one for one in server.asked)
+
+
+def test_a_job_without_pods_is_told_with_the_command_that_shows_them(server):
+    server.put("Job")
+    server.events = [{"involvedObject": {"name": "llm"}, "reason": "DeadlineExceeded"}]
+    with look(server) as found:
+        assert "removed with the job" in why(found, "pods of ml/llm")
+        (hint,) = [one.hint for one in found.evidence.problems if "pods of" in one.subject]
+    assert hint == "kubectl get pods -n ml -l job-name=llm"
+
+
+def test_each_attempt_is_an_object_of_its_own(server):
+    server.put("Job")
+    server.pods = [pod("llm-0", "job-name", "llm")]
+    with look(server, attempt=0) as found:
+        assert found.attempt == 0
+    with pytest.raises(UsageError, match="ml/llm is attempt 0"):
+        look(server, attempt=1)
 
 
 def test_a_restarted_container_is_read_as_it_was_before(server):
@@ -152,6 +185,21 @@ def test_events_and_states_are_evidence_where_no_log_is(server):
     assert diagnosis.first_fault.node == "g1"
     assert "log of llm-0/train" in why(found, "train.log")
     assert any(one.name == "kubectl get events -n ml" for one in found.evidence.sources)
+
+
+def test_events_of_a_pod_stand_with_its_state_and_refused_ones_are_told(server):
+    server.put("Job")
+    server.pods = [pod("llm-0", "job-name", "llm"), pod("llm-1", "job-name", "llm")]
+    about = {"involvedObject": {"name": "llm-1"}, "type": "Warning", "reason": "Evicted"}
+    server.events = [about | {"message": "The node was low on resource: memory."}]
+    with look(server) as found:
+        texts = {one.name: one.path.read_text() for one in found.evidence.sources}
+    assert "low on resource" in texts["kubectl describe pod llm-1 -n ml"]
+    assert "low on resource" not in texts["kubectl describe pod llm-0 -n ml"]
+    server.events = 403
+    with look(server) as found:
+        assert "kubectl describe pod llm-1 -n ml" in [one.name for one in found.evidence.sources]
+    assert "403" in why(found, "events of ml")
 
 
 def test_of_objects_of_one_name_the_owner_is_the_job(server):

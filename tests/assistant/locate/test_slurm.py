@@ -170,6 +170,24 @@ def test_attempts_of_a_requeued_job_are_kept_apart(job):
         look(job, attempt=5, attempts=2)
 
 
+def test_the_fuller_table_of_accounting_is_read_where_it_keeps_one(job):
+    class Fuller(Recorded):
+        def _run(self, *argv):
+            if argv[0] == "sacct" and "-n" not in argv:
+                rows = (
+                    f"7|{state}|0:0|0:{n}\n7.0|{state}|1:0|\n"
+                    for n, state in enumerate(("NODE_FAIL", "FAILED"))
+                )
+                return "JobIDRaw|State|ExitCode|DerivedExitCode\n" + "".join(rows)
+            return super()._run(*argv)
+
+    with look(job, attempt=1, reader=Fuller(job, attempts=2)) as found:
+        (table,) = [
+            one.path.read_text() for one in found.evidence.sources if "sacct -D" in one.name
+        ]
+    assert table == "JobIDRaw|State|ExitCode|DerivedExitCode\n7|FAILED|0:0|0:1\n7.0|FAILED|1:0|\n"
+
+
 def test_an_array_and_a_heterogeneous_job_are_not_taken_for_one_job(job):
     array = [("7_1", "8", "COMPLETED"), ("7_2", "9", "FAILED"), ("7_3", "7", "FAILED")]
     with pytest.raises(UsageError, match="array of 3 tasks; 2 ended badly: 7_2, 7_3") as error:

@@ -4,11 +4,17 @@ import json
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 
+from rerail.assistant.locate.gather import gather
+from rerail.assistant.locate.job_name import job_name
+from rerail.assistant.locate.slurm import SlurmLocator
 from rerail.evals.cluster.lab import Lab, cannot_run
 from rerail.evals.cluster.site import wait_for
+from rerail.recovery.site_policy import JobLayout, SitePolicy
+from rerail.tools.clusters.slurm_read import SlurmReader
 
 RERAIL = "from rerail.assistant.cli.main import main; main()"
 JOB = """#!/bin/bash
@@ -23,6 +29,17 @@ if rank:
     sys.exit(1)
 '
 """
+AGAIN = """#!/bin/bash
+#SBATCH -o again-%j.out
+srun -N2 -n2 -o "try-%j-${SLURM_RESTART_COUNT:-0}-%n.log" bash -c '
+if [ -z "$SLURM_RESTART_COUNT" ]; then
+  echo "[rank$SLURM_PROCID]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+  exec sleep 600
+fi
+echo "[rank$SLURM_PROCID]: RuntimeError: CUDA error: an illegal memory access was encountered"
+exit 1'
+"""
+FELL = "NVRM: Xid (PCI:0000:9b:00): 79, pid=4242, name=python, GPU has fallen off the bus."
 
 
 @pytest.mark.slurm
@@ -88,6 +105,70 @@ def test_jobs_are_found_by_their_numbers(tmp_path):
         )
         assert plan.returncode == 0, plan.stderr
         assert json.loads(plan.stdout)["job"]["job"] == job
+        the_attempts_of_a_requeued_job_are_kept_apart(lab, work)
+
+
+def the_attempts_of_a_requeued_job_are_kept_apart(lab, work):
+    """Files, slurmd's logs and kernel logs of each attempt, the latter two where only the policy names them."""
+    (work / "again.sh").write_text(AGAIN)
+    how = ("sbatch", "--parsable", "-N2", "--ntasks=2", "again.sh")
+    job = lab.run(*how, cwd=str(work)).strip()
+    tries = {n: {work / f"try-{job}-{n}-{place}.log" for place in (0, 1)} for n in (0, 1)}
+    assert wait_for(lambda: all(p.exists() and p.stat().st_size for p in tries[0]), 60)
+    lab.run("scontrol", "requeue", job)
+    state = ("squeue", "-h", "-j", job, "-o", "%T")
+    assert wait_for(lambda: lab.run(*state).split() == ["PENDING"], 60)
+    # Accounting keeps whole seconds: what is written from here on is told from what was before.
+    second = int(time.time()) + 1
+    assert wait_for(lambda: time.time() >= second, 60)
+    lab.run("scontrol", "update", f"JobId={job}", "StartTime=now")
+    times = ("sacct", "-D", "-X", "-n", "-P", "-o", "State,Start,End", "-j", job)
+    assert wait_for(lambda: "FAILED|" in lab.run(*times), 60)
+    rows = [line.split("|") for line in lab.run(*times).splitlines()]
+    assert [one[0] for one in rows] == ["REQUEUED", "FAILED"]
+    system = lab.root / "collected"
+    system.mkdir()
+    node = lab.layout.nodes[1]
+    for name in lab.layout.nodes:
+        (system / f"{name}.slurmd").symlink_to(lab.root / "log" / f"slurmd.{name}.log")
+    kernel = [f"{at} {node} kernel: {FELL}\n" for at in (rows[0][1], rows[1][1])]
+    (system / f"{node}.kern").write_text("".join(kernel))
+    layout = JobLayout(
+        scheduler_logs=(f"{system}/{{node}}.slurmd",), kernel_logs=(f"{system}/{{node}}.kern",)
+    )
+    found = [evidence(lab, job, layout, number) for number in (0, 1)]
+    for number, (texts, missing) in enumerate(found):
+        header, *table = texts[f"sacct -D -j {job}"].splitlines()
+        assert "DerivedExitCode" in header
+        assert [row.split("|")[0] for row in table].count(job) == 1
+        assert f"|{rows[number][0]}|" in table[0]
+        assert {str(one) for one in tries[number]} <= set(texts)
+        assert not {str(one) for one in tries[1 - number]} & set(texts)
+        # Every line stands under the number that it has in the file, and what is not of this attempt is empty.
+        assert texts[f"{system}/{node}.kern"] == "".join(
+            line if place == number else "\n" for place, line in enumerate(kernel)
+        )
+        assert f"[{job}.0]" in texts[f"{system}/{node}.slurmd"]
+        assert f"kernel log of {lab.layout.nodes[0]}" in missing
+    # With the default open mode the second attempt wrote over what the first one had written.
+    assert f"{work}/again-{job}.out was written again by attempt 1" in found[0][1]
+    assert f"{work}/again-{job}.out" in found[1][0]
+    lines = [set(texts[f"{system}/{lab.layout.nodes[0]}.slurmd"].split("\n")) for texts, _ in found]
+    assert lines[0] & lines[1] == {""}
+    assert any("DUE TO JOB REQUEUE" in one for one in lines[0])
+    assert not any("DUE TO JOB REQUEUE" in one for one in lines[1])
+
+
+def evidence(lab, job, layout, attempt):
+    """Return the texts of what is found of one attempt, by name, and what is missing."""
+    locator = SlurmLocator(SlurmReader(environment=lab.environment), SitePolicy(jobs=layout))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", lab.environment["PATH"])
+        patch.setattr("rerail.assistant.locate.locator.BUILT_IN", (("slurm", lambda: locator),))
+        with gather(job_name(job), 20.0, attempt) as found:
+            texts = {one.name: one.path.read_text() for one in found.evidence.sources}
+    missing = " | ".join(f"{one.subject} {one.why}" for one in found.evidence.problems)
+    return texts, missing
 
 
 LATE = """#!/bin/bash

@@ -60,6 +60,46 @@ def test_where_a_node_stands_in_the_name_all_nodes_are_possible_for_a_task():
     )
 
 
+def test_without_a_task_in_the_name_each_node_has_a_file_by_its_place_or_its_short_name():
+    (told,) = [
+        one for one in of(REAL.replace("err-%t.log", "%j-%2n.log")).told if "%2n" in one.pattern
+    ]
+    assert told.files == (("/tmp/locjobs/1-00.log",), ("/tmp/locjobs/1-01.log",))
+    text = REAL.replace("err-%t.log", "%N.log").replace("n[1-2]", "n[1-2].site.example")
+    (told,) = [one for one in of(text).told if one.pattern == "%N.log"]
+    assert told.files == (("/tmp/locjobs/n1.log",), ("/tmp/locjobs/n2.log",))
+    # A node beside the task: the first of two tasks may stand on either node.
+    (told,) = [
+        one for one in of(REAL.replace("err-%t.log", "%n-%t.log")).told if "%n-" in one.pattern
+    ]
+    assert told.files[0] == ("/tmp/locjobs/0-0.log", "/tmp/locjobs/1-0.log")
+
+
+def test_the_batch_script_itself_writes_on_the_first_node():
+    text = "9|9|n[1-2]||ann|x|/w|sbatch -o %n-%N-%t.out run.sh\n".replace("|", SEPARATOR)
+    assert list(of(text, job="9").paths()) == ["/w/0-n1-0.out"]
+
+
+def test_the_file_of_errors_is_told_beside_the_other_one():
+    found = of("", job="9", present={"StdOut": "/x/9.out", "StdErr": "/x/9.err", "WorkDir": "/x"})
+    assert list(found.paths()) == ["/x/9.out", "/x/9.err"]
+
+
+def test_of_a_requeued_job_only_the_steps_of_one_attempt_are_asked():
+    # sacct -n -P -D of Slurm 22.05.8 after `scontrol requeue`: the script named its files after SLURM_RESTART_COUNT.
+    text = "".join(
+        f"1|1|n[1-2]||root|a|/w|sbatch -o main.out job.sh\n1.0|1.0|n[1-2]|2||bash||srun -o try-{n}-%t.log bash\n"
+        for n in (0, 1)
+    )
+    rows = read_rows(text.replace("|", SEPARATOR), later=False)
+    for number in (0, 1):
+        found = outputs_of(rows, {}, job="1", nodes=("n1", "n2"), attempt=number)
+        assert list(found.paths()) == ["/w/main.out", *(f"/w/try-{number}-{t}.log" for t in (0, 1))]
+    # Accounting learns late of an attempt: until then the others tell where a job like this one writes.
+    late = outputs_of(rows, {}, job="1", nodes=("n1", "n2"), attempt=2)
+    assert "/w/try-1-0.log" in late.paths()
+
+
 def test_later_versions_tell_the_pattern_themselves():
     row = "9|9|n1||ann|x|/home/ann|/home/ann/%x-%j.log|/home/ann/e|sbatch run.sh\n"
     rows = read_rows(row.replace("|", SEPARATOR), later=True)
