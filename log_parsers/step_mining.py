@@ -2,8 +2,9 @@
 
 Lines that are equal but for their numbers are one layout. A layout whose one integer counts up, and that has a
 loss by the word beside the number, is a step line; where the counter stands on a line of its own, the numbers
-below it belong to it until the next one. Times of day, percentages, memory and what a word of
-`step_mining.yaml` forbids are no numbers of a step. What is mined is never more than `supported`.
+below it belong to it until the next one. Where no word tells a loss, a count that grows evenly and a measured
+number beside it are a series too, under the word that stands there; of such a number only that it is none any
+more counts. What is mined is never more than `supported`.
 """
 
 from __future__ import annotations
@@ -13,26 +14,33 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import field
-from functools import lru_cache
-from itertools import pairwise
-from pathlib import Path
 
-from rerail.cached_yaml import load_cached
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.metrics import MAX_ROWS
+from rerail.log_parsers.mined_layouts import (
+    LEAST_ROWS,
+    Layout,
+    accumulates,
+    counts_up,
+    distinct,
+    group,
+    is_constant,
+    is_real,
+    meaning_of,
+    real_of,
+    split_line,
+    whole_of,
+)
 from rerail.log_parsers.step_numbers import StepRow
-from rerail.log_parsers.text import ZERO, strip_escapes
+from rerail.log_parsers.text import ZERO
+from rerail.log_parsers.unnamed_series import COUNTED, repeated, unnamed_layouts
 
-PATH = Path(__file__).with_name("step_mining.yaml")
 FORM = "mined"
-LEAST_ROWS = 8  # lines of a layout
 _LEAST_HINTS = 8  # lines that name a loss
-_LONGEST = 1_000  # bytes of a line
 _LEARNED, _NEAR = 4_000, 400  # lines that are looked at to learn; those whose surroundings are
 _MOST_KEPT = 64
 _REACH = 40  # lines below a counter on which its numbers may stand
-_MOST_FALLS = 0.2  # share of counts that may begin anew, with an epoch or after a restart
 _HINTS = (
     rb"loss",
     rb"nll",
@@ -46,47 +54,13 @@ _HINTS = (
 )
 _HINT = lazy(b"(?i)" + b"|".join(_HINTS))
 _WORDS = tuple(hint.replace(rb"\b", b"") for hint in _HINTS)
-_MASKED = lazy(
-    r"\d{4}[-/]\d\d[-/]\d\d|\d\d/\d\d/\d\d(?:\d\d)?"  # dates
-    r"|(?<![\w.])\d{1,3}:\d\d(?::\d\d)?(?:[.,]\d+)?(?:[AP]M)?"  # times of day, and left
-    r"|\b\d{1,3}(?:\.\d{1,3}){3}\b|\b0x[0-9a-fA-F]+"  # addresses
-    r"|\d+(?:\.\d+)? ?%|\d+(?:\.\d+)? ?[KMGT]i?B?\b(?!/)"  # percentages, memory
-    r"|\d+:\d\d\.\d+(?:[AP]M)"
-)
-_NUMBER = lazy(
-    r"(?<![\w.])(?P<v>[-+]?(?:\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+|(?i:nan|inf(?:inity)?)(?![\w])))"
-    r"(?P<after>(?:ms|s|batch|it)?(?:/[A-Za-z]\w*)?(?![\w.]))"
-)
-_LEFT = lazy(r"([A-Za-z_][\w./'-]*(?: [A-Za-z_][\w./'-]*){0,2})[\s:=(\[|>*]*$")
-_GLUED = lazy(r"[A-Za-z]+(?:/[A-Za-z]+)?")
-_RIGHT = lazy(r"^\s*([A-Za-z]+/[A-Za-z]+|[A-Za-z]+(?: [A-Za-z]+)?(?=\s*(?:[,;|)\]]|$)))")
-_RANK = lazy(r"^\s*(?:\[(?:rank|default) ?(\d+)\]:?|(\d{1,5}): (?=\S))\s*")
-_VALUES = ("loss", "grad_norm", "learning_rate", "step_time", "throughput")
-
-
-@dataclass(frozen=True, slots=True)
-class _Line:
-    number: int
-    rank: int | None
-    values: tuple[str, ...]
-
-
-@dataclass(slots=True)
-class _Layout:
-    """One kind of line: the name beside each of its numbers, and what each means once that is known."""
-
-    names: tuple[str, ...]
-    after_slash: tuple[bool, ...]
-    lines: list[_Line] = field(default_factory=list)
-    counter: int | None = None
-    meanings: dict[int, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class StepMiner:
     """Learns the layouts of the step lines of one file, then reads them; `rows` are what was read."""
 
-    layouts: dict[str, _Layout] = field(default_factory=dict)
+    layouts: dict[str, Layout] = field(default_factory=dict)
     rows: list[StepRow] = field(default_factory=list)
     kept: dict[int, bytes] = field(default_factory=dict)
     """The first lines whose loss is no number, and the last step line."""
@@ -96,20 +70,9 @@ class StepMiner:
     _stride: int = 1
     _seen: int = 0
 
-    def learn(self, lines: Sequence[bytes]) -> bool:
+    def learn(self, lines: Sequence[bytes], may_name_a_loss: bool = True) -> bool:
         """Find the layouts of step lines among the first lines of a file; tell whether there are any."""
-        # No hint tells digits apart, and programs print the same lines again and again.
-        zeroed = [raw.translate(ZERO) for raw in lines]
-        hints = {text for text in set(zeroed) if _HINT.search(text)}
-        hinted = [number for number, text in enumerate(zeroed, 1) if text in hints]
-        if len(hinted) < _LEAST_HINTS:
-            return False
-        # Step lines with their loss first; only where there are none the lines around them.
-        numbers = _ends(hinted)
-        self.layouts = _step_layouts(_group(lines, numbers))
-        if not self.layouts:
-            near = {n for at in _ends(hinted, _NEAR) for n in range(max(1, at - _REACH), at + 1)}
-            self.layouts = _step_layouts(_group(lines, sorted(near)))
+        self.layouts = (_with_a_loss(lines) if may_name_a_loss else {}) or _without_a_word(lines)
         if not self.layouts:
             return False
         numbers = _ends(list(range(1, len(lines) + 1)))
@@ -127,7 +90,7 @@ class StepMiner:
         for number, raw in enumerate(lines, first):
             if self._words.search(raw) is None:
                 continue
-            split = _split(raw)
+            split = split_line(raw)
             layout = self.layouts.get(split[0]) if split is not None else None
             if split is None or layout is None:
                 continue
@@ -145,43 +108,46 @@ class StepMiner:
         self.rows.sort(key=lambda row: row.line)
         return self.rows
 
-    def _take(
-        self, number: int, rank: int | None, values: tuple[str, ...], layout: _Layout
-    ) -> bool:
+    def _take(self, number: int, rank: int | None, values: tuple[str, ...], layout: Layout) -> bool:
         """Read one line; tell whether its loss is no number."""
         if layout.counter is not None:
             known = self._open.pop(rank, None)
             if known is not None:
                 self._keep(known[1])
-            step = _whole(values[layout.counter])
+            step = whole_of(values[layout.counter])
             if step is None:
                 return False
-            self._open[rank] = number, StepRow(number, FORM, step, rank=rank)
+            form = FORM if layout.counts_steps else COUNTED
+            self._open[rank] = number, StepRow(number, form, step, rank=rank)
         opened = self._open.get(rank)
         if opened is None or number - opened[0] > _REACH:
             return False
         row = opened[1]
         for at, meaning in layout.meanings.items():
             name, factor = ("step_time", 1e-3) if meaning == "step_time_ms" else (meaning, 1.0)
-            value = _real(values[at])
+            value = real_of(values[at])
             if value is None or getattr(row, name) is not None:
                 continue
             setattr(row, name, value * factor)
             if name == "loss":
                 row.line = number
-        return row.line == number and row.loss is not None and not math.isfinite(row.loss)
+        if layout.values:
+            at = _telling(values, layout.values)
+            row.value, row.value_name = real_of(values[at]), layout.names[at]
+        return row.line == number and not math.isfinite(_measured(row) or 0.0)
 
     def _keep(self, row: StepRow) -> None:
-        if row.loss is None:
+        measured = _measured(row)
+        if measured is None:
             return
         self._seen += 1
-        if self._seen % self._stride and math.isfinite(row.loss):
+        if self._seen % self._stride and math.isfinite(measured):
             return
         if len(self.rows) >= MAX_ROWS:
             self.rows = [
                 one
                 for at, one in enumerate(self.rows)
-                if at % 2 == 0 or not math.isfinite(one.loss or 0.0)
+                if at % 2 == 0 or not math.isfinite(_measured(one) or 0.0)
             ]
             self._stride *= 2
             if len(self.rows) >= MAX_ROWS:
@@ -189,30 +155,49 @@ class StepMiner:
         self.rows.append(row)
 
 
-def may_learn(raw: bytes) -> bool:
+def _measured(row: StepRow) -> float | None:
+    return row.loss if row.loss is not None else row.value
+
+
+def may_name_a_loss(raw: bytes) -> bool:
     """Tell whether enough lines of a text may name a loss, before it is cut into lines."""
     small = raw.lower()
     return sum(small.count(word) for word in _WORDS) >= _LEAST_HINTS
 
 
+def _with_a_loss(lines: Sequence[bytes]) -> dict[str, Layout]:
+    """Return the layouts of lines that name a loss, and of those around them that belong to it."""
+    # No hint tells digits apart, and programs print the same lines again and again.
+    zeroed = [raw.translate(ZERO) for raw in lines]
+    hints = {text for text in set(zeroed) if _HINT.search(text)}
+    hinted = [number for number, text in enumerate(zeroed, 1) if text in hints]
+    if len(hinted) < _LEAST_HINTS:
+        return {}
+    # Step lines with their loss first; only where there are none the lines around them.
+    found = _step_layouts(group(lines, _ends(hinted)))
+    if not found:
+        near = {n for at in _ends(hinted, _NEAR) for n in range(max(1, at - _REACH), at + 1)}
+        found = _step_layouts(group(lines, sorted(near)))
+    return found
+
+
+def _without_a_word(lines: Sequence[bytes]) -> dict[str, Layout]:
+    """Return the layouts of lines that count and measure, by the heading of their columns or without a name."""
+    numbers = repeated(lines)
+    if not numbers:
+        return {}
+    found = group(lines, numbers)
+    return _step_layouts(found) or unnamed_layouts(found)
+
+
+def _telling(values: Sequence[str], of: Sequence[int]) -> int:
+    """Return which of a line's measured numbers is to be told: the first that is no number, else the first."""
+    return next((at for at in of if not math.isfinite(real_of(values[at]) or 0.0)), of[0])
+
+
 def _ends(numbers: list[int], most: int = _LEARNED) -> list[int]:
     """Return the first and the last of many numbers."""
     return numbers if len(numbers) <= most else numbers[: most // 2] + numbers[-most // 2 :]
-
-
-def _group(lines: Sequence[bytes], numbers: Iterable[int]) -> dict[str, _Layout]:
-    """Return the layouts of some lines, given by their numbers."""
-    found: dict[str, _Layout] = {}
-    for number in numbers:
-        split = _split(lines[number - 1])
-        if split is None:
-            continue
-        key, rank, values = split
-        layout = found.get(key)
-        if layout is None:
-            layout = found[key] = _layout_of(key)
-        layout.lines.append(_Line(number, rank, values))
-    return found
 
 
 def _rarest(layouts: Iterable[tuple[str, bytes]], sample: Sequence[bytes]) -> re.Pattern[bytes]:
@@ -226,78 +211,7 @@ def _rarest(layouts: Iterable[tuple[str, bytes]], sample: Sequence[bytes]) -> re
     return re.compile(b"|".join(re.escape(word) for word in sorted(words)))
 
 
-def _split(raw: bytes) -> tuple[str, int | None, tuple[str, ...]] | None:
-    """Return the layout of a line, the rank that its label tells, and its numbers as they are written."""
-    if len(raw) > _LONGEST:
-        return None
-    text = strip_escapes(raw).decode("utf-8", "replace").rsplit("\r", 1)[-1]
-    label = _RANK.match(text)
-    rank = None
-    if label is not None and label[1] is not None:
-        rank, text = int(label[1]), text[label.end() :]
-    values: list[str] = []
-
-    def slot(match: re.Match[str]) -> str:
-        values.append(match["v"])
-        return f"\0{match['after']}"
-
-    key = _NUMBER.sub(slot, _MASKED.sub("@", text))
-    if not values:
-        return None
-    return " ".join(key.split()), rank, tuple(values)
-
-
-def _layout_of(key: str) -> _Layout:
-    parts = key.split("\0")
-    names, slashes = [], []
-    for at in range(1, len(parts)):
-        # A name behind a number ends with the line or at a comma, not at the next number.
-        before, behind = parts[at - 1], parts[at] + ("\0" if at + 1 < len(parts) else "")
-        glued, right = _GLUED.match(behind), _RIGHT.match(behind)
-        left = _LEFT.search(before)
-        # "150batch", "1.4s/it": what is written at the number itself says most. "3.41 seconds, 0.001 rate":
-        # where commas end the words behind a number, and none stands in front of it, those are its name.
-        if glued is not None and (left is None or _meaning(glued[0].lower())):
-            name = glued[0]
-        elif left is not None:
-            name = left[1]
-        else:
-            name = right[1] if right is not None else ""
-        names.append(_known(name.lower()))
-        slashes.append(before.rstrip().endswith("/") and at > 1)
-    return _Layout(tuple(names), tuple(slashes))
-
-
-@lru_cache(maxsize=8192)
-def _known(name: str) -> str:
-    """Return the longest end of some words that is a name with a meaning, else the words."""
-    words = name.split(" ")
-    if _meaning(name) == "never":
-        return name
-    for at in range(len(words)):
-        part = " ".join(words[at:])
-        if _meaning(part):
-            return part
-    return name
-
-
-@lru_cache(maxsize=1)
-def _patterns() -> dict[str, re.Pattern[str]]:
-    names: dict[str, str] = load_cached(PATH)["names"]
-    return {meaning: re.compile(pattern) for meaning, pattern in names.items()}
-
-
-@lru_cache(maxsize=8192)
-def _meaning(name: str) -> str:
-    patterns = _patterns()
-    if patterns["never"].fullmatch(name):
-        return "never"
-    return next(
-        (m for m, pattern in patterns.items() if m != "never" and pattern.fullmatch(name)), ""
-    )
-
-
-def _step_layouts(found: dict[str, _Layout]) -> dict[str, _Layout]:
+def _step_layouts(found: dict[str, Layout]) -> dict[str, Layout]:
     """Keep the layouts that carry a counter, and those whose numbers belong to one."""
     common = {key: one for key, one in found.items() if len(one.lines) >= LEAST_ROWS}
     for one in common.values():
@@ -312,7 +226,7 @@ def _step_layouts(found: dict[str, _Layout]) -> dict[str, _Layout]:
     return _on_several_lines(common)
 
 
-def _on_several_lines(common: dict[str, _Layout]) -> dict[str, _Layout]:
+def _on_several_lines(common: dict[str, Layout]) -> dict[str, Layout]:
     """Find a counter on a line of its own with a loss below it, once each."""
     counters = [(k, o) for k, o in common.items() if o.counter is not None]
     losses = [(k, o) for k, o in common.items() if "loss" in o.meanings.values()]
@@ -330,11 +244,11 @@ def _on_several_lines(common: dict[str, _Layout]) -> dict[str, _Layout]:
     return {}
 
 
-def _named(one: _Layout) -> int:
-    return int(one.counter is not None and _meaning(one.names[one.counter]) == "step")
+def _named(one: Layout) -> int:
+    return int(one.counter is not None and meaning_of(one.names[one.counter]) == "step")
 
 
-def _follows(counter: _Layout, values: _Layout) -> bool:
+def _follows(counter: Layout, values: Layout) -> bool:
     """Tell whether nearly every count has one line of the other layout below it."""
     heads = [line.number for line in counter.lines]
     ends = [*heads[1:], heads[-1] + _REACH]
@@ -349,65 +263,42 @@ def _follows(counter: _Layout, values: _Layout) -> bool:
     return bool(once >= LEAST_ROWS and once >= 0.8 * max(len(heads) - 1, len(values.lines) - 1))
 
 
-def _counter(one: _Layout) -> int | None:
+def _counter(one: Layout) -> int | None:
     """Return which number counts the steps: a named one, one of many (3/100), or the first of the line."""
     choices = []
     for at, name in enumerate(one.names):
-        meaning = _meaning(name)
+        meaning = meaning_of(name)
         # "Train loss 150 7.09": the name belongs to the number behind the count.
         shared = meaning == "loss" and one.names[at + 1 : at + 2] == ("",)
         if one.after_slash[at] and _is_batch_of_epoch(one, at):
-            choices.append((False, False, True, -_distinct(one, at), at))
+            choices.append((False, False, True, -distinct(one, at), at))
             continue
         if one.after_slash[at] or not (meaning in ("step", "epoch", "") or shared):
             continue
-        of_many = at + 1 < len(one.names) and one.after_slash[at + 1] and _constant(one, at + 1)
+        of_many = at + 1 < len(one.names) and one.after_slash[at + 1] and is_constant(one, at + 1)
         if meaning == "" and not of_many and at > 0:
             continue
-        if _counts_up(one, at):
+        if counts_up(one, at):
             choices.append(
-                (meaning != "step", meaning == "epoch", not of_many, -_distinct(one, at), at)
+                (meaning != "step", meaning == "epoch", not of_many, -distinct(one, at), at)
             )
     return min(choices)[-1] if choices else None
 
 
-def _is_batch_of_epoch(one: _Layout, at: int) -> bool:
+def _is_batch_of_epoch(one: Layout, at: int) -> bool:
     """Tell whether the number behind a slash counts, and the one in front of it does not: "Batch 0/1500"."""
-    in_front = _meaning(one.names[at - 1])
-    return in_front == "step" and not _counts_up(one, at - 1) and _counts_up(one, at)
+    in_front = meaning_of(one.names[at - 1])
+    return in_front == "step" and not counts_up(one, at - 1) and counts_up(one, at)
 
 
-def _counts_up(one: _Layout, at: int) -> bool:
-    by_rank: dict[int | None, list[int]] = defaultdict(list)
-    for line in one.lines:
-        value = _whole(line.values[at])
-        if value is None:
-            return False
-        by_rank[line.rank].append(value)
-    values = max(by_rank.values(), key=len)
-    if len(values) < LEAST_ROWS:
-        return False
-    gaps = [b - a for a, b in pairwise(values)]
-    grows, falls = sum(gap > 0 for gap in gaps), sum(gap < 0 for gap in gaps)
-    return grows >= 0.5 * len(gaps) and falls <= _MOST_FALLS * len(gaps)
-
-
-def _constant(one: _Layout, at: int) -> bool:
-    return len({line.values[at] for line in one.lines[:200]}) == 1
-
-
-def _distinct(one: _Layout, at: int) -> int:
-    return len({line.values[at] for line in one.lines})
-
-
-def _meanings(one: _Layout) -> dict[int, str]:
+def _meanings(one: Layout) -> dict[int, str]:
     """Return what the numbers of a layout mean, the first of each kind."""
     found: dict[int, str] = {}
     names = list(one.names)
-    if one.counter is not None and _meaning(names[one.counter]) == "loss":
+    if one.counter is not None and meaning_of(names[one.counter]) == "loss":
         names[one.counter + 1] = names[one.counter]
     for at, name in enumerate(names):
-        meaning = _meaning(name)
+        meaning = meaning_of(name)
         if (
             at == one.counter
             or one.after_slash[at]
@@ -415,35 +306,11 @@ def _meanings(one: _Layout) -> dict[int, str]:
             or meaning in found.values()
         ):
             continue
-        values = [_real(line.values[at]) for line in one.lines]
+        values = [real_of(line.values[at]) for line in one.lines]
         texts = [line.values[at] for line in one.lines]
-        if meaning == "loss" and not _is_real(texts):
+        if meaning == "loss" and not is_real(texts):
             continue
-        if meaning.startswith("step_time") and _accumulates(values):
+        if meaning.startswith("step_time") and accumulates(values):
             continue
         found[at] = meaning
     return found
-
-
-def _is_real(texts: Sequence[str]) -> bool:
-    """Tell whether numbers are measured: most are written with a point, and they vary."""
-    pointed = sum(not text.lstrip("+-").replace(",", "").isdigit() for text in texts)
-    return pointed >= 0.8 * len(texts) and len(set(texts)) >= 3
-
-
-def _accumulates(values: Sequence[float | None]) -> bool:
-    """Tell whether a time is that since the start."""
-    known = [value for value in values if value is not None]
-    return len(known) > 2 and all(b >= a for a, b in pairwise(known)) and known[-1] > 2 * known[0]
-
-
-def _whole(text: str) -> int | None:
-    plain = text.replace(",", "")
-    return int(plain) if plain.isdigit() and len(plain) < 16 else None
-
-
-def _real(text: str) -> float | None:
-    try:
-        return float(text.replace(",", ""))
-    except ValueError:
-        return None

@@ -95,6 +95,9 @@ class StepRow:
     learning_rate: float | None = None
     time: float | None = None
     """Seconds since the epoch, of files that hold no lines with stamps."""
+    value: float | None = None
+    value_name: str = ""
+    """A measured number of a line that names no loss, and the word beside it."""
 
 
 def labelled(text: bytes) -> tuple[int | None, Span | None]:

@@ -11,9 +11,11 @@ from rerail.domain.series import BoolArray, FloatArray, IntArray, StepSeries
 from rerail.log_parsers.metrics import WEAK_FORMS
 from rerail.log_parsers.series_files.forms import FORMS
 from rerail.log_parsers.step_numbers import StepRow
+from rerail.log_parsers.unnamed_series import COUNTED
 from rerail.log_parsers.view import LogView
 
 _MOST_STAMPED = 20_000
+_WEAK = WEAK_FORMS | {COUNTED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +36,15 @@ class LogSeries:
 def series_of(view: LogView, *, least: int = 5) -> list[LogSeries]:
     """Return one series per form of step line and rank, of at least `least` steps each.
 
-    Progress bars and evaluation lines count only where nothing better is printed.
+    Progress bars, evaluation lines and counts that no word calls steps count only where nothing better is printed.
     """
     groups: dict[tuple[str, int | None], list[StepRow]] = defaultdict(list)
-    for row in view.survey.steps:
+    for row in (*view.survey.steps, *view.survey.counted):
         groups[(row.form, row.rank)].append(row)
-    strong = any(form not in WEAK_FORMS for form, _ in groups)
+    strong = any(form not in _WEAK for form, _ in groups)
     found = []
     for (form, rank), rows in groups.items():
-        if strong and form in WEAK_FORMS:
+        if strong and form in _WEAK:
             continue
         kept = _one_per_step(rows)
         if len(kept) >= least:
@@ -77,6 +79,8 @@ def _build(view: LogView, form: str, rank: int | None, rows: list[StepRow]) -> L
         steps_told=any(row.step is not None for row in rows),
         reported=told if form in FORMS else None,
         left_out={column: ~named for column, named in told.items()},
+        value=_column(rows, "value"),
+        value_name=next((row.value_name for row in reversed(rows) if row.value_name), ""),
     )
     return LogSeries(series, tuple(rows), rates is not None, clock)
 
@@ -85,7 +89,7 @@ def _told(rows: list[StepRow]) -> dict[str, BoolArray]:
     """Return which values each row names; one that is left out is not one that is no number."""
     return {
         name: np.array([getattr(row, name) is not None for row in rows])
-        for name in ("loss", "grad_norm")
+        for name in ("loss", "grad_norm", "value")
     }
 
 

@@ -29,6 +29,7 @@ from rerail.log_parsers.known_lines import compiled
 from rerail.log_parsers.last_hits import LastHits
 from rerail.log_parsers.line_marks import LineMarks
 from rerail.log_parsers.metrics import StepReader
+from rerail.log_parsers.mined_layouts import LEAST_ROWS
 from rerail.log_parsers.nearby_lines import (
     TAIL_LINES,
     Above,
@@ -45,10 +46,11 @@ from rerail.log_parsers.room import WHOLE_FILE, Room
 from rerail.log_parsers.scan import Scanner, Signature, searchable
 from rerail.log_parsers.skeletons import SkeletonMiner
 from rerail.log_parsers.sources import Problem, Source, iter_chunks
-from rerail.log_parsers.step_mining import LEAST_ROWS, StepMiner, may_learn
+from rerail.log_parsers.step_mining import StepMiner, may_name_a_loss
 from rerail.log_parsers.step_numbers import StepRow
 from rerail.log_parsers.tallies import sieves_pay, vectors_pay
 from rerail.log_parsers.text import MAX_LINE, clean
+from rerail.log_parsers.unnamed_series import COUNTED
 
 # Each piece costs a millisecond or more, by how many kinds of lines it has, whatever its size. With pieces of 512 kB
 # a pass took 1.1 to 1.4 times as long, over real and made-up logs; larger ones take memory, and steps are sampled by them.
@@ -98,6 +100,8 @@ class FileSurvey:
     miner: SkeletonMiner | None = None
     facts: Facts = field(default_factory=Facts)
     marks: LineMarks = field(default_factory=LineMarks)
+    counted: Sequence[StepRow] = field(default_factory=list)
+    """Rows of lines that count and measure something of which no word says that it is a training step."""
 
 
 Progress = Callable[[int], None]
@@ -316,11 +320,11 @@ class FilePass:
 
     def _mine_steps(self, piece: Piece) -> None:
         """Learn the step lines of a file that has none of a known form, and read those of its beginning."""
-        if self._steps.tells(LEAST_ROWS) or not may_learn(piece.raw):
+        if self._steps.tells(LEAST_ROWS):
             return
         lines = piece.lines()
         miner = StepMiner()
-        if miner.learn(lines):
+        if miner.learn(lines, may_name_a_loss(piece.raw)):
             miner.feed(lines, 1)
             self._mined = miner
 
@@ -528,7 +532,10 @@ class FilePass:
         result.counts.update(dict.fromkeys(self._hits.present, 1))
         result.steps = steps if self._small is None else self._steps.finish()
         if self._mined is not None:
-            result.steps = sorted([*result.steps, *self._mined.finish()], key=lambda row: row.line)
+            mined = self._mined.finish()
+            result.counted = [row for row in mined if row.form == COUNTED]
+            mined = [row for row in mined if row.form != COUNTED]
+            result.steps = sorted([*result.steps, *mined], key=lambda row: row.line)
             self._kept.keep_lines(list(self._mined.kept.items()), always=True)
         result.facts = self._facts.finish()
         return result

@@ -74,6 +74,7 @@ def survey_row(survey: FileSurvey) -> dict[str, Any]:
         "hits": [[hit.line, hit.signature] for hit in survey.hits],
         "counts": sorted(survey.counts.items()),
         "steps": [_short(astuple(row)) for row in survey.steps],
+        "counted": [_short(astuple(row)) for row in survey.counted],
         "last_nonempty": survey.last_nonempty, "ends_with_newline": survey.ends_with_newline,
         "problems": [problem_row(one) for one in survey.problems],
         "facts": _facts_row(survey.facts), "marks": survey.marks.kept(),
@@ -96,6 +97,7 @@ def survey_of(row: Any, where: str) -> FileSurvey:
             [StepRow(*values) for values in row["steps"]],
             int(row["last_nonempty"]), bool(row["ends_with_newline"]),
             [problem_of(one) for one in row["problems"]], bool(row["binary"]),
+            counted=[StepRow(*values) for values in row["counted"]],
             facts=_facts_of(row["facts"]),
             marks=LineMarks((int(line), int(at)) for line, at in row.get("marks", ())),
         )  # fmt: skip

@@ -92,7 +92,7 @@ def analyse(case: Case) -> list[NumericFinding]:
     completed = any(o.role is Role.SUCCESS for o in case.observations)
     met = any("target_met" in o.marks for o in case.observations)
     for view in case.views:
-        if len(view.survey.steps) >= MIN_ROWS:
+        if max(len(view.survey.steps), len(view.survey.counted)) >= MIN_ROWS:
             from rerail.log_parsers.step_series import series_of
 
             for one in series_of(view, least=MIN_ROWS):
@@ -302,8 +302,10 @@ def _judge(case: Case, view: LogView, one: LogSeries) -> list[NumericFinding]:
         if line is None:
             continue
         if event.kind is EventKind.NAN and report.outcome is SeriesOutcome.NAN:
-            name = "gradient norm" if event.note.startswith("gradient norm") else "loss"
+            name = event.note.rpartition(", ")[0].rpartition(", ")[0] or "loss"
             what = f"the {name} is not finite from step {event.step}"
+            if one.series.value is not None:
+                what = f"{name}, which no word calls a loss, is not finite from count {event.step}"
             # Files of numbers have no line that a rule knows; a value under a known name says as much.
             sure = one.rows[event.index].form in FORMS and _stays(one, event)
             found.append(

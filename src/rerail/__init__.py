@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # typing takes 10 ms to load, in which Ctrl-C is answered by Python and not by us
+TYPE_CHECKING = (
+    False  # typing takes 10 ms to load, in which Ctrl-C is answered by Python and not by us
+)
 if TYPE_CHECKING:
     from typing import Any
 

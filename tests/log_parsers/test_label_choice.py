@@ -5,7 +5,7 @@ from __future__ import annotations
 from rerail.log_parsers import label_choice
 from rerail.log_parsers.label_choice import LabelChoice
 from rerail.log_parsers.labels import labels
-from rerail.log_parsers.step_mining import may_learn
+from rerail.log_parsers.step_mining import may_name_a_loss
 
 TEXTS = [text for label in labels() for text in (*label.matches, *label.must_not_match)]
 PATTERNS = [label.text for label in labels()]
@@ -47,5 +47,5 @@ def test_patterns_that_refer_to_their_own_groups_are_asked_one_by_one() -> None:
 
 
 def test_a_text_with_eight_lines_that_may_name_a_loss_is_learned_from_in_any_case() -> None:
-    assert may_learn(b"step 1 Cost 0.5\n" * 8)
-    assert not may_learn(b"step 1 Cost 0.5\n" * 7)
+    assert may_name_a_loss(b"step 1 Cost 0.5\n" * 8)
+    assert not may_name_a_loss(b"step 1 Cost 0.5\n" * 7)

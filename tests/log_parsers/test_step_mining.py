@@ -14,9 +14,10 @@ from rerail.assistant.step_logs import read_step_log
 from rerail.errors import EvidenceError
 from rerail.log_parsers.collect import ScanPlan, collect
 from rerail.log_parsers.metrics import StepReader
+from rerail.log_parsers.mined_layouts import LEAST_ROWS, PATH
 from rerail.log_parsers.piece import Piece
 from rerail.log_parsers.room import WHOLE_FILE
-from rerail.log_parsers.step_mining import LEAST_ROWS, PATH, StepMiner
+from rerail.log_parsers.step_mining import StepMiner
 from rerail.log_parsers.step_numbers import StepRow
 
 LAYOUTS = yaml.safe_load(PATH.read_text())["layouts"]
@@ -215,3 +216,105 @@ def test_a_log_without_steps_says_so(tmp_path: Path) -> None:
     path.write_text("".join(f"worker {i} lost its way at {i / 7:.3f}\n" for i in range(60)))
     with pytest.raises(EvidenceError, match="no step lines"):
         read_step_log(path)
+
+
+UNNAMED = [
+    # What stands there, the word beside the number that breaks, whether the counter is called a step.
+    ("ep=0;st={i};ls={x:.3f}", "ls", False),
+    ("| {i} | {x:.3f} | 0.3{j} | 1e-4 |", "", False),
+    ("[train] k={i:05d} J={x:.5f} |g|=0.3{j} eta=1e-3", "j", False),
+    ("{i}\t{x:.4f}\t0.3{j}\t1.2", "", False),
+    ("<step id='{i}'><L>{x:.4f}</L><t>0.41</t></step>", "l", True),
+    ("2026-03-01T10:00:{m:02d}Z INFO trainer.loop - tick {i} -> crit={x:.4f}", "crit", False),
+    ("INFO optimizer | upd {i:>6} | obj {x:.4e} | lr 1e-4", "obj", True),
+    ("round {i}/900 perplexity {x:.2f} tokens 8192", "perplexity", False),
+    ("update {i}, energy -{x:.4f}, force 0.0{j}", "energy", True),
+]
+NAMED = [
+    "Finished minibatch no. {i} of 5000; mean cross entropy now {x:.3f}, took 0.4s",
+    "cycle#{i} train_loss~{x:.3f} grad~0.3",
+    '{{"upd": {i}, "nll": {x:.4f}, "wps": 1001.0}}',
+    "Schritt {i}: Verlust = {x:.3f}",
+    "шаг {i}: потери {x:.4f}",
+    "步数 {i} 损失 {x:.4f}",
+]
+
+
+def filled(form: str, count: int = 60, nan_from: int | None = None) -> list[str]:
+    return [
+        form.format(i=100 + i, x=x, j=i * 7 % 10, m=i % 60)
+        for i, x in enumerate(losses(count, nan_from))
+    ]
+
+
+@pytest.mark.parametrize("form", NAMED)
+def test_words_for_a_loss_are_known_in_other_languages_and_with_other_signs(
+    form: str, tmp_path: Path
+) -> None:
+    rows = mine(filled(form))
+    assert [row.step for row in rows] == list(range(100, 160))
+    assert [row.loss for row in rows] == pytest.approx(losses(60), abs=1e-3)
+    path = tmp_path / "train.log"
+    path.write_text("\n".join(filled(form, nan_from=40)) + "\n")
+    found = diagnose_paths([path]).diagnosis
+    assert found.failure_type == "loss_nan" and found.progress["last_step"] == 159
+
+
+@pytest.mark.parametrize(("form", "name", "steps"), UNNAMED)
+def test_a_number_that_no_word_calls_a_loss_counts_only_where_it_breaks(
+    form: str, name: str, steps: bool, tmp_path: Path
+) -> None:
+    rows = mine(filled(form))
+    assert [row.step for row in rows] == list(range(100, 160))
+    assert {(row.form, row.value_name, row.loss) for row in rows} == {
+        ("mined" if steps else "counted", name, None)
+    }
+    good, bad = tmp_path / "good.log", tmp_path / "bad.log"
+    good.write_text("\n".join(filled(form)) + "\n")
+    bad.write_text("\n".join(filled(form, nan_from=40)) + "\n")
+    healthy, broken = (diagnose_paths([path]).diagnosis for path in (good, bad))
+    # How far the training came is said only where a word calls the counter a step.
+    assert healthy.failure_type in (None, "no_failure") and bool(healthy.progress) == steps
+    assert (broken.failure_type, broken.status.value) == ("loss_nan", "supported")
+    assert broken.first_fault is not None and broken.first_fault.line == 41
+
+
+def test_a_number_without_a_name_that_is_none_now_and_then_is_no_fault(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    values = [math.nan if at in (20, 21, 22, 23, 40) else 2 + at % 7 / 10 for at in range(60)]
+    path.write_text("".join(f"unit {at} score {x:.3f}\n" for at, x in enumerate(values)))
+    (view,) = collect([path], ScanPlan(())).views
+    assert len(view.survey.counted) == 60
+    assert diagnose_paths([path]).diagnosis.failure_type is None
+
+
+def test_the_heading_of_a_table_names_its_columns() -> None:
+    body = [f"| {i} | {x:.3f} | 0.3{i % 10} |" for i, x in enumerate(losses(40))]
+    rows = mine(["+------+", "| step | train loss | grad norm |", "|---|---|---|", *body])
+    assert [row.loss for row in rows] == pytest.approx(losses(40), abs=1e-3)
+    assert rows[3].grad_norm == 0.33 and rows[3].form == "mined"
+    assert {row.loss for row in mine(["| a | b |", *body])} == {None}
+    body = [f"{i},{x:.3f},0.3{i % 10}" for i, x in enumerate(losses(40))]
+    assert [row.loss for row in mine(["iter,loss,lr", *body])] == pytest.approx(
+        losses(40), abs=1e-3
+    )
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "downloaded shard {i}/512 in {x:.2f} s",
+        "icmp_seq={i} ttl=64 time={x:.1f} ms",
+        "[17641{i:05d}] temperature {x:.2f}",
+        "request {p} took {x:.3f}",
+        "worker {i} load {x:.3f}",
+        "fold {q} score {x:.3f}",
+        "Epoch: [0] [{i}/1828] eta: 0:12:11 time: {x:.4f} data: {x:.4f} max mem: 4012",
+        "eval batch {i}: accuracy {x:.3f}",
+    ],
+)
+def test_what_counts_and_measures_other_things_is_no_series(form: str) -> None:
+    lines = [
+        form.format(i=i, x=2 + (i * 7 % 13) / 10, p=(i * 7919) % 4001, q=i % 5) for i in range(60)
+    ]
+    assert mine(lines) == []

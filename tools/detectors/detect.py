@@ -90,6 +90,10 @@ def _notes(series: StepSeries, begins: list[int]) -> tuple[str, ...]:
     return tuple(said)
 
 
+_FEWEST_UNNAMED = 3
+"""Values without a name at the end that are no numbers, from which on they count."""
+
+
 def _loss_events(series: StepSeries, begins: list[int]) -> list[Event]:
     events: list[Event] = []
     if series.loss is not None:
@@ -101,6 +105,18 @@ def _loss_events(series: StepSeries, begins: list[int]) -> list[Event]:
         told = _reported(series, "grad_norm", series.grad_norm)
         bad = find_non_finite(series.step, series.grad_norm, told)
         events += [replace(event, note=f"gradient norm, {event.note}") for event in bad]
+    if series.value is not None:
+        # What nobody names may be undefined now and then; what measured at first, and never again, broke.
+        told = _reported(series, "value", series.value)
+        bad = find_non_finite(series.step, series.value, told)
+        name = f'"{series.value_name}"' if series.value_name else "a number"
+        events += [
+            replace(event, note=f"{name}, {event.note}")
+            for event in bad
+            if event.note.endswith("to the end")
+            and math.isfinite(event.before)
+            and len(series) - event.index >= _FEWEST_UNNAMED
+        ]
     if series.loss_scale is not None:
         events += find_scale_collapse(series.step, series.loss_scale)
     return events
@@ -227,7 +243,9 @@ def _outcome(
     series: StepSeries, events: list[Event], episodes: list[Episode]
 ) -> tuple[SeriesOutcome, str]:
     for event in events:
-        rows = int(event.note.split(" rows")[0].split()[-1]) if event.kind is EventKind.NAN else 0
+        rows = (
+            int(event.note.rpartition(" rows")[0].split()[-1]) if event.kind is EventKind.NAN else 0
+        )
         if rows >= 3 or (rows and "to the end" in event.note):
             return SeriesOutcome.NAN, f"not finite from step {event.step}"
     for event in events:
@@ -243,7 +261,8 @@ def _outcome(
             ratio = item.worst_s / item.before_s
             return SeriesOutcome.FAIL_SLOW, f"{ratio:.2f}x slower from step {item.first_step}"
     known = int(np.count_nonzero(series.step_time_s > 0))
-    losses = 0 if series.loss is None else int(np.isfinite(series.loss).sum())
+    measured = series.loss if series.loss is not None else series.value
+    losses = 0 if measured is None else int(np.isfinite(measured).sum())
     if max(known, losses) < LEAST_ROWS:
         return SeriesOutcome.INSUFFICIENT, f"{max(known, losses)} rows"
     if episodes:

@@ -24,6 +24,9 @@ def _frozen_copy(values: ArrayLike, dtype: type, name: str, owner: str) -> NDArr
     return array
 
 
+_NO_COLUMNS = ("name", "rank", "steps_told", "reported", "left_out", "value_name")
+
+
 @dataclass(frozen=True, eq=False)
 class StepSeries:
     """Step times of one job or one rank, with whatever else each step reported.
@@ -35,6 +38,7 @@ class StepSeries:
     `reported` says by the name of a column which of its values were reported, where the source knows;
     `left_out` which rows do not name the column at all, as lines of text that print a value now and then;
     `steps_told` is false where the source does not say its steps and `step` counts its entries;
+    `value` a number of which `value_name`, the word beside it, does not say what it is;
     `tokens` any measure of work per step, `seq_len_sq` the sum of squared sequence lengths.
     """
 
@@ -53,11 +57,13 @@ class StepSeries:
     steps_told: bool = True
     reported: Mapping[str, BoolArray] | None = None
     left_out: Mapping[str, BoolArray] | None = None
+    value: FloatArray | None = None
+    value_name: str = ""
 
     def __post_init__(self) -> None:
         for item in fields(self):
             value = getattr(self, item.name)
-            if item.name in ("name", "rank", "steps_told", "reported", "left_out") or value is None:
+            if item.name in _NO_COLUMNS or value is None:
                 continue
             dtype = np.int64 if item.name == "step" else np.float64
             array = _frozen_copy(value, dtype, item.name, self.name)

@@ -1,0 +1,226 @@
+"""Lines that are equal but for their numbers: one layout, with the name beside each number and what it means.
+
+A name is what stands directly in front of a number, or behind it where that is nothing, or the heading of its
+column. Times of day, percentages and memory are no numbers of a step.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import field
+from functools import lru_cache
+from itertools import pairwise
+from pathlib import Path
+
+from rerail.cached_yaml import load_cached
+from rerail.late_dataclass import dataclass
+from rerail.lazy_patterns import lazy
+from rerail.log_parsers.text import strip_escapes
+
+PATH = Path(__file__).with_name("step_mining.yaml")
+LEAST_ROWS = 8  # lines of a layout
+_LONGEST = 1_000  # bytes of a line
+_MOST_FALLS = 0.2  # share of counts that may begin anew, with an epoch or after a restart
+_HEADING = 3  # lines above the first row of a table on which the heading of its columns may stand
+_MASKED = lazy(
+    r"\d{4}[-/]\d\d[-/]\d\d(?:T\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z\b|[-+]\d\d:?\d\d\b)?)?"  # dates
+    r"|\d\d/\d\d/\d\d(?:\d\d)?"
+    r"|(?<![\w.])\d{1,3}:\d\d(?::\d\d)?(?:[.,]\d+)?(?:[AP]M)?"  # times of day, and left
+    r"|\b\d{1,3}(?:\.\d{1,3}){3}\b|\b0x[0-9a-fA-F]+"  # addresses
+    r"|\d+(?:\.\d+)? ?%|\d+(?:\.\d+)? ?[KMGT]i?B?\b(?!/)"  # percentages, memory
+    r"|\d+:\d\d\.\d+(?:[AP]M)"
+)
+_NUMBER = lazy(
+    r"(?<![\w.])(?P<v>[-+]?(?:(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)\.?\d*(?:[eE][-+]?\d+)?|\.\d+|(?i:nan|inf(?:inity)?)(?![\w])))"
+    r"(?P<after>(?:ms|s|batch|it)?(?:/[A-Za-z]\w*)?(?![\w.]))"
+)
+_LEFT = lazy(r"([^\W\d][\w./'-]*(?: [^\W\d][\w./'-]*){0,3})[\s:=(\[|>*\"'~#]*$")
+_GLUED = lazy(r"[A-Za-z]+(?:/[A-Za-z]+)?")
+_RIGHT = lazy(r"^\s*([A-Za-z]+/[A-Za-z]+|[A-Za-z]+(?: [A-Za-z]+)?(?=\s*(?:[,;|)\]]|$)))")
+_CELL = lazy(r"\0[^\0\s|,;]*")  # a number of a row, with what is written at it
+_COLUMN = lazy(r"\s*[|,;\t]\s*|\s{2,}")
+_RANK = lazy(r"^\s*(?:\[(?:rank|default) ?(\d+)\]:?|(\d{1,5}): (?=\S))\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a layout: its number in the file, the rank of its label, its numbers as they are written."""
+
+    number: int
+    rank: int | None
+    values: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Layout:
+    """One kind of line: the name beside each of its numbers, and what each means once that is known."""
+
+    names: tuple[str, ...]
+    after_slash: tuple[bool, ...]
+    with_unit: tuple[bool, ...]
+    lines: list[Line] = field(default_factory=list)
+    counter: int | None = None
+    counts_steps: bool = True
+    meanings: dict[int, str] = field(default_factory=dict)
+    values: tuple[int, ...] = ()
+    """Measured numbers, of which no word tells what they are."""
+
+
+def group(lines: Sequence[bytes], numbers: Iterable[int]) -> dict[str, Layout]:
+    """Return the layouts of some lines, given by their numbers."""
+    found: dict[str, Layout] = {}
+    for number in numbers:
+        read = split_line(lines[number - 1])
+        if read is None:
+            continue
+        key, rank, values = read
+        layout = found.get(key)
+        if layout is None:
+            layout = found[key] = layout_of(key)
+        layout.lines.append(Line(number, rank, values))
+    for key, layout in found.items():
+        if len(layout.lines) >= LEAST_ROWS and not any(layout.names):
+            layout.names = _headings(lines, layout.lines[0].number, key) or layout.names
+    return found
+
+
+def _headings(lines: Sequence[bytes], first: int, key: str) -> tuple[str, ...] | None:
+    """Return the names of the columns of a table without words, from the heading above its first row."""
+    cells = len(_CELL.findall(key))
+    if cells != key.count("\0"):
+        return None
+    for raw in reversed(lines[max(0, first - 1 - _HEADING) : first - 1]):
+        text = strip_escapes(raw).decode("utf-8", "replace")
+        names = [name.strip().lower() for name in _COLUMN.split(text.strip(" |\t")) if name.strip()]
+        if len(names) == cells and not any(re.search(r"[-=+]{3}|^\d", name) for name in names):
+            return tuple(_known(name) for name in names)
+    return None
+
+
+def split_line(raw: bytes) -> tuple[str, int | None, tuple[str, ...]] | None:
+    """Return the layout of a line, the rank that its label tells, and its numbers as they are written."""
+    if len(raw) > _LONGEST:
+        return None
+    text = strip_escapes(raw).decode("utf-8", "replace").rsplit("\r", 1)[-1]
+    label = _RANK.match(text)
+    rank = None
+    if label is not None and label[1] is not None:
+        rank, text = int(label[1]), text[label.end() :]
+    values: list[str] = []
+
+    def slot(match: re.Match[str]) -> str:
+        values.append(match["v"])
+        return f"\0{match['after']}"
+
+    key = _NUMBER.sub(slot, _MASKED.sub("@", text))
+    if not values:
+        return None
+    return " ".join(key.split()), rank, tuple(values)
+
+
+def layout_of(key: str) -> Layout:
+    """Return a layout with the names beside its numbers, in small letters, as far as they mean something."""
+    parts = key.split("\0")
+    names, slashes, units = [], [], []
+    unit = re.compile(load_cached(PATH)["units"])
+    for at in range(1, len(parts)):
+        # A name behind a number ends with the line or at a comma, not at the next number.
+        before, behind = parts[at - 1], parts[at] + ("\0" if at + 1 < len(parts) else "")
+        glued, right = _GLUED.match(behind), _RIGHT.match(behind)
+        left = _LEFT.search(before)
+        # "150batch", "1.4s/it": what is written at the number itself says most. "3.41 seconds, 0.001 rate":
+        # where commas end the words behind a number, and none stands in front of it, those are its name.
+        if glued is not None and (left is None or meaning_of(glued[0].lower())):
+            name = glued[0]
+        elif left is not None:
+            name = left[1]
+        else:
+            name = right[1] if right is not None else ""
+        names.append(_known(name.lower()))
+        slashes.append(before.rstrip().endswith("/") and at > 1)
+        units.append(unit.match(behind) is not None)
+    return Layout(tuple(names), tuple(slashes), tuple(units))
+
+
+@lru_cache(maxsize=8192)
+def _known(name: str) -> str:
+    """Return the longest end of some words that is a name with a meaning, else the words."""
+    words = name.split(" ")
+    if meaning_of(name) == "never":
+        return name
+    for at in range(len(words)):
+        part = " ".join(words[at:])
+        if meaning_of(part):
+            return part
+    return name
+
+
+@lru_cache(maxsize=1)
+def _patterns() -> dict[str, re.Pattern[str]]:
+    names: dict[str, str] = load_cached(PATH)["names"]
+    return {meaning: re.compile(pattern) for meaning, pattern in names.items()}
+
+
+@lru_cache(maxsize=8192)
+def meaning_of(name: str) -> str:
+    """Return what a name means, "never" for one that gives no number of a step, or nothing."""
+    patterns = _patterns()
+    if patterns["never"].fullmatch(name):
+        return "never"
+    return next(
+        (m for m, pattern in patterns.items() if m != "never" and pattern.fullmatch(name)), ""
+    )
+
+
+def counts_up(one: Layout, at: int) -> bool:
+    """Tell whether a whole number rises from line to line of a rank, and seldom begins anew."""
+    by_rank: dict[int | None, list[int]] = defaultdict(list)
+    for line in one.lines:
+        value = whole_of(line.values[at])
+        if value is None:
+            return False
+        by_rank[line.rank].append(value)
+    values = max(by_rank.values(), key=len)
+    if len(values) < LEAST_ROWS:
+        return False
+    gaps = [b - a for a, b in pairwise(values)]
+    grows, falls = sum(gap > 0 for gap in gaps), sum(gap < 0 for gap in gaps)
+    return grows >= 0.5 * len(gaps) and falls <= _MOST_FALLS * len(gaps)
+
+
+def is_constant(one: Layout, at: int) -> bool:
+    """Tell whether a number is the same on the first lines."""
+    return len({line.values[at] for line in one.lines[:200]}) == 1
+
+
+def distinct(one: Layout, at: int) -> int:
+    """Return how many values a number has."""
+    return len({line.values[at] for line in one.lines})
+
+
+def is_real(texts: Sequence[str]) -> bool:
+    """Tell whether numbers are measured: most are written with a point, and they vary."""
+    pointed = sum(not text.lstrip("+-").replace(",", "").isdigit() for text in texts)
+    return pointed >= 0.8 * len(texts) and len(set(texts)) >= 3
+
+
+def accumulates(values: Sequence[float | None]) -> bool:
+    """Tell whether a time is that since the start."""
+    known = [value for value in values if value is not None]
+    return len(known) > 2 and all(b >= a for a, b in pairwise(known)) and known[-1] > 2 * known[0]
+
+
+def whole_of(text: str) -> int | None:
+    """Return a whole number as it is written, or None."""
+    plain = text.replace(",", "")
+    return int(plain) if plain.isdigit() and len(plain) < 16 else None
+
+
+def real_of(text: str) -> float | None:
+    """Return a number as it is written, or None."""
+    try:
+        return float(text.replace(",", ""))
+    except ValueError:
+        return None
