@@ -42,7 +42,8 @@ _SEC_FIELD = lazy(
     rb"|[|(] ?(?P<mid>\d[\d.]*\d) ms \||\((?P<end>\d[\d.]*\d) sec\)"
 )
 _DATA = lazy(
-    rb"(?<![\w-])[Dd]ata(?:[_ ]?(?:[Ll]oad(?:ing|er)?|[Ww]ait|[Ff]etch)[_ ][Tt]ime|[_ ][Tt]ime)?(?: \(t\))?['\"]?"
+    rb"(?<![\w-])[Dd]ata(?:[_ ]?(?:[Ll]oad(?:ing|er)?|[Ww]ait(?:ing)?|[Ff]etch(?:ing)?)"
+    rb"(?:[_ ][Tt]ime|(?=[:= ]{1,3}\d+\.\d+ ?s(?:ec)?\b(?! \()))|[_ ][Tt]ime)?(?: \(t\))?['\"]?"
     rb"(?:[:=]|[ \t])[ \t]*(?P<value>\d+\.\d+)"
     rb"(?!\d|[ \t]?(?:[KMGTkmgt]i?[Bb]|m(?:illi)?s(?:ec(?:ond)?s?)?|us|%|util|[a-z]{2,9}/s(?:ec)?)\b)"
 )

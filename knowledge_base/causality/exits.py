@@ -21,6 +21,7 @@ from rerail.knowledge_base.placement.allocation import (
 )
 from rerail.knowledge_base.placement.identities import Identities
 from rerail.knowledge_base.placement.names import same_host
+from rerail.knowledge_base.placement.one_node import node_around, one_node
 from rerail.knowledge_base.placement.rank_of_local import (
     devices_of_processes,
     rank_in_block,
@@ -357,3 +358,17 @@ def _earliest(rivals: list[ExitFact], chosen: ExitFact) -> ExitFact:
         first = chosen
     own = [f for f in timed if f.node == first.node and f.ended == first.ended and f.root_block]
     return next(iter(own), first)
+
+
+def on_one_node(fact: ExitFact, identities: Identities) -> ExitFact:
+    """Where labels show the ranks of a single node, or its one process its children, a local rank is a rank.
+
+    What tells no host ended on the node that is known to be the only one.
+    """
+    local = fact.local_rank
+    if fact.node is None and fact.line.node is None:
+        known = fact.rank if fact.rank is not None else local
+        fact = replace(fact, node=node_around(identities, [known or 0]))
+    if fact.rank is None and local is not None and one_node(identities, local):
+        return replace(fact, rank=local)
+    return fact

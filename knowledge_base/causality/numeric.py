@@ -45,6 +45,8 @@ averaged over a block of steps, or the clock between two entries, counts the pau
 STARTING = 2
 """Step lines at the start of a file: the first batches always wait for the loader."""
 DATA_SHARE = 0.5
+_MOST_OF_FEW, _PAST_START = 0.6, 10
+"""Share of the time of each of a few steps that waiting for data takes, and the step from which on they count."""
 _AROUND = 50
 """Steps before and behind a change whose waiting times are compared."""
 DATA_WAIT_S = 0.3
@@ -104,7 +106,7 @@ def analyse(case: Case) -> list[NumericFinding]:
                 findings += [_with_rank(case, f) for f in mine]
                 findings += _data_wait(view, one)
         else:
-            findings += _stays_not_finite(view) or _told_slow(view)
+            findings += _stays_not_finite(view) or _told_slow(view) or _few_that_wait(view)
         findings += [] if met else _frozen_evaluations(case, view)
         if findings or not completed:
             findings = _behind_peers(case, view, findings)
@@ -493,6 +495,25 @@ def _data_wait(view: LogView, one: LogSeries) -> list[NumericFinding]:
     if line is None:
         return []
     what = f"{share:.0%} of the time of the steps is spent waiting for data, first at step {first.step}"
+    return [NumericFinding("slow_dataloading_storage", line, what)]
+
+
+def _few_that_wait(view: LogView) -> list[NumericFinding]:
+    """In a log of too few steps for a series, each of which spends most of its time waiting for data."""
+    rows = [row for row in step_rows(view) if row.step_time]
+    waits = [
+        row.data_time is not None
+        and DATA_WAIT_S <= row.data_time <= 1.05 * (row.step_time or 0.0)
+        and row.data_time >= _MOST_OF_FEW * (row.step_time or 0.0)
+        for row in rows
+    ]
+    # The first batches of a run always wait.
+    begun = bool(rows) and (rows[0].step or 0) >= _PAST_START
+    line = view.line(rows[0].line) if begun and len(rows) >= _LEAST_NOTES and all(waits) else None
+    if line is None:
+        return []
+    share = sum(row.data_time or 0.0 for row in rows) / sum(row.step_time or 0.0 for row in rows)
+    what = f"{share:.0%} of the time of the few steps shown is spent waiting for data"
     return [NumericFinding("slow_dataloading_storage", line, what)]
 
 

@@ -236,6 +236,12 @@ def last_command(case: Case, view: LogView) -> int:
     return max((number for number in begins if number < rows[-1].line), default=0)
 
 
+def looked_into(case: Case, line: LogLine) -> bool:
+    """Tell whether somebody asks machines or processes about the job at a shell, in the same file behind a line."""
+    asked = case.lines_with(case.view(line), "looks-into-a-job")
+    return any(number > line.number for number in asked)
+
+
 def ends_non_finite(case: Case) -> bool:
     """Tell whether the last loss that the job printed is NaN or infinite."""
     for view in case.views:

@@ -7,7 +7,7 @@ training did not survive. 3. What the time-outs say of their culprit. 4. Lost pe
 
 from __future__ import annotations
 
-from dataclasses import field, replace
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from rerail.domain.diagnosis import Outcome, Status
@@ -32,6 +32,7 @@ from rerail.knowledge_base.causality.progress import (
     last_command,
     last_report,
     last_step,
+    looked_into,
     outlived,
     survived,
 )
@@ -41,7 +42,7 @@ from rerail.knowledge_base.causality.stood_still import stood_still
 from rerail.knowledge_base.phrases import says
 from rerail.knowledge_base.placement.allocation import foreign
 from rerail.knowledge_base.placement.identities import Identities
-from rerail.knowledge_base.placement.one_node import node_around, one_node
+from rerail.knowledge_base.placement.one_node import node_around
 from rerail.knowledge_base.placement.place import Place, Reason, named, place, runs_there
 from rerail.knowledge_base.placement.who_is_who import build
 from rerail.knowledge_base.placement.witnesses import ended_before_order
@@ -113,7 +114,7 @@ def judge(case: Case, rules: dict[str, Rule], dumps: DumpVerdict | None = None) 
         case, rules, foreign(case, identities), one_ended=exits.one_ended(facts)
     )
     facts = _last_attempt_exits(case, selection, facts)
-    facts = [_on_one_node(fact, identities) for fact in facts]
+    facts = [exits.on_one_node(fact, identities) for fact in facts]
     if case.only_rank is not None:
         facts = [fact for fact in facts if case.only_rank in (fact.rank, fact.line.rank)]
     verdict = Verdict(
@@ -164,20 +165,6 @@ def _last_attempt_exits(
     ]
 
 
-def _on_one_node(fact: exits.ExitFact, identities: Identities) -> exits.ExitFact:
-    """Where labels show the ranks of a single node, or its one process its children, a local rank is a rank.
-
-    What tells no host ended on the node that is known to be the only one.
-    """
-    local = fact.local_rank
-    if fact.node is None and fact.line.node is None:
-        known = fact.rank if fact.rank is not None else local
-        fact = replace(fact, node=node_around(identities, [known or 0]))
-    if fact.rank is None and local is not None and one_node(identities, local):
-        return replace(fact, rank=local)
-    return fact
-
-
 def _completed(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
     """The run finished: either nothing happened, or only its teardown failed."""
     success = verdict.selection.success
@@ -185,7 +172,9 @@ def _completed(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
         return False
     if verdict.selection.candidates or _gave_up_before(case, verdict, success):
         return False
-    if not case.before(success, _last_observation(case, success)):
+    if "of_a_benchmark" in success.marks and looked_into(case, success.line):
+        return False
+    if not case.before(success, case.observations[-1] if case.observations else success):
         bad: list[LogLine] = []
     else:
         bad = teardown.bad(case, verdict.selection, verdict.exits, success)
@@ -223,10 +212,6 @@ def _gave_up_before(case: Case, verdict: Verdict, success: Observation) -> bool:
         return False
     first = found.first.line
     return later(case, success.line, first) and select.trained_until(case, first)
-
-
-def _last_observation(case: Case, default: Observation) -> Observation:
-    return case.observations[-1] if case.observations else default
 
 
 def _initiating(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
@@ -585,6 +570,12 @@ def _nothing(case: Case, verdict: Verdict) -> None:
     if not moved and only_checks_passed(case):
         why = "checks of machines are all there is, and none of them found anything"
         _nothing_failed(verdict, Status.SUPPORTED, why)
+        return
+    if last is not None and looked_into(case, last):
+        verdict.why, verdict.line = (
+            "behind its last step somebody looked for a reason; none is shown",
+            last,
+        )
         return
     if moved:
         verdict.moving = verdict.last is not None

@@ -211,7 +211,9 @@ class Identities:
 
     def _in_one_list(self, place: str, line: LogLine) -> bool:
         """Tell whether one listing has a name twice, behind different words: two namespaces have such a pod."""
-        before = self.told_by["place", place]
+        before = self.told_by.get(("place", place))
+        if before is None:
+            return False
         words = {before.text.split(maxsplit=1)[0], line.text.split(maxsplit=1)[0]}
         near = before.file == line.file and 0 < line.number - before.number <= _ONE_LIST
         return near and len(words) > 1 and place not in words
