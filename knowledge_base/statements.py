@@ -31,7 +31,7 @@ _SLOTS = frozenset({
     "rank", "ranks", "local", "last_local", "task", "tasks", "node", "pid", "gpu", "pci", "address", "container", "place",
     "world", "nodes", "job_nodes", "per_node", "last_device", "tasks_per_node", "node_rank", "code", "signal",
     "word", "root", "time",
-    "pod", "peers", "left",
+    "pod", "peers", "left", "grid_world", "stages", "tensor_rank", "stage",
 })  # fmt: skip
 _KEYS = frozenset({
     "id", "tells", "about", "literals", "pattern", "block", "told_first", "within", "each", "host_like", "known",
@@ -63,6 +63,8 @@ _KINDS = frozenset(
         "moved",
         "of_a_rank",
         "evenly",
+        "grid",
+        "in_grid",
     }
 )
 _BLOCK_LINES = 12

@@ -21,7 +21,7 @@ from rerail.lazy_patterns import lazy
 from rerail.log_parsers.host_names import is_counter, is_local, looks_like_host
 from rerail.log_parsers.named_after_hosts import Told, named_after_hosts
 from rerail.log_parsers.prefixes import Origin
-from rerail.log_parsers.shell_loops import looped
+from rerail.log_parsers.shell_loops import AskedHost, asked_host, looped
 from rerail.log_parsers.sources import origin_of
 from rerail.log_parsers.text import ZERO
 
@@ -356,6 +356,14 @@ class _Beginnings:
         return False
 
 
+def _is_line_of_dashes(raw: bytes) -> bool:
+    return raw.startswith(b"-") and _DASHES.fullmatch(raw.rstrip()) is not None
+
+
+def _uncoloured(line: bytes, clean: Callable[[bytes], str]) -> bytes:
+    return clean(line).encode() if line.startswith(b"\x1b") else line
+
+
 def sections(lines: Iterable[tuple[int, bytes]], clean: Callable[[bytes], str]) -> Sections:
     """Return the sections of one file.
 
@@ -369,26 +377,31 @@ def sections(lines: Iterable[tuple[int, bytes]], clean: Callable[[bytes], str]) 
     last = (0, b"")  # the line above
     above = -1  # the line of dashes above that
     told: list[Told] = []  # of each section
+    unheaded = [Told()]  # of what stands above the first heading
     loop = ""  # the shape of the command that was given last
     parts: dict[str, Origin] = {}  # whose the values of its loop are
+    asked = AskedHost()  # what tells the host of its answer
     begins = _Beginnings()
     typed = {shape.id for shape in shapes() if shape.typed}
     for number, line in lines:
-        raw = clean(line).encode() if line.startswith(b"\x1b") else line
+        raw = _uncoloured(line, clean)
         if len(found) >= _MOST_HEADINGS:
             break
-        if raw.startswith(b"-") and _DASHES.fullmatch(raw.rstrip()):
+        if _is_line_of_dashes(raw):
             if above == last[0] - 1 and (says := heading(clean(last[1]), framed=True)) is not None:
                 found.append((last[0], says))
                 told.append(Told())
             above = number
         elif begins(raw) and (says := heading(text := clean(raw))) is not None:
             if says.shape in typed:
-                loop, parts = says.shape, looped(text)
+                loop, parts, asked = says.shape, looped(text), asked_host(text, number)
             found.append((number, _of_loop(says, loop, parts)))
             told.append(Told())
-        elif told:
-            told[-1].take(raw)
+        elif (host := asked.told(number, raw)) is not None:
+            found.append((number, Heading(host, loop)))
+            told.append(Told())
+        else:
+            (told or unheaded)[-1].take(raw)
         last = (number, raw)
     inner = {shape.id for shape in shapes() if shape.within}
     if sum(one.shape in inner for _, one in found) < _BOTH:

@@ -7,6 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from rerail.cached_yaml import load_cached
+from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.prefixes import Origin
 
@@ -14,6 +15,7 @@ FILE = Path(__file__).with_name("sections.yaml")
 _LOOP = lazy(
     r"\bfor (?P<name>[A-Za-z_]\w{0,40}) in (?P<values>[\w.\- ]{1,2000}); ?do (?P<body>.{1,2000})"
 )
+_HOST = lazy(r"(?=[\w.-]*\d)[A-Za-z0-9][\w.-]{1,80}")
 # `\0` stands for the loop's variable in what follows.
 _NAME = r"(?P<front>[A-Za-z0-9][\w.-]{0,100})?\0(?P<back>[\w.-]{0,100})"
 
@@ -23,6 +25,31 @@ def _commands() -> tuple[tuple[str, re.Pattern[str]], ...]:
     """Return how commands name a pod or a host, each beside `pods` or `hosts`, as `sections.yaml` has them."""
     in_loops = load_cached(FILE)["in_loops"]
     return tuple((of, lazy(text + _NAME)) for of in ("pods", "hosts") for text in in_loops[of])
+
+
+@dataclass(frozen=True, slots=True)
+class AskedHost:
+    """A command whose answer tells its host first: one of these names, or what stands directly below its line."""
+
+    names: frozenset[str] = frozenset()
+    line: int = -1
+
+    def told(self, number: int, raw: bytes) -> Origin | None:
+        """Return whose the lines below a line are, where it is the name that was asked for."""
+        word = raw.strip().decode("utf-8", "replace")
+        if not _HOST.fullmatch(word):
+            return None
+        known = word in self.names or word.split(".")[0] in self.names
+        return Origin(node=word) if known or (not self.names and number == self.line + 1) else None
+
+
+def asked_host(command: str, number: int) -> AskedHost:
+    """Return what tells the host of the answers to a command at a line; nothing where it does not ask for it."""
+    asks = re.search(load_cached(FILE)["asks_for_its_host"], command)
+    if asks is None:
+        return AskedHost()
+    loop = _LOOP.search(command)
+    return AskedHost(frozenset(loop["values"].split()) if loop else frozenset(), number)
 
 
 def looped(command: str) -> dict[str, Origin]:

@@ -501,6 +501,10 @@ def _awaited(asked: Asked) -> Answer[int] | None:
         return None
     if node and where and not same_host(node, where):
         return None
+    machine = asked.event.tier in (Tier.HARDWARE, Tier.HOST) and bool(node)
+    known = asked.identities.ranks_heard | asked.identities.ranks_seen | {rank}
+    if machine and not there and asked.missed_by is None and 2 * len(known) <= max(known):
+        return None  # most ranks are not heard of: others may be silent as well
     return Answer(rank, "it is the one rank that all others wait for")
 
 

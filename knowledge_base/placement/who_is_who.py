@@ -40,6 +40,7 @@ from rerail.knowledge_base.placement.rank_tables import (
     orders,
     placed,
 )
+from rerail.knowledge_base.placement.parallel_ranks import with_ranks
 from rerail.knowledge_base.placement.self_descriptions import described
 from rerail.knowledge_base.placement.whole_groups import without_parts
 from rerail.knowledge_base.statements import Statement
@@ -53,7 +54,7 @@ def build(case: Case, statements: list[Statement]) -> Identities:
     """Return everything that ties names together: statements, self-descriptions, and labels."""
     found = Identities()
     reading = Reading()
-    for statement in without_parts(statements):
+    for statement in with_ranks(without_parts(statements)):
         line = statement.line
         if reading.other_runs.told_by(line.text) or _names_no_host(statement):
             continue

@@ -11,7 +11,7 @@ from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.exits import ExitFact
 from rerail.knowledge_base.causality.select import Selection
 from rerail.knowledge_base.phrases import phrase, says
-from rerail.knowledge_base.placement.identities import Identities
+from rerail.knowledge_base.placement.identities import Identities, rivals
 from rerail.knowledge_base.placement.names import same_host
 from rerail.knowledge_base.taxonomy import has
 from rerail.log_parsers.host_names import is_address, is_local
@@ -153,6 +153,9 @@ def rank_that_ended(
         ):
             return None
         own = [f for f in own if f.rank not in waited]
+    # Whose host is known to be another one did not end of what happened here.
+    here = winner.fields.get("node") or winner.line.node
+    own = [f for f in own if not here or not f.node or not rivals(f.node, here)]
     # A scheduler lists those of a host that end alike together, and adds the last of them by itself.
     lists = [f for f in own if f.several]
     ranks = {f.rank for f in own if not any(_of_the_list(f, one) for one in lists)} - {None}

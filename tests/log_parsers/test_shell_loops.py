@@ -51,3 +51,27 @@ step 3
     assert places[2] == "asr-master-0"
     assert places[4] == "asr-worker-1"
     assert places[5:] == [None, None, None]  # behind another command a title means something else
+
+
+@pytest.mark.parametrize(
+    ("command", "answers", "whose"),
+    [
+        (
+            "$ for n in gn-7 gn-9; do ssh $n 'hostname; systemctl is-active nvidia-fabricmanager'; done",
+            ["gn-7", "active", "gn-9", "failed"],
+            ["gn-7", "gn-7", "gn-9", "gn-9"],
+        ),
+        ("$ hostname; dmesg -T | tail -1", ["gn-7", "[1.0] boom", "gn-9"], ["gn-7"] * 3),
+        ("$ ssh gw uptime", ["gn-7", "up 2 days"], [None, None]),
+        ("$ hostname -f", ["active", "gn-7"], [None, None]),
+        ("$ for n in gn-7 gn-9; do ssh $n 'hostname; date'; done", ["gn-8", "x"], [None, None]),
+        ("$ cat hostname.txt", ["gn-7", "x"], [None, None]),
+    ],
+)
+def test_a_command_that_asks_for_the_host_tells_whose_its_answer_is(
+    command: str, answers: list[str], whose: list[str | None]
+) -> None:
+    lines = [line.encode() for line in [command, *answers]]
+    found = sections(enumerate(lines, 1), lambda raw: raw.decode())
+    told = [found.origin(number, Origin()).node for number in range(2, len(lines) + 1)]
+    assert [None if node == "gw" else node for node in told] == whose
