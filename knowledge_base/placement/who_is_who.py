@@ -26,6 +26,7 @@ from rerail.knowledge_base.placement.names import pci_key, same_host, short
 from rerail.knowledge_base.placement.one_name import rename
 from rerail.knowledge_base.placement.one_node import GPUS_OF_A_NODE
 from rerail.knowledge_base.placement.other_runs import OtherRuns
+from rerail.knowledge_base.placement.parallel_ranks import with_ranks
 from rerail.knowledge_base.placement.pod_ranks import (
     node_numbers,
     ranks_by_number,
@@ -40,7 +41,6 @@ from rerail.knowledge_base.placement.rank_tables import (
     orders,
     placed,
 )
-from rerail.knowledge_base.placement.parallel_ranks import with_ranks
 from rerail.knowledge_base.placement.self_descriptions import described
 from rerail.knowledge_base.placement.whole_groups import without_parts
 from rerail.knowledge_base.statements import Statement
