@@ -9,14 +9,16 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
+from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from rerail.assistant.narrow import EVERYTHING, Narrow
 from rerail.assistant.profiles_beside import with_profiles
 from rerail.assistant.scanned_logs import read_scanned
 from rerail.cached_yaml import cache_folder
 from rerail.domain.diagnosis import AgainstForecast, BesideGood, Diagnosis
+from rerail.domain.evidence import Observation
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.diagnosis_record import to_diagnosis
 from rerail.knowledge_base.causality.verdict import Verdict, judge
@@ -26,9 +28,12 @@ from rerail.knowledge_base.rules import usable_rules
 from rerail.late_dataclass import dataclass
 from rerail.log_parsers.binary_content import packed_as
 from rerail.log_parsers.collect import Collection, ScanPlan, assemble, collect
+from rerail.log_parsers.line_kinds import LineKinds
+from rerail.log_parsers.opening import Joined
+from rerail.log_parsers.rotated import apart, as_it_lies, ends_of_bytes, joined
 from rerail.log_parsers.scan import Scanner, make_scanner
-from rerail.log_parsers.sources import Discovery, Problem, named_sources
-from rerail.log_parsers.survey import FileSurvey, survey_bytes
+from rerail.log_parsers.sources import Discovery, Problem, Source, named_sources
+from rerail.log_parsers.survey import FileSurvey, survey_stream
 from rerail.settings import load_settings
 
 if TYPE_CHECKING:
@@ -128,14 +133,19 @@ def diagnose_texts(files: Mapping[str, str]) -> Outcome:
 
 def survey_texts(files: Mapping[str, str]) -> list[FileSurvey]:
     """Return what one pass over each of these texts brings back."""
+    held = {name: text.encode("utf-8", "surrogateescape") for name, text in files.items()}
+
+    def opened(source: Source) -> IO[bytes]:
+        return BytesIO(held[source.name])
+
     return [
-        survey_bytes(
+        survey_stream(
             source,
-            files[source.name].encode("utf-8", "surrogateescape"),
+            Joined(source.parts, opened) if source.parts else opened(source),
             rules().signatures,
             _scanner(),
         )
-        for source in named_sources(files)
+        for source in joined(named_sources(files), lambda one: ends_of_bytes(held[one.name]))
     ]
 
 
@@ -180,7 +190,44 @@ def diagnose_collection(
         diagnosis = diagnosis.model_copy(update={"baseline": _beside_good(case)})
     if narrow == EVERYTHING:
         diagnosis = with_profiles(diagnosis, collection, verdict.identities.world_size)
+    if any(view.survey.parts for view in collection.views):
+        return as_files_lie(Outcome(diagnosis, case, verdict, collection))
     return Outcome(diagnosis, case, verdict, collection)
+
+
+def as_files_lie(outcome: Outcome) -> Outcome:
+    """Return an outcome by the files as they lie there, where parts of a rotated log were judged as one."""
+    case, verdict = outcome.case, outcome.verdict
+    views = apart(case.views)
+    names = {part.source.name: v.name for v in case.views for part in v.survey.parts}
+    offsets = {
+        view.name: case.offsets[of]
+        for view in views
+        if (of := names.get(view.name, view.name)) in case.offsets
+    }
+
+    def lying(one: Observation) -> Observation:
+        return replace(one, line=as_it_lies(one.line), lines=tuple(map(as_it_lies, one.lines)))
+
+    last = verdict.last
+    return Outcome(
+        outcome.diagnosis,
+        replace(
+            case,
+            views=views,
+            observations=[lying(one) for one in case.observations],
+            offsets=offsets,
+            kinds=LineKinds(),
+            _below={},
+        ),
+        replace(
+            verdict,
+            line=None if verdict.line is None else as_it_lies(verdict.line),
+            observation=None if verdict.observation is None else lying(verdict.observation),
+            last=None if last is None else replace(last, line=as_it_lies(last.line)),
+        ),
+        replace(outcome.collection, views=views),
+    )
 
 
 def _beside_good(case: Case) -> list[BesideGood]:

@@ -13,6 +13,7 @@ from rerail.errors import EvidenceError
 from rerail.late_dataclass import dataclass
 from rerail.log_parsers.file_origins import content_origins
 from rerail.log_parsers.room import Room
+from rerail.log_parsers.rotated import joined
 from rerail.log_parsers.scan import SMALL, Scanner, Signature, is_compiled, make_scanner
 from rerail.log_parsers.scanned import Scanned
 from rerail.log_parsers.series_files.forms import FORMS
@@ -102,6 +103,7 @@ def collect(
             "a digest counts all lines, and of scanned logs only those that matter were kept",
             subject=str(found.scanned[0]), hint="rerail diagnose --digest FILE LOGS",
         )  # fmt: skip
+    found.sources = joined(found.sources)
     total = sum(source.size for source in found.sources)
     plan = plan_for(plan, len(found.sources))
     kinds = [(source, kind_of(source)) for source in found.sources]
@@ -191,7 +193,8 @@ def _survey_all(
 ) -> list[FileSurvey]:
     count = workers or os.cpu_count() or 1
     piped = any(s.name == STDIN for s in sources)
-    known = not piped and not any(s.name.endswith(_PACKED) for s in sources)
+    names = (part.name for s in sources for part in s.parts or [s])
+    known = not piped and not any(name.endswith(_PACKED) for name in names)
     scanner = scanner_for(plan, total if known else None)
     if count > 1 and len(sources) > 1 and total > PARALLEL_FROM and not piped:
         surveyed = _in_parallel(sources, plan, count, total, on_progress)

@@ -31,7 +31,7 @@ def find(source: Source, words: Sequence[str], *, year: int = 1970) -> Iterator[
     wanted = [word.lower() for word in words]
     first = [word.lower().encode() for word in words]
     ends = time.monotonic() + LIMIT_S
-    for number, raw in _pieces(source):
+    for number, raw in pieces(source):
         if time.monotonic() > ends:
             raise TimeoutError(f"only the first {number:,} lines of {source.name} were searched")
         lower = raw.lower()
@@ -50,7 +50,7 @@ def between(source: Source, first: int, last: int, *, year: int = 1970) -> list[
         OSError: when the file cannot be opened or read.
     """
     found: list[LogLine] = []
-    for number, raw in _pieces(source):
+    for number, raw in pieces(source):
         count = raw.count(b"\n") + (not raw.endswith(b"\n"))
         if number + count <= first:
             continue
@@ -64,7 +64,7 @@ def between(source: Source, first: int, last: int, *, year: int = 1970) -> list[
     return found
 
 
-def _pieces(source: Source) -> Iterator[tuple[int, bytes]]:
+def pieces(source: Source) -> Iterator[tuple[int, bytes]]:
     """Yield (number of its first line, masked bytes) of whole lines."""
     number = 1
     redactor = Redactor()

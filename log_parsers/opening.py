@@ -10,15 +10,23 @@ import io
 import os
 import select
 import sys
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import IO, Any, cast
 
-from rerail.log_parsers.sources import Source
+from rerail.late_dataclass import dataclass
+from rerail.log_parsers.sources import Problem, Source
 
 WRITER_S = 10.0
 """Seconds that a named pipe is given until somebody writes into it."""
 
 _GZIP, _ZSTD, _XZ, _BZIP2 = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ\x00", b"BZh"
+
+
+UNPACKERS = frozenset("zstd zstandard _lzma lzma zlib isal backend_c".split())
+"""Modules whose own errors tell that a packed file is damaged."""
 
 
 def is_packed(magic: bytes) -> bool:
@@ -92,7 +100,7 @@ def _open_pipe(path: Path) -> io.BufferedReader:
 class Counted:
     """Counts the bytes of a stream, those that are left out of its pieces as well."""
 
-    def __init__(self, stream: IO[bytes]) -> None:
+    def __init__(self, stream: IO[bytes] | Joined) -> None:
         self._stream = stream
         self.size = 0
 
@@ -101,6 +109,106 @@ class Counted:
         block = self._stream.read(size)
         self.size += len(block)
         return block
+
+
+def is_damage(error: Exception) -> bool:
+    """Tell whether an error is of reading: zstandard, lzma and zlib each have an error class of their own."""
+    known = isinstance(error, OSError | EOFError | ValueError)
+    return known or type(error).__module__.split(".")[0] in UNPACKERS
+
+
+def stopped(name: str, line: int, error: Exception) -> Problem:
+    """Return that a file could be read to a line only."""
+    return Problem(
+        name,
+        f"reading stopped behind line {line}: {error or type(error).__name__}",
+        "the file is truncated or damaged; copy it again",
+        cut=True,
+    )
+
+
+@dataclass(slots=True)
+class Part:
+    """One part of a rotated log: the lines in front of it, its first own line as the whole log counts, its bytes.
+
+    `ends` tells whether its last line is whole: else the next part begins in the middle of that line.
+    """
+
+    source: Source
+    above: int = 0
+    first: int = 1
+    size: int = 0
+    ends: bool = True
+
+
+def lies_at(parts: Sequence[Part], number: int) -> tuple[str, int]:
+    """Return in which part a line of the whole log lies, and its number there."""
+    part = parts[max(0, bisect_right(parts, number, key=attrgetter("first")) - 1)]
+    return part.source.name, number - part.above
+
+
+class Joined:
+    """The parts of a rotated log, read one behind the other as `cat` puts them; a damaged one ends with its last line."""
+
+    def __init__(
+        self, sources: Sequence[Source], opened: Callable[[Source], IO[bytes]] = open_source
+    ) -> None:
+        self.parts: list[Part] = []
+        self.problems: list[Problem] = []
+        self._left = list(reversed(sources))
+        self._opened = opened
+        self._stream: IO[bytes] | None = None
+        self._lines, self._ends = 0, True
+
+    def __enter__(self) -> Joined:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
+
+    def read(self, size: int) -> bytes:
+        """Return up to `size` bytes, none only at the end of the newest part."""
+        while self._stream is not None or self._next():
+            block = self._of_part(size)
+            if block:
+                self._lines += block.count(b"\n")
+                self._ends = self.parts[-1].ends = block.endswith(b"\n")
+                return block
+            self._close()
+        return b""
+
+    def _of_part(self, size: int) -> bytes:
+        part = self.parts[-1]
+        if self._stream is None:
+            return b""
+        try:
+            block = self._stream.read(size)
+        except Exception as error:
+            if not is_damage(error):
+                raise
+            self.problems.append(stopped(part.source.name, self._lines - part.above, error))
+            self._close()
+            return b"" if self._ends else b"\n"
+        part.size += len(block)
+        return block
+
+    def _next(self) -> bool:
+        while self._left:
+            source = self._left.pop()
+            self.parts.append(Part(source, self._lines, self._lines + 1 + (not self._ends)))
+            try:
+                self._stream = self._opened(source)
+            except OSError as error:
+                why = f"cannot be opened: {error.strerror or error}"
+                self.problems.append(Problem(source.name, why, f"ls -l {source.path}"))
+                continue
+            return True
+        return False
 
 
 class _Whole(io.RawIOBase):

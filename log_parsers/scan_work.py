@@ -10,6 +10,7 @@ from typing import Any
 
 from rerail.errors import EvidenceError
 from rerail.log_parsers.collect import ScanPlan, plan_for, scanner_for
+from rerail.log_parsers.rotated import joined
 from rerail.log_parsers.scan import Signature
 from rerail.log_parsers.scanned import Scanned
 from rerail.log_parsers.series_files.recognise import kind_of
@@ -92,6 +93,7 @@ def log_work(arguments: Iterable[str | Path], plan: ScanPlan) -> tuple[LogWork, 
             f"{first.subject}: {first.why}" if first else "the folder holds no log files",
             subject=first.subject if first else "", hint="name the job's log folder",
         )  # fmt: skip
+    found.sources = joined(found.sources)
     sources = {str(source_row(one)["path"]): one for one in found.sources}
     beside: list[tuple[int, Any]] = [(_PROFILE, str(path)) for path in found.profiles]
     beside += [(_PROBLEM, problem_row(one)) for one in found.problems]

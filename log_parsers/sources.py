@@ -64,12 +64,16 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One file to read: where it is, how it is called in reports, what its path tells."""
+    """One file to read: where it is, how it is called in reports, what its path tells.
+
+    A rotated log is one source with its `parts`, the oldest first; path and name are those of the newest.
+    """
 
     path: Path | None
     name: str
     origin: Origin = NOWHERE
     size: int = 0
+    parts: tuple[Source, ...] = ()
 
 
 @dataclass(slots=True)

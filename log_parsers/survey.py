@@ -39,7 +39,15 @@ from rerail.log_parsers.nearby_lines import (
     labelled_below,
     labelled_from_top,
 )
-from rerail.log_parsers.opening import Counted, open_source
+from rerail.log_parsers.opening import (
+    Counted,
+    Joined,
+    Part,
+    is_damage,
+    lies_at,
+    open_source,
+    stopped,
+)
 from rerail.log_parsers.piece import Piece
 from rerail.log_parsers.redactor import Redactor
 from rerail.log_parsers.room import WHOLE_FILE, Room
@@ -59,7 +67,6 @@ HEAD_LINES = 150
 _BEFORE, _AFTER = 60, 25
 _FAR_BEFORE, _FAR_AFTER = 3000, 1500
 ROOM = Room()
-_UNPACKERS = frozenset("zstd zstandard _lzma lzma zlib isal backend_c".split())
 _LONG_PIECE = 2 << 20  # bytes of a piece that holds a line longer than a piece is meant to be
 _LONG_FRONT, _LONG_BEFORE, _LONG_LEAD, _LONG_BEHIND, _LONG_TRIES = 64, 2_000, 32, 1_000, 16
 
@@ -102,6 +109,8 @@ class FileSurvey:
     marks: LineMarks = field(default_factory=LineMarks)
     counted: Sequence[StepRow] = field(default_factory=list)
     """Rows of lines that count and measure something of which no word says that it is a training step."""
+    parts: Sequence[Part] = ()
+    """The parts of a rotated log, the oldest first; of any other there are none."""
 
 
 Progress = Callable[[int], None]
@@ -124,7 +133,7 @@ def survey(
     """
     reader = FilePass(source, signatures, scanner, room, mine=mine)
     try:
-        stream = open_source(source)
+        stream = Joined(source.parts) if source.parts else open_source(source)
     except OSError as error:
         reader.result.problems.append(
             Problem(
@@ -139,18 +148,32 @@ def survey(
     return reader.finish()
 
 
+def survey_stream(
+    source: Source, stream: IO[bytes] | Joined, signatures: Sequence[Signature], scanner: Scanner
+) -> FileSurvey:
+    """Survey what a stream gives out as if it were this file."""
+    reader = FilePass(source, signatures, scanner)
+    _drain(stream, reader, None, CHUNK)
+    return reader.finish()
+
+
 def survey_bytes(
     source: Source, data: bytes, signatures: Sequence[Signature], scanner: Scanner
 ) -> FileSurvey:
     """Survey bytes that are already in memory as if they were this file."""
-    reader = FilePass(source, signatures, scanner)
-    _drain(io.BytesIO(data), reader, None, CHUNK)
-    return reader.finish()
+    return survey_stream(source, io.BytesIO(data), signatures, scanner)
 
 
-def _drain(stream: IO[bytes], reader: FilePass, on_bytes: Progress | None, chunk_size: int) -> None:
+def _drain(
+    stream: IO[bytes] | Joined, reader: FilePass, on_bytes: Progress | None, chunk_size: int
+) -> None:
     counted = Counted(stream)
+    if isinstance(stream, Joined):
+        reader.result.parts = stream.parts
     _read_chunks(counted, reader, on_bytes, chunk_size)
+    if isinstance(stream, Joined):
+        reader.result.problems += stream.problems
+        reader.result.marks.clear()  # they would be places in the whole log, which lies nowhere
     if counted.size != reader.result.size:
         reader.result.marks.clear()  # bytes were left out: lines do not lie where they were counted
     reader.result.size = counted.size
@@ -171,11 +194,8 @@ def _read_chunks(
                     return
                 chunks = iter_chunks(stream, chunk_size, first=first)
             chunk = next(chunks, None)
-        except (OSError, EOFError, ValueError) as error:
-            reader.broken(error)
-            return
-        except Exception as error:  # zstandard, lzma and zlib each have an error class of their own
-            if type(error).__module__.split(".")[0] not in _UNPACKERS:
+        except Exception as error:
+            if not is_damage(error):
                 raise
             reader.broken(error)
             return
@@ -227,15 +247,7 @@ class FilePass:
 
     def broken(self, error: Exception) -> None:
         """Note that reading stopped."""
-        line = self.result.lines
-        self.result.problems.append(
-            Problem(
-                self.result.source.name,
-                f"reading stopped behind line {line}: {error or type(error).__name__}",
-                "the file is truncated or damaged; copy it again",
-                cut=True,
-            )
-        )
+        self.result.problems.append(stopped(self.result.source.name, self.result.lines, error))
 
     def feed(self, chunk: bytes) -> None:
         """Take the next piece of the file; it ends with a line, unless the line is too long for one piece."""
@@ -413,10 +425,14 @@ class FilePass:
         self._told_long = True
         lines = piece.lines()
         row = max(range(len(lines)), key=lambda at: len(lines[at]))
+        parts = self.result.parts
+        name, number = (
+            lies_at(parts, first + row) if parts else (self.result.source.name, first + row)
+        )
         self.result.problems.append(
             Problem(
-                self.result.source.name,
-                f"line {first + row} is longer than {len(lines[row]) / 1e6:.1f} MB: only its ends, and what"
+                name,
+                f"line {number} is longer than {len(lines[row]) / 1e6:.1f} MB: only its ends, and what"
                 " stands around findings, were kept",
                 "cut it at blanks (tr ' ' '\\n') if something is missed in it",
             )

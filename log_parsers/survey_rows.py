@@ -20,6 +20,7 @@ from rerail.domain.evidence import Stream
 from rerail.errors import EvidenceError
 from rerail.log_parsers.facts import SHIFT, Facts
 from rerail.log_parsers.line_marks import LineMarks
+from rerail.log_parsers.opening import Part
 from rerail.log_parsers.prefixes import Origin
 from rerail.log_parsers.sources import Problem, Source
 from rerail.log_parsers.step_numbers import StepRow
@@ -50,7 +51,9 @@ def source_row(source: Source) -> dict[str, Any]:
     """Return a file as a JSON value: its path, name and size, and what its name tells of its writer."""
     origin = source.origin
     told = {key: getattr(origin, key) for key in _PLACE if getattr(origin, key) is not None}
+    parts = {"parts": [source_row(part) for part in source.parts]} if source.parts else {}
     return {
+        **parts,
         "path": None if source.path is None else _text(bytes(source.path)),
         "name": source.name, "size": source.size, "origin": told,
         "stream": None if origin.stream is None else origin.stream.value,
@@ -62,7 +65,8 @@ def source_of(row: dict[str, Any]) -> Source:
     stream = None if row["stream"] is None else Stream(row["stream"])
     path = None if row["path"] is None else Path(row["path"])
     place = {key: value for key, value in row["origin"].items() if key in _PLACE}
-    return Source(path, str(row["name"]), Origin(**place, stream=stream), int(row["size"]))
+    parts = tuple(map(source_of, row.get("parts", ())))
+    return Source(path, str(row["name"]), Origin(**place, stream=stream), int(row["size"]), parts)
 
 
 def survey_row(survey: FileSurvey) -> dict[str, Any]:
@@ -78,6 +82,7 @@ def survey_row(survey: FileSurvey) -> dict[str, Any]:
         "last_nonempty": survey.last_nonempty, "ends_with_newline": survey.ends_with_newline,
         "problems": [problem_row(one) for one in survey.problems],
         "facts": _facts_row(survey.facts), "marks": survey.marks.kept(),
+        "parts": [[part.above, part.first, part.size, part.ends] for part in survey.parts],
     }  # fmt: skip
 
 
@@ -100,6 +105,12 @@ def survey_of(row: Any, where: str) -> FileSurvey:
             counted=[StepRow(*values) for values in row["counted"]],
             facts=_facts_of(row["facts"]),
             marks=LineMarks((int(line), int(at)) for line, at in row.get("marks", ())),
+            parts=[
+                Part(part, int(above), int(first), int(size), bool(ends))
+                for part, (above, first, size, ends) in zip(
+                    source.parts, row.get("parts", ()), strict=True
+                )
+            ],
         )  # fmt: skip
     except (KeyError, TypeError, ValueError, AttributeError, binascii.Error) as error:
         raise EvidenceError(

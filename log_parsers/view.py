@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from rerail.domain.evidence import LogLine
+from rerail.log_parsers.opening import lies_at
 from rerail.log_parsers.prefixes import Origin, parse_line
 from rerail.log_parsers.sections import Sections, sections
 from rerail.log_parsers.survey import FileSurvey
@@ -33,7 +34,7 @@ class LogView:
         self.index = index
         self.year = year
         self.origin = origin or survey.source.origin
-        self._originals = originals or {}
+        self.originals = originals or {}
         self.numbers = sorted(survey.kept)
         self._texts: dict[int, str] = {}
         self._lines: dict[int, LogLine] = {}
@@ -63,8 +64,10 @@ class LogView:
             if text is None:
                 return None
             found = parse_line(self.name, number, text, origin=self._origin(number), year=self.year)
-            if number in self._originals:
-                found = self._behind_front(found, clean(self._originals[number]))
+            if number in self.originals:
+                found = self._behind_front(found, clean(self.originals[number]))
+            if self.survey.parts:
+                found = replace(found, stands=lies_at(self.survey.parts, number))
             self._lines[number] = found
         return found
 
@@ -81,8 +84,8 @@ class LogView:
         if number not in self._times:
             text = self.text(number)
             stamp = None if text is None else find_stamp(text, year=self.year)
-            if stamp is None and number in self._originals:
-                stamp = find_stamp(clean(self._originals[number]), year=self.year)
+            if stamp is None and number in self.originals:
+                stamp = find_stamp(clean(self.originals[number]), year=self.year)
             known = stamp is not None and stamp.clock == WALL
             self._times[number] = stamp.seconds if stamp is not None and known else None
         return self._times[number]

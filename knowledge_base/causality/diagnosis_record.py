@@ -97,9 +97,10 @@ def _first_fault(case: Case, verdict: Verdict) -> FirstFault | None:
         len(verdict.nodes) == 1 and own is not None and short(own) != short(verdict.nodes[0])
     )
     told = None if elsewhere or verdict.nobody or _names_others(verdict) else line.rank
+    file, number = line.lies
     return FirstFault(
-        file=line.file,
-        line=line.number,
+        file=file,
+        line=number,
         text=line.whole[:MAX_TEXT],
         time=iso(case.time(line)),
         rank=verdict.ranks[0] if len(verdict.ranks) == 1 else told,
@@ -222,15 +223,15 @@ class _Citations:
 
     def cite(self, line: LogLine, role: str, rule: str | None) -> str:
         """Cite a line and return its name."""
-        key = (line.file, line.number)
+        key = line.lies
         if key not in self._names:
             self._names[key] = f"E{len(self.items) + 1}"
             self.items.append(
                 Evidence.model_validate(
                     {
                         "id": self._names[key],
-                        "file": line.file,
-                        "line": line.number,
+                        "file": key[0],
+                        "line": key[1],
                         "text": line.whole[:MAX_TEXT],
                         "role": role,
                         "time": iso(self._case.time(line)),
@@ -244,7 +245,7 @@ class _Citations:
 
     def name_of(self, line: LogLine) -> str | None:
         """Return the name of a line that is cited, or None."""
-        return self._names.get((line.file, line.number))
+        return self._names.get(line.lies)
 
 
 def _evidence(case: Case, verdict: Verdict, cited: _Citations) -> list[RuledOut]:
@@ -434,10 +435,10 @@ def _attempts_in_log(case: Case, verdict: Verdict) -> list[Attempt]:
 def _progress(verdict: Verdict) -> dict[str, object]:
     if verdict.last is None:
         return {}
-    line = verdict.last.line
+    file, number = verdict.last.line.lies
     return {
         "last_step": verdict.last.step,
-        "file": line.file,
-        "line": line.number,
+        "file": file,
+        "line": number,
         "time": iso(verdict.last.time),
     }

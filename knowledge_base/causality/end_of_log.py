@@ -33,7 +33,8 @@ def planned_steps(last: LastStep) -> int | None:
 def stop(last: LastStep) -> str:
     """Return where the log stops: "step 399 of 5000, 2026-03-01 02:07:18"."""
     if last.step is None:
-        return f"line {last.line.number} of {last.line.file}"
+        file, number = last.line.lies
+        return f"line {number} of {file}"
     total = planned_steps(last)
     place = f"step {last.step}" + (f" of {total}" if total is not None else "")
     if last.time is None or not 946_684_800 <= last.time < 4e9:  # a clock since boot is no date

@@ -134,9 +134,10 @@ def _inconclusive(case: Case, verdict: Verdict) -> list[Lack]:
             Lack("how the job ended", "sacct -j JOB -o JobID,State,ExitCode,Reason,NodeList,End")
         )
     if verdict.last is not None:
+        file, number = verdict.last.line.lies
         found.append(
             Lack(
-                f"anything after step {verdict.last.step} (line {verdict.last.line.number} of {verdict.last.line.file})",
+                f"anything after step {verdict.last.step} (line {number} of {file})",
                 "standard error of all ranks, the node's kernel log, py-spy dump of every rank if it still runs",
             )
         )

@@ -67,7 +67,8 @@ class LogLine:
     is the part behind the prefixes. `time` is in
     seconds since the epoch, or None; `clock` says which clock the time was read from. `place` is
     the container or replica that a collector names where it does not name a host. `alias` is what an
-    outer label calls the host that `node` names.
+    outer label calls the host that `node` names. `stands` is set where the parts of a rotated log are
+    one: file and number are then those of the whole log, and it tells where the line lies.
     """
 
     file: str
@@ -85,6 +86,12 @@ class LogLine:
     place: str | None = None
     alias: str | None = None
     front: str = ""
+    stands: tuple[str, int] | None = None
+
+    @property
+    def lies(self) -> tuple[str, int]:
+        """The file in which the line lies, and its number there."""
+        return self.stands or (self.file, self.number)
 
     @property
     def whole(self) -> str:

@@ -1,0 +1,224 @@
+"""The parts of a rotated log are one stream: they are read one behind the other, and their lines counted through.
+
+So a verdict on `train.log.1` and `train.log` is that on the joined file. Each line knows where it stands; once the
+verdict is made, everything is told by the files as they lie there.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
+from dataclasses import replace
+from itertools import pairwise
+from operator import attrgetter
+from typing import TypeVar
+
+from rerail.domain.evidence import LogLine
+from rerail.late_dataclass import dataclass
+from rerail.log_parsers.binary_content import looks_binary
+from rerail.log_parsers.facts import Facts
+from rerail.log_parsers.find_lines import pieces
+from rerail.log_parsers.flight_recorder.recognise import looks_like_flight_recorder
+from rerail.log_parsers.line_marks import LineMarks
+from rerail.log_parsers.opening import is_damage, is_packed, open_source
+from rerail.log_parsers.skeletons import SkeletonMiner
+from rerail.log_parsers.sources import Source, reading_order, rotated_parts
+from rerail.log_parsers.step_numbers import StepRow
+from rerail.log_parsers.survey import FileSurvey, Hit
+from rerail.log_parsers.text import clean
+from rerail.log_parsers.timestamps import WALL, find_stamp
+from rerail.log_parsers.view import LogView
+
+_LOOK = 1 << 16
+_SAME_HEAD, _LEAST_HEAD = 4096, 200
+_BESIDE_S = 300.0
+"""The parts of one log follow each other; files that overlap by more are written side by side."""
+_NEW_YEAR_S = 300 * 86_400.0
+_STAMPED = 200  # lines in which a time is looked for
+_Row = TypeVar("_Row", Hit, StepRow)
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """The first bytes of a file, and the last ones where they can be had without reading all of it."""
+
+    first: bytes
+    last: bytes = b""
+
+
+def joined(
+    sources: Sequence[Source], ends_of: Callable[[Source], Ends | None] | None = None
+) -> list[Source]:
+    """Return the sources with the parts of each rotated log as one, which is called as its newest part is.
+
+    `ends_of` returns the ends of a file, or None for one that is read by itself: no text, or not to be opened.
+    """
+    rotated = rotated_parts([source.name for source in sources])
+    if not rotated:
+        return list(sources)
+    logs: dict[object, list[Source]] = defaultdict(list)
+    for source in sorted(sources, key=lambda one: reading_order(one.name)):
+        if source.name in rotated:
+            logs[rotated[source.name][0]].append(source)
+    of_part: dict[str, Source] = {}
+    for parts in logs.values():
+        one = _one_log(parts, ends_of or _ends_of)
+        of_part |= {part.name: one for part in one.parts}
+    kept = [of_part.get(one.name, one) for one in sources]
+    return list({id(one): one for one in kept}.values())
+
+
+def _one_log(parts: Sequence[Source], ends_of: Callable[[Source], Ends | None]) -> Source:
+    """Return the parts as one source, or a source without parts where they are no parts of one log."""
+    looked = [(part, ends) for part in parts if (ends := ends_of(part)) is not None]
+    newest = parts[-1]
+    if len(looked) < 2 or len({part.name for part, _ in looked}) < len(looked):
+        return newest
+    if _side_by_side([ends for _, ends in looked]):
+        return newest
+    read = tuple(part for part, _ in looked)
+    return replace(read[-1], parts=read, size=sum(part.size for part in read))
+
+
+def ends_of_bytes(data: bytes) -> Ends | None:
+    """Return the ends of what is held in memory, or None where it is no text."""
+    first = data[:_LOOK]
+    return None if not first or looks_binary(first) else Ends(first, data[-_LOOK:])
+
+
+def _ends_of(source: Source) -> Ends | None:
+    if source.path is None or not source.path.is_file():
+        return None
+    try:
+        with open_source(source) as stream:
+            first = stream.read(_LOOK)
+        if not first or looks_binary(first) or looks_like_flight_recorder(first, source.name):
+            return None
+        with source.path.open("rb") as raw:
+            if is_packed(raw.read(6)):
+                return Ends(first)
+            raw.seek(max(0, source.size - _LOOK))
+            return Ends(first, raw.read(_LOOK))
+    except Exception as error:
+        if not is_damage(error):
+            raise
+        return None  # it is told of where the file is read by itself
+
+
+def _side_by_side(parts: Sequence[Ends]) -> bool:
+    """Tell whether files that are called as the parts of one log are none: copies, or written at the same time."""
+    heads = sorted(part.first[:_SAME_HEAD] for part in parts if len(part.first) >= _LEAST_HEAD)
+    if any(longer.startswith(head) for head, longer in pairwise(heads)):
+        return True
+    reached: float | None = None
+    for part in parts:
+        begun = _time(part.first.splitlines()[:_STAMPED])
+        if reached is not None and begun is not None and _BESIDE_S < reached - begun < _NEW_YEAR_S:
+            return True
+        last = _time(part.last.splitlines()[: -_STAMPED - 1 : -1])
+        times = [time for time in (reached, begun, last) if time is not None]
+        reached = max(times, default=None)
+    return False
+
+
+def _time(lines: Sequence[bytes]) -> float | None:
+    stamps = (find_stamp(clean(line), year=2000) for line in lines)
+    return next((stamp.seconds for stamp in stamps if stamp and stamp.clock == WALL), None)
+
+
+class PartView(LogView):
+    """One part of a rotated log as it lies there, its lines as the whole log tells them."""
+
+    def __init__(self, whole: LogView, survey: FileSurvey, index: int, above: int) -> None:
+        """`above` are the lines of the whole log in front of this part."""
+        originals = {
+            n - above: raw for n, raw in whole.originals.items() if n - above in survey.kept
+        }
+        super().__init__(survey, index, year=whole.year, origin=whole.origin, originals=originals)
+        self._whole, self._above = whole, above
+
+    def line(self, number: int) -> LogLine | None:
+        """Return a line with its origin and time, or None where it was not kept."""
+        if number not in self.survey.kept:
+            return None
+        line = self._whole.line(number + self._above)
+        return None if line is None else as_it_lies(line)
+
+    def time_near(self, number: int, reach: int = 400) -> float | None:
+        """Return the time of a line, or of the nearest stamped line above it, also in an older part."""
+        return self._whole.time_near(number + self._above, reach)
+
+
+def as_it_lies(line: LogLine) -> LogLine:
+    """Return a line by the file in which it stands."""
+    if line.stands is None:
+        return line
+    file, number = line.stands
+    return replace(line, file=file, number=number, stands=None)
+
+
+def apart(views: Sequence[LogView]) -> list[LogView]:
+    """Return the files as they lie there: the parts of each rotated log by themselves."""
+    found: list[LogView] = []
+    for view in views:
+        if view.survey.parts:
+            for survey, above in _parts_of(view.survey):
+                if survey.kept:
+                    found.append(PartView(view, survey, len(found), above))
+        else:
+            moved = copy(view)
+            moved.index = len(found)
+            found.append(moved)
+    return found
+
+
+def _parts_of(whole: FileSurvey) -> Iterator[tuple[FileSurvey, int]]:
+    numbers = sorted(whole.kept)
+    for at, part in enumerate(whole.parts):
+        newest = at + 1 == len(whole.parts)
+        end = whole.lines + 1 if newest else max(part.first, whole.parts[at + 1].first)
+        above, wanted = part.above, range(part.first, end)
+        own = numbers[bisect_left(numbers, wanted.start) : bisect_left(numbers, wanted.stop)]
+        kept = {n - above: whole.kept[n] for n in own}
+        yield (
+            FileSurvey(
+                replace(part.source, origin=whole.source.origin),
+                lines=max(0, end - 1 - above),
+                size=part.size,
+                whole=whole.whole,
+                kept=kept,
+                hits=[Hit(h.line - above, h.signature) for h in _within(whole.hits, wanted)],
+                counts=whole.counts if newest else {},
+                steps=[replace(r, line=r.line - above) for r in _within(whole.steps, wanted)],
+                last_nonempty=max((n for n, raw in kept.items() if raw.strip()), default=0),
+                ends_with_newline=whole.ends_with_newline if newest else part.ends,
+                miner=_mined(part.source) if whole.miner is not None and not whole.whole else None,
+                facts=whole.facts if newest else Facts(),
+                marks=LineMarks(),
+                counted=[replace(r, line=r.line - above) for r in _within(whole.counted, wanted)],
+            ),
+            above,
+        )
+
+
+def _within(rows: Sequence[_Row], lines: range) -> Sequence[_Row]:
+    """Return the rows of some lines; rows are in the order of their lines."""
+    start, stop = (
+        bisect_left(rows, edge, key=attrgetter("line")) for edge in (lines.start, lines.stop)
+    )
+    return rows[start:stop]
+
+
+def _mined(part: Source) -> SkeletonMiner:
+    """Count the templates of a part of a large log: the whole log's do not tell which part shows them."""
+    miner = SkeletonMiner()
+    try:
+        for number, raw in pieces(part):
+            miner.feed(raw, number)
+    except Exception as error:
+        if not is_damage(error):
+            raise
+        return miner  # what stopped the reading was told when the log was read
+    return miner
