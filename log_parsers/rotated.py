@@ -33,8 +33,8 @@ from rerail.log_parsers.view import LogView
 
 _LOOK = 1 << 16
 _SAME_HEAD, _LEAST_HEAD = 4096, 200
-_BESIDE_S = 300.0
-"""The parts of one log follow each other; files that overlap by more are written side by side."""
+_BESIDE_S = 10.0
+"""The parts of one log follow each other; buffers of several writers apart, files that overlap are written side by side."""
 _NEW_YEAR_S = 300 * 86_400.0
 _STAMPED = 200  # lines in which a time is looked for
 _Row = TypeVar("_Row", Hit, StepRow)
