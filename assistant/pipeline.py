@@ -65,7 +65,7 @@ def _judge_dumps(collection: Collection) -> DumpVerdict | None:
         else:
             packed = packed_as(one.head)
             why = f"it is {packed}" if packed else "not a text file and no known dump"
-            hint = "unpack it, and name what was in it" if packed else ""
+            hint = "unpack it, and name what was in it" if packed else "name the job's log, as text"
             collection.problems.append(Problem(one.source.name, f"{why}; it was not read", hint))
     if not paths:
         return None

@@ -122,6 +122,9 @@ def collect(
     return collection
 
 
+_HOLE = 64  # bytes
+
+
 def assemble(surveys: Sequence[FileSurvey], problems: Sequence[Problem] = ()) -> Collection:
     """Turn surveys into views, with one year for stamps that carry none."""
     collection = Collection(problems=list(problems))
@@ -133,6 +136,9 @@ def assemble(surveys: Sequence[FileSurvey], problems: Sequence[Problem] = ()) ->
         collection.lines += one.lines
         if one.binary:
             collection.binaries.append(one)
+        elif _is_a_hole(one):
+            why = "not a text file, but NUL bytes alone: what was written is lost"
+            collection.problems.append(Problem(one.source.name, why, "name the job's log, as text"))
         elif one.kept:
             texts.append(one)
     year = collection.year = _year(texts)
@@ -146,6 +152,12 @@ def assemble(surveys: Sequence[FileSurvey], problems: Sequence[Problem] = ()) ->
         originals = None if found is None else found.originals
         collection.views.append(LogView(one, index, year=year, origin=origin, originals=originals))
     return collection
+
+
+def _is_a_hole(one: FileSurvey) -> bool:
+    """Tell whether a file is one line of NUL bytes, which a writer leaves whose file was truncated under it."""
+    empty = one.lines <= 1 and one.size > _HOLE
+    return empty and not b"".join(one.kept.values()).strip(b"\0")
 
 
 def _no_log(one: FileSurvey) -> bool:

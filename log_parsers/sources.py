@@ -218,7 +218,17 @@ def _add(path: Path, found: Discovery, seen: set[tuple[int, int]], folder: Path 
         return
     # A pipe that was named is read; one that lies in a folder would be waited for, for ever.
     if not path.is_file() and (folder is not None or not path.is_fifo()):
-        found.problems.append(Problem(_shown(path), "not a regular file", ""))
+        pipe = "a pipe, which a folder's logs are not read from" if path.is_fifo() else ""
+        why = pipe or "a socket or a device, and no file"
+        found.problems.append(
+            Problem(
+                _shown(path),
+                why,
+                f"name it by itself: rerail diagnose {_shown(path)}"
+                if pipe
+                else "name the log file",
+            )
+        )
         return
     name = _shown(path.relative_to(folder) if folder else path)
     if folder and path.name.lower().endswith(_SKIP_SUFFIXES):

@@ -207,7 +207,9 @@ def _explain(recorded: Recorded, *, json_output: bool) -> Diagnosis:
         print(f"rerail: no model is asked: {lacks} is not set", file=sys.stderr)
     if not (settings.model_url and settings.model):
         return diagnosis
-    if absent := _not_installed():
+    from rerail.assistant.model_extra import not_installed
+
+    if absent := not_installed():
         print(
             f"rerail: no model is asked: {absent} is not installed (pip install 'rerail[agent]');"
             " the verdict of the rules stands",
@@ -264,14 +266,6 @@ def _explain(recorded: Recorded, *, json_output: bool) -> Diagnosis:
     elif not json_output:
         render_explanation(explanation, console, shown=coming.shown)
     return diagnosis
-
-
-def _not_installed() -> str | None:
-    """Return which library of the extra `agent` is not there, or None."""
-    from importlib.util import find_spec
-
-    names = {"langchain": "langchain", "langchain_openai": "langchain-openai", "httpx": "httpx"}
-    return next((name for module, name in names.items() if find_spec(module) is None), None)
 
 
 def _write_digest(outcome: RunOutcome, path: Path) -> None:

@@ -117,9 +117,12 @@ def _embeddings(site: Site) -> tuple[str, str]:
 
 def _model(site: Site) -> tuple[str, str]:
     from rerail.assistant.agent.endpoint import configured
+    from rerail.assistant.model_extra import not_installed
 
     if not configured(site.settings):
         return "off", "none configured: the rules and the record answer"
+    if absent := not_installed():
+        return "bad", f"{site.settings.model}, but {absent} is missing: pip install 'rerail[agent]'"
     # Not called: a request costs money at some endpoints.
     return "ok", f"{site.settings.model} at {site.settings.model_url} (not called)"
 

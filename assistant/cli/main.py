@@ -170,7 +170,10 @@ def diagnose(
     rank: Annotated[
         int | None, typer.Option(help="Only this rank's lines, and those of no rank.")
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Watch a live job.")] = False,
+    follow: Annotated[
+        bool,
+        typer.Option("--follow", help="Watch a live job; ends with the exit code of its verdict."),
+    ] = False,
     digest: Annotated[
         Path | None, typer.Option(help="Write the job on a few pages (under 64 kB) to this file.")
     ] = None,

@@ -329,3 +329,33 @@ def test_a_full_disk_leaves_nothing_of_a_rule_file_behind(
     monkeypatch.setattr(Path, "write_text", full)
     assert cached_yaml.load_cached(kept) == {"a": 1}
     assert list((tmp_path / "cache").iterdir()) == []
+
+
+@pytest.mark.parametrize("data", [bytes(5_000), bytes(range(256)) * 80], ids=["hole", "all bytes"])
+def test_a_file_that_holds_no_text_is_told_as_such(data: bytes, tmp_path: Path) -> None:
+    (tmp_path / "x.log").write_bytes(data)
+    done = run(tmp_path / "x.log")
+    assert done.returncode != 0
+    assert b"not a text file" in done.stdout + done.stderr
+    assert b"name the job's log" in done.stdout + done.stderr
+
+
+def test_a_pipe_in_a_folder_is_told_as_one(tmp_path: Path, log: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.log")
+    done = run(tmp_path)
+    assert b"a pipe, which a folder's logs are not read from" in done.stdout
+    assert b"rerail diagnose" in done.stdout and b"copy the file again" not in done.stdout
+
+
+def test_doctor_says_what_a_configured_model_lacks() -> None:
+    away = (
+        "import importlib.util as u; real = u.find_spec; "
+        "u.find_spec = lambda name, *a: None if name == 'langchain_openai' else real(name, *a); "
+        "from rerail.assistant.entry import main; main()"
+    )
+    settings = {"RERAIL_MODEL_URL": "http://127.0.0.1:9/v1", "RERAIL_MODEL": "m"}
+    done = subprocess.run(
+        [sys.executable, "-c", away, "doctor"],
+        capture_output=True, check=False, env={**os.environ, **settings},
+    )  # fmt: skip
+    assert b"m, but langchain-openai is missing: pip install 'rerail[agent]'" in done.stdout
