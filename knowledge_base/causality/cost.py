@@ -15,6 +15,8 @@ from rerail.knowledge_base.taxonomy import has
 
 _LONGEST = 30 * 86_400
 _LEAST_SHARE = 0.5
+_OUT_OF_ORDER_S = 600.0
+"""How far lines of several writers may stand out of the order of their times."""
 
 
 def cost_of(case: Case, verdict: Verdict) -> Cost:
@@ -85,9 +87,15 @@ def _reported(case: Case, verdict: Verdict) -> float | None:
 
 
 def _ended(case: Case) -> float | None:
-    exact = case.facts.end(lambda name: case.offsets.get(name, 0.0))
-    if exact is not None:
-        return exact
+    """Return the last time of the logs; None where they end earlier, for then the times contradict each other."""
+    exact, last = case.facts.end(lambda name: case.offsets.get(name, 0.0)), _last_told(case)
+    if exact is None or last is None:
+        return exact if exact is not None else last
+    return exact if exact - last <= _OUT_OF_ORDER_S else None
+
+
+def _last_told(case: Case) -> float | None:
+    """Return the time of the last line of the logs that tells one."""
     ended = None
     for view in case.views:
         for number in reversed(view.numbers[-50:]):

@@ -46,6 +46,21 @@ def test_cost_is_left_out_where_nothing_tells_how_many_gpus(
     assert cost.idle_gpu_hours is None and cost.gpus is None and cost.covers == []
 
 
+def test_cost_is_left_out_where_the_times_contradict_each_other(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    steps = [
+        f"[rank{rank}]: [2026-03-04 0{hour}:00:00] iteration {hour * 10} | lm loss: 2.0E+00 |"
+        for hour in (1, 2, 9)
+        for rank in (0, 1)
+    ]
+    fault = "[rank1]: RuntimeError: CUDA error: uncorrectable ECC error encountered"
+    ends = ["[rank0]: [2026-03-04 03:00:00] closing", "[rank1]: [2026-03-04 03:00:01] closing"]
+    for kept, idle in ((steps[:4], True), (steps, False)):
+        path.write_text("\n".join(["world_size: 2", *kept, fault, *ends]) + "\n")
+        cost = diagnose_paths([path]).diagnosis.cost
+        assert (cost.idle_gpu_hours is not None) == idle
+
+
 def test_time_of_a_line_without_one_is_not_that_of_the_beginning(tmp_path: Path) -> None:
     """Of a long log only some lines are kept: the cost counted from its first ones."""
     path = tmp_path / "train.log"
