@@ -5,8 +5,6 @@ from __future__ import annotations
 from rerail.lazy_patterns import lazy
 
 _STRANGE = bytes((*range(1, 7), *range(14, 27), *range(28, 32)))
-_MOST_STRANGE = 0.05
-"""Share of control characters that no log has; of bytes drawn by chance a tenth are such."""
 _HOLE = lazy(rb"\x00{64,}")
 # What gzip, zstandard, xz or bzip2 packed once is unpacked before anybody looks here.
 _PACKED = (
@@ -44,4 +42,4 @@ def looks_binary(chunk: bytes) -> bool:
     if not head:
         return False  # a hole, behind which text may follow
     strange = len(head) - len(head.translate(None, _STRANGE))
-    return strange > len(head) * _MOST_STRANGE or head.count(0) > len(head) * 0.6
+    return strange > len(head) * 0.1 or head.count(0) > len(head) * 0.6

@@ -156,7 +156,8 @@ def assemble(surveys: Sequence[FileSurvey], problems: Sequence[Problem] = ()) ->
 
 def _is_a_hole(one: FileSurvey) -> bool:
     """Tell whether a file is one line of NUL bytes, which a writer leaves whose file was truncated under it."""
-    empty = one.lines <= 1 and one.size > _HOLE
+    told = one.problems or one.steps  # a file of numbers keeps no lines
+    empty = not told and one.lines <= 1 and one.size > _HOLE
     return empty and not b"".join(one.kept.values()).strip(b"\0")
 
 

@@ -15,7 +15,7 @@ from rerail.knowledge_base.taxonomy import has
 
 _LONGEST = 30 * 86_400
 _LEAST_SHARE = 0.5
-_OUT_OF_ORDER_S = 600.0
+_OUT_OF_ORDER_S = 3600.0
 """How far lines of several writers may stand out of the order of their times."""
 
 
@@ -91,7 +91,15 @@ def _ended(case: Case) -> float | None:
     exact, last = case.facts.end(lambda name: case.offsets.get(name, 0.0)), _last_told(case)
     if exact is None or last is None:
         return exact if exact is not None else last
-    return exact if exact - last <= _OUT_OF_ORDER_S else None
+    return exact if exact - last <= _OUT_OF_ORDER_S or not _is_one_log(case) else None
+
+
+def _is_one_log(case: Case) -> bool:
+    """Tell whether all is one log; of several, also pasted below each other, one ends before another."""
+    if len(case.views) != 1:
+        return False
+    (view,) = case.views
+    return view.section(view.numbers[0]) == view.section(view.numbers[-1])
 
 
 def _last_told(case: Case) -> float | None:

@@ -331,7 +331,7 @@ def test_a_full_disk_leaves_nothing_of_a_rule_file_behind(
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-@pytest.mark.parametrize("data", [bytes(5_000), bytes(range(256)) * 80], ids=["hole", "all bytes"])
+@pytest.mark.parametrize("data", [bytes(5_000), bytes(range(32)) * 80], ids=["hole", "controls"])
 def test_a_file_that_holds_no_text_is_told_as_such(data: bytes, tmp_path: Path) -> None:
     (tmp_path / "x.log").write_bytes(data)
     done = run(tmp_path / "x.log")
