@@ -122,9 +122,6 @@ def collect(
     return collection
 
 
-_HOLE = 64  # bytes
-
-
 def assemble(surveys: Sequence[FileSurvey], problems: Sequence[Problem] = ()) -> Collection:
     """Turn surveys into views, with one year for stamps that carry none."""
     collection = Collection(problems=list(problems))
@@ -239,6 +236,7 @@ def _survey_all(
     return surveys
 
 
+_HOLE = 64  # bytes
 _PACKED = (".gz", ".zst", ".xz", ".bz2")  # how much is in them is not known
 _of_thread = threading.local()
 

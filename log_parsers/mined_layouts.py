@@ -124,7 +124,7 @@ def layout_of(key: str) -> Layout:
     """Return a layout with the names beside its numbers, in small letters, as far as they mean something."""
     parts = key.split("\0")
     names, slashes, units = [], [], []
-    unit = re.compile(load_cached(PATH)["units"])
+    unit = _unit()
     for at in range(1, len(parts)):
         # A name behind a number ends with the line or at a comma, not at the next number.
         before, behind = parts[at - 1], parts[at] + ("\0" if at + 1 < len(parts) else "")
@@ -142,6 +142,11 @@ def layout_of(key: str) -> Layout:
         slashes.append(before.rstrip().endswith("/") and at > 1)
         units.append(unit.match(behind) is not None)
     return Layout(tuple(names), tuple(slashes), tuple(units))
+
+
+@lru_cache(maxsize=1)
+def _unit() -> re.Pattern[str]:
+    return re.compile(load_cached(PATH)["units"])
 
 
 @lru_cache(maxsize=8192)
@@ -174,15 +179,20 @@ def meaning_of(name: str) -> str:
     )
 
 
-def counts_up(one: Layout, at: int) -> bool:
-    """Tell whether a whole number rises from line to line of a rank, and seldom begins anew."""
+def counts_of(one: Layout, at: int) -> list[int]:
+    """Return the values of a number on the lines of the rank that has most of them; none where one is not whole."""
     by_rank: dict[int | None, list[int]] = defaultdict(list)
     for line in one.lines:
         value = whole_of(line.values[at])
         if value is None:
-            return False
+            return []
         by_rank[line.rank].append(value)
-    values = max(by_rank.values(), key=len)
+    return max(by_rank.values(), key=len)
+
+
+def counts_up(one: Layout, at: int) -> bool:
+    """Tell whether a whole number rises from line to line of a rank, and seldom begins anew."""
+    values = counts_of(one, at)
     if len(values) < LEAST_ROWS:
         return False
     gaps = [b - a for a, b in pairwise(values)]

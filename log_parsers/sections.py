@@ -360,6 +360,12 @@ def _is_line_of_dashes(raw: bytes) -> bool:
     return raw.startswith(b"-") and _DASHES.fullmatch(raw.rstrip()) is not None
 
 
+def _taken(told: list[Told], raw: bytes) -> None:
+    """Give a line to the section in which it stands; above the first heading there is none."""
+    if told:
+        told[-1].take(raw)
+
+
 def _uncoloured(line: bytes, clean: Callable[[bytes], str]) -> bytes:
     return clean(line).encode() if line.startswith(b"\x1b") else line
 
@@ -377,7 +383,6 @@ def sections(lines: Iterable[tuple[int, bytes]], clean: Callable[[bytes], str]) 
     last = (0, b"")  # the line above
     above = -1  # the line of dashes above that
     told: list[Told] = []  # of each section
-    unheaded = [Told()]  # of what stands above the first heading
     loop = ""  # the shape of the command that was given last
     parts: dict[str, Origin] = {}  # whose the values of its loop are
     asked = AskedHost()  # what tells the host of its answer
@@ -401,7 +406,7 @@ def sections(lines: Iterable[tuple[int, bytes]], clean: Callable[[bytes], str]) 
             found.append((number, Heading(host, loop)))
             told.append(Told())
         else:
-            (told or unheaded)[-1].take(raw)
+            _taken(told, raw)
         last = (number, raw)
     inner = {shape.id for shape in shapes() if shape.within}
     if sum(one.shape in inner for _, one in found) < _BOTH:

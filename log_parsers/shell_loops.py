@@ -32,10 +32,13 @@ class AskedHost:
     """A command whose answer tells its host first: one of these names, or what stands directly below its line."""
 
     names: frozenset[str] = frozenset()
-    line: int = -1
+    line: int = 0
+    """The line of the command; 0 where none asks."""
 
     def told(self, number: int, raw: bytes) -> Origin | None:
         """Return whose the lines below a line are, where it is the name that was asked for."""
+        if not self.line:
+            return None
         word = raw.strip().decode("utf-8", "replace")
         if not _HOST.fullmatch(word):
             return None

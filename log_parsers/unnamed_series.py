@@ -7,7 +7,7 @@ is not named as something else is measured once for each count.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -15,6 +15,7 @@ from rerail.lazy_patterns import lazy
 from rerail.log_parsers.mined_layouts import (
     LEAST_ROWS,
     Layout,
+    counts_of,
     is_real,
     meaning_of,
     whole_of,
@@ -85,16 +86,12 @@ def _may_count(one: Layout, at: int) -> bool:
         or meaning_of(one.names[at]) not in ("", "step", "epoch")
     ):
         return False
-    by_rank: dict[int | None, list[int]] = defaultdict(list)
-    for line in one.lines:
-        value = whole_of(line.values[at])
-        if value is None or value >= _BEYOND:
-            return False
-        by_rank[line.rank].append(value)
-    values = max(by_rank.values(), key=len)
-    gaps = Counter(b - a for a, b in pairwise(values))
-    if len(values) < LEAST_ROWS:
+    values = counts_of(one, at)
+    if len(values) < LEAST_ROWS or any(
+        (whole_of(ln.values[at]) or 0) >= _BEYOND for ln in one.lines
+    ):
         return False
+    gaps = Counter(b - a for a, b in pairwise(values))
     ((usual, count),) = gaps.most_common(1)
     falls = sum(many for gap, many in gaps.items() if gap < 0)
     evenly = count >= _EVENLY * (len(values) - _WINDOWS)
