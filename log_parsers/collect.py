@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rerail.errors import EvidenceError
 from rerail.late_dataclass import dataclass
+from rerail.log_parsers.compiled_cache import tell_nobody
 from rerail.log_parsers.file_origins import content_origins
 from rerail.log_parsers.room import Room
 from rerail.log_parsers.rotated import joined
@@ -262,6 +263,7 @@ _worker_scanner: tuple[ScanPlan, Scanner] | None = None
 
 def _start_worker(plan: ScanPlan) -> None:
     global _worker_scanner
+    tell_nobody()  # the process that began the reading has told it, and waits as well
     _worker_scanner = (plan, make_scanner(plan.signatures, cache=plan.cache, engine=plan.engine))
 
 

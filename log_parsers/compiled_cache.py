@@ -19,19 +19,31 @@ _waiting: list[Notice] = []
 
 
 @contextmanager
-def told(notice: Notice) -> Iterator[None]:
-    """Let whoever waits for patterns to be compiled be told why."""
-    _waiting.append(notice)
+def told(notice: Notice, *, most: int | None = None) -> Iterator[None]:
+    """Let whoever waits for patterns to be compiled be told why: each sentence once, and `most` sentences at most."""
+    said: set[str] = set()
+
+    def once(text: str) -> None:
+        if text not in said and (most is None or len(said) < most):
+            said.add(text)
+            notice(text)
+
+    _waiting.append(once)
     try:
         yield
     finally:
-        _waiting.remove(notice)
+        _waiting.remove(once)
 
 
 def tell(text: str) -> None:
     """Tell those who asked for it."""
     for notice in _waiting:
         notice(text)
+
+
+def tell_nobody() -> None:
+    """Forget who asked for it: a process that reads for another one began with that one's list."""
+    _waiting.clear()
 
 
 @contextmanager

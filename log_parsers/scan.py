@@ -391,16 +391,21 @@ def _compile(
     if not sets:
         return _PlainRe(())
     paths = [_database_path(one.part, cache, one.places) for one in sets]
-    missing = [one for one, path in zip(sets, paths, strict=True) if not (path and path.is_file())]
     scanners: list[Scanner]
-    if not missing:
+    if not _missing(sets, paths):
         scanners = [one.compiled(cache) for one in sets]
     else:
-        with only_one(cache):
-            scanners = _compile_all(sets, cache, sum(len(one.part) for one in missing))
+        with only_one(cache):  # what another process compiled meanwhile is no longer missing
+            scanners = _compile_all(sets, cache, _missing(sets, paths))
     if len(scanners) == 1 and sets[0].numbers == sets[0].places:
         return scanners[0]
     return _Layers(signatures, cache, list(zip(sets, scanners, strict=True)))
+
+
+def _missing(sets: Sequence[_Set], paths: Sequence[Path | None]) -> int:
+    """Return how many patterns are still to be compiled."""
+    held = (path is not None and path.is_file() for path in paths)
+    return sum(len(one.part) for one, there in zip(sets, held, strict=True) if not there)
 
 
 def _with(signature: Signature, pattern: str) -> Signature:

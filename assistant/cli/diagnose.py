@@ -77,7 +77,10 @@ def diagnose_command(
         good = _good_runs(baselines)
         from rerail.log_parsers.compiled_cache import told
 
-        with told(_wait), _Progress(enabled=not (quiet or json_output)) as progress:
+        with (
+            told(_wait, most=1 if quiet else None),
+            _Progress(enabled=not (quiet or json_output)) as progress,
+        ):
             outcome = diagnose_paths(
                 paths,
                 on_progress=progress,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rerail.log_parsers import scan, skeleton_patterns
-from rerail.log_parsers.compiled_cache import only_one, skeleton_images, told, write_whole
+from rerail.log_parsers.compiled_cache import only_one, skeleton_images, tell, told, write_whole
 from rerail.log_parsers.scan import Signature, make_scanner
 from rerail.log_parsers.skeleton_patterns import skeleton_pattern
 
@@ -98,3 +98,36 @@ def test_who_waits_for_the_rules_is_told(tmp_path: Path, monkeypatch: pytest.Mon
         make_scanner([Signature(one) for one in PATTERNS], cache=tmp_path, engine="hyperscan")
         make_scanner([Signature(one) for one in PATTERNS], cache=tmp_path, engine="hyperscan")
     assert len(said) == 1 and "compiling the rules" in said[0]
+
+
+@pytest.mark.parametrize(("most", "lines"), [(None, ["wait", "compile"]), (1, ["wait"])])
+def test_who_waits_is_told_each_sentence_once(most: int | None, lines: list[str]) -> None:
+    said: list[str] = []
+    with told(said.append, most=most):
+        for text in ("wait", "compile", "wait", "wait", "compile"):
+            tell(text)
+    tell("wait")
+    assert said == lines
+
+
+def test_what_another_process_compiled_meanwhile_is_not_said_to_be_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scan, "_TOLD", 2)
+    signatures = [Signature(one) for one in PATTERNS]
+    make_scanner(signatures, cache=tmp_path, engine="hyperscan")
+    (path,) = tmp_path.glob("signatures-*.hsdb")
+    data = path.read_bytes()
+    path.unlink()
+
+    class Meanwhile:
+        def __enter__(self) -> None:
+            path.write_bytes(data)
+
+        def __exit__(self, *_: object) -> None: ...
+
+    monkeypatch.setattr(scan, "only_one", lambda _: Meanwhile())
+    said: list[str] = []
+    with told(said.append):
+        make_scanner(signatures, cache=tmp_path, engine="hyperscan")
+    assert said == []
