@@ -32,6 +32,7 @@ _SLOTS = frozenset({
     "world", "nodes", "job_nodes", "per_node", "last_device", "tasks_per_node", "node_rank", "code", "signal",
     "word", "root", "time",
     "pod", "peers", "left", "grid_world", "stages", "tensor_rank", "stage",
+    "group", "member",
 })  # fmt: skip
 _KEYS = frozenset({
     "id", "tells", "about", "literals", "pattern", "block", "told_first", "within", "each", "host_like", "known",
@@ -65,6 +66,7 @@ _KINDS = frozenset(
         "evenly",
         "grid",
         "in_grid",
+        "in_group",
     }
 )
 _BLOCK_LINES = 12

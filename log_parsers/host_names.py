@@ -43,7 +43,12 @@ def is_no_host(word: str) -> bool:
 
 def is_counter(word: str) -> bool:
     """Tell whether a word only counts, as step-1 and layer-3 do."""
-    return _form("no_host").fullmatch(word) is not None
+    return _form("no_host").fullmatch(word) is not None and not is_pod(word)
+
+
+def is_pod(word: str) -> bool:
+    """Tell whether a word is a name that Kubernetes makes of a job's, which may begin with any word."""
+    return _form("pods").fullmatch(word) is not None
 
 
 def is_no_host_as_a_file(word: str) -> bool:
@@ -68,7 +73,9 @@ def looks_like_host(word: str) -> bool:
         return False
     if _IPV4.fullmatch(word):
         return True
-    if not _WITH_NUMBER.fullmatch(word) or _form("no_host_in_a_sentence").fullmatch(word):
+    if not _WITH_NUMBER.fullmatch(word):
+        return False
+    if _form("no_host_in_a_sentence").fullmatch(word) and not is_pod(word):
         return False
     return "-" in word or not is_no_host(word)
 

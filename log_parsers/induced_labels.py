@@ -19,7 +19,7 @@ from itertools import pairwise
 from rerail.cached_yaml import load_cached
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
-from rerail.log_parsers.host_names import is_no_host, series_of
+from rerail.log_parsers.host_names import is_no_host, is_pod, series_of
 from rerail.log_parsers.labels import PATH, Label, peel
 from rerail.log_parsers.timestamps import Stamp, find_stamp
 
@@ -33,7 +33,7 @@ _BRACKETS = lazy(r"(?:\[[^\]\[]{1,60}\]|\([^()]{1,60}\)|<[^<>]{1,60}>):?\s?")
 _WORD = r"[A-Za-z0-9](?:[\w./@#-]{0,40}[\w])?(?: \d{1,6})?"
 _SEPARATED = lazy(rf"{_WORD}(?:\s?\|\s?|\t|:\s?|\s-\s|\s?>\s)")
 _FILE = lazy(r"\.(?:py|cc|cpp|cu|c|h|so|go|rs|java|json|ya?ml|log|out|err|txt|sh)$")
-_BARE = lazy(r"[A-Za-z][\w.-]{1,80} (?=\S)")
+_BARE = lazy(r"[A-Za-z][\w.-]{1,80} (?= {0,40}\S)")
 _PIECE = lazy(r"[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?")
 _POD_AND_WORD = lazy(
     r"(?P<name>[a-z0-9][a-z0-9.-]{0,100}-[a-z0-9.-]{0,40}[a-z0-9]) (?P<word>[a-z][a-z0-9-]{0,40})(?: |$)"
@@ -259,6 +259,8 @@ def looks_counted(token: str) -> bool:
     """Tell whether a name is that of a machine of a series, and no model, stage, thread or file."""
     first = _FIRST_WORD.match(token)
     known = _words().get(first[0]) if first else None
+    if is_pod(token):
+        return True
     if known == "local" and not _COUNTED.fullmatch(token):
         known = None  # gpu-b-09 is a machine, gpu3 is none
     if known in ("counter", "rank", "local") or _FILE.search(token):

@@ -1,7 +1,7 @@
 """Tables with a row of titles: which rank, process, pod or address a row puts on which host.
 
 Whoever prints it, a column titled RANK holds ranks and one titled NODE holds hosts. The titles are
-data (`column_tables.yaml`); a row of other cells than there are titles ends the table.
+data (`column_tables.yaml`), and a command may give its own; a row of other cells than there are titles ends the table.
 """
 
 from __future__ import annotations
@@ -25,6 +25,10 @@ _WIDE = lazy(r"\s*[|│┃]\s*|\s{2,}|\t|,\s*")
 _RULE = lazy(r"[\s|│┃+=:─━┼╋├┤┡┩┏┓└┘╇-]*")
 _HOST = lazy(r"[A-Za-z0-9](?:[\w.-]{0,120}[A-Za-z0-9])?")
 _IN_BRACKETS = lazy(r"\(([\w ]{8,200})\) ?:\s*$")
+_OWN_TITLES = b"custom-columns="
+_COLUMNS = lazy(
+    r"\bcustom-columns=(?P<columns>[A-Za-z][\w ]{0,40}:[^\s,]{1,120}(?:,[A-Za-z]\w{0,40}:[^\s,]{1,120}){1,12})"
+)
 _LONGEST, _MOST_ROWS, _MOST_TABLES = 400, 20_000, 64
 _TITLE_FIRST = lazy(rb"[|\s#\xe2]{0,8}(?:[A-Za-z][\w ()./-]{0,40})")
 
@@ -46,6 +50,7 @@ class Row:
 class _Data:
     titles: dict[str, str]
     beside: tuple[tuple[str, str, str], ...]
+    fields: dict[str, str]
     empty: frozenset[str]
     sieve: re.Pattern[bytes]
 
@@ -59,7 +64,7 @@ def _data() -> _Data:
         sorted({re.escape(title.split()[-1]) for title in [*titles, *(t for t, _, _ in beside)]})
     )
     sieve = re.compile(rf"(?i)(?:^|[\s|_,(-])(?:{words})(?=[\s|,)]|$)".encode())
-    return _Data(titles, beside, frozenset(raw["empty"]), sieve)
+    return _Data(titles, beside, raw["fields"], frozenset(raw["empty"]), sieve)
 
 
 def rows(view: LogView) -> Iterator[Row]:
@@ -72,6 +77,16 @@ def rows(view: LogView) -> Iterator[Row]:
         if number <= until:
             continue
         raw = kept[number]
+        if _OWN_TITLES in raw[:_LONGEST]:
+            line = view.line(number)
+            asked = _asked_for(line.text) if line is not None else ()
+            kinds = [kind for _, kind in asked]
+            if line is not None and _tells(kinds):
+                tables += 1
+                for row in _below(view, line, kinds, " ".join(title for title, _ in asked)):
+                    until = row.line.number
+                    yield row
+            continue
         if raw[:1] == b"\x1b":
             raw = (view.text(number) or "").encode()
         if len(raw) > _LONGEST or _TITLE_FIRST.match(raw) is None:
@@ -83,7 +98,7 @@ def rows(view: LogView) -> Iterator[Row]:
         if line is None or not _tells(kinds):
             continue
         tables += 1
-        for row in _below(view, line, kinds):
+        for row in _below(view, line, kinds, _words(line, line)):
             until = row.line.number
             yield row
 
@@ -93,10 +108,22 @@ def _words(line: LogLine, head: LogLine) -> str:
     return line.message if head.label else line.text
 
 
-def _below(view: LogView, head: LogLine, kinds: Sequence[str | None]) -> Iterator[Row]:
+def _asked_for(text: str) -> list[tuple[str, str | None]]:
+    """Return the titles that a command asks for, and what each column holds: by the field that it shows, or by its title."""
+    match = _COLUMNS.search(text)
+    pairs = [one.partition(":") for one in match["columns"].split(",")] if match else []
+    kinds = _kinds([title for title, _, _ in pairs])
+    fields = _data().fields
+    return [
+        (title, fields.get(field.strip("'\"{}"), kind))
+        for (title, _, field), kind in zip(pairs, kinds, strict=True)
+    ]
+
+
+def _below(view: LogView, head: LogLine, kinds: Sequence[str | None], named: str) -> Iterator[Row]:
     data = _data()
-    titles = set(_words(head, head).lower().split())
-    starts = [match.start() for match in re.finditer(r"\S+(?: \S+)*", _words(head, head))]
+    titles = set(named.lower().split())
+    starts = [match.start() for match in re.finditer(r"\S+(?: \S+)*", named)]
     for number in range(head.number + 1, head.number + 1 + _MOST_ROWS):
         line = view.line(number)
         if line is None:
@@ -109,6 +136,8 @@ def _below(view: LogView, head: LogLine, kinds: Sequence[str | None]) -> Iterato
         cells = _row(text, len(kinds), starts)
         if cells is None:
             return
+        if [cell.lower() for cell in cells] == named.lower().split():
+            continue  # the titles of a command, as its answer repeats them
         told = {
             kind: cell
             for kind, cell in zip(kinds, cells, strict=True)

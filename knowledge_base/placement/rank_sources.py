@@ -395,7 +395,8 @@ def _told_with_process(asked: Asked) -> Answer[int] | None:
 def _only_exit_there(asked: Asked) -> Answer[int] | None:
     """The only process of the event's host that its launcher reports, where nobody else there cried."""
     node = asked.line.node
-    of_one = bool(asked.event.lines) or counted_by_the_machine(asked)
+    killed = has(asked.event.leaf, "dies_without_a_word")
+    of_one = killed or bool(asked.event.lines) or counted_by_the_machine(asked)
     if node is None or asked.line.rank is not None or not of_one or _felt_by_several(asked):
         return None
     there = [

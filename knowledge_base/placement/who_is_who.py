@@ -271,9 +271,12 @@ def _pods(found: Identities, per_node: int | None) -> None:
     each = world // count if world and count and world % count == 0 else per_node
     if count < 2 or not each or (per_node is not None and each != per_node):
         return
+    hosts = Counter(found.node_of_place[pod] for pod in numbered)
     for pod, number in numbered.items():
         ranks = tuple(range(number * each, (number + 1) * each))
         found.ranks_at.setdefault(pod, ranks)
+        if hosts[host := found.node_of_place[pod]] == 1:
+            found.ranks_at.setdefault(host, ranks)
         for rank in ranks:
             line = found.told_by["place", pod]
             found.keep(found.node_of_rank, "rank", rank, found.node_of_place[pod], line)

@@ -10,7 +10,7 @@ from rerail.log_parsers.host_names import PATH, entry_form, is_local, looks_like
 
 ENTRIES = [
     pytest.param(entry, id=f"{key}: {entry['what']}")
-    for key in ("devices", "no_host", "no_host_in_a_sentence")
+    for key in ("devices", "no_host", "no_host_in_a_sentence", "pods")
     for entry in load_cached(PATH)[key]
 ]
 
