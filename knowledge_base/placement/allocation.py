@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 import re
+from collections import defaultdict
 from collections.abc import Sequence
 
-from rerail.domain.evidence import LogLine, Observation, Role
+from rerail.domain.evidence import LogLine, Observation, Role, Stream
 from rerail.errors import RerailError
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.phrases import phrase, phrase_in_bytes, says
@@ -23,6 +24,7 @@ from rerail.log_parsers.host_names import series_of
 from rerail.log_parsers.view import LogView
 
 _HEAD = 400
+_LONG_S = 60.0
 
 
 def foreign(case: Case, identities: Identities) -> frozenset[int]:
@@ -31,7 +33,7 @@ def foreign(case: Case, identities: Identities) -> frozenset[int]:
     beside = frozenset(id(o) for o in case.with_role(Role.INITIATING) if _of_a_service(o))
     if len(beside) < len(case.observations) or any(view.survey.steps for view in case.views):
         about |= beside
-    about |= _about_other_nodes(case, identities)
+    about |= _about_other_nodes(case, identities) | _of_other_processes(case, identities)
     own = nodes(case, identities)
     if not own:
         return about
@@ -87,6 +89,28 @@ def _about_other_nodes(case: Case, identities: Identities) -> frozenset[int]:
     event = phrase("event-of-node")
     told = ((o, event.search(o.line.text)) for o in case.with_role(Role.INITIATING))
     return frozenset(id(o) for o, match in told if match and short(match["node"]) not in hosts)
+
+
+def _of_other_processes(case: Case, identities: Identities) -> frozenset[int]:
+    """Where a kernel names a process of the job, what it says of another process, long before or after, is of another run.
+
+    A child of a rank, whose number nobody told, ends with it.
+    """
+    named: dict[tuple[str | None, str], list[tuple[Observation, bool]]] = defaultdict(list)
+    for one in case.with_role(Role.INITIATING):
+        pid, node = one.fields.get("pid", ""), one.fields.get("node") or one.line.node
+        if pid.isdigit() and one.line.stream is Stream.KERNEL:
+            who = identities.by_pid.get(int(pid), node)
+            ours = who is not None and who.rank is not None
+            named[one.leaf, short(node or "")].append((one, ours))
+    found: set[int] = set()
+    for told in named.values():
+        own = [one for one, ours in told if ours]
+        for other, ours in told:
+            apart = [case.seconds_between(one, other) for one in own]
+            if not ours and own and all(s is not None and abs(s) > _LONG_S for s in apart):
+                found.add(id(other))
+    return frozenset(found)
 
 
 def _about_other_jobs(case: Case) -> frozenset[int]:

@@ -23,10 +23,12 @@ def by_device(asked: Asked) -> Answer[int] | None:
         return there
     node = asked.event.fields.get("node") or asked.line.node or asked.line.place
     if gpu is not None and node and counted_by_the_machine(asked):
-        rank = asked.identities.rank_of_gpu.get((short(node), gpu))
+        known, at = asked.identities, (short(node), gpu)
+        rank = known.rank_of_gpu.get(at)
+        if rank is None and not reordered(asked):
+            rank = known.rank_of_seat.get(at)
         if rank is not None:
-            line = asked.identities.told_by.get(("rank", rank))
-            return Answer(rank, f"GPU {gpu} of {node} is this rank's", line)
+            return Answer(rank, f"GPU {gpu} of {node} is this rank's", known.told_by.get(("rank", rank)))
     if not counted_by_the_machine(asked):
         gpu = gpu_of_its_own(asked.line.text)
     known = asked.identities
