@@ -28,7 +28,9 @@ def by_device(asked: Asked) -> Answer[int] | None:
         if rank is None and not reordered(asked):
             rank = known.rank_of_seat.get(at)
         if rank is not None:
-            return Answer(rank, f"GPU {gpu} of {node} is this rank's", known.told_by.get(("rank", rank)))
+            return Answer(
+                rank, f"GPU {gpu} of {node} is this rank's", known.told_by.get(("rank", rank))
+            )
     if not counted_by_the_machine(asked):
         gpu = gpu_of_its_own(asked.line.text)
     known = asked.identities

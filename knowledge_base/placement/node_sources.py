@@ -279,8 +279,9 @@ def _of_exits(asked: Asked) -> Answer[str] | None:
     held = asked.identities.per_node or GPUS_OF_A_NODE
     if len(alike) >= EVERYWHERE and len({rank // held for rank in alike}) > 1:
         return None  # who of them ended first tells where that one was
+    told = [o for o in asked.case.observations if o.rule_id == asked.event.rule_id]
     exits = witnesses.ended_before_order(
-        asked.case, witnesses.ended_for_cause(asked.case, asked.exits)
+        asked.case, witnesses.ended_for_cause(asked.case, asked.exits), of_one=len(told) == 1
     )
     if has(asked.event.leaf, "whole_host"):
         # Ranks of other hosts end with plain codes when a host is lost.
@@ -383,4 +384,5 @@ def _node_from_exits(exits: list[ExitFact], rank: int | None, *, labelled: bool)
             if not _of_another_rank(f, rank, labelled=labelled) and (f.rank or 0) <= rank
         ]
         named = [f for f in named if f.rank == rank] or tasks
-    return named[0].node if len({f.node for f in named}) == 1 else None
+    (node, *others) = {f.node for f in named} or {None}
+    return node if not others and "[" not in (node or "") else None  # a list of hosts is none

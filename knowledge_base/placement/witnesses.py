@@ -305,16 +305,19 @@ def ended_for_cause(case: Case, exits: list[ExitFact]) -> list[ExitFact]:
     return [f for f in exits if f.how != "aborted" or f.rank is None or f.rank not in waited]
 
 
-def ended_before_order(case: Case, exits: list[ExitFact]) -> list[ExitFact]:
-    """Return the exits without those that the end of the step for all brought about."""
+def ended_before_order(
+    case: Case, exits: list[ExitFact], *, of_one: bool = False
+) -> list[ExitFact]:
+    """Return the exits without those that the end of the step for all brought about.
+
+    What a task ends with that was told to end is its own choice; where one process had a fault (`of_one`), and a task
+    had ended before, the order came of that one.
+    """
     orders = [o.line for o in case.observations if "ends_step" in o.marks]
     if not orders:
         return exits
     first = orders[0]
-    return [
-        f
-        for f in exits
-        if f.how not in ("killed", "ordered")
-        or f.line.file != first.file
-        or f.line.number < first.number
-    ]
+    before = [f for f in exits if f.line.file != first.file or f.line.number < first.number]
+    if of_one and any(f.node and f.line.file == first.file and f.how != "ordered" for f in before):
+        return before
+    return [f for f in exits if f in before or f.how not in ("killed", "ordered")]
