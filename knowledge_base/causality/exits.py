@@ -6,7 +6,8 @@ its launcher after another one failed is a consequence, so only the first odd ex
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from rerail.domain.evidence import Blames, LogLine, Observation, Role, Tier
@@ -20,7 +21,7 @@ from rerail.knowledge_base.placement.allocation import (
     schemes_of,
 )
 from rerail.knowledge_base.placement.identities import Identities
-from rerail.knowledge_base.placement.names import same_host
+from rerail.knowledge_base.placement.names import same_host, short
 from rerail.knowledge_base.placement.one_node import node_around, one_node
 from rerail.knowledge_base.placement.rank_of_local import (
     devices_of_processes,
@@ -87,6 +88,7 @@ def collect(case: Case, identities: Identities, statements: Sequence[Statement])
         _launched_per_node(case)
         or _elsewhere(identities)
         or _more_ranks_than_tasks(case, identities)
+        or _counted_anew(of_line.values())
     )
     own = nodes(case, identities)
     schemes = schemes_of(own)
@@ -107,6 +109,15 @@ def collect(case: Case, identities: Identities, statements: Sequence[Statement])
         told = _from_rules(case, identities)
         facts = [fact for fact in told if not elsewhere(fact.node, own, schemes)]
     return _in_time(case, facts)
+
+
+def _counted_anew(statements: Iterable[Statement]) -> bool:
+    """Tell whether one task ends on several hosts: a step of several parts counts the tasks of each part from 0 on."""
+    hosts: dict[str, set[str]] = defaultdict(set)
+    for one in statements:
+        if (task := one.slots.get("tasks", "")).isdigit() and (node := one.slots.get("node")):
+            hosts[task].add(short(node))
+    return any(len(named) > 1 for named in hosts.values())
 
 
 def _fact(statement: Statement, identities: Identities, tasks_are_ranks: bool) -> ExitFact | None:

@@ -25,10 +25,6 @@ _WIDE = lazy(r"\s*[|│┃]\s*|\s{2,}|\t|,\s*")
 _RULE = lazy(r"[\s|│┃+=:─━┼╋├┤┡┩┏┓└┘╇-]*")
 _HOST = lazy(r"[A-Za-z0-9](?:[\w.-]{0,120}[A-Za-z0-9])?")
 _IN_BRACKETS = lazy(r"\(([\w ]{8,200})\) ?:\s*$")
-_OWN_TITLES = b"custom-columns="
-_COLUMNS = lazy(
-    r"\bcustom-columns=(?P<columns>[A-Za-z][\w ]{0,40}:[^\s,]{1,120}(?:,[A-Za-z]\w{0,40}:[^\s,]{1,120}){1,12})"
-)
 _LONGEST, _MOST_ROWS, _MOST_TABLES = 400, 20_000, 64
 _TITLE_FIRST = lazy(rb"[|\s#\xe2]{0,8}(?:[A-Za-z][\w ()./-]{0,40})")
 
@@ -51,6 +47,8 @@ class _Data:
     titles: dict[str, str]
     beside: tuple[tuple[str, str, str], ...]
     fields: dict[str, str]
+    asked: re.Pattern[str]
+    asks: bytes
     empty: frozenset[str]
     sieve: re.Pattern[bytes]
 
@@ -64,7 +62,15 @@ def _data() -> _Data:
         sorted({re.escape(title.split()[-1]) for title in [*titles, *(t for t, _, _ in beside)]})
     )
     sieve = re.compile(rf"(?i)(?:^|[\s|_,(-])(?:{words})(?=[\s|,)]|$)".encode())
-    return _Data(titles, beside, raw["fields"], frozenset(raw["empty"]), sieve)
+    return _Data(
+        titles,
+        beside,
+        raw["fields"],
+        lazy(raw["asked"]),
+        raw["asks"].encode(),
+        frozenset(raw["empty"]),
+        sieve,
+    )
 
 
 def rows(view: LogView) -> Iterator[Row]:
@@ -77,7 +83,7 @@ def rows(view: LogView) -> Iterator[Row]:
         if number <= until:
             continue
         raw = kept[number]
-        if _OWN_TITLES in raw[:_LONGEST]:
+        if data.asks in raw[:_LONGEST]:
             line = view.line(number)
             asked = _asked_for(line.text) if line is not None else ()
             kinds = [kind for _, kind in asked]
@@ -110,7 +116,7 @@ def _words(line: LogLine, head: LogLine) -> str:
 
 def _asked_for(text: str) -> list[tuple[str, str | None]]:
     """Return the titles that a command asks for, and what each column holds: by the field that it shows, or by its title."""
-    match = _COLUMNS.search(text)
+    match = _data().asked.search(text)
     pairs = [one.partition(":") for one in match["columns"].split(",")] if match else []
     kinds = _kinds([title for title, _, _ in pairs])
     fields = _data().fields

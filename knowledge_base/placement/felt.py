@@ -10,7 +10,7 @@ from rerail.knowledge_base.placement.headings import named_above
 from rerail.knowledge_base.placement.identities import rivals
 from rerail.knowledge_base.placement.launch_checks import waits_for_others
 from rerail.knowledge_base.placement.names import same_host
-from rerail.knowledge_base.placement.one_node import one_node
+from rerail.knowledge_base.placement.one_node import GPUS_OF_A_NODE, one_node
 from rerail.knowledge_base.placement.place import Answer, Asked
 from rerail.knowledge_base.taxonomy import Kind, has, leaves
 
@@ -155,6 +155,8 @@ def named_slow(asked: Asked) -> Answer[int] | None:
             for note in notes:
                 if line is not None:
                     told.setdefault(note.rank, line)
+    if not told and (apart := _far_behind(asked)) is not None:
+        told, reports = dict([apart]), _OFTEN
     if len(told) != 1:
         return None
     ((rank, line),) = told.items()
@@ -170,3 +172,18 @@ def named_slow(asked: Asked) -> Answer[int] | None:
     if node is None or reports < _OFTEN:
         return None
     return Answer(rank, "the framework names this rank as the slowest, again and again", line)
+
+
+def _far_behind(asked: Asked) -> tuple[int, LogLine] | None:
+    """The rank that Megatron's timers of all ranks show far behind its peers, where it may be on the GPU that is slow."""
+    gpu, held = asked.place.gpu, asked.identities.per_node or GPUS_OF_A_NODE
+    for view in asked.case.views:
+        if not any(asked.case.lines_with(view, "timers-of-all-ranks")):
+            continue
+        from rerail.tools.localize.megatron_timers import outlier
+
+        one = outlier((number, view.text(number) or "") for number in view.numbers[:_MOST_LINES])
+        line = view.line(one.line) if one is not None else None
+        if one is not None and line is not None and gpu in (None, one.rank % held):
+            return one.rank, line
+    return None

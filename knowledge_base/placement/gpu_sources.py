@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rerail.domain.evidence import Blames, LogLine, Observation, Tier
 from rerail.knowledge_base.placement.headings import Named, named_above
 from rerail.knowledge_base.placement.identities import Identities
@@ -67,7 +69,10 @@ def process(asked: Asked) -> None:
 
 def _headed(identities: Identities, heading: Named) -> Identity:
     number, node = heading.number("pid"), heading.slots.get("node")
-    return identities.by_pid.get(number, node) or Identity(pid=number, node=node)
+    known = identities.by_pid.get(number, node)
+    if known is None or known.node is not None:
+        return known or Identity(pid=number, node=node)
+    return replace(known, node=node)
 
 
 def index(asked: Asked) -> None:

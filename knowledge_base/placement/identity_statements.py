@@ -131,6 +131,8 @@ def _block(statement: Statement, found: Identities) -> None:
 
 def _job(statement: Statement, found: Identities) -> None:
     found.per_node = statement.number("per_node") or found.per_node
+    if listed := statement.slots.get("ranks"):  # all of them, on one host
+        found.world_size, found.node_count = len(numbers(listed)), 1
     world, nodes = statement.number("world"), statement.number("nodes")
     if "evenly" in statement.form.tells and world and nodes and world % nodes == 0:
         found.per_node = world // nodes
