@@ -57,7 +57,7 @@ def follow_command(
     try:
         while not ended and (polls is None or looks < polls):
             looks += 1
-            new = files.look(_sources(paths, files)) if paths else []
+            new = files.look(_sources(paths)) if paths else []
             problems = []
             if job is not None:
                 new += job.look(located)
@@ -86,7 +86,7 @@ def follow_command(
     return exit_code(last)
 
 
-def _sources(paths: list[str], files: Followed) -> list[Source]:
+def _sources(paths: list[str]) -> list[Source]:
     try:
         found = discover(paths).sources
     except EvidenceError:
@@ -102,8 +102,7 @@ def _sources(paths: list[str], files: Followed) -> list[Source]:
             subject=pipe.name,
             hint=f"rerail diagnose {pipe.name} reads it to its end",
         )
-    # A file that was rotated keeps its inode under its new name: the one of the old name comes first.
-    return sorted(found, key=lambda source: source not in files)
+    return found
 
 
 def _tell(

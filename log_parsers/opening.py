@@ -182,6 +182,11 @@ class Joined:
             self._close()
         return b""
 
+    def begin(self, source: Source) -> Part:
+        """Begin the part that lies behind all that was read so far, and return it."""
+        self.parts.append(Part(source, self._lines, self._lines + 1 + (not self._ends)))
+        return self.parts[-1]
+
     def _of_part(self, size: int) -> bytes:
         part = self.parts[-1]
         if self._stream is None:
@@ -199,8 +204,7 @@ class Joined:
 
     def _next(self) -> bool:
         while self._left:
-            source = self._left.pop()
-            self.parts.append(Part(source, self._lines, self._lines + 1 + (not self._ends)))
+            source = self.begin(self._left.pop()).source
             try:
                 self._stream = self._opened(source)
             except OSError as error:

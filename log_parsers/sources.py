@@ -76,6 +76,15 @@ class Source:
     parts: tuple[Source, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class RotatedName:
+    """What the name of a file tells of a rotated log: the log, the small number at its end, 0 of the `live` file."""
+
+    log: object
+    number: int | None
+    live: bool
+
+
 @dataclass(slots=True)
 class Discovery:
     """All sources found, what stood in the way, and what is no log: profiles beside them, scanned shards."""
@@ -150,15 +159,24 @@ def reading_order(name: str) -> tuple[tuple[tuple[int, int, str], ...], int, str
     return parts, rotation, name
 
 
-def rotated_parts(names: Collection[str]) -> dict[str, tuple[object, int]]:
-    """Return of each part of a rotated log which log it is of and its age, the lower the older, by the files' names.
+def rotated_parts(names: Collection[str]) -> dict[str, RotatedName]:
+    """Return of each part of a rotated log, by the files' names, which log it is of; logs of ranks may be called so too."""
+    rotated = {name: match for name in names if (match := _ROTATED.match(name))}
+    logs: dict[object, list[str]] = defaultdict(list)
+    for name in names if rotated else ():
+        logs[reading_order(name)[0]].append(name)
+    return {
+        name: RotatedName(log, _number(rotated.get(name)), name not in rotated)
+        for log, parts in logs.items()
+        if len(parts) > 1 and not rotated.keys().isdisjoint(parts)
+        for name in parts
+    }
 
-    Without the live file among the names, a number at the end may be that of a rank.
-    """
-    stems = {match["stem"] for name in names if (match := _ROTATED.match(name))}
-    logs = {reading_order(stem)[0] for stem in stems.intersection(names)}
-    ordered = ((name, reading_order(name)) for name in names) if logs else ()
-    return {name: (log, age) for name, (log, age, _) in ordered if log in logs}
+
+def _number(rotated: re.Match[str] | None) -> int | None:
+    if rotated is None:
+        return 0
+    return int(rotated["count"]) if rotated["count"] else None
 
 
 def _age(rotated: re.Match[str]) -> int:
