@@ -7,6 +7,7 @@ import errno
 import gzip
 import lzma
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -331,7 +332,11 @@ def test_a_full_disk_leaves_nothing_of_a_rule_file_behind(
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-@pytest.mark.parametrize("data", [bytes(5_000), bytes(range(32)) * 80], ids=["hole", "controls"])
+@pytest.mark.parametrize(
+    "data",
+    [bytes(5_000), bytes(range(32)) * 80, random.Random(1).randbytes(20_000)],
+    ids=["hole", "controls", "noise"],
+)
 def test_a_file_that_holds_no_text_is_told_as_such(data: bytes, tmp_path: Path) -> None:
     (tmp_path / "x.log").write_bytes(data)
     done = run(tmp_path / "x.log")
