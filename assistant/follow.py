@@ -17,7 +17,7 @@ from rerail.assistant.followed import Followed, name_of, path_of
 from rerail.domain.diagnosis import Diagnosis
 from rerail.errors import EvidenceError
 from rerail.log_parsers.collect import assemble
-from rerail.log_parsers.sources import Source, discover
+from rerail.log_parsers.sources import STDIN_HINT, Source, discover
 
 if TYPE_CHECKING:
     from rerail.assistant.locate.live import LiveJob
@@ -100,7 +100,7 @@ def _sources(paths: list[str]) -> list[Source]:
         raise EvidenceError(
             f"{pipe.name} is a pipe, and pipes cannot be followed",
             subject=pipe.name,
-            hint=f"rerail diagnose {pipe.name} reads it to its end",
+            hint=f"rerail diagnose {pipe.name} reads it to its end; {STDIN_HINT}",
         )
     return found
 

@@ -47,6 +47,7 @@ from rerail.log_parsers.opening import (
     lies_at,
     open_source,
     stopped,
+    unopened,
 )
 from rerail.log_parsers.piece import Piece
 from rerail.log_parsers.redactor import Redactor
@@ -135,13 +136,7 @@ def survey(
     try:
         stream = Joined(source.parts) if source.parts else open_source(source)
     except OSError as error:
-        reader.result.problems.append(
-            Problem(
-                source.name,
-                f"cannot be opened: {error.strerror or error}",
-                f"ls -l {source.path}" if source.path else "name the log file",
-            )
-        )
+        reader.result.problems.append(unopened(source, error))
         return reader.result
     with stream:
         _drain(stream, reader, on_bytes, chunk_size)

@@ -9,6 +9,7 @@ import lzma
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -84,8 +85,9 @@ def test_a_pipe_that_nobody_writes_into_is_not_waited_for(
 ) -> None:
     monkeypatch.setattr(opening, "WRITER_S", 0.05)
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(EvidenceError, match="nobody wrote into it"):
+    with pytest.raises(EvidenceError, match="nobody wrote into it") as raised:
         diagnose_paths([tmp_path / "pipe"])
+    assert raised.value.hint == "write into it; `rerail diagnose -` reads what is piped into it"
 
 
 def test_a_pipe_with_a_writer_is_read(tmp_path: Path) -> None:
@@ -350,6 +352,17 @@ def test_a_pipe_in_a_folder_is_told_as_one(tmp_path: Path, log: Path) -> None:
     done = run(tmp_path)
     assert b"a pipe, which a folder's logs are not read from" in done.stdout
     assert b"rerail diagnose" in done.stdout and b"copy the file again" not in done.stdout
+    assert b"`rerail diagnose -`" in done.stdout
+
+
+def test_a_socket_and_a_device_are_told_apart(tmp_path: Path, log: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "s.log"))
+        assert b"a socket, and no file" in run(tmp_path).stdout
+        alone = run(tmp_path / "s.log")
+    assert b"a socket, and no file" in alone.stderr and alone.returncode == 11
+    alone = run("/dev/null")
+    assert b"a character device, and no file" in alone.stderr and alone.returncode == 11
 
 
 def test_doctor_says_what_a_configured_model_lacks() -> None:
