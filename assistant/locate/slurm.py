@@ -259,7 +259,15 @@ class _Search:
         empty = []
         job, folder = self.attempt.job, outputs.folder
         home = user.pw_dir if user else None
-        for place in places_of(job, folder, outputs.commands, on_node=on_node, home=home):
+        script = partial(self._try, self._script, f"the batch script of job {job}")
+        for place in places_of(
+            job,
+            folder,
+            outputs.commands,
+            on_node=on_node,
+            home=home,
+            script=lambda: script() or "",
+        ):
             taken = [self._take_all(pattern) for pattern in place.patterns]
             taken += [self._take_all(pattern, shared=True) for pattern in place.shared]
             if not sum(taken):
@@ -270,6 +278,12 @@ class _Search:
             on = ", in /tmp here" if on_node else ""
             why = f"none: looked in {where}{at_home}{on}"
             self._miss(", ".join(empty), why, "name the files, or jobs.logs in the policy file")
+
+    def _script(self) -> str:
+        job = self.attempt.job
+        return self.budget.call(
+            lambda: self.reader.script(job), f"scontrol write batch_script {job}"
+        )
 
     def _take_all(self, pattern: str, *, shared: bool = False) -> int:
         """Take the files of a pattern, those of others and of other attempts left out without a word.
