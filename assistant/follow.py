@@ -17,7 +17,7 @@ from rerail.assistant.followed import Followed, name_of, path_of
 from rerail.domain.diagnosis import Diagnosis
 from rerail.errors import EvidenceError
 from rerail.log_parsers.collect import assemble
-from rerail.log_parsers.sources import Source, discover
+from rerail.log_parsers.sources import STDIN_HINT, Source, discover
 
 if TYPE_CHECKING:
     from rerail.assistant.locate.live import LiveJob
@@ -57,7 +57,7 @@ def follow_command(
     try:
         while not ended and (polls is None or looks < polls):
             looks += 1
-            new = files.look(_sources(paths, files)) if paths else []
+            new = files.look(_sources(paths)) if paths else []
             problems = []
             if job is not None:
                 new += job.look(located)
@@ -86,7 +86,7 @@ def follow_command(
     return exit_code(last)
 
 
-def _sources(paths: list[str], files: Followed) -> list[Source]:
+def _sources(paths: list[str]) -> list[Source]:
     try:
         found = discover(paths).sources
     except EvidenceError:
@@ -100,10 +100,9 @@ def _sources(paths: list[str], files: Followed) -> list[Source]:
         raise EvidenceError(
             f"{pipe.name} is a pipe, and pipes cannot be followed",
             subject=pipe.name,
-            hint=f"rerail diagnose {pipe.name} reads it to its end",
+            hint=f"rerail diagnose {pipe.name} reads it to its end; {STDIN_HINT}",
         )
-    # A file that was rotated keeps its inode under its new name: the one of the old name comes first.
-    return sorted(found, key=lambda source: source not in files)
+    return found
 
 
 def _tell(

@@ -1,20 +1,21 @@
 """What was read so far of files that grow: logs from where the last look ended, files of numbers as a whole.
 
-A log that was rotated (another inode) or truncated (it became smaller) begins a new chapter: what was read
-of it before no longer counts, nor does the part that was moved away.
+The older parts that a rotated log has are read in front of it. A log that is rotated (another inode) or truncated (it
+became smaller) while it is followed begins a new chapter: what was read of it before no longer counts, nor do the parts
+that were moved away.
 """
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rerail.log_parsers.collect import scanner_for
 from rerail.log_parsers.following import FollowedFile
+from rerail.log_parsers.rotated import joined
 from rerail.log_parsers.series_files.recognise import kind_of
-from rerail.log_parsers.sources import Source
+from rerail.log_parsers.sources import Source, rotated_parts
 from rerail.log_parsers.survey import FileSurvey
 
 MUCH_BYTES = 64 << 20
@@ -35,14 +36,12 @@ class Followed:
         self._looks = 0
         self._past: set[int] = set()
         """Inodes of files that were rotated away: they belong to an earlier chapter."""
+        self._anew: set[str] = set()
+        """Logs that began a new chapter: their older parts belong to an earlier one."""
 
     def __bool__(self) -> bool:
         """Tell whether anything was read."""
         return bool(self._logs or self._numbers)
-
-    def __contains__(self, source: Source) -> bool:
-        """Tell whether a log of this key is followed."""
-        return self._key(source) in self._logs
 
     def look(
         self, sources: Sequence[Source], keep: Callable[[str], bool] | None = None
@@ -53,10 +52,14 @@ class Followed:
         """
         self._looks += 1
         told: list[str] = []
-        named = {self._key(one): one for one in sources if one.path is not None}
+        lying = {self._key(one): one for one in sources if one.path is not None}
         for key in [*self._logs, *self._numbers]:
-            if key not in named and not (keep and keep(key)):
+            if key not in lying and not (keep and keep(key)):
                 told.append(f"{self._forget(key)} is gone")
+        # A file that was rotated keeps its inode under its new name: the one of the old name is looked at first.
+        for key in [key for key in lying if key in self._logs]:
+            told += self._chapter(key, lying[key])
+        named = self._joined(lying)
         for key, source in named.items():
             if key not in self._logs and (kind := self._kind(key, source)) is not None:
                 told += self._look_at_numbers(key, source, kind)
@@ -114,23 +117,49 @@ class Followed:
         self._stale = False
         self._read = read_series_files([(one, kind) for one, kind, _ in self._numbers.values()])
 
+    def _joined(self, lying: Mapping[str, Source]) -> dict[str, Source]:
+        """Return what is to be read: the parts of each rotated log as one, nothing of an earlier chapter."""
+        now = {
+            key: one for key, one in lying.items() if key in self._logs or not self._is_past(one)
+        }
+        alone = {key: one for key, one in now.items() if key in self._anew}
+        rotated = rotated_parts([one.name for one in now.values()]) if alone else {}
+        begun = {rotated[one.name].log for one in alone.values() if one.name in rotated}
+        others = [
+            one
+            for key, one in now.items()
+            if key not in alone
+            and (key in self._logs or one.name not in rotated or rotated[one.name].log not in begun)
+        ]
+        named = {**{self._key(one): one for one in joined(others)}, **alone}
+        for key, log in list(self._logs.items()):
+            here = named.get(key)
+            if key in lying and (here is None or self._keys(here.parts) != self._keys(log.parts)):
+                del self._logs[
+                    key
+                ]  # it became a part, or has other parts than it had: all is read anew
+        return named
+
+    def _keys(self, parts: Sequence[Source]) -> list[str]:
+        return [self._key(part) for part in parts]
+
+    def _is_past(self, source: Source) -> bool:
+        try:
+            return source.path is not None and source.path.stat().st_ino in self._past
+        except OSError:
+            return False
+
     def _look_at(self, key: str, source: Source) -> Iterator[str]:
         assert source.path is not None
         try:
-            stat = source.path.stat()
             known = self._logs.get(key)
-            if known is not None and (
-                stat.st_ino != known.inode or stat.st_size < known.read_bytes
-            ):
-                yield from self._new_chapter(known, source, stat)
-                known = None
-            if known is None and stat.st_ino in self._past:
-                return
             if known is None:
                 from rerail.assistant.pipeline import scan_plan
 
                 plan = scan_plan()
-                known = FollowedFile(source, plan.signatures, scanner_for(plan, stat.st_size))
+                known = FollowedFile(
+                    source, plan.signatures, scanner_for(plan, source.path.stat().st_size)
+                )
                 self._logs[key] = known
             new = known.look()
         except OSError:
@@ -138,17 +167,25 @@ class Followed:
         if new:
             yield f"{known.name} +{new:,} bytes"
 
-    def _new_chapter(
-        self, known: FollowedFile, source: Source, stat: os.stat_result
-    ) -> Iterator[str]:
-        if stat.st_ino == known.inode:
-            was = "truncated"
-        else:
+    def _chapter(self, key: str, source: Source) -> Iterator[str]:
+        """Forget what was read of a log that is another file now, or a smaller one, and say so."""
+        assert source.path is not None
+        known = self._logs[key]
+        try:
+            stat = source.path.stat()
+        except OSError:
+            return
+        if stat.st_ino == known.inode and stat.st_size >= known.read_bytes:
+            return
+        del self._logs[key]
+        was = "truncated"
+        if stat.st_ino != known.inode:
             was = "rotated"
             self._past.add(known.inode)
         if was == "rotated" and _is_answer(source):
             yield f"{known.name} says something else"
             return
+        self._anew.add(key)
         print(f"rerail: {known.name} was {was}; a new chapter begins", file=sys.stderr)
         yield f"{known.name} was {was}: a new chapter"
 

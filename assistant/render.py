@@ -108,9 +108,7 @@ def _evidence(view: VerdictView, console: Console, width: int, most: int) -> Non
 
 
 def _cost(view: VerdictView, console: Console) -> None:
-    _rows(console, "COST", ["; ".join(view.cost)] if view.cost else [])
-    for told in view.covers:
-        _row(console, "", told)
+    _rows(console, "COST", [*(["; ".join(view.cost)] if view.cost else []), *view.covers])
     if view.forecast:
         _row(console, "FORECAST", view.forecast)
     _rows(console, "BASELINE", list(view.baseline))

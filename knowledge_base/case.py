@@ -12,7 +12,7 @@ from rerail.knowledge_base.phrases import phrase_in_bytes
 from rerail.late_dataclass import dataclass
 from rerail.log_parsers.clocks import clock_offsets
 from rerail.log_parsers.line_kinds import LineKinds
-from rerail.log_parsers.sources import Problem, rotated_parts
+from rerail.log_parsers.sources import Problem
 from rerail.log_parsers.step_numbers import StepRow
 from rerail.log_parsers.view import LogView
 
@@ -45,13 +45,11 @@ class Case:
     kinds: LineKinds = field(default_factory=LineKinds)
     """Which kept lines differ in digits alone: what is looked for in all of them is looked for once in each kind."""
     _by_name: dict[str, LogView] = field(default_factory=dict)
-    _rotated: dict[str, tuple[object, int]] = field(default_factory=dict)
     _said: dict[str, bool] = field(default_factory=dict)
     _below: dict[tuple[str, int], float | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._by_name = {view.name: view for view in self.views}
-        self._rotated = rotated_parts(self._by_name.keys())
         if not self.offsets:
             self.offsets = clock_offsets(self.views)
 
@@ -130,28 +128,14 @@ class Case:
         return a.order < b.order
 
     def known_before(self, a: Observation, b: Observation) -> bool:
-        """Tell whether the clocks, one file or a rotated log say that `a` was before `b`; never the order of files."""
+        """Tell whether the clocks or one file say that `a` was before `b`; never the order of files."""
         time_a, time_b = self.time(a.line), self.time(b.line)
         if time_a is not None and time_b is not None and abs(time_a - time_b) >= 0.5:
             return time_a < time_b
         if self.one_stretch(a.line, b.line):
             return a.line.number < b.line.number
         gap = self.seconds_between(a, b)
-        if gap is None and time_a is None and time_b is None:
-            return self._is_older_part(a.line.file, b.line.file)
         return gap is not None and gap >= 0.5
-
-    def _is_older_part(self, name: str, other: str) -> bool:
-        """Tell whether a file holds older lines of one rotated log than another."""
-        log, age = self._rotated.get(name, (None, 0))
-        of_other, age_of_other = self._rotated.get(other, (None, 0))
-        return log is not None and log == of_other and age < age_of_other
-
-    def newer_parts(self, view: LogView) -> list[LogView]:
-        """Return the newer parts of the rotated log of which a file is a part."""
-        if view.name not in self._rotated:
-            return []
-        return [one for one in self.views if self._is_older_part(view.name, one.name)]
 
     def one_stretch(self, a: LogLine, b: LogLine) -> bool:
         """Tell whether two lines stand in one file and under one heading, so that their order is that of time."""

@@ -6,6 +6,8 @@ from rerail.lazy_patterns import lazy
 
 _STRANGE = bytes((*range(1, 7), *range(14, 27), *range(28, 32)))
 _HOLE = lazy(rb"\x00{64,}")
+_NOISE_STRANGE, _NOISE_UNDECODABLE = 0.05, 0.2
+_LINE = lazy(rb"(?:^|\n)[\t\x20-\x7e]{20,}\r?(?=\n|$)")
 # What gzip, zstandard, xz or bzip2 packed once is unpacked before anybody looks here.
 _PACKED = (
     (b"PK\x03\x04", "a zip archive"),
@@ -41,5 +43,18 @@ def looks_binary(chunk: bytes) -> bool:
         return True
     if not head:
         return False  # a hole, behind which text may follow
-    strange = len(head) - len(head.translate(None, _STRANGE))
-    return strange > len(head) * 0.1 or head.count(0) > len(head) * 0.6
+    strange = _strange(head)
+    if strange > len(head) * 0.1 or head.count(0) > len(head) * 0.6:
+        return True
+    return strange > len(head) * _NOISE_STRANGE and _is_noise(head) and not _LINE.search(chunk)
+
+
+def _strange(data: bytes) -> int:
+    return len(data) - len(data.translate(None, _STRANGE))
+
+
+def _is_noise(head: bytes) -> bool:
+    """Tell whether strange bytes stand at even and odd places, which no UTF-16 text shows, among bytes of no UTF-8."""
+    undecodable = head.decode("utf-8", "replace").count("\ufffd")
+    few, many = sorted((_strange(head[::2]), _strange(head[1::2])))
+    return undecodable > len(head) * _NOISE_UNDECODABLE and few * 4 > many

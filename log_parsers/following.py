@@ -7,18 +7,19 @@ from dataclasses import replace
 from pathlib import Path
 
 from rerail.log_parsers.binary_content import looks_binary
+from rerail.log_parsers.opening import Joined, is_packed
 from rerail.log_parsers.scan import Scanner, Signature
 from rerail.log_parsers.sources import Source
 from rerail.log_parsers.survey import CHUNK, FilePass, FileSurvey, survey
 
 _LONGEST = 8 << 20
-_PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ\x00", b"BZh")
 
 
 class FollowedFile:
     """One file from its beginning on; a line counts when it is ended.
 
-    What is packed or no text cannot be read from its middle: it is read again as a whole when it changed.
+    What is packed or no text cannot be read from its middle: it is read again as a whole when it changed. The older
+    parts of a rotated log are read at the first look.
     """
 
     def __init__(self, source: Source, signatures: tuple[Signature, ...], scanner: Scanner) -> None:
@@ -31,9 +32,10 @@ class FollowedFile:
         self._pass = FilePass(source, signatures, scanner)
         self._open = b""
         self._whole: FileSurvey | None = None
+        self._begun = False
         self.inode = 0
         self.read_bytes = 0
-        """How much of the file was read so far."""
+        """How much of the file was read so far, its older parts left out."""
 
     def look(self) -> int:
         """Read what is new, and return how many bytes that were.
@@ -45,16 +47,32 @@ class FollowedFile:
             self.inode = os.fstat(file.fileno()).st_ino
             if self._whole is None and not self.read_bytes:
                 head = file.read(CHUNK)
-                if head.startswith(_PACKED) or looks_binary(head):
+                if is_packed(head[:6]) or looks_binary(head):
                     self._whole = FileSurvey(self._source)
             if self._whole is not None:
                 return self._again(os.fstat(file.fileno()).st_size)
+            new = 0 if self._begun else self._begin()
             file.seek(self.read_bytes)
             before = self.read_bytes
             while block := file.read(CHUNK):
                 self.read_bytes += len(block)
                 self._take(block)
-            return self.read_bytes - before
+            return new + self.read_bytes - before
+
+    def _begin(self) -> int:
+        """Read the older parts, which grow no more, and return how many bytes that were."""
+        self._begun = True
+        if not self.parts:
+            return 0
+        result = self._pass.result
+        with Joined(self.parts[:-1]) as older:
+            while block := older.read(CHUNK):
+                self._take(block)
+            size = sum(part.size for part in older.parts)
+            older.begin(self.parts[-1])
+        result.parts = older.parts
+        result.problems += older.problems
+        return size
 
     def _again(self, size: int) -> int:
         new = size - self.read_bytes
@@ -76,6 +94,11 @@ class FollowedFile:
         name = self._source.name
         return name if " " in name else name.rpartition("/")[2]
 
+    @property
+    def parts(self) -> tuple[Source, ...]:
+        """The parts of a rotated log, the oldest first; of any other there are none."""
+        return self._source.parts
+
     def goes_on_in(self, path: Path) -> bool:
         """Tell whether another file begins with all that was read of this one.
 
@@ -94,7 +117,8 @@ class FollowedFile:
     def move(self, path: Path, inode: int) -> None:
         """Read on from another name of the same file, or from a file that begins with all that was read."""
         self._path, self.inode = path, inode
-        self._source = replace(self._source, path=path)
+        parts = self.parts and (*self.parts[:-1], replace(self.parts[-1], path=path))
+        self._source = replace(self._source, path=path, parts=parts)
 
     def survey(self) -> FileSurvey:
         """Return the survey of all that was read."""

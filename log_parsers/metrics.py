@@ -362,6 +362,16 @@ class StepReader:
                     return True
         return False
 
+    def bare(self) -> list[int]:
+        """Return the numbers of the lines of known forms, bars aside, where none of them tells a loss or a gradient norm."""
+        found = []
+        for row in self.rows.unread():
+            if row.form not in WEAK_FORMS:
+                if row.loss is not None or row.grad_norm is not None or row.step is None:
+                    return []
+                found.append(row.line)
+        return sorted(set(found))
+
     def latest_lines(self) -> list[tuple[int, bytes]]:
         """Return (number, line) of the last step line of each rank."""
         return sorted(self._latest.values())

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from rerail.late_dataclass import dataclass
-from rerail.log_parsers.sources import Problem, Source
+from rerail.log_parsers.sources import STDIN_HINT, Problem, Source
 
 WRITER_S = 10.0
 """Seconds that a named pipe is given until somebody writes into it."""
@@ -117,6 +117,14 @@ def is_damage(error: Exception) -> bool:
     return known or type(error).__module__.split(".")[0] in UNPACKERS
 
 
+def unopened(source: Source, error: OSError) -> Problem:
+    """Return that a source could not be opened."""
+    hint = f"ls -l {source.path}" if source.path else "name the log file"
+    if source.path is not None and error.errno == errno.ETIMEDOUT:
+        hint = f"write into it; {STDIN_HINT}"
+    return Problem(source.name, f"cannot be opened: {error.strerror or error}", hint)
+
+
 def stopped(name: str, line: int, error: Exception) -> Problem:
     """Return that a file could be read to a line only."""
     return Problem(
@@ -182,6 +190,11 @@ class Joined:
             self._close()
         return b""
 
+    def begin(self, source: Source) -> Part:
+        """Begin the part that lies behind all that was read so far, and return it."""
+        self.parts.append(Part(source, self._lines, self._lines + 1 + (not self._ends)))
+        return self.parts[-1]
+
     def _of_part(self, size: int) -> bytes:
         part = self.parts[-1]
         if self._stream is None:
@@ -199,13 +212,11 @@ class Joined:
 
     def _next(self) -> bool:
         while self._left:
-            source = self._left.pop()
-            self.parts.append(Part(source, self._lines, self._lines + 1 + (not self._ends)))
+            source = self.begin(self._left.pop()).source
             try:
                 self._stream = self._opened(source)
             except OSError as error:
-                why = f"cannot be opened: {error.strerror or error}"
-                self.problems.append(Problem(source.name, why, f"ls -l {source.path}"))
+                self.problems.append(unopened(source, error))
                 continue
             return True
         return False

@@ -8,44 +8,28 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from itertools import pairwise
 from operator import attrgetter
 from typing import TypeVar
 
 from rerail.domain.evidence import LogLine
-from rerail.late_dataclass import dataclass
 from rerail.log_parsers.binary_content import looks_binary
 from rerail.log_parsers.facts import Facts
 from rerail.log_parsers.find_lines import pieces
 from rerail.log_parsers.flight_recorder.recognise import looks_like_flight_recorder
 from rerail.log_parsers.line_marks import LineMarks
 from rerail.log_parsers.opening import is_damage, is_packed, open_source
+from rerail.log_parsers.parts_of_one import Ends, are_one_log
 from rerail.log_parsers.skeletons import SkeletonMiner
-from rerail.log_parsers.sources import Source, reading_order, rotated_parts
+from rerail.log_parsers.sources import RotatedName, Source, reading_order, rotated_parts
 from rerail.log_parsers.step_numbers import StepRow
 from rerail.log_parsers.survey import FileSurvey, Hit
-from rerail.log_parsers.text import clean
-from rerail.log_parsers.timestamps import WALL, find_stamp
 from rerail.log_parsers.view import LogView
 
 _LOOK = 1 << 16
-_SAME_HEAD, _LEAST_HEAD = 4096, 200
-_BESIDE_S = 10.0
-"""The parts of one log follow each other; buffers of several writers apart, files that overlap are written side by side."""
-_NEW_YEAR_S = 300 * 86_400.0
-_STAMPED = 200  # lines in which a time is looked for
 _Row = TypeVar("_Row", Hit, StepRow)
-
-
-@dataclass(frozen=True, slots=True)
-class Ends:
-    """The first bytes of a file, and the last ones where they can be had without reading all of it."""
-
-    first: bytes
-    last: bytes = b""
 
 
 def joined(
@@ -61,22 +45,29 @@ def joined(
     logs: dict[object, list[Source]] = defaultdict(list)
     for source in sorted(sources, key=lambda one: reading_order(one.name)):
         if source.name in rotated:
-            logs[rotated[source.name][0]].append(source)
+            logs[rotated[source.name].log].append(source)
     of_part: dict[str, Source] = {}
     for parts in logs.values():
-        one = _one_log(parts, ends_of or _ends_of)
+        one = _one_log(parts, rotated, ends_of or _ends_of)
         of_part |= {part.name: one for part in one.parts}
     kept = [of_part.get(one.name, one) for one in sources]
     return list({id(one): one for one in kept}.values())
 
 
-def _one_log(parts: Sequence[Source], ends_of: Callable[[Source], Ends | None]) -> Source:
+def _one_log(
+    parts: Sequence[Source],
+    rotated: Mapping[str, RotatedName],
+    ends_of: Callable[[Source], Ends | None],
+) -> Source:
     """Return the parts as one source, or a source without parts where they are no parts of one log."""
     looked = [(part, ends) for part in parts if (ends := ends_of(part)) is not None]
     newest = parts[-1]
     if len(looked) < 2 or len({part.name for part, _ in looked}) < len(looked):
         return newest
-    if _side_by_side([ends for _, ends in looked]):
+    names = [rotated[part.name] for part in parts]
+    as_ranks = not any(name.live for name in names) and any(name.number == 0 for name in names)
+    told = [(rotated[part.name].number, ends) for part, ends in looked]
+    if not are_one_log(told, as_ranks=as_ranks):
         return newest
     read = tuple(part for part, _ in looked)
     return replace(read[-1], parts=read, size=sum(part.size for part in read))
@@ -105,27 +96,6 @@ def _ends_of(source: Source) -> Ends | None:
         if not is_damage(error):
             raise
         return None  # it is told of where the file is read by itself
-
-
-def _side_by_side(parts: Sequence[Ends]) -> bool:
-    """Tell whether files that are called as the parts of one log are none: copies, or written at the same time."""
-    heads = sorted(part.first[:_SAME_HEAD] for part in parts if len(part.first) >= _LEAST_HEAD)
-    if any(longer.startswith(head) for head, longer in pairwise(heads)):
-        return True
-    reached: float | None = None
-    for part in parts:
-        begun = _time(part.first.splitlines()[:_STAMPED])
-        if reached is not None and begun is not None and _BESIDE_S < reached - begun < _NEW_YEAR_S:
-            return True
-        last = _time(part.last.splitlines()[: -_STAMPED - 1 : -1])
-        times = [time for time in (reached, begun, last) if time is not None]
-        reached = max(times, default=None)
-    return False
-
-
-def _time(lines: Sequence[bytes]) -> float | None:
-    stamps = (find_stamp(clean(line), year=2000) for line in lines)
-    return next((stamp.seconds for stamp in stamps if stamp and stamp.clock == WALL), None)
 
 
 class PartView(LogView):

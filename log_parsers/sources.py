@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import field, replace
 from pathlib import Path
+from stat import S_ISCHR, S_ISFIFO, S_ISSOCK
 from typing import Protocol
 
 from rerail.domain.evidence import Stream
@@ -25,6 +26,7 @@ from rerail.log_parsers.redactor import cut_of
 from rerail.log_parsers.text import clean
 
 STDIN = "<stdin>"
+STDIN_HINT = "`rerail diagnose -` reads what is piped into it"
 _SKIP_DIRS = frozenset({".git", "__pycache__", ".venv", "node_modules"})
 _SKIP_SUFFIXES = (
     ".pt", ".pth", ".ckpt", ".safetensors", ".bin", ".npy", ".npz", ".so", ".pyc", ".whl", ".png",
@@ -74,6 +76,15 @@ class Source:
     origin: Origin = NOWHERE
     size: int = 0
     parts: tuple[Source, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RotatedName:
+    """What the name of a file tells of a rotated log: the log, the small number at its end, 0 of the `live` file."""
+
+    log: object
+    number: int | None
+    live: bool
 
 
 @dataclass(slots=True)
@@ -150,15 +161,24 @@ def reading_order(name: str) -> tuple[tuple[tuple[int, int, str], ...], int, str
     return parts, rotation, name
 
 
-def rotated_parts(names: Collection[str]) -> dict[str, tuple[object, int]]:
-    """Return of each part of a rotated log which log it is of and its age, the lower the older, by the files' names.
+def rotated_parts(names: Collection[str]) -> dict[str, RotatedName]:
+    """Return of each part of a rotated log, by the files' names, which log it is of; logs of ranks may be called so too."""
+    rotated = {name: match for name in names if (match := _ROTATED.match(name))}
+    logs: dict[object, list[str]] = defaultdict(list)
+    for name in names if rotated else ():
+        logs[reading_order(name)[0]].append(name)
+    return {
+        name: RotatedName(log, _number(rotated.get(name)), name not in rotated)
+        for log, parts in logs.items()
+        if len(parts) > 1 and not rotated.keys().isdisjoint(parts)
+        for name in parts
+    }
 
-    Without the live file among the names, a number at the end may be that of a rank.
-    """
-    stems = {match["stem"] for name in names if (match := _ROTATED.match(name))}
-    logs = {reading_order(stem)[0] for stem in stems.intersection(names)}
-    ordered = ((name, reading_order(name)) for name in names) if logs else ()
-    return {name: (log, age) for name, (log, age, _) in ordered if log in logs}
+
+def _number(rotated: re.Match[str] | None) -> int | None:
+    if rotated is None:
+        return 0
+    return int(rotated["count"]) if rotated["count"] else None
 
 
 def _age(rotated: re.Match[str]) -> int:
@@ -218,17 +238,9 @@ def _add(path: Path, found: Discovery, seen: set[tuple[int, int]], folder: Path 
         return
     # A pipe that was named is read; one that lies in a folder would be waited for, for ever.
     if not path.is_file() and (folder is not None or not path.is_fifo()):
-        pipe = "a pipe, which a folder's logs are not read from" if path.is_fifo() else ""
-        why = pipe or "a socket or a device, and no file"
-        found.problems.append(
-            Problem(
-                _shown(path),
-                why,
-                f"name it by itself: rerail diagnose {_shown(path)}"
-                if pipe
-                else "name the log file",
-            )
-        )
+        shown, why = _shown(path), _no_file(stat.st_mode)
+        hint = f"name it by itself: rerail diagnose {shown}; {STDIN_HINT}"
+        found.problems.append(Problem(shown, why, hint if path.is_fifo() else "name the log file"))
         return
     name = _shown(path.relative_to(folder) if folder else path)
     if folder and path.name.lower().endswith(_SKIP_SUFFIXES):
@@ -246,6 +258,15 @@ def _add(path: Path, found: Discovery, seen: set[tuple[int, int]], folder: Path 
             )
         return
     found.sources.append(Source(path, name, origin_of(name), stat.st_size))
+
+
+def _no_file(mode: int) -> str:
+    """Return what lies there in place of a file."""
+    if S_ISFIFO(mode):
+        return "a pipe, which a folder's logs are not read from"
+    if S_ISSOCK(mode):
+        return "a socket, and no file"
+    return f"a {'character' if S_ISCHR(mode) else 'block'} device, and no file"
 
 
 def _shown(path: Path) -> str:

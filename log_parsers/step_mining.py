@@ -13,7 +13,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
@@ -40,6 +40,7 @@ FORM = "mined"
 _LEAST_HINTS = 8  # lines that name a loss
 _LEARNED, _NEAR = 4_000, 400  # lines that are looked at to learn; those whose surroundings are
 _MOST_KEPT = 64
+_SAME_STEPS = 0.9
 _REACH = 40  # lines below a counter on which its numbers may stand
 _HINTS = (
     rb"loss",
@@ -64,6 +65,8 @@ class StepMiner:
     rows: list[StepRow] = field(default_factory=list)
     kept: dict[int, bytes] = field(default_factory=dict)
     """The first lines whose loss is no number, and the last step line."""
+    within_known: bool = False
+    """The lines are step lines of a known form, of which only the step could be read."""
     _words: re.Pattern[bytes] | None = None
     _latest: tuple[int, bytes] | None = None
     _open: dict[int | None, tuple[int, StepRow]] = field(default_factory=dict)
@@ -73,6 +76,9 @@ class StepMiner:
     def learn(self, lines: Sequence[bytes], may_name_a_loss: bool = True) -> bool:
         """Find the layouts of step lines among the first lines of a file; tell whether there are any."""
         self.layouts = (_with_a_loss(lines) if may_name_a_loss else {}) or _without_a_word(lines)
+        if self.within_known:
+            counting = self.layouts.items()
+            self.layouts = {key: one for key, one in counting if _counts_steps(one)}
         if not self.layouts:
             return False
         numbers = _ends(list(range(1, len(lines) + 1)))
@@ -157,6 +163,31 @@ class StepMiner:
 
 def _measured(row: StepRow) -> float | None:
     return row.loss if row.loss is not None else row.value
+
+
+def _counts_steps(one: Layout) -> bool:
+    return one.counter is not None and one.counts_steps
+
+
+def beside_known(steps: Sequence[StepRow], mined: Sequence[StepRow]) -> Sequence[StepRow]:
+    """Return the rows of a known form with what was mined from their lines, and those of lines that the form leaves out.
+
+    A number that is none may be what the form does not know. Where the steps are not the same, nothing was mined.
+    """
+    known = {row.line: row for row in steps}
+    same = [known[row.line].step == row.step for row in mined if row.line in known]
+    if sum(same) < _SAME_STEPS * len(same) or not same:
+        return steps
+    form = next(known[row.line].form for row in mined if row.line in known)
+    for row in mined:
+        told = known.get(row.line)
+        if told is None:
+            known[row.line] = replace(row, form=form)
+        elif told.step == row.step:
+            known[row.line] = replace(
+                told, loss=row.loss, value=row.value, value_name=row.value_name
+            )
+    return [known[line] for line in sorted(known)]
 
 
 def may_name_a_loss(raw: bytes) -> bool:

@@ -47,6 +47,7 @@ from rerail.log_parsers.opening import (
     lies_at,
     open_source,
     stopped,
+    unopened,
 )
 from rerail.log_parsers.piece import Piece
 from rerail.log_parsers.redactor import Redactor
@@ -54,7 +55,7 @@ from rerail.log_parsers.room import WHOLE_FILE, Room
 from rerail.log_parsers.scan import Scanner, Signature, searchable
 from rerail.log_parsers.skeletons import SkeletonMiner
 from rerail.log_parsers.sources import Problem, Source, iter_chunks
-from rerail.log_parsers.step_mining import StepMiner, may_name_a_loss
+from rerail.log_parsers.step_mining import StepMiner, beside_known, may_name_a_loss
 from rerail.log_parsers.step_numbers import StepRow
 from rerail.log_parsers.tallies import sieves_pay, vectors_pay
 from rerail.log_parsers.text import MAX_LINE, clean
@@ -135,13 +136,7 @@ def survey(
     try:
         stream = Joined(source.parts) if source.parts else open_source(source)
     except OSError as error:
-        reader.result.problems.append(
-            Problem(
-                source.name,
-                f"cannot be opened: {error.strerror or error}",
-                f"ls -l {source.path}" if source.path else "name the log file",
-            )
-        )
+        reader.result.problems.append(unopened(source, error))
         return reader.result
     with stream:
         _drain(stream, reader, on_bytes, chunk_size)
@@ -331,12 +326,14 @@ class FilePass:
         self._end.add(start + 1, Piece(whole.from_row(start)))
 
     def _mine_steps(self, piece: Piece) -> None:
-        """Learn the step lines of a file that has none of a known form, and read those of its beginning."""
-        if self._steps.tells(LEAST_ROWS):
+        """Learn the step lines of a file that has none of a known form with values, and read those of its beginning."""
+        known = self._steps.bare() if self._steps.tells(LEAST_ROWS) else None
+        if known == []:
             return
         lines = piece.lines()
-        miner = StepMiner()
-        if miner.learn(lines, may_name_a_loss(piece.raw)):
+        miner = StepMiner(within_known=known is not None)
+        shown = lines if known is None else [lines[number - 1] for number in known]
+        if miner.learn(shown, may_name_a_loss(piece.raw)):
             miner.feed(lines, 1)
             self._mined = miner
 
@@ -549,6 +546,8 @@ class FilePass:
         result.steps = steps if self._small is None else self._steps.finish()
         if self._mined is not None:
             mined = self._mined.finish()
+            if self._mined.within_known:
+                result.steps, mined = beside_known(result.steps, mined), []
             result.counted = [row for row in mined if row.form == COUNTED]
             mined = [row for row in mined if row.form != COUNTED]
             result.steps = sorted([*result.steps, *mined], key=lambda row: row.line)

@@ -7,15 +7,12 @@ from dataclasses import dataclass
 from rerail.assistant.locate.locator import NothingYetError
 from rerail.errors import UsageError
 from rerail.log_parsers.sources import Problem
+from rerail.tools.clusters.attempt_span import AttemptSpan
 from rerail.tools.clusters.slurm_read import SlurmReader
 from rerail.tools.clusters.slurm_records import ENDED_BADLY, AttemptRecord
 
 MOST_SHOWN = 8
 ENDED = ENDED_BADLY | {"COMPLETED", "CANCELLED", "REVOKED"}
-CLOCKS_DIFFER_S = 60.0
-"""How far the clock of a file server may be from that of the controller."""
-CLEANED_UP_S = 60.0
-"""How long the processes of an attempt may write after its end, until they are killed (KillWait) and all is removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,30 +41,10 @@ class Chosen:
         """Whether the job will write nothing more in this attempt or a later one."""
         return self.attempt.state in ENDED and (self.following is not None or not self.waits)
 
-    def first_s(self, early_s: float) -> float | None:
-        """Return from when on something is of this attempt: up to `early_s` before its start; None: not known."""
-        return _first_s(self.attempt, self.previous, early_s)
-
-    def last_s(self, early_s: float, late_s: float | None = None) -> float | None:
-        """Return from when on something is of it no more: `late_s` after its end, or as soon as the next one has it."""
-        ended = self.attempt.end
-        known = [ended + late_s] if ended is not None and late_s is not None else []
-        if self.following is not None:
-            again = _first_s(self.following, self.attempt, early_s)
-            known += [] if again is None else [again]
-        return min(known, default=None)
-
-
-def _first_s(
-    attempt: AttemptRecord, previous: AttemptRecord | None, early_s: float
-) -> float | None:
-    """Between two attempts what the first one may still have written is its own, and not the second one's."""
-    if attempt.start is None:
-        return None
-    first = attempt.start - early_s
-    if previous is None or previous.end is None:
-        return first
-    return min(attempt.start, max(first, previous.end + CLEANED_UP_S))
+    @property
+    def span(self) -> AttemptSpan:
+        """From when until when something is of the attempt."""
+        return AttemptSpan(self.attempt, self.previous, self.following)
 
 
 def one_job(reader: SlurmReader, job: str) -> OneJob:

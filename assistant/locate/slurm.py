@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
-from rerail.assistant.locate.attempt import CLOCKS_DIFFER_S, Chosen, choose, one_job
+from rerail.assistant.locate.attempt import Chosen, choose, one_job
 from rerail.assistant.locate.budget import Budget, TimeIsUp, in_words
 from rerail.assistant.locate.locator import Found, Item, UnknownJobError
 from rerail.assistant.locate.places import MOST_FILES, files_of, places_of
@@ -35,6 +35,7 @@ from rerail.recovery.live_policy import open_policy
 from rerail.recovery.safe_files import open_regular
 from rerail.recovery.site_policy import SitePolicy
 from rerail.settings import load_settings
+from rerail.tools.clusters.attempt_span import CLOCKS_DIFFER_S
 from rerail.tools.clusters.slurm_outputs import Outputs, Told
 from rerail.tools.clusters.slurm_read import JobFiles, SlurmReader
 from rerail.tools.clusters.slurm_records import AttemptRecord, NodeRecord
@@ -213,7 +214,7 @@ class _Search:
             self._miss(str(path), *in_words(error))
             return True
         self.seen.add(path)
-        why = self._of_another_attempt(facts.st_mtime)
+        why = self.chosen.span.of_another(facts.st_mtime)
         if why:
             self._miss(str(path), why, f"rerail diagnose {path}")
         elif len(self.found.items) >= MOST_ITEMS:
@@ -226,19 +227,6 @@ class _Search:
         # Whose the job is, is not known without accounting: then nobody else's files are read.
         uid = self.attempt.uid
         return _UserFile(path, (os.geteuid() if uid is None or uid < 0 else uid,))
-
-    def _of_another_attempt(self, written: float) -> str:
-        """Say why a file that was last written then does not tell of this attempt, or return nothing."""
-        first, following = self.chosen.first_s(CLOCKS_DIFFER_S), self.chosen.following
-        if first is not None and written < first:
-            return f"was last written before attempt {self.attempt.attempt} began"
-        again = self.chosen.last_s(CLOCKS_DIFFER_S)
-        if following is not None and again is not None and written >= again:
-            return (
-                f"was written again by attempt {following.attempt}; what attempt "
-                f"{self.attempt.attempt} wrote is overwritten, or stands in front of it"
-            )
-        return ""
 
     def _site_s_patterns(self, event: JobEvent, folder: str | None) -> None:
         """Take further logs of jobs, where the site's policy names them."""
@@ -259,7 +247,15 @@ class _Search:
         empty = []
         job, folder = self.attempt.job, outputs.folder
         home = user.pw_dir if user else None
-        for place in places_of(job, folder, outputs.commands, on_node=on_node, home=home):
+        script = partial(self._try, self._script, f"the batch script of job {job}")
+        for place in places_of(
+            job,
+            folder,
+            outputs.commands,
+            on_node=on_node,
+            home=home,
+            script=lambda: script() or "",
+        ):
             taken = [self._take_all(pattern) for pattern in place.patterns]
             taken += [self._take_all(pattern, shared=True) for pattern in place.shared]
             if not sum(taken):
@@ -271,13 +267,19 @@ class _Search:
             why = f"none: looked in {where}{at_home}{on}"
             self._miss(", ".join(empty), why, "name the files, or jobs.logs in the policy file")
 
+    def _script(self) -> str:
+        job = self.attempt.job
+        return self.budget.call(
+            lambda: self.reader.script(job), f"scontrol write batch_script {job}"
+        )
+
     def _take_all(self, pattern: str, *, shared: bool = False) -> int:
         """Take the files of a pattern, those of others and of other attempts left out without a word.
 
         In a `shared` place a later job writes under the same names.
         """
         root = Path(pattern.split("*")[0]).parent
-        last = self.chosen.last_s(CLOCKS_DIFFER_S, CLOCKS_DIFFER_S) if shared else None
+        last = self.chosen.span.last_s(CLOCKS_DIFFER_S, CLOCKS_DIFFER_S) if shared else None
         names = self._try(lambda: self.budget.on_files(lambda: files_of(pattern), root), pattern)
         taken = 0
         for name in names or ():
@@ -291,7 +293,7 @@ class _Search:
                 continue
             own = facts.st_uid in self._user_file(path).owners
             late = last is not None and facts.st_mtime > last
-            if own and not late and not self._of_another_attempt(facts.st_mtime):
+            if own and not late and not self.chosen.span.of_another(facts.st_mtime):
                 taken += self._take(path)
         if names and len(names) == MOST_FILES:
             self._miss(pattern, f"more than {MOST_FILES} files; the first ones are read")
@@ -336,8 +338,8 @@ def lost_nodes(chosen: Chosen, reader: SlurmReader) -> list[str]:
 
 
 def _within(node: NodeRecord, chosen: Chosen) -> bool:
-    first = chosen.first_s(CLOCKS_DIFFER_S)
+    first = chosen.span.first_s(CLOCKS_DIFFER_S)
     if not node.since.isdigit() or first is None:
         return chosen.attempt.state == "NODE_FAIL"
-    last = chosen.last_s(CLOCKS_DIFFER_S, CLOCKS_DIFFER_S)
+    last = chosen.span.last_s(CLOCKS_DIFFER_S, CLOCKS_DIFFER_S)
     return first <= float(node.since) and (last is None or float(node.since) <= last)

@@ -16,8 +16,8 @@ from pathlib import Path
 from rerail.assistant.locate.attempt import Chosen
 from rerail.assistant.locate.budget import Budget, in_words
 from rerail.assistant.locate.locator import Found, Item
-from rerail.assistant.watch.evidence import belongs_to, fill, logged_at, scheduler_pattern
-from rerail.assistant.watch.kernel_witness import AFTER_S, EARLY_S, dated_lines, of_host
+from rerail.assistant.watch.evidence import belongs_to, fill, scheduler_pattern
+from rerail.assistant.watch.kernel_witness import dated_lines, of_host
 from rerail.assistant.watch.trusted_file import job_may_write
 from rerail.domain.evidence import Stream
 from rerail.domain.job import JobEvent
@@ -53,7 +53,6 @@ def add_system_logs(
     """
     attempt = chosen.attempt
     wanted = scheduler_pattern(ids)
-    first, last = chosen.first_s(1.0), chosen.last_s(1.0, AFTER_S)
     of_slurm = [
         path
         for node in (*attempt.nodes, "")
@@ -62,20 +61,16 @@ def add_system_logs(
     for pattern in dict.fromkeys((*of_slurm, *configured)):
 
         def of_job(stream: Iterator[str]) -> Iterator[str]:
-            return (
-                line if belongs_to(line, wanted, attempt) and _between(line, first, last) else "\n"
-                for line in stream
-            )
+            return (line if belongs_to(line, wanted, chosen.span) else "\n" for line in stream)
 
         _add(pattern, None, Stream.SCHEDULER, of_job, attempt, budget, found)
-    bounds = (chosen.first_s(EARLY_S), chosen.last_s(EARLY_S))
     kernel = {node: _filled(layout.kernel_logs, event, node) for node in attempt.nodes}
     for node, patterns in kernel.items():
 
         def of_time(stream: Iterator[str], node: str = node) -> Iterator[str]:
             return (
                 line if within and of_host(host, node) else "\n"
-                for line, within, host in dated_lines(stream, attempt, bounds)
+                for line, within, host in dated_lines(stream, chosen.span)
             )
 
         for pattern in patterns:
@@ -86,11 +81,6 @@ def add_system_logs(
         found.missing.append(
             Problem(f"kernel logs of {which}", why, f"ssh {attempt.nodes[0]} dmesg -T")
         )
-
-
-def _between(line: str, first: float | None, last: float | None) -> bool:
-    at = logged_at(line)
-    return at is None or ((first is None or at >= first) and (last is None or at < last))
 
 
 def _filled(patterns: Sequence[str], event: JobEvent, node: str) -> list[str]:

@@ -64,7 +64,10 @@ def impact_of(incident: Incident) -> Impact:
     ran_on = has(diagnosis.failure_type, "slow") and not diagnosis.consequences
     # A record of before may count a slow job's hours as idle.
     idle = None if ran_on else diagnosis.cost.idle_gpu_hours
-    if idle is None and not ran_on and gpus and to_the_end is not None:
+    told = idle is not None or bool(
+        diagnosis.cost.left_out
+    )  # times that contradict each other tell no span
+    if not told and not ran_on and gpus and to_the_end is not None:
         idle = round(to_the_end * gpus / 3600.0, 2)
     return Impact(
         gpus=gpus,

@@ -127,7 +127,7 @@ def verdict_view(diagnosis: Diagnosis) -> VerdictView:
         ),
         attempts=_attempts(diagnosis),
         cost=_cost(diagnosis),
-        covers=tuple(diagnosis.cost.covers),
+        covers=(*diagnosis.cost.covers, *diagnosis.cost.left_out),
         forecast="" if diagnosis.forecast is None else diagnosis.forecast.says,
         baseline=tuple(f"{one.status}: {one.says}" for one in diagnosis.baseline),
         profiles="" if diagnosis.profiles is None else diagnosis.profiles.says,

@@ -20,7 +20,7 @@ from typing import IO
 
 from rerail.assistant.watch.dcgm_witness import dcgm_facts
 from rerail.assistant.watch.health_reports import read_health_report
-from rerail.assistant.watch.kernel_witness import accused_by_kernel
+from rerail.assistant.watch.kernel_witness import AFTER_S, accused_by_kernel
 from rerail.assistant.watch.trusted_file import job_may_write
 from rerail.domain.job import JobEvent
 from rerail.errors import EvidenceError, RerailError
@@ -28,6 +28,7 @@ from rerail.log_parsers.text import clean
 from rerail.recovery.safe_files import open_regular
 from rerail.recovery.site_policy import Dcgm, JobLayout
 from rerail.recovery.situation import Attested
+from rerail.tools.clusters.attempt_span import AttemptSpan
 from rerail.tools.clusters.reader import ClusterReader
 from rerail.tools.clusters.slurm_outputs import Outputs
 from rerail.tools.clusters.slurm_read import JobFiles
@@ -111,7 +112,7 @@ def _below(path: Path, root: str) -> bool:
 
 def collect_evidence(
     event: JobEvent,
-    attempt: AttemptRecord,
+    span: AttemptSpan,
     reader: ClusterReader,
     layout: JobLayout,
     folder: Path,
@@ -124,19 +125,20 @@ def collect_evidence(
 
     `dcgm` names where DCGM is asked, `as_reader` is put before commands that ask it.
     """
+    attempt = span.attempt
     found = Evidence(files=reader.files(event.job.job))
     (folder / "job").mkdir(parents=True, exist_ok=True)
     (folder / "system").mkdir(exist_ok=True)
     found.problems += reader.save_logs(attempt, folder)
     for source in _job_files(event, found.files, reader.outputs(attempt), layout):
-        _take(source, folder / "job", attempt.uid, found)
+        _take(source, folder / "job", attempt.uid, found, span)
     further, left_out = allowed_logs(event, webhook_folders)
     found.problems += left_out
     for extra in further:
         _take(extra, folder / "job", attempt.uid, found)
     _attest_nodes(attempt, reader, found, folder)
-    _scheduler_logs(event, attempt, layout, found, folder)
-    _kernel_logs(event, attempt, layout, found, folder)
+    _scheduler_logs(event, span, layout, found, folder)
+    _kernel_logs(event, span, layout, found, folder)
     _health_reports(event, attempt, layout, found)
     if dcgm is not None:
         _dcgm(attempt, dcgm, as_reader, found, folder)
@@ -156,10 +158,13 @@ def _job_files(
     yield from dict.fromkeys(path for path in named if path.name != "null")
 
 
-def _take(source: Path, into: Path, uid: int | None, found: Evidence) -> None:
+def _take(
+    source: Path, into: Path, uid: int | None, found: Evidence, span: AttemptSpan | None = None
+) -> None:
     """Copy one file that belongs to the job's user; a large one is read where it lies.
 
-    A job can name any path as its output, so a file of another user is not read.
+    A job can name any path as its output, so a file of another user is not read, nor, with a `span`, one that
+    another attempt wrote last.
     """
     try:
         handle = open_regular(source, owners=() if uid is None else (uid,), follow=True)
@@ -170,6 +175,10 @@ def _take(source: Path, into: Path, uid: int | None, found: Evidence) -> None:
         found.problems.append(f"{source}: {error.strerror}")
         return
     facts = os.fstat(handle)
+    if span is not None and (why := span.of_another(facts.st_mtime)):
+        os.close(handle)
+        found.problems.append(f"{source}: {why}")
+        return
     if facts.st_size <= MOST_COPIED_BYTES:
         with os.fdopen(handle, "rb") as stream, _free_name(into, source).open("wb") as out:
             # No further than its size: a file may grow while it is copied, for ever.
@@ -234,9 +243,10 @@ def _row(
 
 
 def _scheduler_logs(
-    event: JobEvent, attempt: AttemptRecord, layout: JobLayout, found: Evidence, folder: Path
+    event: JobEvent, span: AttemptSpan, layout: JobLayout, found: Evidence, folder: Path
 ) -> None:
     """Copy the lines of slurmctld's and slurmd's logs that belong to this attempt."""
+    attempt = span.attempt
     wanted = scheduler_pattern((event.job.job,))
     for pattern in layout.scheduler_logs:
         for name in sorted(
@@ -253,7 +263,7 @@ def _scheduler_logs(
                     continue
                 with open(name, errors="replace") as lines:
                     for line in lines:
-                        if belongs_to(line, wanted, attempt):
+                        if belongs_to(line, wanted, span):
                             kept.append(line)
                             died = _DIED.match(line)
                             if died and int(died["n"]) in FATAL_SIGNALS:
@@ -271,18 +281,15 @@ def scheduler_pattern(ids: Sequence[str]) -> re.Pattern[str]:
     return re.compile(rf"\[(?:{any_id})\.\w+\]|JobId=(?:{any_id})\b")
 
 
-def belongs_to(line: str, wanted: re.Pattern[str], attempt: AttemptRecord) -> bool:
+def belongs_to(line: str, wanted: re.Pattern[str], span: AttemptSpan) -> bool:
     """Tell whether a line of a daemon's log is of this attempt."""
-    return wanted.search(line) is not None and _in_attempt(line, attempt)
+    if wanted.search(line) is None:
+        return False
+    first, last, at = span.first_s(1.0), span.last_s(1.0, AFTER_S), _logged_at(line)
+    return at is None or ((first is None or at >= first) and (last is None or at < last))
 
 
-def _in_attempt(line: str, attempt: AttemptRecord) -> bool:
-    """Return whether a line `[2026-11-20T23:41:22.123] ...` is not older than the attempt."""
-    at = logged_at(line)
-    return at is None or attempt.start is None or at >= attempt.start - 1.0
-
-
-def logged_at(line: str) -> float | None:
+def _logged_at(line: str) -> float | None:
     """Return when a daemon of Slurm wrote a line, in seconds since the epoch, if it says."""
     if not line.startswith("["):
         return None
@@ -294,9 +301,10 @@ def logged_at(line: str) -> float | None:
 
 
 def _kernel_logs(
-    event: JobEvent, attempt: AttemptRecord, layout: JobLayout, found: Evidence, folder: Path
+    event: JobEvent, span: AttemptSpan, layout: JobLayout, found: Evidence, folder: Path
 ) -> None:
     """Copy kernel logs and judge them alone: what they accuse without the job's text is attested."""
+    attempt = span.attempt
     for node in attempt.nodes:
         for pattern in layout.kernel_logs:
             for name in sorted(glob.glob(fill(pattern, event, found.files, node))):
@@ -312,7 +320,7 @@ def _kernel_logs(
                 except OSError as error:
                     found.problems.append(f"{name}: {error.strerror}")
                     continue
-                seen, left_out = accused_by_kernel(target, attempt, node)
+                seen, left_out = accused_by_kernel(target, span, node)
                 if seen is not None:
                     found.attested.append(seen)
                 if left_out:

@@ -20,7 +20,7 @@ from rerail.errors import RerailError
 from rerail.log_parsers.timestamps import WALL, Stamp, find_stamp
 from rerail.recovery.policy import OWNER_MUST_ACT
 from rerail.recovery.situation import Attested
-from rerail.tools.clusters.slurm_records import AttemptRecord
+from rerail.tools.clusters.attempt_span import AttemptSpan
 
 HARDWARE = (Action.DRAIN_NODE, Action.EXCLUDE_NODE)
 EARLY_S = 60.0
@@ -32,7 +32,7 @@ _EPOCH = re.compile(r"[\d.]+(?:e\+09)?$")
 
 
 def accused_by_kernel(
-    kernel_log: Path, attempt: AttemptRecord, node: str
+    kernel_log: Path, span: AttemptSpan, node: str
 ) -> tuple[Attested | None, str]:
     """Return the first fault of the machine during the attempt, and what was left out, if anything.
 
@@ -41,13 +41,13 @@ def accused_by_kernel(
     Raises:
         OSError: The file cannot be read.
     """
-    if attempt.start is None:
+    if span.attempt.start is None:
         return None, f"{kernel_log.name}: no witness, the start of the attempt is not known"
     strangers: set[str] = set()
     undated = 0
     kept: list[str] = []
     with kernel_log.open(encoding="utf-8", errors="replace") as lines:
-        for line, at, host in dated_lines(lines, attempt):
+        for line, at, host in dated_lines(lines, span):
             if not of_host(host, node):
                 strangers.add(host)
             elif at is None:
@@ -63,20 +63,16 @@ def accused_by_kernel(
     return (_judged(kept, node) if kept else None), said
 
 
-def dated_lines(
-    lines: Iterator[str],
-    attempt: AttemptRecord,
-    bounds: tuple[float | None, float | None] = (None, None),
-) -> Iterator[tuple[str, bool | None, str]]:
+def dated_lines(lines: Iterator[str], span: AttemptSpan) -> Iterator[tuple[str, bool | None, str]]:
     """Give each line, whether it is of the attempt (None: undated), and the host that it names.
 
-    A line without a stamp belongs to the stamped one above it. `bounds` are where an attempt before
-    it ends and the next one begins, where they are known.
+    A line without a stamp belongs to the stamped one above it.
     """
-    start = attempt.start or 0.0
-    first, last = start - EARLY_S, (attempt.end or time.time()) + AFTER_S
-    first = first if bounds[0] is None else max(first, bounds[0])
-    again = math.inf if bounds[1] is None else bounds[1]
+    attempt = span.attempt
+    first = span.first_s(EARLY_S) or -EARLY_S
+    last = (attempt.end or time.time()) + AFTER_S
+    next_one = span.last_s(EARLY_S)
+    again = math.inf if next_one is None else next_one
     years = sorted({datetime.fromtimestamp(one, UTC).astimezone().year for one in (first, last)})
     within: bool | None = None
     host = ""

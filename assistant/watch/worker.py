@@ -42,6 +42,7 @@ from rerail.recovery.site_policy import SitePolicy
 from rerail.recovery.situation import CheckpointFact, GroupSpeeds, Situation
 from rerail.recovery.store import control, plans, queue
 from rerail.recovery.store.queue import SLOW, STALLED, Claimed
+from rerail.tools.clusters.attempt_span import AttemptSpan
 from rerail.tools.clusters.reader import ClusterReader
 from rerail.tools.clusters.slurm_records import AttemptRecord
 
@@ -97,19 +98,20 @@ class Worker:
         self, event: JobEvent, item: Claimed | None = None
     ) -> tuple[RecoveryPlan | None, str]:
         """Work an event off; `item` is given where it may be deferred, and the plan is None then."""
-        attempt = self._attempt(event)
+        span = self._attempt(event)
+        attempt = span.attempt
         folder = self.data / "evidence" / _plain(event.job.cluster) / _plain(event.key)
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True, mode=0o700)
-        evidence = self._evidence(event, attempt, folder)
+        evidence = self._evidence(event, span, folder)
         try:
             return self._decide(event, attempt, evidence, folder, item)
         finally:
             evidence.close()
 
-    def _evidence(self, event: JobEvent, attempt: AttemptRecord, folder: Path) -> Evidence:
+    def _evidence(self, event: JobEvent, span: AttemptSpan, folder: Path) -> Evidence:
         if self.reader is not None:
-            return self._collect(event, attempt, self.reader, folder)
+            return self._collect(event, span, self.reader, folder)
         paths, left_out = allowed_logs(event, self.policy.webhooks.log_folders)
         return Evidence(paths=paths, problems=left_out)
 
@@ -195,23 +197,25 @@ class Worker:
                     )
 
     def _collect(
-        self, event: JobEvent, attempt: AttemptRecord, reader: ClusterReader, folder: Path
+        self, event: JobEvent, span: AttemptSpan, reader: ClusterReader, folder: Path
     ) -> Evidence:
         return collect_evidence(
-            *(event, attempt, reader, self.policy.jobs, folder),
+            *(event, span, reader, self.policy.jobs, folder),
             dcgm=self.policy.dcgm,
             as_reader=self.policy.identities.reader,
             webhook_folders=self.policy.webhooks.log_folders,
         )
 
-    def _attempt(self, event: JobEvent) -> AttemptRecord:
-        """Return the attempt as the scheduler knows it, not as the event claims it."""
+    def _attempt(self, event: JobEvent) -> AttemptSpan:
+        """Return the attempt as the scheduler knows it, not as the event claims it, and those beside it."""
         if self.reader is None:
-            return AttemptRecord(
-                event.job.job, event.job.attempt, event.state, event.allocation.names()
+            return AttemptSpan(
+                AttemptRecord(
+                    event.job.job, event.job.attempt, event.state, event.allocation.names()
+                )
             )
         known = self.reader.attempts(event.job.job)
-        for one in known:
+        for before, one, behind in zip([None, *known], known, [*known[1:], None], strict=False):
             if one.attempt == event.job.attempt:
                 if one.state == "RUNNING" and event.state not in STILL_RUNNING:
                     # A controller that was restarted may not know yet that the attempt is over.
@@ -221,10 +225,7 @@ class Worker:
                         recoverable=True,
                     )
                 state = event.state if event.state in STILL_RUNNING else one.state
-                return AttemptRecord(
-                    *(one.job, one.attempt, state, one.nodes, one.exit_code, one.signal),
-                    *(one.start, one.end, one.uid, one.steps),
-                )
+                return AttemptSpan(replace(one, state=state), before, behind)
         raise ClusterError(
             f"the scheduler knows no attempt {event.job.attempt} of job {event.job.job} yet",
             subject=event.key,
@@ -318,11 +319,12 @@ class Worker:
         """Read the job's files once more and add what they say now, stack dumps for example."""
         if self.reader is None:
             return
-        attempt = self._attempt(event)
+        span = self._attempt(event)
+        attempt = span.attempt
         folder = self.data / "evidence" / _plain(event.job.cluster) / _plain(event.key + "-dumps")
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True, mode=0o700)
-        evidence = self._collect(event, attempt, self.reader, folder)
+        evidence = self._collect(event, span, self.reader, folder)
         try:
             outcome = self._diagnose(evidence, folder, event)
             outcome = replace(outcome, diagnosis=stalled(outcome.diagnosis, event))

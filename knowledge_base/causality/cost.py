@@ -24,16 +24,25 @@ def cost_of(case: Case, verdict: Verdict) -> Cost:
     if verdict.outcome is not Outcome.FAILURE or verdict.line is None:
         return Cost()
     began, reported = _began(case, verdict), _reported(case, verdict)
-    ended = _ended(case)
+    ended, early = _ended(case, began)
     gpus = gpus_of(verdict)
     lost = _lost_steps(case, verdict)
     covers: list[str] = []
+    left_out: list[str] = []
     idle = gap = None
-    if began is not None and reported is not None and reported - began >= 1.0:
+    if (before := _long_before_waiting(case, verdict)) is not None:
+        began = None
+        left_out.append(
+            "detection: left out, for the first fault stands among lines that are"
+            f" {_span(before)} older than the wait for it"
+        )
+    elif began is not None and reported is not None and reported - began >= 1.0:
         gap = round(reported - began, 1)
         covers.append(f"detection: {_span(gap)} from the first fault to the first report of it")
     stood = not has(verdict.leaf, "slow") or bool(case.with_role(Role.CASCADE))
-    if (
+    if stood and gpus and early is not None:
+        left_out.append(f"idle: left out, for the log ends {_span(early)} before a time in it")
+    elif (
         stood
         and began is not None
         and ended is not None
@@ -53,6 +62,7 @@ def cost_of(case: Case, verdict: Verdict) -> Cost:
         gpus=gpus if idle is not None else None,
         detection_s=gap,
         covers=covers,
+        left_out=left_out,
     )
 
 
@@ -86,12 +96,25 @@ def _reported(case: Case, verdict: Verdict) -> float | None:
     return case.near_time(found.first.line)
 
 
-def _ended(case: Case) -> float | None:
-    """Return the last time of the logs; None where they end earlier, for then the times contradict each other."""
+def _long_before_waiting(case: Case, verdict: Verdict) -> float | None:
+    """Return by how many seconds the lines around a fault without a time are older than the wait for it, if by many."""
+    started = verdict.waiting.started if verdict.waiting is not None else None
+    if verdict.line is None or started is None or case.time(verdict.line) is not None:
+        return None
+    above, below = case.near_time(verdict.line), case.not_after(verdict.line)
+    if above is None or below is None:
+        return None
+    before = started - max(above, below)
+    return before if before > _OUT_OF_ORDER_S else None
+
+
+def _ended(case: Case, began: float | None) -> tuple[float | None, float | None]:
+    """Return the last time of the logs, or by how many seconds they end earlier where their times contradict each other."""
     exact, last = case.facts.end(lambda name: case.offsets.get(name, 0.0)), _last_told(case)
     if exact is None or last is None:
-        return exact if exact is not None else last
-    return exact if exact - last <= _OUT_OF_ORDER_S or not _is_one_log(case) else None
+        return exact if exact is not None else last, None
+    early = max(exact, began or exact) - last
+    return (None, early) if early > _OUT_OF_ORDER_S and _is_one_log(case) else (exact, None)
 
 
 def _is_one_log(case: Case) -> bool:

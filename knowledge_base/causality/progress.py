@@ -87,11 +87,7 @@ def survived(
         counted = [row for row in beside if row.line not in but]
         own = _as_clocks_allow(case, counted, observation.line)
         number = observation.line.number
-        return (
-            _rose(own, number, steps)
-            or _goes_on_in_newer(case, view, own, steps)
-            or _next_epoch(case, view, observation, own)
-        )
+        return _rose(own, number, steps) or _next_epoch(case, view, observation, own)
     if observation.tier in _OF_PROGRAMS and not any(step_rows(other) for other in case.views):
         return _further_epochs(case, observation)
     when = case.not_after(observation.line)
@@ -118,16 +114,6 @@ def survived(
         if last is not None and (first is None or last - first >= steps) and len(after) >= steps:
             return True
     return False
-
-
-def _goes_on_in_newer(case: Case, view: LogView, own: Sequence[StepRow], steps: int) -> bool:
-    """Tell whether the steps of an older part of a rotated log go on in a newer part."""
-    newer = case.newer_parts(view)
-    reached = max((row.step for row in own if row.step is not None), default=None)
-    if reached is None or not newer:
-        return False
-    further = {row.step for one in newer for row in step_rows(one) if (row.step or 0) > reached}
-    return len(further) >= steps
 
 
 def last_report(case: Case) -> LogLine | None:

@@ -22,6 +22,7 @@ from rerail.recovery.policy import decide
 from rerail.recovery.site_policy import Dcgm, JobLayout, SitePolicy
 from rerail.recovery.situation import Situation
 from rerail.settings import Settings
+from rerail.tools.clusters.attempt_span import AttemptSpan
 from rerail.tools.clusters.slurm_outputs import Outputs
 from rerail.tools.clusters.slurm_read import JobFiles
 from rerail.tools.clusters.slurm_records import AttemptRecord, NodeRecord
@@ -238,7 +239,7 @@ def test_a_job_s_crash_and_dcgm_together_drain_the_node_and_the_crash_alone_does
     def plan(dcgm, name):
         (tmp_path / name).mkdir()
         found = collect_evidence(
-            *(event, ATTEMPT, FakeReader(out), JobLayout(), tmp_path / name), dcgm=dcgm
+            *(event, AttemptSpan(ATTEMPT), FakeReader(out), JobLayout(), tmp_path / name), dcgm=dcgm
         )
         diagnosis = diagnose_paths(found.paths).diagnosis
         situation = Situation(

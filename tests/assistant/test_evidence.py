@@ -9,6 +9,7 @@ import pytest
 from rerail.assistant.watch.evidence import collect_evidence
 from rerail.domain.job import JobEvent, JobRef
 from rerail.recovery.site_policy import JobLayout
+from rerail.tools.clusters.attempt_span import AttemptSpan
 from rerail.tools.clusters.slurm_outputs import Outputs
 from rerail.tools.clusters.slurm_read import JobFiles
 from rerail.tools.clusters.slurm_records import AttemptRecord, NodeRecord
@@ -46,7 +47,7 @@ def collect(tmp_path):
     (work / "logs").mkdir(parents=True)
     out = work / "slurm-7.out"
 
-    def run(text, kernel="", slurmd="", lost=(), uid=None):
+    def run(text, kernel="", slurmd="", lost=(), uid=None, previous=None, following=None):
         out.write_text(text)
         (work / "logs" / "rank0.log").write_text("step 1\n")
         (tmp_path / "n2.kern").write_text(kernel)
@@ -61,7 +62,11 @@ def collect(tmp_path):
             scheduler_logs=(str(tmp_path / "slurmd.{node}.log"),),
         )
         return collect_evidence(
-            event, attempt, FakeReader(out, lost), layout, tmp_path / "evidence"
+            event,
+            AttemptSpan(attempt, previous, following),
+            FakeReader(out, lost),
+            layout,
+            tmp_path / "evidence",
         )
 
     return run
@@ -82,13 +87,34 @@ def test_the_kernel_log_of_a_node_attests_for_that_node(collect):
     assert (fact.source, fact.node) == ("kernel", "n2") and "Xid" in fact.what
 
 
+def stamped(at, text="[7.0] get_exit_code task 0 died by signal: 9"):
+    local = datetime.fromtimestamp(at, UTC).astimezone().replace(tzinfo=None)
+    return f"[{local.isoformat(timespec='milliseconds')}] {text}\n"
+
+
+def test_what_is_of_another_attempt_of_a_requeued_job_is_left_out(collect, tmp_path):
+    before = AttemptRecord("7", -1, "NODE_FAIL", ("n1",), start=BEGAN - 4000, end=BEGAN - 20)
+    again = AttemptRecord("7", 1, "RUNNING", ("n1",), start=BEGAN + 3620)
+    late, early = XID.replace("12:30:00", "13:01:10"), XID.replace("12:30:00", "11:59:50")
+    for kernel in (late, early):
+        assert len(collect("x\n", kernel=kernel).attested) == 1
+    died = [stamped(BEGAN + 3640), stamped(BEGAN - 10)]
+    assert collect("x\n", slurmd=died[0]).died_by_signal
+    for kernel, slurmd in zip((late, early), died, strict=True):
+        found = collect("x\n", kernel=kernel, slurmd=slurmd, previous=before, following=again)
+        assert found.attested == [] and not found.died_by_signal
+    own = collect("x\n", kernel=XID, slurmd=stamped(BEGAN + 9), previous=before, following=again)
+    assert len(own.attested) == 1 and own.died_by_signal
+    assert any("was written again by attempt 1" in one for one in own.problems)
+
+
 def test_a_lost_node_is_attested_by_the_scheduler(collect):
     [fact] = collect("fine\n", lost=("n1",)).attested
     assert (fact.source, fact.node) == ("scheduler", "n1")
 
 
 def test_the_step_daemon_attests_a_death_by_signal_of_this_job_only(collect):
-    line = "[2026-11-20T23:41:44.111] [{}.0] get_exit_code task 0 died by signal: {}\n"
+    line = stamped(BEGAN + 3601, "[{}.0] get_exit_code task 0 died by signal: {}")
     assert collect("x\n", slurmd=line.format(7, 9)).died_by_signal
     assert not collect("x\n", slurmd=line.format(8, 9)).died_by_signal
     assert not collect("x\n", slurmd=line.format(7, 15)).died_by_signal  # ended by srun

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import random
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rerail.assistant import follow, followed
-from rerail.assistant.pipeline import scan_plan
+from rerail.assistant.pipeline import diagnose_paths, scan_plan
 from rerail.errors import EvidenceError
 from rerail.log_parsers import following
 from rerail.log_parsers.collect import scanner_for
@@ -20,6 +21,8 @@ from rerail.log_parsers.survey import survey
 
 STEPS = "".join(f"step {i} loss 2.0\n" for i in range(1, 20))
 OOM = "[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB.\n"
+DATA = Path(__file__).parent.parent / "data"
+LOGS = sorted(path for path in DATA.rglob("*.log") if 400 < path.stat().st_size < 200_000)
 Watch = Callable[..., int]
 
 
@@ -264,3 +267,81 @@ def test_looks_at_a_growing_file_end_where_one_look_does(seed: int, tmp_path: Pa
     assert found.facts.keys == expected.facts.keys and found.facts.counts == expected.facts.counts
     assert (found.facts.firsts, found.facts.lasts) == (expected.facts.firsts, expected.facts.lasts)
     assert found.steps == expected.steps
+
+
+def verdict(found: dict[str, object]) -> list[object]:
+    shown = ("outcome", "status", "failure_type", "first_fault", "suspects", "evidence")
+    return [found[name] for name in shown]
+
+
+@pytest.mark.parametrize("at", range(0, 1000, 90))
+def test_the_parts_of_a_rotated_log_are_followed_as_they_are_read(
+    watch: Watch, tmp_path: Path, capsys: pytest.CaptureFixture[str], at: int
+) -> None:
+    """Logs of the tests' own data are cut in two; of the newer part a half is there at first."""
+    lines = LOGS[at % len(LOGS)].read_bytes().splitlines(keepends=True)
+    middle = len(lines) // 2
+    (tmp_path / "train.log.1").write_bytes(b"".join(lines[:middle]))
+    live = tmp_path / "train.log"
+    live.write_bytes(b"".join(lines[middle : middle + middle // 2 + 1]))
+
+    def grow() -> None:
+        with live.open("ab") as out:
+            out.write(b"".join(lines[middle + middle // 2 + 1 :]))
+
+    watch(tmp_path, grow, json_output=True, quiet=False)
+    plain = diagnose_paths([tmp_path]).diagnosis.model_dump(mode="json")
+    assert verdict(updates(capsys.readouterr().out)[-1]) == verdict(plain)
+
+
+def test_older_parts_are_read_once_and_lines_are_told_where_they_lie(
+    watch: Watch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    older = "".join(f"[rank0]: step {n} loss 2.{n}\n" for n in range(4000))
+    (tmp_path / "live.log.2.gz").write_bytes(gzip.compress(older.encode()))
+    (tmp_path / "live.log.1").write_text("[rank0]: step 4000 loss 2.1\n[rank0]: step 40")
+    path = tmp_path / "live.log"
+    path.write_text("01 loss 2.1\n")
+    taken: list[int] = []
+    whole = following.FollowedFile._take
+    monkeypatch.setattr(
+        following.FollowedFile, "_take",
+        lambda self, block: (taken.append(len(block)), whole(self, block)),
+    )  # fmt: skip
+    watch(tmp_path, append(path, "[rank0]: step 4002 loss 2.0\n"), append(path, OOM))
+    told = capsys.readouterr().out.splitlines()
+    assert told[-1].endswith("live.log:3")
+    assert sum(taken) == len(older) + 44 + len("01 loss 2.1\n[rank0]: step 4002 loss 2.0\n") + len(
+        OOM
+    )
+
+
+@pytest.mark.parametrize("how", ["renamed", "copied", "packed"])
+def test_rotation_while_a_rotated_log_is_followed_begins_a_new_chapter(
+    watch: Watch, tmp_path: Path, capsys: pytest.CaptureFixture[str], how: str
+) -> None:
+    path, older, oldest = (tmp_path / name for name in ("live.log", "live.log.1", "live.log.2"))
+    older.write_text(STEPS)
+    path.write_text(f"step 20 loss 2.0\n{OOM}")
+
+    def rotate() -> None:
+        if how == "packed":
+            (tmp_path / "live.log.2.gz").write_bytes(gzip.compress(older.read_bytes()))
+            older.unlink()
+        else:
+            older.rename(oldest)
+        if how == "copied":
+            older.write_text(path.read_text())
+            os.truncate(path, 0)
+        else:
+            path.rename(older)
+        path.write_text("step 21 loss 2.0\n")
+
+    assert watch(tmp_path, rotate, append(path, "step 22 loss 2.0\n")) == 3
+    assert [line.split()[1] for line in capsys.readouterr().out.splitlines()] == [
+        "failure",
+        "no_failure",
+    ]

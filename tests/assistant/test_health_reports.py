@@ -10,6 +10,7 @@ from rerail.assistant.watch.health_reports import read_health_report
 from rerail.domain.job import JobEvent, JobRef
 from rerail.errors import EvidenceError
 from rerail.recovery.site_policy import JobLayout
+from rerail.tools.clusters.attempt_span import AttemptSpan
 from rerail.tools.clusters.slurm_outputs import Outputs
 from rerail.tools.clusters.slurm_read import JobFiles
 from rerail.tools.clusters.slurm_records import AttemptRecord, NodeRecord
@@ -82,7 +83,9 @@ def test_the_newest_report_since_the_start_of_the_attempt_decides(tmp_path):
     layout = JobLayout(health_output=str(tmp_path / "health-%j.json"))
 
     def witnesses():
-        found = collect_evidence(event, attempt, FakeReader(), layout, tmp_path / "evidence")
+        found = collect_evidence(
+            event, AttemptSpan(attempt), FakeReader(), layout, tmp_path / "evidence"
+        )
         return {one.node for one in found.attested}, found.tested
 
     report(tmp_path / "health-1.json", at=900.0, faulty=["n1"])  # of an earlier failure

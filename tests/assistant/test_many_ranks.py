@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rerail.assistant.pipeline import diagnose_paths
+from rerail.assistant.presentation.verdict import verdict_view
 from rerail.domain.diagnosis import Diagnosis
 from rerail.evals.bench.timeouts import LABELS, timeout_log
 
@@ -57,8 +58,36 @@ def test_cost_is_left_out_where_the_times_contradict_each_other(tmp_path: Path) 
     ends = ["[rank0]: [2026-03-04 03:00:00] closing", "[rank1]: [2026-03-04 03:00:01] closing"]
     for kept, idle in ((steps[:4], True), (steps, False)):
         path.write_text("\n".join(["world_size: 2", *kept, fault, *ends]) + "\n")
-        cost = diagnose_paths([path]).diagnosis.cost
+        diagnosis = diagnose_paths([path]).diagnosis
+        cost = diagnosis.cost
         assert (cost.idle_gpu_hours is not None) == idle
+        assert cost.left_out == (
+            [] if idle else ["idle: left out, for the log ends 6.0 h before a time in it"]
+        )
+        assert verdict_view(diagnosis).covers == (*cost.covers, *cost.left_out)
+
+
+def test_detection_is_left_out_where_the_fault_stands_among_far_older_lines(tmp_path: Path) -> None:
+    """Its own line has no time; the wait for it began hours behind all that stands around it."""
+    path = tmp_path / "train.log"
+    waits = (
+        "[rank{rank}]:[E304 11:42:11.8 ProcessGroupNCCL.cpp:632] [Rank {rank}] Watchdog caught collective operation"
+        " timeout: WorkNCCL(SeqNum=91, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600012"
+        " milliseconds before timing out."
+    )
+    fault = "[rank1]: RuntimeError: CUDA error: uncorrectable ECC error encountered"
+    for hour, kept in ((8, None), (11, 600.0)):
+        step = "[rank{rank}]: [2026-03-04 {hour:02d}:3{n}:00] iteration {n} | lm loss: 2.0E+00 |"
+        rows = [step.format(rank=rank, hour=hour, n=n) for n in (0, 1) for rank in range(4)]
+        ends = [waits.format(rank=rank) for rank in (0, 2, 3)]
+        path.write_text("\n".join(["world_size: 4", *rows[:6], fault, *rows[6:], *ends]) + "\n")
+        cost = diagnose_paths([path]).diagnosis.cost
+        assert cost.detection_s == (kept and pytest.approx(kept, abs=1))
+        said = (
+            [] if kept else ["detection: left out, for the first fault stands among lines that are"]
+        )
+        assert [one.partition(" 3.0 h older")[0] for one in cost.left_out] == said
+        assert (cost.idle_gpu_hours is not None) == bool(kept)
 
 
 def test_time_of_a_line_without_one_is_not_that_of_the_beginning(tmp_path: Path) -> None:

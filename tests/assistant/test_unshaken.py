@@ -7,7 +7,9 @@ import errno
 import gzip
 import lzma
 import os
+import random
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -83,8 +85,9 @@ def test_a_pipe_that_nobody_writes_into_is_not_waited_for(
 ) -> None:
     monkeypatch.setattr(opening, "WRITER_S", 0.05)
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(EvidenceError, match="nobody wrote into it"):
+    with pytest.raises(EvidenceError, match="nobody wrote into it") as raised:
         diagnose_paths([tmp_path / "pipe"])
+    assert raised.value.hint == "write into it; `rerail diagnose -` reads what is piped into it"
 
 
 def test_a_pipe_with_a_writer_is_read(tmp_path: Path) -> None:
@@ -331,7 +334,11 @@ def test_a_full_disk_leaves_nothing_of_a_rule_file_behind(
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-@pytest.mark.parametrize("data", [bytes(5_000), bytes(range(32)) * 80], ids=["hole", "controls"])
+@pytest.mark.parametrize(
+    "data",
+    [bytes(5_000), bytes(range(32)) * 80, random.Random(1).randbytes(20_000)],
+    ids=["hole", "controls", "noise"],
+)
 def test_a_file_that_holds_no_text_is_told_as_such(data: bytes, tmp_path: Path) -> None:
     (tmp_path / "x.log").write_bytes(data)
     done = run(tmp_path / "x.log")
@@ -345,6 +352,17 @@ def test_a_pipe_in_a_folder_is_told_as_one(tmp_path: Path, log: Path) -> None:
     done = run(tmp_path)
     assert b"a pipe, which a folder's logs are not read from" in done.stdout
     assert b"rerail diagnose" in done.stdout and b"copy the file again" not in done.stdout
+    assert b"`rerail diagnose -`" in done.stdout
+
+
+def test_a_socket_and_a_device_are_told_apart(tmp_path: Path, log: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "s.log"))
+        assert b"a socket, and no file" in run(tmp_path).stdout
+        alone = run(tmp_path / "s.log")
+    assert b"a socket, and no file" in alone.stderr and alone.returncode == 11
+    alone = run("/dev/null")
+    assert b"a character device, and no file" in alone.stderr and alone.returncode == 11
 
 
 def test_doctor_says_what_a_configured_model_lacks() -> None:

@@ -279,6 +279,52 @@ def test_a_number_that_no_word_calls_a_loss_counts_only_where_it_breaks(
     assert broken.first_fault is not None and broken.first_fault.line == 41
 
 
+# The last is no file that is kept whole.
+@pytest.mark.parametrize(("label", "count"), [("", 60), ("[rank1]: ", 60), ("", 10_000)])
+def test_what_a_known_form_does_not_name_is_mined_from_its_lines(
+    label: str, count: int, tmp_path: Path
+) -> None:
+    form = label + "step {i}, energy {x:.4f}, 0.6{j}2 sec/step" + " " * 200
+    path = tmp_path / "train.log"
+    path.write_text("\n".join(filled(form, count)) + "\n")
+    (view,) = collect([path], ScanPlan(())).views
+    rows = view.survey.steps
+    assert {(row.form, row.value_name, row.loss) for row in rows} == {("step", "energy", None)}
+    assert {row.rank for row in rows} == {1 if label else None}
+    assert [row.step for row in rows[:60]] == list(range(100, 160))
+    assert [row.value for row in rows[:60]] == pytest.approx(losses(count)[:60], abs=1e-3)
+    assert len({row.line for row in rows}) == len(rows)
+    assert diagnose_paths([path]).diagnosis.failure_type == "no_failure"
+    path.write_text("\n".join(filled(form, count, nan_from=count - 20)) + "\n")
+    broken = diagnose_paths([path]).diagnosis
+    assert (broken.failure_type, broken.status.value) == ("loss_nan", "supported")
+    assert broken.first_fault is not None and broken.first_fault.line == count - 19
+    assert broken.progress["last_step"] == 99 + count
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "step {i}, energy {x:.4f}, lr 1e-4, loss 0.{i}",  # the form reads a loss
+        "step {i}, queue {j}, mem {x:.1f}GB, 0.612 sec/step",
+        "step {p}, energy {x:.4f}, 0.6{j}2 sec/step",
+    ],
+)
+def test_no_value_is_mined_from_lines_that_have_one_or_measure_nothing(
+    form: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "train.log"
+    path.write_text(
+        "".join(
+            form.format(i=100 + i, p=i * 7919 % 4001, x=x, j=i % 3) + "\n"
+            for i, x in enumerate(losses(60))
+        )
+    )
+    (view,) = collect([path], ScanPlan(())).views
+    assert len(view.survey.steps) == 60
+    assert {row.value for row in view.survey.steps} == {None}
+
+
 def test_a_number_without_a_name_that_is_none_now_and_then_is_no_fault(tmp_path: Path) -> None:
     path = tmp_path / "train.log"
     values = [math.nan if at in (20, 21, 22, 23, 40) else 2 + at % 7 / 10 for at in range(60)]

@@ -6,6 +6,7 @@ because the JSON of 22.05 reports success for steps that failed.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -238,7 +239,7 @@ class SlurmReader:
             job=attempt.job,
             nodes=attempt.nodes,
             attempt=attempt.attempt,
-            script=lambda: self._script(attempt.job),
+            script=lambda: self.script(attempt.job),
         )
 
     def _output_rows(self, job: str) -> list[OutputRow]:
@@ -256,12 +257,22 @@ class SlurmReader:
             return read_rows(text, later)
         return []
 
-    def _script(self, job: str) -> str:
-        """Return the batch script, where accounting keeps it (AccountingStoreFlags=job_script)."""
-        try:
-            return self._run("sacct", "-B", "-j", job)
-        except ClusterError:
-            return ""
+    def script(self, job: str) -> str:
+        """Return the batch script as it was submitted; empty where neither accounting nor the controller kept it.
+
+        Accounting keeps it where slurm.conf says so (AccountingStoreFlags=job_script), the controller while it
+        knows the job.
+        """
+        number = checked_job(job)
+        for ask in (
+            ("sacct", "-B", "-j", number),
+            ("scontrol", "write", "batch_script", number, "-"),
+        ):
+            with contextlib.suppress(ClusterError):
+                _, begins, script = self._run(*ask).partition("#!")
+                if begins:
+                    return begins + script
+        return ""
 
     def shown_ids(self, job: str) -> list[tuple[str, str, str]]:
         """Return the id that people see, the raw one and the state of every job that an id means.

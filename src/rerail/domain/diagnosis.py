@@ -159,7 +159,7 @@ class Cost(Record):
     """What the failure cost: idle GPU hours and training steps lost since the last checkpoint.
 
     `detection_s` are the seconds until anything was reported, part of the idle time; `covers` says in
-    words what each figure covers.
+    words what each figure covers, `left_out` why a figure is missing whose times contradict each other.
     """
 
     idle_gpu_hours: float | None = None
@@ -167,6 +167,7 @@ class Cost(Record):
     gpus: int | None = None
     detection_s: float | None = None
     covers: list[str] = []
+    left_out: list[str] = []
 
 
 class AgainstForecast(Record):

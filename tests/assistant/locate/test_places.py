@@ -72,6 +72,64 @@ def test_each_place_in_the_folder_of_a_job_is_looked_at(look, slurm, what, name)
     assert what not in " ".join(missing)
 
 
+@pytest.mark.parametrize("teller", ["sacct", "scontrol"])
+@pytest.mark.parametrize(
+    ("lines", "folder"),
+    [
+        ("torchrun --log-dir elastic train.py", "job/elastic"),
+        (
+            "torchrun --rdzv-id=x \\\n  --log-dir=elastic/$SLURM_JOB_ID \\\n  train.py",
+            "job/elastic/7",
+        ),
+        ('export LOGS="$HOME/a b"  # ours\ntorchrun --log-dir "${LOGS}/x" train.py', "home/a b/x"),
+        ("cd runs\nsrun torchrun --log_dir one train.py", "job/runs/one"),
+        ("torchrun --log-dir ~/one train.py", "home/one"),
+    ],
+)
+def test_the_folder_that_the_batch_script_names_is_looked_at(
+    look, slurm, tmp_path, teller, lines, folder
+):
+    slurm.command = "sbatch train.sh"
+    path = written(tmp_path / folder / "none_k3f0x2/attempt_0/3/stderr.log")
+    assert path not in look()[0]
+    slurm.script_of[teller] = f"#!/bin/bash\n#SBATCH -N 2\n{lines}\n"
+    found, missing = look()
+    assert path in found
+    assert ELASTIC not in " ".join(missing)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "# torchrun --log-dir elastic train.py",
+        "torchrun --log-dir $SCRATCH/elastic train.py",
+        "torchrun --log-dir `pwd`/elastic train.py",
+        "a=aaaaaaaa\n" + "a=$a$a$a$a\n" * 60 + "torchrun --log-dir $a train.py",
+        "echo 'it is\nnot closed",
+    ],
+)
+def test_a_script_that_names_no_folder_is_no_harm(look, slurm, lines):
+    path = written(slurm.folder / "elastic/none_k3f0x2/attempt_0/3/stderr.log")
+    slurm.command = "sbatch train.sh"
+    slurm.script_of["sacct"] = f"#!/bin/bash\n{lines}\n"
+    assert path not in look()[0]
+
+
+def test_of_a_folder_that_a_script_names_only_the_user_s_own_files_of_the_job_s_time_are_read(
+    look, slurm, tmp_path
+):
+    slurm.command, slurm.script_of["sacct"] = (
+        "sbatch train.sh",
+        f"#!/bin/bash\ntorchrun --log-dir {tmp_path}/all train.py\n",
+    )
+    early = written(tmp_path / "all/x_1/attempt_0/0/stderr.log", at=START - 3600)
+    own = written(tmp_path / "all/x_2/attempt_0/0/stderr.log")
+    found, _ = look()
+    assert own in found and early not in found
+    slurm.uid += 1
+    assert own not in look()[0]
+
+
 @pytest.mark.parametrize(
     "name",
     ["8_k3f0x2/attempt_0/3/stderr.log", "nccl-inspector-8/n2.log", "nccl-inspector-77/n2.log"],
