@@ -20,6 +20,7 @@ from rerail.knowledge_base.placement.names import same_host, short
 from rerail.knowledge_base.placement.numbered_outputs import of_numbered_output
 from rerail.knowledge_base.placement.odd_version import of_odd_version
 from rerail.knowledge_base.placement.one_node import device_in_front, local_that_is_rank, one_node
+from rerail.knowledge_base.placement.own_shard import own_shard
 from rerail.knowledge_base.placement.own_words import number_in, numbers_in
 from rerail.knowledge_base.placement.place import Answer, Asked, Reason, Source, named
 from rerail.knowledge_base.placement.raised_behind import raises_behind
@@ -511,7 +512,7 @@ def _awaited(asked: Asked) -> Answer[int] | None:
 
 SOURCES: tuple[Source[int], ...] = (
     _from_one, _between_two, _slot, _lacked_by_several, _subject, _noticed, _of_the_job, _heading, _process,
-    _named_process, _local_rank, _said_on, _label, _introduced, _seat, _only_node, _own_words, raised_from,
+    _named_process, _local_rank, _said_on, _label, _introduced, _seat, _only_node, _own_words, own_shard, raised_from,
     _told_with_process, _alone_there, _others, _only_exit_there, device_beside, _awaited, named_slow, _own_exit,
     _raised_exit, _ended_first, by_device, raises_behind, of_numbered_output, _hosts_the_store, _idle_device,
 )  # fmt: skip
