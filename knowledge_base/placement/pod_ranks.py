@@ -72,6 +72,12 @@ def ranks_by_number(told: Mapping[str, set[int]], pods: Iterable[str]) -> dict[s
     return found
 
 
+def number_of(pod: str) -> int | None:
+    """Return the number of a pod of an indexed job, or None."""
+    match = _INDEXED.fullmatch(pod)
+    return int(match["n"]) if match else None
+
+
 def ranks_of_counted(
     ranks: Iterable[int], pods: Iterable[str], world: int | None
 ) -> list[tuple[str, int]]:

@@ -29,6 +29,7 @@ from rerail.knowledge_base.placement.other_runs import OtherRuns
 from rerail.knowledge_base.placement.parallel_ranks import with_ranks
 from rerail.knowledge_base.placement.pod_ranks import (
     node_numbers,
+    number_of,
     ranks_by_number,
     ranks_of_counted,
 )
@@ -298,13 +299,24 @@ def _in_places(found: Identities, reading: Reading) -> None:
     for pod, rank in ranks_by_number(told, found.node_of_place).items():
         line = found.told_by["place", pod]
         found.keep(found.node_of_rank, "rank", rank, found.node_of_place[pod], line)
+    counted = reading.of_pods | (_alone_in_pods(reading) if found.per_node == 1 else {})
     for pod, rank in ranks_of_counted(
-        reading.of_pods, {*found.node_of_place, *reading.labels}, found.world_size
+        counted, {*found.node_of_place, *reading.labels}, found.world_size
     ):
         found.rank_of_pod[pod] = rank
-        if rank in reading.of_pods:  # of the others only the pod tells that they are ranks
-            line = found.told_by.get(("place", pod), reading.of_pods[rank])
+        if rank in counted:  # of the others only the pod tells that they are ranks
+            line = found.told_by.get(("place", pod), counted[rank])
             found.keep(found.node_of_rank, "rank", rank, found.host(pod), line)
+
+
+def _alone_in_pods(reading: Reading) -> dict[int, LogLine]:
+    """The ranks that speak in the pods of their numbers, where each pod has one process."""
+    return {
+        rank: line
+        for rank, places in reading.ranks_of_places.items()
+        for place, line in places.items()
+        if len(places) == 1 and number_of(place) == rank
+    }
 
 
 def _tasks(found: Identities, reading: Reading) -> None:
