@@ -178,6 +178,9 @@ def _completed(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
         bad: list[LogLine] = []
     else:
         bad = teardown.bad(case, verdict.selection, verdict.exits, success)
+    waited = (o for o in case.observations if "others_run_on" in o.marks)
+    if not bad and any(case.known_before(success, one) for one in waited):
+        return False
     verdict.observation = success
     verdict.rule = rules.get(success.rule_id)
     if bad:
