@@ -21,7 +21,7 @@ def rank_at(identities: Identities, line: LogLine) -> int | None:
     place = line.node or line.place or _of_one_host(identities, line)
     ranks = identities.ranks_at.get(place or "", ())
     local = line.local_rank
-    if local is None and place in identities.gpus_in_order:
+    if local is None and (place in identities.gpus_in_order or ranks):
         local = gpu_of_its_own(line.text)
     if local is None and ranks:
         local = device_of_nccl(line)

@@ -299,7 +299,9 @@ def _in_places(found: Identities, reading: Reading) -> None:
     for pod, rank in ranks_by_number(told, found.node_of_place).items():
         line = found.told_by["place", pod]
         found.keep(found.node_of_rank, "rank", rank, found.node_of_place[pod], line)
-    counted = reading.of_pods | (_alone_in_pods(reading) if found.per_node == 1 else {})
+    alone = _alone_in_pods(reading)
+    several = len(alone.keys() - {0}) > 1  # of pods with several ranks each only the first has that of its number
+    counted = reading.of_pods | (alone if found.per_node == 1 or several else {})
     for pod, rank in ranks_of_counted(
         counted, {*found.node_of_place, *reading.labels}, found.world_size
     ):
