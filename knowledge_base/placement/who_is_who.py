@@ -300,7 +300,9 @@ def _in_places(found: Identities, reading: Reading) -> None:
         line = found.told_by["place", pod]
         found.keep(found.node_of_rank, "rank", rank, found.node_of_place[pod], line)
     alone = _alone_in_pods(reading)
-    several = len(alone.keys() - {0}) > 1  # of pods with several ranks each only the first has that of its number
+    several = (
+        len(alone.keys() - {0}) > 1
+    )  # of pods with several ranks each only the first has that of its number
     counted = reading.of_pods | (alone if found.per_node == 1 or several else {})
     for pod, rank in ranks_of_counted(
         counted, {*found.node_of_place, *reading.labels}, found.world_size
