@@ -140,6 +140,9 @@ def _node_of_fault(case: Case, verdict: Verdict, line: LogLine) -> str | None:
     named = verdict.waiting.by(How.NAMED) if verdict.waiting is not None else None
     # Who lists those that did not come is not one of them.
     of_another = of_another or (named is not None and named.line == line and line.rank is None)
+    silent = verdict.waiting.silent if verdict.waiting is not None else ()
+    if line.rank is None and set(ranks) <= set(silent) and says("waited-in-vain", line.text):
+        of_another = True  # nor is who says that it waited one of those that said nothing
     if ranks and of_another:
         # The host of who tells of others is not theirs.
         return verdict.identities.undisputed(ranks[0]) if len(ranks) == 1 else None
