@@ -202,7 +202,7 @@ def diagnose(
     """Find the first fault of a failed, hung or slow job.
 
     Exit codes: 0 failure found; 3 no failure; 10 inconclusive; 11 evidence missing or unreadable;
-    2 usage; 70 bug; 74 the output or the store cannot be written; 75 the scheduler does not answer;
+    2 usage; 70 bug; 74 the output cannot be written; 75 the scheduler does not answer;
     130 Ctrl-C; 141 the reader has gone.
     """
     from rerail.assistant.cli.diagnose import diagnose_command
