@@ -237,8 +237,17 @@ def ends_non_finite(case: Case) -> bool:
     return False
 
 
+def _of_this_run(rows: Sequence[StepRow]) -> Sequence[StepRow]:
+    """Return the rows from where the steps last began again with the first number of the file: another run was added to it."""
+    first = rows[0].step if rows else None
+    if first is None:
+        return rows
+    again = max(i for i, row in enumerate(rows) if row.step is not None and row.step <= first)
+    return rows[again:]
+
+
 def _rose(rows: Sequence[StepRow], line: int, steps: int) -> bool:
-    before = [r for r in rows if r.line <= line]
+    before = _of_this_run([r for r in rows if r.line <= line])
     after = [r for r in rows if r.line > line]
     if not after:
         return False

@@ -31,6 +31,15 @@ def test_what_training_went_on_after_or_the_benchmark_records_is_believed(diagno
     assert diagnose(log).outcome == "no_failure"
 
 
+@pytest.mark.parametrize(
+    ("rest", "outcome"), [(MORE + "Training completed.\n", "no_failure"), ("", "failure")]
+)
+def test_of_a_run_that_was_added_to_the_log_of_another_its_own_steps_count(diagnose, rest, outcome):
+    assert (
+        diagnose(STEPS + MORE + "Training completed.\n" + STEPS + FATAL + rest).outcome == outcome
+    )
+
+
 TIMED_OUT = "".join(
     f"[rank{r}]:[E301 03:10:31.{r}00 ProcessGroupNCCL.cpp:633] [Rank {r}] Watchdog caught collective operation "
     "timeout: WorkNCCL(SeqNum=92, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600011 "
