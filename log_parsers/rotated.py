@@ -24,6 +24,7 @@ from rerail.log_parsers.opening import is_damage, is_packed, open_source
 from rerail.log_parsers.parts_of_one import Ends, are_one_log
 from rerail.log_parsers.skeletons import SkeletonMiner
 from rerail.log_parsers.sources import RotatedName, Source, reading_order, rotated_parts
+from rerail.log_parsers.split_names import cut_inside_lines, split_logs
 from rerail.log_parsers.step_numbers import StepRow
 from rerail.log_parsers.survey import FileSurvey, Hit
 from rerail.log_parsers.view import LogView
@@ -40,18 +41,37 @@ def joined(
     `ends_of` returns the ends of a file, or None for one that is read by itself: no text, or not to be opened.
     """
     rotated = rotated_parts([source.name for source in sources])
-    if not rotated:
+    of_part = _split(sources, rotated, ends_of or _ends_of)
+    if not rotated and not of_part:
         return list(sources)
     logs: dict[object, list[Source]] = defaultdict(list)
     for source in sorted(sources, key=lambda one: reading_order(one.name)):
         if source.name in rotated:
             logs[rotated[source.name].log].append(source)
-    of_part: dict[str, Source] = {}
     for parts in logs.values():
         one = _one_log(parts, rotated, ends_of or _ends_of)
         of_part |= {part.name: one for part in one.parts}
     kept = [of_part.get(one.name, one) for one in sources]
     return list({id(one): one for one in kept}.values())
+
+
+def _split(
+    sources: Sequence[Source],
+    rotated: Mapping[str, RotatedName],
+    ends_of: Callable[[Source], Ends | None],
+) -> dict[str, Source]:
+    """Return by its name the log of each piece that `split` cut."""
+    found: dict[str, Source] = {}
+    for parts in split_logs(one for one in sources if one.name not in rotated):
+        told = [(number, ends_of(part)) for number, part in enumerate(parts)]
+        ends = [(number, one) for number, one in told if one is not None]
+        text = len(ends) == len(parts)
+        if text and (cut_inside_lines(parts) or are_one_log(ends, as_ranks=True)):
+            origin = replace(parts[-1].origin, rank=None, local_rank=None, place=None, attempt=None)
+            size = sum(part.size for part in parts)
+            one = replace(parts[-1], parts=tuple(parts), size=size, origin=origin)
+            found |= {part.name: one for part in parts}
+    return found
 
 
 def _one_log(

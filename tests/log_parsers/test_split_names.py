@@ -1,0 +1,67 @@
+"""Pieces that `split` cut out of one log are that log; logs of ranks that are numbered alike are not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rerail.assistant.pipeline import diagnose_paths
+from rerail.log_parsers.rotated import joined
+from rerail.log_parsers.sources import discover
+
+LOG = Path(__file__).parents[1] / "data" / "faultlab" / "hang_one_rank" / "torchrun.log"
+
+
+def letters(number: int) -> str:
+    return "x_" + chr(97 + number // 26) + chr(97 + number % 26)
+
+
+def cut(folder: Path, size: int, name: str) -> int:
+    data = LOG.read_bytes()
+    pieces = [data[at : at + size] for at in range(0, len(data), size)]
+    for number, piece in enumerate(pieces):
+        called = letters(number) if name == "letters" else f"part-{number:03d}.log"
+        (folder / called).write_bytes(piece)
+    return len(pieces)
+
+
+@pytest.mark.parametrize("name", ["letters", "digits"])
+@pytest.mark.parametrize("size", [1_009, 4_001])
+def test_pieces_cut_by_bytes_give_the_verdict_of_the_whole(
+    tmp_path: Path, name: str, size: int
+) -> None:
+    count = cut(tmp_path, size, name)
+    assert [len(one.parts) for one in joined(discover([tmp_path]).sources)] == [count]
+    whole, parts = diagnose_paths([LOG]).diagnosis, diagnose_paths([tmp_path]).diagnosis
+    assert (whole.outcome, whole.failure_type, whole.suspects) == (
+        parts.outcome, parts.failure_type, parts.suspects,
+    )  # fmt: skip
+
+
+def test_pieces_cut_by_lines_are_one_log_where_their_steps_go_on(tmp_path: Path) -> None:
+    for number, name in enumerate(("x_aa", "x_ab", "x_ac")):
+        steps = range(100 * number, 100 * number + 100)
+        (tmp_path / name).write_text("".join(f"step {n} loss 2.{n % 7}\n" for n in steps))
+    assert [len(one.parts) for one in joined(discover([tmp_path]).sources)] == [3]
+
+
+def test_logs_of_ranks_of_one_size_stay_apart(tmp_path: Path) -> None:
+    for rank in range(4):
+        text = "".join(f"[rank{rank}]: step {n} loss 2.{n % 7}\n" for n in range(100))
+        (tmp_path / f"rank_{rank:02d}.log").write_text(text)
+    assert [one.parts for one in joined(discover([tmp_path]).sources)] == [(), (), (), ()]
+
+
+def test_the_order_of_the_arguments_tells_nothing(tmp_path: Path) -> None:
+    count = cut(tmp_path, 1_009, "digits")
+    backwards = sorted(tmp_path.iterdir(), reverse=True)
+    assert [len(one.parts) for one in joined(discover(backwards).sources)] == [count]
+
+
+def test_a_gap_or_another_size_is_no_cut_log(tmp_path: Path) -> None:
+    for number in (0, 2):
+        (tmp_path / f"part-{number:02d}.log").write_text("half a li")
+    for name, text in {"x_aa": "half a li", "x_ab": "half", "x_ac": "half a line"}.items():
+        (tmp_path / name).write_text(text)
+    assert not any(one.parts for one in joined(discover([tmp_path]).sources))
