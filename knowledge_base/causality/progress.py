@@ -238,7 +238,7 @@ def ends_non_finite(case: Case) -> bool:
 
 
 def _of_this_run(rows: Sequence[StepRow]) -> Sequence[StepRow]:
-    """Return the rows from where the steps last began again with the first number of the file: another run was added to it."""
+    """Return the rows from where the steps last began again with the first number: another run was added to the file."""
     first = rows[0].step if rows else None
     if first is None:
         return rows

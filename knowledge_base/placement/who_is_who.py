@@ -299,7 +299,7 @@ def _in_places(found: Identities, reading: Reading) -> None:
     for pod, rank in ranks_by_number(told, found.node_of_place).items():
         line = found.told_by["place", pod]
         found.keep(found.node_of_rank, "rank", rank, found.node_of_place[pod], line)
-    alone = _alone_in_pods(reading)
+    alone = _alone_in_pods(found, reading)
     several = (
         len(alone.keys() - {0}) > 1
     )  # of pods with several ranks each only the first has that of its number
@@ -313,14 +313,19 @@ def _in_places(found: Identities, reading: Reading) -> None:
             found.keep(found.node_of_rank, "rank", rank, found.host(pod), line)
 
 
-def _alone_in_pods(reading: Reading) -> dict[int, LogLine]:
+def _alone_in_pods(found: Identities, reading: Reading) -> dict[int, LogLine]:
     """The ranks that speak in the pods of their numbers, where each pod has one process."""
-    return {
-        rank: line
-        for rank, places in reading.ranks_of_places.items()
+    pods = {rank: dict(places) for rank, places in reading.ranks_of_places.items()}
+    for rank, names in reading.hosts.items():  # stern puts the pod where others put a host
+        told = found.told_by.get(("label", rank))
+        pods.setdefault(rank, {}).update({name: told for name in names} if told else {})
+    numbered = [
+        (rank, number, line)
+        for rank, places in pods.items()
         for place, line in places.items()
-        if len(places) == 1 and number_of(place) == rank
-    }
+        if (number := number_of(place)) is not None
+    ]
+    return {rank: line for rank, number, line in numbered if all(r == n for r, n, _ in numbered)}
 
 
 def _tasks(found: Identities, reading: Reading) -> None:
