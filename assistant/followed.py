@@ -1,8 +1,8 @@
 """What was read so far of files that grow: logs from where the last look ended, files of numbers as a whole.
 
 The older parts that a rotated log has are read in front of it. A log that is rotated (another inode) or truncated (it
-became smaller, or holds other text where it was read already) while it is followed begins a new chapter: what was read of it before no longer counts, nor do the parts
-that were moved away.
+became smaller, or holds other text where it was read already) while it is followed begins a new chapter: what was read
+of it before no longer counts, nor do the parts that were moved away.
 """
 
 from __future__ import annotations

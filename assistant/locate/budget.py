@@ -58,7 +58,8 @@ class Budget:
         limit_s = self.share_s
         if limit_s <= 0:
             raise TimeIsUp(
-                f"{what}: not asked, the {self.seconds:g} s for the search are over", recoverable=True
+                f"{what}: not asked, the {self.seconds:g} s for the search are over",
+                recoverable=True,
             )
         answer: list[T] = []
         errors: list[BaseException] = []
