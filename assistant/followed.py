@@ -1,8 +1,8 @@
 """What was read so far of files that grow: logs from where the last look ended, files of numbers as a whole.
 
 The older parts that a rotated log has are read in front of it. A log that is rotated (another inode) or truncated (it
-became smaller) while it is followed begins a new chapter: what was read of it before no longer counts, nor do the parts
-that were moved away.
+became smaller, or holds other text where it was read already) while it is followed begins a new chapter: what was read
+of it before no longer counts, nor do the parts that were moved away.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Followed:
         self._stale = False
         self._looks = 0
         self._past: set[int] = set()
-        """Inodes of files that were rotated away: they belong to an earlier chapter."""
+        """Inodes of files that were rotated away, or lay beside a new chapter: they belong to an earlier one."""
         self._anew: set[str] = set()
         """Logs that began a new chapter: their older parts belong to an earlier one."""
 
@@ -52,6 +52,8 @@ class Followed:
         """
         self._looks += 1
         told: list[str] = []
+        # The number of a file that is gone may soon be that of a new one.
+        self._past &= {_inode(one) for one in sources} if self._past else set()
         lying = {self._key(one): one for one in sources if one.path is not None}
         for key in [*self._logs, *self._numbers]:
             if key not in lying and not (keep and keep(key)):
@@ -125,12 +127,14 @@ class Followed:
         alone = {key: one for key, one in now.items() if key in self._anew}
         rotated = rotated_parts([one.name for one in now.values()]) if alone else {}
         begun = {rotated[one.name].log for one in alone.values() if one.name in rotated}
-        others = [
-            one
-            for key, one in now.items()
-            if key not in alone
-            and (key in self._logs or one.name not in rotated or rotated[one.name].log not in begun)
-        ]
+        others = []
+        for key, one in now.items():
+            if key in alone:
+                continue
+            if key in self._logs or one.name not in rotated or rotated[one.name].log not in begun:
+                others.append(one)
+            else:
+                self._past.add(_inode(one))  # also when the live file is gone
         named = {**{self._key(one): one for one in joined(others)}, **alone}
         for key, log in list(self._logs.items()):
             here = named.get(key)
@@ -144,10 +148,7 @@ class Followed:
         return [self._key(part) for part in parts]
 
     def _is_past(self, source: Source) -> bool:
-        try:
-            return source.path is not None and source.path.stat().st_ino in self._past
-        except OSError:
-            return False
+        return _inode(source) in self._past
 
     def _look_at(self, key: str, source: Source) -> Iterator[str]:
         assert source.path is not None
@@ -173,9 +174,10 @@ class Followed:
         known = self._logs[key]
         try:
             stat = source.path.stat()
+            same = stat.st_ino == known.inode and stat.st_size >= known.read_bytes
+            if same and not known.is_written_anew():
+                return
         except OSError:
-            return
-        if stat.st_ino == known.inode and stat.st_size >= known.read_bytes:
             return
         del self._logs[key]
         was = "truncated"
@@ -188,6 +190,14 @@ class Followed:
         self._anew.add(key)
         print(f"rerail: {known.name} was {was}; a new chapter begins", file=sys.stderr)
         yield f"{known.name} was {was}: a new chapter"
+
+
+def _inode(source: Source) -> int:
+    """Return the inode of a file, or -1 for what is none now."""
+    try:
+        return source.path.stat().st_ino if source.path else -1
+    except OSError:
+        return -1
 
 
 def _is_answer(source: Source) -> bool:

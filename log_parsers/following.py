@@ -13,6 +13,7 @@ from rerail.log_parsers.sources import Source
 from rerail.log_parsers.survey import CHUNK, FilePass, FileSurvey, survey
 
 _LONGEST = 8 << 20
+_KEPT = 4096  # bytes at the beginning, and in front of where the last look ended
 
 
 class FollowedFile:
@@ -36,6 +37,7 @@ class FollowedFile:
         self.inode = 0
         self.read_bytes = 0
         """How much of the file was read so far, its older parts left out."""
+        self._first = self._last = b""
 
     def look(self) -> int:
         """Read what is new, and return how many bytes that were.
@@ -56,8 +58,27 @@ class FollowedFile:
             before = self.read_bytes
             while block := file.read(CHUNK):
                 self.read_bytes += len(block)
+                self._first += block[: _KEPT - len(self._first)]
+                self._last = (self._last + block)[-_KEPT:]
                 self._take(block)
             return new + self.read_bytes - before
+
+    def is_written_anew(self) -> bool:
+        """Tell whether the file no longer begins with what was read, or no longer has it where the last look ended.
+
+        What a file server shows as zeros may become text later, and tells nothing.
+
+        Raises:
+            OSError: when the file cannot be opened or read.
+        """
+        if self._whole is not None or not self.read_bytes:
+            return False
+        with self._path.open("rb", buffering=0) as file:
+            for at, known in ((0, self._first), (self.read_bytes - len(self._last), self._last)):
+                now = os.pread(file.fileno(), len(known), at)
+                if now != known and b"\0" not in known and b"\0" not in now:
+                    return True
+        return False
 
     def _begin(self) -> int:
         """Read the older parts, which grow no more, and return how many bytes that were."""

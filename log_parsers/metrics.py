@@ -465,7 +465,7 @@ def _kept_frames(rows: Sequence[int], *, all_frames: bool) -> list[int]:
 def _rank_of_line(chunk: bytes, start: int) -> int | None:
     """Return the rank in the label of a line; only the first of its frames has it."""
     at = chunk.rfind(b"\n", 0, start) + 1
-    return labelled(chunk[at : at + 40])[0]
+    return labelled(chunk[at : at + 80])[0]
 
 
 def _stands_behind(guard: re.Pattern[bytes], chunk: bytes, at: int) -> bool:

@@ -33,15 +33,21 @@ _MASKED = lazy(
     r"|\d+:\d\d\.\d+(?:[AP]M)"
 )
 _NUMBER = lazy(
-    r"(?<![\w.])(?P<v>[-+]?(?:(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)\.?\d*(?:[eE][-+]?\d+)?|\.\d+|(?i:nan|inf(?:inity)?)(?![\w])))"
-    r"(?P<after>(?:ms|s|batch|it)?(?:/[A-Za-z]\w*)?(?![\w.]))"
+    # Leader dots may stand in front of a number, and the full stop of a sentence behind it.
+    r"(?:(?<![\w.])|(?<=\.{3}))"
+    r"(?P<v>[-+]?(?:(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.(?!\s|$)\d*)?(?:[eE][-+]?\d+)?|\.\d+|(?i:nan|inf(?:inity)?)(?![\w])))"
+    r"(?P<after>(?:ms|s|batch|it)?(?:/[A-Za-z]\w*)?(?!\w|\.(?!\s|$)))"
 )
 _LEFT = lazy(r"([^\W\d][\w./'-]*(?: [^\W\d][\w./'-]*){0,3})[\s:=(\[|>*\"'~#]*$")
+_LEADERS = lazy(r"(?:\s?\.){3,}|…+")
 _GLUED = lazy(r"[A-Za-z]+(?:/[A-Za-z]+)?")
 _RIGHT = lazy(r"^\s*([A-Za-z]+/[A-Za-z]+|[A-Za-z]+(?: [A-Za-z]+)?(?=\s*(?:[,;|)\]]|$)))")
 _CELL = lazy(r"\0[^\0\s|,;]*")  # a number of a row, with what is written at it
 _COLUMN = lazy(r"\s*[|,;\t]\s*|\s{2,}")
-_RANK = lazy(r"^\s*(?:\[(?:rank|default) ?(\d+)\]:?|(\d{1,5}): (?=\S))\s*")
+_RANK = lazy(
+    r"^\s*(?:(?:(?:\d{1,6}: ?|\[[a-z]+ ?\d+\]:?|\[\d+,\d+\]<\w+>:?) ?){1,3}(?=\[rank ?\d))?"
+    r"(?:\[(?:rank|default) ?(\d+)\]:?|(\d{1,5}): (?=\S))\s*"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +133,8 @@ def layout_of(key: str) -> Layout:
     unit = _unit()
     for at in range(1, len(parts)):
         # A name behind a number ends with the line or at a comma, not at the next number.
-        before, behind = parts[at - 1], parts[at] + ("\0" if at + 1 < len(parts) else "")
+        before = _LEADERS.sub(" ", parts[at - 1])
+        behind = parts[at] + ("\0" if at + 1 < len(parts) else "")
         glued, right = _GLUED.match(behind), _RIGHT.match(behind)
         left = _LEFT.search(before)
         # "150batch", "1.4s/it": what is written at the number itself says most. "3.41 seconds, 0.001 rate":
@@ -155,11 +162,8 @@ def _known(name: str) -> str:
     words = name.split(" ")
     if meaning_of(name) == "never":
         return name
-    for at in range(len(words)):
-        part = " ".join(words[at:])
-        if meaning_of(part):
-            return part
-    return name
+    ends = [" ".join(words[at:]) for at in range(len(words))]
+    return next((end for end in ends if meaning_of(end) not in ("", "other")), name)
 
 
 @lru_cache(maxsize=1)

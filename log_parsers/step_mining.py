@@ -46,6 +46,7 @@ _HINTS = (
     rb"loss",
     rb"nll",
     rb"xent",
+    rb"crossent",
     rb"entropy",
     rb"elbo",
     rb"\bcost\b",
@@ -333,7 +334,7 @@ def _meanings(one: Layout) -> dict[int, str]:
         if (
             at == one.counter
             or one.after_slash[at]
-            or meaning in ("", "never", "step", "epoch")
+            or meaning in ("", "never", "other", "step", "epoch")
             or meaning in found.values()
         ):
             continue

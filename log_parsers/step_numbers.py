@@ -75,7 +75,12 @@ STEP_BEHIND = {
     "fairseq": lazy(rb"\bnum_updates=(\d+)"),
 }
 _EPOCH = lazy(rb"(?:'epoch': |epoch[ :=\[]{1,3})([\d.]+)", re.IGNORECASE)
-_RANK = lazy(rb"^\s*(?:\[(?:rank|default) ?(\d+)\]|(\d+): |\[\d+,(\d+)\]<)", re.IGNORECASE)
+# What a launcher puts in front of the rank that a process tells of itself numbers it on its own node or in a part.
+_RANK = lazy(
+    rb"^\s*(?:(?:(?:\d{1,6}: ?|\[[a-z]+ ?\d+\]:?|\[\d+,\d+\]<\w+>:?) ?){1,3}(?=\[rank ?\d))?"
+    rb"(?:\[(?:rank|default) ?(\d+)\]|(\d+): |\[\d+,(\d+)\]<)",
+    re.IGNORECASE,
+)
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from rerail.errors import EvidenceError, RerailError
+from rerail.errors import ClusterError, RerailError
 
 T = TypeVar("T")
 SHARE = 0.25
@@ -21,8 +21,8 @@ SHARE = 0.25
 LEAST_S = 0.05
 
 
-class TimeIsUp(EvidenceError):
-    """A question was not answered in time."""
+class TimeIsUp(ClusterError):
+    """A question was not answered in time: to the person who waits the same as a connection that is refused."""
 
 
 class Budget:
@@ -57,7 +57,10 @@ class Budget:
             self._ends = self._clock() + self.seconds
         limit_s = self.share_s
         if limit_s <= 0:
-            raise TimeIsUp(f"{what}: not asked, the {self.seconds:g} s for the search are over")
+            raise TimeIsUp(
+                f"{what}: not asked, the {self.seconds:g} s for the search are over",
+                recoverable=True,
+            )
         answer: list[T] = []
         errors: list[BaseException] = []
         done = threading.Event()

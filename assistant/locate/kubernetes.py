@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, BinaryIO
 
 from rerail.assistant.locate.attempt import ENDED
-from rerail.assistant.locate.budget import Budget, TimeIsUp
+from rerail.assistant.locate.budget import Budget
 from rerail.assistant.locate.locator import Found, Item, UnknownJobError
 from rerail.assistant.locate.ranges import ranged
 from rerail.domain.evidence import Stream
@@ -162,7 +162,7 @@ class KubernetesLocator:
     def _events(self, namespace: str, budget: Budget, found: Found) -> list[dict[str, Any]]:
         try:
             return self._list("list_namespaced_event", namespace, budget, limit=MOST_EVENTS)
-        except (ClusterError, TimeIsUp) as error:
+        except ClusterError as error:
             hint = f"kubectl get events -n {namespace}"
             found.missing.append(Problem(f"events of {namespace}", error.message, hint))
             return []

@@ -345,3 +345,51 @@ def test_rotation_while_a_rotated_log_is_followed_begins_a_new_chapter(
         "failure",
         "no_failure",
     ]
+
+
+@pytest.mark.parametrize("start", ["step 1 loss 2.0\n", "step 1 loss 9.0\n"])
+def test_truncation_is_noticed_when_the_file_has_outgrown_its_old_size(
+    watch: Watch, tmp_path: Path, capsys: pytest.CaptureFixture[str], start: str
+) -> None:
+    """The new text may begin as the old one did."""
+    path = tmp_path / "live.log"
+    path.write_text(STEPS + OOM)
+    again = start + "".join(f"step {i} loss 1.{i}\n" for i in range(2, 200))
+    assert watch(path, lambda: path.write_text(again), append(path, OOM)) == 0
+    told = capsys.readouterr()
+    assert told.err.count("live.log was truncated") == 1
+    assert [line.split()[1] for line in told.out.splitlines()] == [
+        "failure",
+        "no_failure",
+        "failure",
+    ]
+    assert told.out.rstrip().endswith("live.log:200")
+
+
+def test_zeros_that_a_file_server_shows_for_a_while_are_no_truncation(
+    watch: Watch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "live.log"
+    path.write_text(STEPS + "\0" * 17)
+    assert watch(path, lambda: path.write_text(STEPS + "step 20 loss 2.0\n" + OOM)) == 0
+    assert "truncated" not in capsys.readouterr().err
+
+
+def test_an_older_part_stays_past_when_the_live_file_is_gone(
+    watch: Watch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, older = tmp_path / "live.log", tmp_path / "live.log.1"
+    path.write_text(STEPS + OOM)
+
+    def rotate() -> None:
+        path.rename(older)
+        path.write_text(STEPS)
+
+    def pack() -> None:
+        (tmp_path / "live.log.1.gz").write_bytes(gzip.compress(older.read_bytes()))
+        older.unlink()
+
+    newer = tmp_path / "rank7.log"
+    ecc = "[rank7]: RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
+    assert watch(tmp_path, rotate, pack, lambda: newer.write_text(ecc), path.unlink) == 0
+    assert capsys.readouterr().out.splitlines()[-1].endswith("rank7.log:1")

@@ -237,6 +237,10 @@ NAMED = [
     "Schritt {i}: Verlust = {x:.3f}",
     "шаг {i}: потери {x:.4f}",
     "步数 {i} 损失 {x:.4f}",
+    "Finished minibatch number {i} in 0.8 seconds, training loss is now {x:.4f}.",
+    "==== UPDATE {i} of 300 ====\n    loss ........ {x:.4f}\n    duration .... 0.811 sec",
+    "update {i}\nloss............{x:.4f}",
+    "- iteration: {i}\n  train:\n    crossent: {x:.4f}\n    seconds: 0.8{j}",
 ]
 
 
@@ -251,7 +255,7 @@ def filled(form: str, count: int = 60, nan_from: int | None = None) -> list[str]
 def test_words_for_a_loss_are_known_in_other_languages_and_with_other_signs(
     form: str, tmp_path: Path
 ) -> None:
-    rows = mine(filled(form))
+    rows = mine("\n".join(filled(form)).split("\n"))
     assert [row.step for row in rows] == list(range(100, 160))
     assert [row.loss for row in rows] == pytest.approx(losses(60), abs=1e-3)
     path = tmp_path / "train.log"
@@ -334,6 +338,34 @@ def test_a_number_without_a_name_that_is_none_now_and_then_is_no_fault(tmp_path:
     assert diagnose_paths([path]).diagnosis.failure_type is None
 
 
+@pytest.mark.parametrize(
+    "form",
+    [
+        "sample {i}: temp 6{j}.52 power 31{j}.41 util {x:.1f}",
+        "worker 3 batch {i} decode 0.42{j} augment 0.43{j} ratio {x:.4f}",
+        "tick {i} energy 0.4{j} cache hit rate {x:.4f}",
+    ],
+)
+def test_a_share_or_a_rate_that_is_none_any_more_is_no_loss(form: str, tmp_path: Path) -> None:
+    path = tmp_path / "loader.log"
+    path.write_text("\n".join(filled(form, nan_from=40)) + "\n")
+    assert diagnose_paths([path]).diagnosis.failure_type in (None, "no_failure")
+
+
+def test_the_rank_that_a_process_tells_counts_for_more_than_its_launchers_label(
+    tmp_path: Path,
+) -> None:
+    fronts = {1023: "[default7]:[rank1023]: ", 5: "3: [rank5]: ", 6: "[1,0]<stdout>:[rank6]: "}
+    for form in (
+        "iteration {i}/ 100 | elapsed time per iteration (ms): 10{i}.1 | lm loss: {x:.4f} |",
+        "tick {i} -> crit={x:.4f}",
+    ):
+        path = tmp_path / "train.log"
+        rows = [fronts[rank] + text for text in filled(form) for rank in (1023, 5, 6)]
+        path.write_text("\n".join(rows) + "\n")
+        assert {series.rank for series in read_step_log(path)} == {1023, 5, 6}
+
+
 def test_the_heading_of_a_table_names_its_columns() -> None:
     body = [f"| {i} | {x:.3f} | 0.3{i % 10} |" for i, x in enumerate(losses(40))]
     rows = mine(["+------+", "| step | train loss | grad norm |", "|---|---|---|", *body])
@@ -357,6 +389,8 @@ def test_the_heading_of_a_table_names_its_columns() -> None:
         "fold {q} score {x:.3f}",
         "Epoch: [0] [{i}/1828] eta: 0:12:11 time: {x:.4f} data: {x:.4f} max mem: 4012",
         "eval batch {i}: accuracy {x:.3f}",
+        "sample {i}: temp 6{x:.2f} power 31{x:.1f} util {x:.1f}",
+        "sample {i}: gpu_util {x:.1f} hit ratio {x:.3f} power_avg {x:.2f}",
     ],
 )
 def test_what_counts_and_measures_other_things_is_no_series(form: str) -> None:

@@ -252,6 +252,20 @@ def test_a_log_that_is_too_long_is_cut_and_that_is_told(server, monkeypatch):
     assert "only its first 3 MiB were read" in why(found, "train.log")
 
 
+@pytest.mark.parametrize("kind", ["", "Job/"])
+def test_a_server_that_takes_the_call_and_stays_silent_does_not_answer(server, kind):
+    server.put("Job")
+    hung = threading.Event()
+    server.answers |= {
+        f"/apis/{one.group}/{one.version}/namespaces/ml/{one.plural}/llm": hung
+        for one in READABLE.values()
+    }
+    with pytest.raises(ClusterError) as error:
+        look(server, f"k8s://ml/{kind}llm", seconds=1.0)
+    hung.set()
+    assert error.value.exit_code == 75 and error.value.recoverable
+
+
 @pytest.mark.parametrize("answer", [410, 429, 500, 503])
 def test_a_server_that_refuses_for_now_is_told_with_its_number(server, answer):
     server.put("Job")
