@@ -14,9 +14,10 @@ from collections import deque
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import groupby
+from typing import Any
 
 from rerail.lazy_patterns import lazy
-from rerail.log_parsers.barren_lines import BarrenLines
+from rerail.log_parsers.barren_lines import BarrenKinds, BarrenLines
 from rerail.log_parsers.digit_blind import digit_blind
 from rerail.log_parsers.form_presence import Presence
 from rerail.log_parsers.line_tables import taken
@@ -139,7 +140,6 @@ _FORMS: tuple[_Form, ...] = tuple(
 _ALL_FORMS = (1 << len(_FORMS)) - 1  # one bit for each, by its place
 _PRESENCE = Presence([pattern for _, pattern, _ in _FORMS])
 _FEW_FORMS = 6
-_SETS_HELD = 4  # of forms, for which lines are remembered that have none
 _MOSTLY = 0.5  # share of the lines of a piece above which it is read as it is
 
 
@@ -156,7 +156,7 @@ class StepReader:
         self.rows = StepRows()
         self._most = most
         self._seen: set[str] = set()
-        self._bytes = 0
+        self._kinds = BarrenKinds()
         self._layouts = StepLayouts()
         self._ranks: set[int | None] = set()
         self._stride = 1
@@ -209,31 +209,37 @@ class StepReader:
         return self.rows.copy()
 
     def _feed(self, piece: Piece, first_line: int) -> None:
-        # Behind the first megabytes a file shows no new format; skipping the others saves most.
-        early = self._bytes < 8 << 20
-        self._bytes += len(piece)
-        places = [at for at, form in enumerate(_FORMS) if early or form[0] in self._seen]
-        wanted = _ALL_FORMS if early else sum(1 << at for at in places)
-        known = _PRESENCE.lines(piece, wanted)
+        # Steps may begin behind any amount of other text, as that of a library that was told to say all that it does.
+        known = _PRESENCE.lines(piece, _ALL_FORMS)
         if known is None:
-            self._find(piece, first_line, [_FORMS[at] for at in _occurring(piece, places)])
+            places = _occurring(piece, range(len(_FORMS)))
+            self._find(piece, first_line, [_FORMS[at] for at in places])
             return
         present, rows = known
         if not present:
             return
-        barren = None if present & ~_blind_forms() else _barren(wanted)
+        some = self._kinds.some(piece.known_tally, rows)
+        left = self._kinds.left(self._among(piece, first_line, present, some))
+        if len(left):
+            self._among(piece, first_line, present, left)
+
+    def _among(self, piece: Piece, first_line: int, present: int, rows: Any) -> Sequence[int]:
+        """Read the step lines of forms among some rows of a piece, and return on which rows they stand."""
+        barren = None if present & ~_blind_forms() else _barren()
         if barren is not None:
             rows = barren.others(piece, rows)
             if not len(rows):
-                return
-        forms = [_FORMS[at] for at in places if present >> at & 1]
-        if len(rows) > _MOSTLY * len(piece.ends):
+                return []
+        forms = [form for at, form in enumerate(_FORMS) if present >> at & 1]
+        if len(rows) > _MOSTLY * len(piece.ends) and not self._kinds.left_out:
             found = self._find(piece, first_line, forms)
         else:
             numbers = (rows + first_line).tolist()
             found = self._find(Piece(taken(piece, rows)[0]), first_line, forms, numbers)
+        on = [number - first_line for number in found]
         if barren is not None:
-            barren.found(number - first_line for number in found)
+            barren.found(on)
+        return on
 
     def _find(
         self,
@@ -412,12 +418,10 @@ def _blind_forms() -> int:
 _of_thread = threading.local()
 
 
-def _barren(places: int) -> BarrenLines:
-    """Return the lines in which this thread found none of some forms, given by one bit for each place."""
-    held: dict[int, BarrenLines] = _of_thread.__dict__.setdefault("barren", {})
-    while len(held) >= _SETS_HELD and places not in held:
-        del held[next(iter(held))]
-    return held.setdefault(places, BarrenLines())
+def _barren() -> BarrenLines:
+    """Return the lines in which this thread found none of the forms."""
+    held: BarrenLines = _of_thread.__dict__.setdefault("barren", BarrenLines())
+    return held
 
 
 def _latest_of(parts: Sequence[Columns | list[StepRow]]) -> dict[int | None, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rerail.log_parsers import metrics, tallies
-from rerail.log_parsers.barren_lines import BarrenLines
+from rerail.log_parsers.barren_lines import BarrenKinds, BarrenLines
 from rerail.log_parsers.piece import Piece
 
 np = pytest.importorskip("numpy")
@@ -35,3 +35,38 @@ def test_the_steps_among_them_are_read_in_every_piece() -> None:
         reader.feed(piece, line)
         line += text.count(b"\n")
     assert [row.step for row in reader.finish()] == list(range(0, 3_000, 10))
+
+
+def _pieces(parts: list[bytes]) -> list[metrics.StepRow]:
+    reader, line = metrics.StepReader(), 1
+    for text in parts:
+        piece = Piece(text)
+        piece.tally(line)
+        reader.feed(piece, line)
+        line += text.count(b"\n")
+    return list(reader.finish())
+
+
+def test_steps_that_begin_behind_any_amount_of_other_text_are_found() -> None:
+    other = b"gn-1:14:35 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM/read, Init x\n"
+    piece = other * ((1 << 20) // len(other))
+    steps = b"".join(b"iteration %d/ 99 | lm loss: 1.0 |\n" % n for n in range(30))
+    found = _pieces([*[piece] * 10, piece + steps])
+    assert [row.step for row in found] == list(range(30))
+    late = b"".join(b"step %d loss 0.5\n" % n for n in range(30))  # another form than the first one
+    assert len(_pieces([steps, *[piece] * 10, piece + late])) == 60
+
+
+@pytest.mark.skipif(not tallies.vectors_at_hand(), reason="neither compiled loops nor pyarrow")
+def test_of_a_kind_that_never_showed_anything_some_lines_of_each_piece_are_looked_at() -> None:
+    kinds = BarrenKinds()
+    piece = Piece(b"fetched shard 1 of batch 7\n" * 6_000 + b"step 1\n")
+    tally = piece.tally(1)
+    rows = np.arange(6_001)
+    assert len(kinds.some(tally, rows)) == 6_001 and not kinds.left_out
+    assert len(kinds.left([6_000])) == 0
+    some = kinds.some(tally, rows)
+    assert kinds.left_out and 32 < len(some) < 100 and some[-1] == 6_000
+    left = kinds.left([int(some[3])])
+    assert sorted([*some, *left]) == rows.tolist()
+    assert len(kinds.some(tally, rows)) == 6_001
