@@ -9,6 +9,7 @@ from functools import lru_cache
 from rerail.log_parsers.facts import ANY, Shapes, Writer, time_in
 from rerail.log_parsers.prefixes import Origin
 from rerail.log_parsers.view import LogView
+from rerail.log_parsers.voices import NUMBERS_SAID, says_its_number
 
 _LATEST = 2_000  # streams of a file whose last lines are asked for their time
 
@@ -41,6 +42,25 @@ class JobFacts:
         """Return the ranks of which a line shows any of the rules' patterns."""
         asked = self._asked(rule_ids)
         return self._ranks(asked) if asked else set()
+
+    def numbers_said(self, rule_ids: Iterable[str]) -> set[int]:
+        """Return what numbers in their group writers say they have in lines of the rules that no label marks.
+
+        Where labels tell local ranks of some of them there are none: such numbers would be those of the others alone.
+        """
+        asked, found = self._asked(rule_ids), set[int]()
+        for at, view in enumerate(self._views) if asked else ():
+            facts = view.survey.facts
+            for stream in facts.streams(*asked):
+                writer = self._writers(at)[stream]
+                if writer.rank is not None:
+                    continue
+                if writer.local_rank is not None:
+                    return set()
+                said = says_its_number().search(facts.examples[stream][:NUMBERS_SAID])
+                if said is not None:
+                    found.add(int(said[1]))
+        return found
 
     def ranks_heard(self) -> set[int]:
         """Return the ranks of which there is any line."""

@@ -67,6 +67,10 @@ class Harmless:
             self._known[key] = known
         return known
 
+    def mostly(self, shown: tuple[int, ...]) -> bool:
+        """Tell whether lines that show these signatures are harmless, but for what else they may say."""
+        return self._counts_of(shown).harmless
+
     def of_text(self, shown: tuple[int, ...], text: bytes) -> bool:
         """Tell whether it is sure of all lines with this zeroed text that show these signatures."""
         first = self._counts_of(shown)

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import field
+from functools import lru_cache
 from heapq import nlargest, nsmallest
 from itertools import islice
 from typing import Any
@@ -27,6 +28,8 @@ from rerail.log_parsers.streams import NOBODY, WINDOW, Streams, windows_of
 from rerail.log_parsers.tallies import Tally
 from rerail.log_parsers.text import ZERO, clean
 from rerail.log_parsers.timestamps import WALL, find_stamp
+from rerail.log_parsers.voices import FIRST as VOICES
+from rerail.log_parsers.voices import Voices
 
 ANY = -1
 """Stands for a signature that every line has."""
@@ -203,8 +206,16 @@ Shapes = dict[bytes, _Shape]
 class FactCounter:
     """Counts while a file is read, piece by piece; tells where the first so many `writers` begin."""
 
-    def __init__(self, origin: Origin, writers: int = FIRST_LINES) -> None:
+    def __init__(
+        self,
+        origin: Origin,
+        writers: int = FIRST_LINES,
+        harmless: Callable[[tuple[int, ...]], bool] = lambda _: False,
+    ) -> None:
+        """Who wrote lines without a label is not asked of `harmless` ones, nor where all of a file is of one rank."""
         self._writers = writers
+        self._voices = Voices() if origin.rank is None else None
+        self._harmless = lru_cache(maxsize=4_096)(harmless)
         self.streams = Streams(origin)
         self._sets: dict[tuple[int, ...], int] = {(ANY,): _EVERY_LINE}
         self._table: dict[int, list[Any]] = {}
@@ -300,12 +311,28 @@ class FactCounter:
         assert self._here is not None
         number = self._sets.setdefault(signatures, len(self._sets))
         streams: Any = self._here[2]
+        if not self._harmless(signatures):
+            nobody = [row for row in rows if streams[row] == NOBODY]
+            streams = self._with_voices(streams, nobody, number)
         if self._vector and len(rows) > 1:
             import numpy as np
 
             self._add_vector(streams, np.asarray(rows, np.int64), number)
         else:
             self._add_plain(((row, streams[row]) for row in rows), number)
+
+    def _with_voices(self, streams: Any, rows: Sequence[int], number: int) -> Any:
+        """Return the streams of all lines, where some rows are of nobody with who may have written them."""
+        assert self._here is not None
+        if self._voices is None or not len(rows):
+            return streams
+        voices = self._voices.of(self._here[0].cut(rows), number)
+        if isinstance(streams, list):
+            told = dict(zip(rows, voices, strict=True))
+            return [told.get(row, stream) for row, stream in enumerate(streams)]
+        streams = streams.copy()
+        streams[rows] = voices
+        return streams
 
     def hit_counted(
         self, counted: OnlyCounted, more: dict[tuple[int, ...], list[int]], most: int
@@ -340,6 +367,11 @@ class FactCounter:
         for number in np.flatnonzero(there & (self._bases < 0)).tolist():
             known = self._sets.setdefault(members_of[number], len(self._sets))
             self._bases[number] = known << SHIFT
+        nobody = np.flatnonzero(streams[counted.rows] == NOBODY)
+        for number in np.unique(counted.sets[nobody]).tolist():
+            if not self._harmless(members_of[number]):
+                rows = counted.rows[nobody[counted.sets[nobody] == number]].tolist()
+                streams = self._with_voices(streams, rows, int(self._bases[number]) >> SHIFT)
         ends = np.asarray(piece.ends)
         columns = self._counted.add_sets(
             piece.raw, ends, streams, offsets, counted.rows, counted.sets, self._bases, first_line, most
@@ -414,13 +446,18 @@ class FactCounter:
 
     def finish(self) -> Facts:
         """Return the facts of the whole file."""
-        found = Facts(self.streams.writers.examples, self.streams.writers.ends, list(self._sets))
+        labelled = self.streams.writers
+        found = Facts(labelled.examples, labelled.ends, list(self._sets))
+        if self._voices is not None and self._voices.examples:
+            found.examples = labelled.examples + self._voices.examples
+            found.ends = labelled.ends + self._voices.ends
         found.last_stamped = self._last_stamped
         if self._pending:
             self._merge()
         columns = self._counted_columns() if self._counted else self._columns
         if columns is None:
             self._from_table(found)
+            self._number_voices(found)
             return found
         if self._table:
             columns = _merged([columns, _table_columns(self._table)])
@@ -433,7 +470,14 @@ class FactCounter:
         ):
             column.frombytes(values.view("u1"))
         found.first_windows, found.last_windows = first_windows.tobytes(), last_windows.tobytes()
+        self._number_voices(found)
         return found
+
+    def _number_voices(self, found: Facts) -> None:
+        """Number who spoke without a label behind the labelled writers; the keys stay in order."""
+        behind = VOICES - len(self.streams.writers.examples)
+        if len(found.examples) > len(self.streams.writers.examples):
+            found.keys = array("q", [k - behind if k & _MASK >= VOICES else k for k in found.keys])
 
     def _counted_columns(self) -> tuple[Any, ...]:
         """Return what the compiled loops counted, in order of keys."""

@@ -18,7 +18,7 @@ from typing import IO
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.binary_content import looks_binary
-from rerail.log_parsers.candidate_line import CandidateLine, stem
+from rerail.log_parsers.candidate_line import CandidateLine, harmless_of, stem
 from rerail.log_parsers.candidates import Candidates
 from rerail.log_parsers.facts import FactCounter, Facts
 from rerail.log_parsers.flight_recorder.recognise import looks_like_flight_recorder
@@ -221,7 +221,7 @@ class FilePass:
         self._told_long = False
         # Hits of a file that is still held whole, whose surroundings are wanted.
         self._around: list[int] = []
-        self._facts = FactCounter(source.origin, room.writers)
+        self._facts = FactCounter(source.origin, room.writers, harmless_of(signatures).mostly)
         self._hits = HitRoom(signatures, room)
         # Wordings that hold what was looked for whenever they were looked at, by signature.
         self._sure: dict[tuple[int, bytes], bool] = {}

@@ -203,7 +203,13 @@ def read(case: Case) -> Facts:
     facts.torn = {r for o in case.with_role(Role.CASCADE) if (r := o.line.rank) is not None}
     rules = {p.rule_id for p in facts.positions if p.rank is not None and p.rank == p.line.rank}
     facts.victims = {p.rank for p in facts.positions if p.rank is not None}
-    facts.victims |= case.facts.ranks(rules) | (facts.gave_up if facts.victims else set())
+    unmarked = {
+        p.rule_id
+        for p in facts.positions
+        if p.rank is not None and (p.line.rank, p.line.local_rank) == (None, None)
+    }
+    facts.victims |= case.facts.ranks(rules) | case.facts.numbers_said(unmarked)
+    facts.victims |= facts.gave_up if facts.victims else set()
     facts.late = _late(case, facts) - facts.victims
     return facts
 
