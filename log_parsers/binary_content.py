@@ -43,10 +43,23 @@ def looks_binary(chunk: bytes) -> bool:
         return True
     if not head:
         return False  # a hole, behind which text may follow
+    if _is_utf16(head):
+        return False
     strange = _strange(head)
     if strange > len(head) * 0.1 or head.count(0) > len(head) * 0.6:
         return True
     return strange > len(head) * _NOISE_STRANGE and _is_noise(head) and not _LINE.search(chunk)
+
+
+def _is_utf16(head: bytes) -> bool:
+    """Tell whether bytes begin with the mark of UTF-16 and can be read as it; what stands by chance there cannot."""
+    if not head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return False
+    try:
+        head[: len(head) // 2 * 2 - 2].decode("utf-16")  # the last sign may be half of a pair
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _strange(data: bytes) -> int:

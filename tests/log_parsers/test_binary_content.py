@@ -26,7 +26,7 @@ ENCODED = [
     *(("chinese", name) for name in ("gbk", "gb18030", "big5hkscs", "utf-16", "utf-16-le", "utf-16-be")),
     *(("japanese", name) for name in ("shift_jis", "euc_jp", "iso2022_jp", "utf-16-le")),
     *(("korean", name) for name in ("euc_kr", "cp949", "utf-16-be")),
-    *(("russian", name) for name in ("cp1251", "koi8_r", "cp866")),
+    *(("russian", name) for name in ("cp1251", "koi8_r", "cp866", "utf-16")),
     *(("french", name) for name in ("latin-1", "cp1252", "cp850", "utf-16")),
 ]  # fmt: skip
 
@@ -71,3 +71,7 @@ def test_logs_are_text_also_damaged_ones() -> None:
 def test_a_log_that_begins_with_a_lost_block_is_text() -> None:
     lost = random.Random(7).randbytes(4_096)
     assert not looks_binary(lost + b"\n[rank3]: torch.OutOfMemoryError: CUDA out of memory.\n")
+
+
+def test_the_mark_of_utf_16_before_random_bytes_is_no_text() -> None:
+    assert looks_binary(b"\xff\xfe" + random.Random(3).randbytes(4096))
