@@ -139,9 +139,8 @@ class Followed:
         for key, log in list(self._logs.items()):
             here = named.get(key)
             if key in lying and (here is None or self._keys(here.parts) != self._keys(log.parts)):
-                del self._logs[
-                    key
-                ]  # it became a part, or has other parts than it had: all is read anew
+                # It became a part, or has other parts than it had: all is read anew.
+                del self._logs[key]
         return named
 
     def _keys(self, parts: Sequence[Source]) -> list[str]:

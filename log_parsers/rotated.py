@@ -41,7 +41,8 @@ def joined(
     `ends_of` returns the ends of a file, or None for one that is read by itself: no text, or not to be opened.
     """
     rotated = rotated_parts([source.name for source in sources])
-    of_part = _split(sources, rotated, ends_of or _ends_of)
+    ends_of = ends_of or _ends_of
+    of_part = _split(sources, rotated, ends_of)
     if not rotated and not of_part:
         return list(sources)
     logs: dict[object, list[Source]] = defaultdict(list)
@@ -49,7 +50,7 @@ def joined(
         if source.name in rotated:
             logs[rotated[source.name].log].append(source)
     for parts in logs.values():
-        one = _one_log(parts, rotated, ends_of or _ends_of)
+        one = _one_log(parts, rotated, ends_of)
         of_part |= {part.name: one for part in one.parts}
     kept = [of_part.get(one.name, one) for one in sources]
     return list({id(one): one for one in kept}.values())

@@ -38,10 +38,10 @@ def with_ranks(statements: Sequence[Statement]) -> list[Statement]:
 def _in_group(one: Statement, each: set[int | None]) -> int | None:
     """Return the rank by placement group and number within it; of the first group the number is the rank."""
     group, number = one.number("group"), one.number("member")
+    if not group or number is None:
+        return number if group == 0 else None
     size = next(iter(each)) if len(each) == 1 else None
-    if number is None or group is None or (group and not size):
-        return None
-    return number if not group else group * (size or 0) + number if number < (size or 0) else None
+    return group * size + number if size and number < size else None
 
 
 def _in_grid(one: Statement, sizes: set[tuple[int | None, int | None]]) -> int | None:

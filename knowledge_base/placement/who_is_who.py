@@ -300,9 +300,8 @@ def _in_places(found: Identities, reading: Reading) -> None:
         line = found.told_by["place", pod]
         found.keep(found.node_of_rank, "rank", rank, found.node_of_place[pod], line)
     alone = _alone_in_pods(found, reading)
-    several = (
-        len(alone.keys() - {0}) > 1
-    )  # of pods with several ranks each only the first has that of its number
+    # Of pods with several ranks each only the first one has the rank of its number.
+    several = len(alone.keys() - {0}) > 1
     counted = reading.of_pods | (alone if found.per_node == 1 or several else {})
     for pod, rank in ranks_of_counted(
         counted, {*found.node_of_place, *reading.labels}, found.world_size
@@ -325,7 +324,9 @@ def _alone_in_pods(found: Identities, reading: Reading) -> dict[int, LogLine]:
         for place, line in places.items()
         if (number := number_of(place)) is not None
     ]
-    return {rank: line for rank, number, line in numbered if all(r == n for r, n, _ in numbered)}
+    if any(rank != number for rank, number, _ in numbered):
+        return {}
+    return {rank: line for rank, _, line in numbered}
 
 
 def _tasks(found: Identities, reading: Reading) -> None:

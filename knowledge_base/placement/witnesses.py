@@ -317,7 +317,11 @@ def ended_before_order(
     if not orders:
         return exits
     first = orders[0]
-    before = [f for f in exits if f.line.file != first.file or f.line.number < first.number]
-    if of_one and any(f.node and f.line.file == first.file and f.how != "ordered" for f in before):
-        return before
-    return [f for f in exits if f in before or f.how not in ("killed", "ordered")]
+
+    def before(fact: ExitFact) -> bool:
+        return fact.line.file != first.file or fact.line.number < first.number
+
+    earlier = [f for f in exits if before(f)]
+    if of_one and any(f.node and f.line.file == first.file and f.how != "ordered" for f in earlier):
+        return earlier
+    return [f for f in exits if before(f) or f.how not in ("killed", "ordered")]

@@ -212,17 +212,23 @@ def test_a_pipe_cannot_be_followed_and_is_not_waited_for(watch: Watch, tmp_path:
         watch(pipe)
 
 
-def test_only_what_is_new_is_read(
-    watch: Watch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "live.log"
-    path.write_text(STEPS * 1_000)
+def blocks_taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return the sizes of the blocks that are read of followed files from now on, as they are read."""
     taken: list[int] = []
     whole = following.FollowedFile._take
     monkeypatch.setattr(
         following.FollowedFile, "_take",
         lambda self, block: (taken.append(len(block)), whole(self, block)),
     )  # fmt: skip
+    return taken
+
+
+def test_only_what_is_new_is_read(
+    watch: Watch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "live.log"
+    path.write_text(STEPS * 1_000)
+    taken = blocks_taken(monkeypatch)
     more = "step 20 loss 2.0\n"
     assert watch(path, append(path, more), append(path, OOM)) == 0
     assert sum(taken) == len(STEPS) * 1_000 + len(more) + len(OOM)
@@ -305,12 +311,7 @@ def test_older_parts_are_read_once_and_lines_are_told_where_they_lie(
     (tmp_path / "live.log.1").write_text("[rank0]: step 4000 loss 2.1\n[rank0]: step 40")
     path = tmp_path / "live.log"
     path.write_text("01 loss 2.1\n")
-    taken: list[int] = []
-    whole = following.FollowedFile._take
-    monkeypatch.setattr(
-        following.FollowedFile, "_take",
-        lambda self, block: (taken.append(len(block)), whole(self, block)),
-    )  # fmt: skip
+    taken = blocks_taken(monkeypatch)
     watch(tmp_path, append(path, "[rank0]: step 4002 loss 2.0\n"), append(path, OOM))
     told = capsys.readouterr().out.splitlines()
     assert told[-1].endswith("live.log:3")

@@ -67,13 +67,11 @@ def test_who_waits_for_another_process_is_told(tmp_path: Path) -> None:
     assert len(said) == 1 and "another process compiles" in said[0]
 
 
-def test_what_was_compiled_meanwhile_is_loaded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whoever waited finds the database of the other one, and does not compile it again."""
+def compiled_meanwhile(cache: Path, monkeypatch: pytest.MonkeyPatch) -> list[Signature]:
+    """Return signatures whose database another process writes while this one waits for its turn."""
     signatures = [Signature(one) for one in PATTERNS]
-    make_scanner(signatures, cache=tmp_path, engine="hyperscan")
-    (path,) = tmp_path.glob("signatures-*.hsdb")
+    make_scanner(signatures, cache=cache, engine="hyperscan")
+    (path,) = cache.glob("signatures-*.hsdb")
     data = path.read_bytes()
     path.unlink()
 
@@ -83,9 +81,17 @@ def test_what_was_compiled_meanwhile_is_loaded(
 
         def __exit__(self, *_: object) -> None: ...
 
+    monkeypatch.setattr(scan, "only_one", lambda _: Meanwhile())
+    return signatures
+
+
+def test_what_was_compiled_meanwhile_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever waited finds the database of the other one, and does not compile it again."""
+    signatures = compiled_meanwhile(tmp_path, monkeypatch)
     import hyperscan
 
-    monkeypatch.setattr(scan, "only_one", lambda _: Meanwhile())
     monkeypatch.setattr(hyperscan, "dumpb", lambda _: pytest.fail("compiled again"))
     scanner = make_scanner(signatures, cache=tmp_path, engine="hyperscan")
     assert scanner.candidates(b"a needle in the hay\n")
@@ -114,19 +120,7 @@ def test_what_another_process_compiled_meanwhile_is_not_said_to_be_compiled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scan, "_TOLD", 2)
-    signatures = [Signature(one) for one in PATTERNS]
-    make_scanner(signatures, cache=tmp_path, engine="hyperscan")
-    (path,) = tmp_path.glob("signatures-*.hsdb")
-    data = path.read_bytes()
-    path.unlink()
-
-    class Meanwhile:
-        def __enter__(self) -> None:
-            path.write_bytes(data)
-
-        def __exit__(self, *_: object) -> None: ...
-
-    monkeypatch.setattr(scan, "only_one", lambda _: Meanwhile())
+    signatures = compiled_meanwhile(tmp_path, monkeypatch)
     said: list[str] = []
     with told(said.append):
         make_scanner(signatures, cache=tmp_path, engine="hyperscan")
