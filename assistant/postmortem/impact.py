@@ -19,9 +19,9 @@ class Impact:
 
     `idle_gpu_hours` passed between the first fault and the end of the logs; `redo_gpu_hours` is the
     time to train the lost steps again; `unnoticed_s` from the first fault to the first line of
-    another rank or the launcher that told of it; `to_the_end_s` to the last line with a time, which the
-    idle hours are taken from where the diagnosis could not tell them. `device` is rank where nothing names a GPU: then
-    each hour is one of a rank. `expected_step_s` is the forecast's step, where one was given, and
+    another rank or the launcher that told of it; `to_the_end_s` to the last line with a time.
+    `device` is rank where nothing names a GPU: then each hour is one of a rank.
+    `expected_step_s` is the forecast's step, where one was given, and
     `slower_s` and `slower_gpu_hours` what the steps took more than it. `ran_on` says that the job was
     slow and never stood still, so that no hour was idle.
     """
@@ -64,11 +64,6 @@ def impact_of(incident: Incident) -> Impact:
     ran_on = has(diagnosis.failure_type, "slow") and not diagnosis.consequences
     # A record of before may count a slow job's hours as idle.
     idle = None if ran_on else diagnosis.cost.idle_gpu_hours
-    told = idle is not None or bool(
-        diagnosis.cost.left_out
-    )  # times that contradict each other tell no span
-    if not told and not ran_on and gpus and to_the_end is not None:
-        idle = round(to_the_end * gpus / 3600.0, 2)
     return Impact(
         gpus=gpus,
         idle_gpu_hours=idle,

@@ -7,11 +7,15 @@ Each figure says what it covers; what cannot be known is left out rather than gu
 
 from __future__ import annotations
 
+from dataclasses import field
+
 from rerail.domain.diagnosis import Cost, Outcome
 from rerail.domain.evidence import Role
 from rerail.knowledge_base.case import Case
+from rerail.knowledge_base.causality.progress import step_rows
 from rerail.knowledge_base.causality.verdict import Verdict
 from rerail.knowledge_base.taxonomy import has
+from rerail.late_dataclass import dataclass
 
 _LONGEST = 30 * 86_400
 _LEAST_SHARE = 0.5
@@ -19,51 +23,77 @@ _OUT_OF_ORDER_S = 3600.0
 """How far lines of several writers may stand out of the order of their times."""
 
 
+@dataclass(slots=True)
+class _Told:
+    """What is said of the figures: what each covers, and why one is missing."""
+
+    covers: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+
+    def without(self, term: str, why: str) -> None:
+        self.left_out.append(f"{term}: left out, for {why}")
+
+
 def cost_of(case: Case, verdict: Verdict) -> Cost:
     """Return the cost of a failure; empty where there is none."""
     if verdict.outcome is not Outcome.FAILURE or verdict.line is None:
         return Cost()
-    began, reported = _began(case, verdict), _reported(case, verdict)
-    ended, early = _ended(case, began)
+    told = _Told()
+    began = _began(case, verdict)
+    gap, began = _detection(case, verdict, began, told)
     gpus = gpus_of(verdict)
-    lost = _lost_steps(case, verdict)
-    covers: list[str] = []
-    left_out: list[str] = []
-    idle = gap = None
-    if (before := _long_before_waiting(case, verdict)) is not None:
-        began = None
-        left_out.append(
-            "detection: left out, for the first fault stands among lines that are"
-            f" {_span(before)} older than the wait for it"
-        )
-    elif began is not None and reported is not None and reported - began >= 1.0:
-        gap = round(reported - began, 1)
-        covers.append(f"detection: {_span(gap)} from the first fault to the first report of it")
-    stood = not has(verdict.leaf, "slow") or bool(case.with_role(Role.CASCADE))
-    if stood and gpus and early is not None:
-        left_out.append(f"idle: left out, for the log ends {_span(early)} before a time in it")
-    elif (
-        stood
-        and began is not None
-        and ended is not None
-        and gpus
-        and 1.0 <= ended - began < _LONGEST
-    ):
-        idle = round((ended - began) * gpus / 3600.0, 2)
-        covers.append(
-            f"idle: {gpus} GPU{'s' if gpus > 1 else ''} for {_span(ended - began)},"
-            " from the first fault to the end of the logs"
-        )
-    if lost is not None:
-        covers.append(f"lost: {lost} steps since the last checkpoint")
+    idle = None
+    if not has(verdict.leaf, "slow") or case.with_role(Role.CASCADE):
+        idle = _idle(case, began, gpus, told)
+    lost = _lost_steps(case, verdict, told)
     return Cost(
         idle_gpu_hours=idle,
         lost_steps=lost,
         gpus=gpus if idle is not None else None,
         detection_s=gap,
-        covers=covers,
-        left_out=left_out,
+        covers=told.covers,
+        left_out=told.left_out,
     )
+
+
+def _detection(
+    case: Case, verdict: Verdict, began: float | None, told: _Told
+) -> tuple[float | None, float | None]:
+    """Return the seconds until the first report, and the beginning, None where the times contradict each other."""
+    if (before := _long_before_waiting(case, verdict)) is not None:
+        told.without(
+            "detection",
+            f"the first fault stands among lines that are {_span(before)} older than the wait for it",
+        )
+        return None, None
+    reported = _reported(case, verdict)
+    if began is None or reported is None or reported - began < 1.0:
+        return None, began
+    gap = round(reported - began, 1)
+    told.covers.append(f"detection: {_span(gap)} from the first fault to the first report of it")
+    return gap, began
+
+
+def _idle(case: Case, began: float | None, gpus: int | None, told: _Told) -> float | None:
+    """Return the GPU hours from the beginning to the end of the logs."""
+    ended, early = _ended(case, began)
+    if early is not None:
+        told.without("idle", f"the log ends {_span(early)} before a time in it")
+    elif not gpus:
+        told.without("idle", "no line tells how many GPUs the job had")
+    elif began is None or ended is None:
+        told.without("idle", "no line tells when it began")
+    elif ended - began < 1.0:
+        told.without("idle", "no line is later than the first fault")
+    elif ended - began >= _LONGEST:
+        told.without("idle", f"the times of the logs span {(ended - began) / 86_400:.0f} days")
+    else:
+        told.covers.append(
+            f"idle: {gpus} GPU{'s' if gpus > 1 else ''} for {_span(ended - began)},"
+            " from the first fault to the end of the logs"
+        )
+        return round((ended - began) * gpus / 3600.0, 2)
+    return None
 
 
 def gpus_of(verdict: Verdict) -> int | None:
@@ -79,14 +109,26 @@ def gpus_of(verdict: Verdict) -> int | None:
 def _began(case: Case, verdict: Verdict) -> float | None:
     """Return when the first fault began; a time-out began when its ranks started to wait.
 
-    A line without a time is younger than the stamped one above it, which may be far older.
+    A line without a time is younger than the stamped one above it, which may be far older: what ended
+    its writer came no earlier than the last step that the job made together, unless steps stand below,
+    or training goes on under such a fault.
     """
-    if verdict.line is None:
+    line = verdict.line
+    if line is None:
         return None
-    own = case.time(verdict.line)
+    own = case.time(line)
     waiting = verdict.waiting.started if verdict.waiting is not None else None
     known = [time for time in (own, waiting) if time is not None]
-    return min(known) if known else case.near_time(verdict.line)
+    if known:
+        return min(known)
+    near, last = case.near_time(line), verdict.last
+    if last is None or last.time is None or last.line.file == line.file:
+        return near
+    if has(verdict.leaf, "lived_with"):
+        return near
+    if any(row.line > line.number for row in step_rows(case.view(line))):
+        return near
+    return last.time if near is None else max(near, last.time)
 
 
 def _reported(case: Case, verdict: Verdict) -> float | None:
@@ -137,16 +179,31 @@ def _last_told(case: Case) -> float | None:
     return ended
 
 
-def _lost_steps(case: Case, verdict: Verdict) -> int | None:
-    if verdict.last is None or verdict.last.step is None:
+def _lost_steps(case: Case, verdict: Verdict, told: _Told) -> int | None:
+    """Return the steps since the last checkpoint that is known to be complete, or since the run was resumed."""
+    last = verdict.last.step if verdict.last is not None else None
+    if last is None:
+        told.without("lost", "no line tells a step")
         return None
-    saved = [
-        int(o.fields["step"].replace(",", ""))
-        for o in case.observations
-        if "checkpoint_saved" in o.marks and o.fields.get("step", "").replace(",", "").isdigit()
-    ]
-    before = [step for step in saved if step <= verdict.last.step]
-    return verdict.last.step - max(before) if before else None
+    saved = [step for step in _steps(case, "checkpoint_saved") if step <= last]
+    saved += [step for step in _steps(case, "checkpoint_blocks") if step < last]
+    loaded = [step for step in _steps(case, "checkpoint_loaded") if step <= last]
+    if not saved and not loaded:
+        told.without("lost", "no line tells of a saved checkpoint")
+        return None
+    lost = last - max(*saved, *loaded, -1)
+    since = (
+        "the last checkpoint"
+        if saved and max(saved) >= max(loaded, default=-1)
+        else f"the checkpoint of step {max(loaded)}, from which it was resumed"
+    )
+    told.covers.append(f"lost: {lost} step{'' if lost == 1 else 's'} since {since}")
+    return lost
+
+
+def _steps(case: Case, mark: str) -> list[int]:
+    told = [o.fields.get("step", "").replace(",", "") for o in case.observations if mark in o.marks]
+    return [int(step) for step in told if step.isdigit()]
 
 
 def _span(seconds: float) -> str:

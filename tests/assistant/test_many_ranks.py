@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -45,6 +46,51 @@ def test_cost_is_left_out_where_nothing_tells_how_many_gpus(
     text = "2026-03-01 02:00:00 starting\n2026-03-01 03:00:00 RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
     cost = diagnose_paths([job(text)]).diagnosis.cost
     assert cost.idle_gpu_hours is None and cost.gpus is None and cost.covers == []
+    assert cost.left_out == [
+        "idle: left out, for no line tells how many GPUs the job had",
+        "lost: left out, for no line tells a step",
+    ]
+
+
+SAVES = {
+    "successfully saved checkpoint at iteration 40 to /ckpt": ("20 steps", "the last checkpoint"),
+    "Saving model checkpoint to /ckpt/checkpoint-50": ("10 steps", "the last checkpoint"),
+    "saving checkpoint at iteration 60 to /ckpt in torch_dist format": None,
+    "loading checkpoint from /ckpt at iteration 10": (
+        "50 steps",
+        "the checkpoint of step 10, from which it was resumed",
+    ),
+}
+
+
+@pytest.mark.parametrize("says", SAVES)
+def test_cost_is_the_same_in_one_file_and_in_one_for_each_rank(says: str, tmp_path: Path) -> None:
+    """The rank that fails prints no time: what ended it came no earlier than the last step."""
+    rows = [f"[rank{r}]: 2026-03-04 01:00:00 [Rank {r}] of world size 8" for r in range(8)]
+    for step in range(10, 70, 10):
+        stamp = f"[rank0]: 2026-03-04 02:{step - 10:02d}:00"
+        rows += [f"{stamp} iteration {step} | lm loss: 2.0E+00 |"]
+        rows += [f"{stamp} {says}"] if step in map(int, re.findall(r"\d+", says)) else []
+    rows += [
+        "[rank5]: Traceback (most recent call last):",
+        "[rank5]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+        "[rank0]: 2026-03-04 03:20:00 closing",
+    ]
+    told = []
+    for name, of in (("one", "job.log"), ("each", "rank{}.log")):
+        folder = tmp_path / name
+        folder.mkdir()
+        for row in rows:
+            with (folder / of.format(row[5])).open("a") as out:
+                out.write(row + "\n")
+        told.append(diagnose_paths([folder]).diagnosis.cost)
+    assert told[0] == told[1]
+    assert told[0].idle_gpu_hours == pytest.approx(8 * 0.5)
+    lost = [one for one in told[0].covers if one.startswith("lost")]
+    expected = SAVES[says]
+    assert lost == ([f"lost: {expected[0]} since {expected[1]}"] if expected else [])
+    unsaved = "lost: left out, for no line tells of a saved checkpoint"
+    assert (unsaved in told[0].left_out) == (expected is None)
 
 
 def test_cost_is_left_out_where_the_times_contradict_each_other(tmp_path: Path) -> None:
@@ -61,9 +107,8 @@ def test_cost_is_left_out_where_the_times_contradict_each_other(tmp_path: Path) 
         diagnosis = diagnose_paths([path]).diagnosis
         cost = diagnosis.cost
         assert (cost.idle_gpu_hours is not None) == idle
-        assert cost.left_out == (
-            [] if idle else ["idle: left out, for the log ends 6.0 h before a time in it"]
-        )
+        early = "idle: left out, for the log ends 6.0 h before a time in it"
+        assert (early in cost.left_out) == (not idle)
         assert verdict_view(diagnosis).covers == (*cost.covers, *cost.left_out)
 
 
@@ -86,7 +131,8 @@ def test_detection_is_left_out_where_the_fault_stands_among_far_older_lines(tmp_
         said = (
             [] if kept else ["detection: left out, for the first fault stands among lines that are"]
         )
-        assert [one.partition(" 3.0 h older")[0] for one in cost.left_out] == said
+        found = [one.partition(" 3.0 h older")[0] for one in cost.left_out]
+        assert [one for one in found if one.startswith("detection")] == said
         assert (cost.idle_gpu_hours is not None) == bool(kept)
 
 

@@ -159,7 +159,7 @@ class Cost(Record):
     """What the failure cost: idle GPU hours and training steps lost since the last checkpoint.
 
     `detection_s` are the seconds until anything was reported, part of the idle time; `covers` says in
-    words what each figure covers, `left_out` why a figure is missing whose times contradict each other.
+    words what each figure covers, `left_out` why a figure is missing.
     """
 
     idle_gpu_hours: float | None = None
