@@ -46,6 +46,7 @@ _KINDS = frozenset(
         "set_aside",
         "job",
         "group_rank",
+        "own_pod",
         "own_words",
         "pod_event",
         "on_rank",

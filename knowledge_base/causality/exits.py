@@ -146,7 +146,7 @@ def _fact(statement: Statement, identities: Identities, tasks_are_ranks: bool) -
         local = line.local_rank
     if rank is None and local is not None:
         where = node or line.node
-        seats = identities.ranks_at.get(where or "", ())
+        seats = identities.seats(where, line)
         rank = seats[local] if local < len(seats) else rank_in_block(identities, where, local)
     stamp = find_stamp(f"time : {slots['time']}", year=1970) if "time" in slots else None
     return ExitFact(

@@ -41,6 +41,8 @@ class Identities:
     node_of_place: dict[str, str] = field(default_factory=dict)
     """The host of a container, pod or replica that stands in front of lines."""
     ranks_at: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    ranks_of_log: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """The ranks of the one agent that wrote a file, whose lines carry no label; none where two lists differ."""
     """The ranks of a host or replica in the order of their local ranks."""
     rank_of_seat: dict[tuple[str, int], int] = field(default_factory=dict)
     """The rank at a local rank of a host, where a line names all three."""
@@ -166,6 +168,12 @@ class Identities:
         )
         there = self.ranks_on(node) if (whole and len(hosts) > 1) or self.per_node == 1 else []
         return there[0] if len(there) == 1 else None
+
+    def seats(self, place: str | None, line: LogLine) -> tuple[int, ...]:
+        """Return the ranks of a place in the order of their local ranks; of a line without one, those of its log's agent."""
+        if place:
+            return self.ranks_at.get(place, ())
+        return self.ranks_of_log.get(line.file, ()) if not line.label else ()
 
     def gpu_at(self, address: str, node: str | None) -> Identity | None:
         """Return who used a PCI address: on that node, or on the only node that has the address."""

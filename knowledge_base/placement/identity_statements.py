@@ -251,6 +251,9 @@ def _seats(statement: Statement, text: str, found: Identities) -> None:
     node = statement.slots.get("node")
     place = node or statement.line.node or statement.line.place
     if place is None:
+        known = found.ranks_of_log.setdefault(statement.line.file, ranks)
+        if known != ranks:
+            found.ranks_of_log[statement.line.file] = ()
         return
     found.ranks_at[place] = ranks
     if node is None:

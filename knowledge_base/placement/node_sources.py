@@ -16,7 +16,7 @@ from rerail.knowledge_base.placement.launch_checks import (
 from rerail.knowledge_base.placement.names import same_host
 from rerail.knowledge_base.placement.odd_version import host_of_odd_version
 from rerail.knowledge_base.placement.one_node import GPUS_OF_A_NODE, one_node
-from rerail.knowledge_base.placement.own_words import node_in, number_in, words_of_pods
+from rerail.knowledge_base.placement.own_words import node_in, number_in, own_pod, words_of_pods
 from rerail.knowledge_base.placement.place import Answer, Asked, Source
 from rerail.knowledge_base.placement.rank_sources import carries_the_jobs_loss
 from rerail.knowledge_base.taxonomy import has
@@ -212,6 +212,12 @@ def _pod_in_words(asked: Asked) -> Answer[str] | None:
     return Answer(known.node_of_place[pod], f"{pod} runs there", line)
 
 
+def _own_pod(asked: Asked) -> Answer[str] | None:
+    """The pod whose event or state the line tells, where no line tells of its host."""
+    pod = own_pod(asked.line.text)
+    return Answer(pod, "the line tells of this pod", asked.line) if pod else None
+
+
 def of_rank(asked: Asked) -> Answer[str] | None:
     """The host of the rank that was found, unless the logs put it on several."""
     rank = asked.place.rank
@@ -352,7 +358,8 @@ def _nobodys_file(asked: Asked) -> bool:
 
 SOURCES: tuple[Source[str], ...] = (
     _checked_elsewhere, _of_the_job, _slot, _label, _odd_version, _own_words, _process, _others_words, _heading,
-    _found_faulty, _place, _pod_in_words, of_rank, _of_task, _lost, _at_the_other_end, _of_exits, _collected_from, _only_one,
+    _found_faulty, _place, _pod_in_words, of_rank, _of_task, _lost, _at_the_other_end, _own_pod, _of_exits, _collected_from,
+    _only_one,
 )  # fmt: skip
 
 

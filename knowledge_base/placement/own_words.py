@@ -26,7 +26,7 @@ def node_in(text: str, known: Collection[str] = ()) -> str | None:
         known: hosts that other lines name; they need not look like hosts.
     """
     for form in _forms():
-        if "(?P<node>" not in form.texts[0]:
+        if "(?P<node>" not in form.texts[0] or "own_pod" in form.tells:
             continue
         found = {_TRAILING.sub("", slots["node"]) for slots in form.slots(text)}
         found = {
@@ -40,6 +40,12 @@ def node_in(text: str, known: Collection[str] = ()) -> str | None:
         if found:
             return None  # of several hosts none is the one
     return None
+
+
+def own_pod(text: str) -> str | None:
+    """Return the pod whose event or state a line tells, or None."""
+    forms = (form for form in _forms() if "own_pod" in form.tells)
+    return next((slots["node"] for form in forms for slots in form.slots(text)), None)
 
 
 def words_of_pods(text: str) -> set[str]:

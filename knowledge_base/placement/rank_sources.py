@@ -177,13 +177,14 @@ def _process(asked: Asked) -> Answer[int] | None:
     line = known.told_by.get(("pid", who.pid))
     if who.rank is not None:
         return Answer(who.rank, f"{by} is this rank", line)
-    node = who.node or asked.event.fields.get("node") or asked.line.node or ""
-    if who.node is None and known.nodes_seen != {node}:
+    node = who.node or asked.event.fields.get("node") or asked.line.node or asked.line.place or ""
+    if who.node is None and known.nodes_seen != {node} and node:
         return None  # on another host another process may have this number
-    seats = known.ranks_at.get(node, ())
+    seats = known.seats(node, asked.line)
     if who.local_rank is None or who.local_rank >= len(seats):
         return None
-    because = f"{by} is local rank {who.local_rank} of {node}, which holds {named(seats)}"
+    of = node or "the agent that wrote this log"
+    because = f"{by} is local rank {who.local_rank} of {of}, which holds {named(seats)}"
     return Answer(seats[who.local_rank], because, line)
 
 
