@@ -24,7 +24,7 @@ from rerail.log_parsers.opening import is_damage, is_packed, open_source
 from rerail.log_parsers.parts_of_one import Ends, are_one_log
 from rerail.log_parsers.skeletons import SkeletonMiner
 from rerail.log_parsers.sources import RotatedName, Source, reading_order, rotated_parts
-from rerail.log_parsers.split_names import cut_inside_lines, split_logs
+from rerail.log_parsers.split_names import cut_at_lines, cut_inside_lines, split_logs
 from rerail.log_parsers.step_numbers import StepRow
 from rerail.log_parsers.survey import FileSurvey, Hit
 from rerail.log_parsers.view import LogView
@@ -67,7 +67,8 @@ def _split(
         told = [(number, ends_of(part)) for number, part in enumerate(parts)]
         ends = [(number, one) for number, one in told if one is not None]
         text = len(ends) == len(parts)
-        if text and (cut_inside_lines(parts) or are_one_log(ends, as_ranks=True)):
+        goes_on = text and are_one_log(ends, as_ranks=True) and cut_at_lines(parts)
+        if text and (goes_on or cut_inside_lines(parts)):
             origin = replace(parts[-1].origin, rank=None, local_rank=None, place=None, attempt=None)
             size = sum(part.size for part in parts)
             one = replace(parts[-1], parts=tuple(parts), size=size, origin=origin)

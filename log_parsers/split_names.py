@@ -1,7 +1,7 @@
 """Pieces that `split` cut out of one log: `x_aa`, `x_ab` and on, or `part-00.log`, `part-01.log`.
 
 Logs of ranks are numbered like that as well. So names alone prove nothing: pieces of one size that end inside a line
-do, and pieces that go on where the one before ended.
+do, and pieces that go on where the one before ended; of numbered ones only those that hold one number of lines.
 Source: https://www.gnu.org/software/coreutils/manual/html_node/split-invocation.html
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from io import BytesIO
 
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.opening import is_damage
@@ -16,6 +17,7 @@ from rerail.log_parsers.sources import Source
 
 _LEAST_NUMBERED = 3  # of two logs of ranks one is the shorter
 _LOOKED = 8  # pieces whose ends are looked at
+_BLOCK = 1 << 20
 _NAME = lazy(
     r"(?P<before>(?:.*[^\d])?)(?P<digits>\d{2,5})(?P<end>\.(?:log|txt|out|err))?$"
     r"|(?P<front>(?:.*[^a-z])?)(?P<letters>[a-z]{2,4})$"
@@ -37,9 +39,19 @@ def split_logs(sources: Iterable[Source]) -> list[list[Source]]:
     for (*_, letters), pieces in logs.items():
         parts = [pieces[number] for number in sorted(pieces)]
         whole = len(parts) > 1 and sorted(pieces) == list(range(len(parts)))
-        if whole and (letters or (len(parts) >= _LEAST_NUMBERED and _of_one_size(parts))):
+        if whole and (letters or len(parts) >= _LEAST_NUMBERED):
             found.append(parts)
     return found
+
+
+def cut_at_lines(parts: Sequence[Source]) -> bool:
+    """Tell whether pieces can be those that `split -l` cut: numbered ones hold one number of lines, but the last."""
+    match = _NAME.match(parts[0].name)
+    if match is None or match["letters"]:
+        return True
+    first = _lines(parts[0])
+    between = all(_lines(part) == first for part in parts[1:-1])
+    return first > 0 and between and 0 < _lines(parts[-1]) <= first
 
 
 def cut_inside_lines(parts: Sequence[Source]) -> bool:
@@ -61,6 +73,17 @@ def _counted(letters: str) -> int:
     for letter in letters:
         number = number * 26 + ord(letter) - ord("a")
     return number
+
+
+def _lines(part: Source) -> int:
+    """Return the number of lines of a plain file, or 0 where it cannot be read."""
+    try:
+        with part.path.open("rb") if part.path is not None else BytesIO() as stream:
+            return sum(block.count(b"\n") for block in iter(lambda: stream.read(_BLOCK), b""))
+    except OSError as error:
+        if not is_damage(error):
+            raise
+        return 0
 
 
 def _last_byte(part: Source) -> bytes:

@@ -46,6 +46,20 @@ def test_pieces_cut_by_lines_are_one_log_where_their_steps_go_on(tmp_path: Path)
     assert [len(one.parts) for one in joined(discover([tmp_path]).sources)] == [3]
 
 
+@pytest.mark.parametrize(("counts", "whole"), [((100, 100, 40), True), ((100, 90, 100), False)])
+def test_numbered_pieces_cut_by_lines_hold_one_number_of_lines(
+    tmp_path: Path, counts: tuple[int, ...], whole: bool
+) -> None:
+    """Attempts and folds are numbered too, and follow each other; they are of any length."""
+    step = 0
+    for number, count in enumerate(counts):
+        rows = [f"step {step + n} loss 2.{'7' * (1 + n % 5)}\n" for n in range(count)]
+        (tmp_path / f"part-{number:02d}.log").write_text("".join(rows))
+        step += count
+    parts = [len(one.parts) for one in joined(discover([tmp_path]).sources)]
+    assert parts == ([3] if whole else [0, 0, 0])
+
+
 def test_logs_of_ranks_of_one_size_stay_apart(tmp_path: Path) -> None:
     for rank in range(4):
         text = "".join(f"[rank{rank}]: step {n} loss 2.{n % 7}\n" for n in range(100))
