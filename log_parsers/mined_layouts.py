@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import field
 from functools import lru_cache
 from itertools import pairwise
@@ -65,7 +65,7 @@ class Layout:
 
     names: tuple[str, ...]
     after_slash: tuple[bool, ...]
-    with_unit: tuple[bool, ...]
+    units: tuple[str, ...]
     lines: list[Line] = field(default_factory=list)
     counter: int | None = None
     counts_steps: bool = True
@@ -147,7 +147,8 @@ def layout_of(key: str) -> Layout:
             name = right[1] if right is not None else ""
         names.append(_known(name.lower()))
         slashes.append(before.rstrip().endswith("/") and at > 1)
-        units.append(unit.match(behind) is not None)
+        measured = unit.match(behind)
+        units.append(measured[0].strip() if measured is not None else "")
     return Layout(tuple(names), tuple(slashes), tuple(units))
 
 
@@ -181,6 +182,40 @@ def meaning_of(name: str) -> str:
     return next(
         (m for m, pattern in patterns.items() if m != "never" and pattern.fullmatch(name)), ""
     )
+
+
+def time_of(one: Layout, known: Collection[int]) -> dict[int, str]:
+    """Return the only number that is a time of each step by its name and unit, which no word calls the step time.
+
+    Args:
+        one: the layout, its counter known.
+        known: the numbers of which a word tells what they are.
+    """
+    found = {
+        at: meaning
+        for at, name in enumerate(one.names)
+        if at != one.counter and at not in known and not one.after_slash[at]
+        and (meaning := _of_time(name, one.units[at]))
+        and is_real([line.values[at] for line in one.lines])
+        and not accumulates([real_of(line.values[at]) for line in one.lines])
+    }  # fmt: skip
+    return found if len(found) == 1 else {}
+
+
+def _of_time(name: str, unit: str) -> str:
+    """Return what a time under a name and before a unit means, or nothing."""
+    times = _times()
+    if not times["names"].fullmatch(name):
+        return ""
+    if times["milliseconds"].fullmatch(unit):
+        return "step_time_ms"
+    plain = not unit and times["without_unit"].fullmatch(name)
+    return "step_time" if plain or times["seconds"].fullmatch(unit) else ""
+
+
+@lru_cache(maxsize=1)
+def _times() -> dict[str, re.Pattern[str]]:
+    return {key: re.compile(text) for key, text in load_cached(PATH)["times"].items()}
 
 
 def counts_of(one: Layout, at: int) -> list[int]:

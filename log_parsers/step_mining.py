@@ -14,12 +14,14 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import field, replace
+from functools import lru_cache
 
+from rerail.cached_yaml import load_cached
 from rerail.late_dataclass import dataclass
-from rerail.lazy_patterns import lazy
 from rerail.log_parsers.metrics import MAX_ROWS
 from rerail.log_parsers.mined_layouts import (
     LEAST_ROWS,
+    PATH,
     Layout,
     accumulates,
     counts_up,
@@ -30,6 +32,7 @@ from rerail.log_parsers.mined_layouts import (
     meaning_of,
     real_of,
     split_line,
+    time_of,
     whole_of,
 )
 from rerail.log_parsers.step_numbers import StepRow
@@ -42,20 +45,14 @@ _LEARNED, _NEAR = 4_000, 400  # lines that are looked at to learn; those whose s
 _MOST_KEPT = 64
 _SAME_STEPS = 0.9
 _REACH = 40  # lines below a counter on which its numbers may stand
-_HINTS = (
-    rb"loss",
-    rb"nll",
-    rb"xent",
-    rb"crossent",
-    rb"entropy",
-    rb"elbo",
-    rb"\bcost\b",
-    rb"l_pix",
-    rb"objective",
-    rb"rmse",
-)
-_HINT = lazy(b"(?i)" + b"|".join(_HINTS))
-_WORDS = tuple(hint.replace(rb"\b", b"") for hint in _HINTS)
+
+
+@lru_cache(maxsize=1)
+def _hints() -> tuple[re.Pattern[bytes], tuple[bytes, ...]]:
+    """Return what a line that names a loss holds, and the words alone, in small letters."""
+    words: list[str] = load_cached(PATH)["hints"]
+    plain = tuple(word.replace(r"\b", "").encode() for word in words)
+    return re.compile(("(?i)" + "|".join(words)).encode()), plain
 
 
 @dataclass(slots=True)
@@ -194,14 +191,15 @@ def beside_known(steps: Sequence[StepRow], mined: Sequence[StepRow]) -> Sequence
 def may_name_a_loss(raw: bytes) -> bool:
     """Tell whether enough lines of a text may name a loss, before it is cut into lines."""
     small = raw.lower()
-    return sum(small.count(word) for word in _WORDS) >= _LEAST_HINTS
+    return sum(small.count(word) for word in _hints()[1]) >= _LEAST_HINTS
 
 
 def _with_a_loss(lines: Sequence[bytes]) -> dict[str, Layout]:
     """Return the layouts of lines that name a loss, and of those around them that belong to it."""
     # No hint tells digits apart, and programs print the same lines again and again.
     zeroed = [raw.translate(ZERO) for raw in lines]
-    hints = {text for text in set(zeroed) if _HINT.search(text)}
+    hint = _hints()[0]
+    hints = {text for text in set(zeroed) if hint.search(text)}
     hinted = [number for number, text in enumerate(zeroed, 1) if text in hints]
     if len(hinted) < _LEAST_HINTS:
         return {}
@@ -345,4 +343,6 @@ def _meanings(one: Layout) -> dict[int, str]:
         if meaning.startswith("step_time") and accumulates(values):
             continue
         found[at] = meaning
+    if not any(meaning.startswith(("step_time", "throughput")) for meaning in found.values()):
+        found |= time_of(one, found)
     return found

@@ -71,7 +71,7 @@ def _reads(one: Layout) -> bool:
         for at, name in enumerate(one.names)
         if at != one.counter
         and not one.after_slash[at]
-        and not one.with_unit[at]
+        and not one.units[at]
         and meaning_of(name) == ""
         and is_real([line.values[at] for line in one.lines])
     )
@@ -82,7 +82,7 @@ def _may_count(one: Layout, at: int) -> bool:
     """Tell whether a number rises by the same amount nearly each time, once each."""
     if (
         one.after_slash[at]
-        or one.with_unit[at]
+        or one.units[at]
         or meaning_of(one.names[at]) not in ("", "step", "epoch")
     ):
         return False

@@ -398,3 +398,21 @@ def test_what_counts_and_measures_other_things_is_no_series(form: str) -> None:
         form.format(i=i, x=2 + (i * 7 % 13) / 10, p=(i * 7919) % 4001, q=i % 5) for i in range(60)
     ]
     assert mine(lines) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Finished minibatch number {i} in {t} seconds, training loss is now 2.{x}.",
+        '{{"evt": "opt", "step": {i}, "metrics": {{"nll": 2.{x}, "wall": {t}}}}}',
+        "<< upd={i} >> objective -> 2.{x} ;; took {t}s ;; rss 12002 MB",
+        "step {i} loss 2.{x} (fetch time {t}s) duration {t} sec",
+    ],
+)
+def test_a_time_that_is_measured_anew_at_each_step_is_the_step_time(line: str) -> None:
+    """Elapsed times that only grow are none, and of two times beside a step neither is taken."""
+    rows = mine([line.format(i=i, x=i * 7 % 97, t=f"{0.8 + i % 5 / 100:.3f}") for i in range(60)])
+    several = "fetch" in line
+    assert rows and all((row.step_time is None) is several for row in rows)
+    grown = mine([line.format(i=i, x=i * 7 % 97, t=f"{0.8 * (i + 1):.3f}") for i in range(60)])
+    assert grown and all(row.step_time is None for row in grown)
