@@ -27,8 +27,9 @@ class Wanted:
 class End:
     """The last pieces that were read, for the last lines; cut into lines when all is read."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = TAIL_LINES) -> None:
         self._pieces: deque[tuple[int, Piece]] = deque()
+        self._most = most
         self._lines = 0
         self._bytes = 0
 
@@ -40,7 +41,7 @@ class End:
         while len(self._pieces) > 1:
             _, oldest = self._pieces[0]
             if (
-                self._lines - len(oldest.ends) <= TAIL_LINES
+                self._lines - len(oldest.ends) <= self._most
                 and self._bytes - len(oldest) < TAIL_BYTES
             ):
                 return
@@ -51,7 +52,7 @@ class End:
     def rows(self) -> tuple[int, Piece, range] | None:
         """Return a piece that holds the last lines, the number of its first line, and their rows.
 
-        They are up to `TAIL_LINES` and `TAIL_BYTES`; None where nothing was read.
+        They are up to the most asked for and `TAIL_BYTES`; None where nothing was read.
         """
         if not self._pieces:
             return None
@@ -59,7 +60,7 @@ class End:
         needed = lines = 0
         for _, one in reversed(self._pieces):
             needed, lines = needed + 1, lines + len(one.ends)
-            if lines > TAIL_LINES + 1:
+            if lines > self._most + 1:
                 break
         number, piece = self._pieces[-needed]
         if needed > 1:
@@ -70,7 +71,7 @@ class End:
             number += piece.raw.count(b"\n", 0, cut)
             piece = Piece(piece.raw[cut:])
         count = piece.rows if len(piece) else 0
-        return number, piece, range(max(0, count - TAIL_LINES), count)
+        return number, piece, range(max(0, count - self._most), count)
 
 
 class Above:

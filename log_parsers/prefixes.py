@@ -212,7 +212,10 @@ def _behind_stamp(text: str, end: int) -> int:
 def _stream(text: str, kernel_label: bool) -> Stream:
     if kernel_label:
         return Stream.KERNEL
-    if not any(word in text for word in _TELLING):
+    for word in _TELLING:  # a loop in plain sight takes half the time of a generator's
+        if word in text:
+            break
+    else:
         return Stream.TRAIN
     if _KERNEL.search(text):
         return Stream.KERNEL

@@ -61,14 +61,17 @@ def behind_shared_front(one: FileSurvey, *, year: int) -> BehindFront | None:
     if len(numbers) < _LEAST_LINES or one.source.origin.stream is not None:
         return None
     few = [*numbers[: _FEW + 1], *numbers[-_FEW:]]
-    if _front_of([one.kept[number] for number in few], year) is None:
+    front = _front_of([one.kept[number] for number in few], year)
+    if front is None or _is_rank(
+        parse_line("", 1, _with_its_time(one, front, few, year), year=year)
+    ):
         return None  # most files are known by these
     sample = numbers if len(numbers) <= 2 * _SAMPLE else [*numbers[:_SAMPLE], *numbers[-_SAMPLE:]]
     front = _front_of([one.kept[number] for number in sample], year)
     if front is None:
         return None
     told = parse_line("", 1, _with_its_time(one, front, sample, year), year=year)
-    if told.rank is not None or told.local_rank is not None:
+    if _is_rank(told):
         return None
     kernel = [_of_kernel(one.kept[number], year) for number in few]
     if told.stream is not Stream.TRAIN or 2 * sum(kernel) > len(few):
@@ -83,6 +86,11 @@ def behind_shared_front(one: FileSurvey, *, year: int) -> BehindFront | None:
     origin = _origin(one.source.origin, replace(told, node=told.node or host), bodies, year)
     stripped = replace(one, kept=kept, source=replace(one.source, origin=origin))
     return BehindFront(stripped, one.kept)
+
+
+def _is_rank(told: LogLine) -> bool:
+    """Tell whether a front is the label of one rank, which is no collector's."""
+    return told.rank is not None or told.local_rank is not None
 
 
 def _named(front: str) -> str | None:

@@ -64,7 +64,6 @@ from rerail.log_parsers.unnamed_series import COUNTED
 # Each piece costs a millisecond or more, by how many kinds of lines it has, whatever its size. With pieces of 512 kB
 # a pass took 1.1 to 1.4 times as long, over real and made-up logs; larger ones take memory, and steps are sampled by them.
 CHUNK = 1 << 20
-HEAD_LINES = 150
 _BEFORE, _AFTER = 60, 25
 _FAR_BEFORE, _FAR_AFTER = 3000, 1500
 ROOM = Room()
@@ -233,7 +232,7 @@ class FilePass:
         self._small_bytes = 0
         self._candidates = Candidates(scanner, self.result.miner)
         self._known = KnownHits(self._hits, room.harmless)
-        self._end = End()
+        self._end = End(self._room.tail)
         self._crlf = False
         self._continued = False
         self._redactor = Redactor()
@@ -307,11 +306,11 @@ class FilePass:
         so_far, self._small = self._small, None
         self.result.whole = False
         if not so_far:
-            self._kept.keep_rows(piece, 1, range(HEAD_LINES), always=True)
+            self._kept.keep_rows(piece, 1, range(self._room.head), always=True)
             return
         whole = Piece(b"".join(so_far))
         count = whole.rows if whole.raw else 0
-        self._kept.keep_rows(whole, 1, range(min(count, HEAD_LINES)), always=True)
+        self._kept.keep_rows(whole, 1, range(min(count, self._room.head)), always=True)
         self._mine_steps(whole)
         if count:
             self._kept.keep_rows(whole, 1, [n - 1 for n in self._facts.first_lines()])
@@ -322,7 +321,7 @@ class FilePass:
             self._keep_around(whole, 1, number - 1)
         start = max(0, count - _FAR_BEFORE)
         self._above.add(start + 1, Piece(whole.from_row(start)))
-        start = max(0, count - TAIL_LINES)
+        start = max(0, count - self._room.tail)
         self._end.add(start + 1, Piece(whole.from_row(start)))
 
     def _mine_steps(self, piece: Piece) -> None:

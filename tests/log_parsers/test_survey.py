@@ -137,7 +137,7 @@ def test_a_big_file_keeps_its_head_its_tail_and_what_is_around_a_hit(
     assert path.stat().st_size > surveying.WHOLE_FILE
     assert not result.whole
     assert lines_of(result) == grep(path)
-    assert {1, 2, surveying.HEAD_LINES} <= result.kept.keys()
+    assert {1, 2, room.HEAD_LINES} <= result.kept.keys()
     assert {80_000, 80_001 - surveying.TAIL_LINES} <= result.kept.keys()
     for hit in lines_of(result):
         assert {hit - 20, hit, hit + 20} <= result.kept.keys()
