@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -38,6 +39,16 @@ if [ -z "$SLURM_RESTART_COUNT" ]; then
 fi
 echo "[rank$SLURM_PROCID]: RuntimeError: CUDA error: an illegal memory access was encountered"
 exit 1'
+"""
+ELASTIC = f"""#!/bin/bash
+#SBATCH -o /dev/null
+cat > fails.py <<'END'
+import os
+print("step 1 loss 2.0", flush=True)
+if os.environ["RANK"] == "1":
+    raise KeyError("learning_rat")
+END
+{sys.executable} -m torch.distributed.run --standalone --nproc-per-node 2 --log-dir elastic --redirects 3 fails.py
 """
 FELL = "NVRM: Xid (PCI:0000:9b:00): 79, pid=4242, name=python, GPU has fallen off the bus."
 
@@ -105,6 +116,12 @@ def test_jobs_are_found_by_their_numbers(tmp_path):
         )
         assert plan.returncode == 0, plan.stderr
         assert json.loads(plan.stdout)["job"]["job"] == job
+        (work / "elastic.sh").write_text(ELASTIC)
+        elastic = submit("-N1", "elastic.sh")
+        done, found = diagnose(elastic)
+        assert (done.returncode, found["failure_type"]) == (0, "python_exception"), done.stderr
+        assert found["first_fault"]["rank"] == 1
+        assert (work / "elastic") in Path(found["first_fault"]["file"]).parents
         the_attempts_of_a_requeued_job_are_kept_apart(lab, work)
 
 
