@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from functools import lru_cache
 from typing import IO, Any, NoReturn, cast
 
 EXIT_UNWRITABLE = 74
@@ -72,7 +73,13 @@ def _failed(error: OSError) -> NoReturn:
     _unwritable(error.strerror or str(error))
 
 
-def _unwritable(why: str) -> NoReturn:
+@lru_cache(maxsize=1)
+def _tell(why: str) -> None:
+    """Say it once: a closed output is met again when the interpreter ends."""
     if sys.stderr is not None:
         print(f"rerail: standard output cannot be written: {why}", file=sys.stderr)
+
+
+def _unwritable(why: str) -> NoReturn:
+    _tell(why)
     raise SystemExit(EXIT_UNWRITABLE) from None

@@ -160,6 +160,7 @@ def test_closed_streams(closing: str, arguments: str, code: int, word: bytes, lo
     )  # fmt: skip
     assert done.returncode == code, done.stderr
     assert word in done.stderr and b"bug" not in done.stderr
+    assert not word or done.stderr.count(word) == 1
 
 
 @pytest.mark.parametrize(
