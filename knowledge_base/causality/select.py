@@ -49,6 +49,7 @@ _LAST_LINES = 2  # a blank one and what a shell says of the end
 _TOLD_AGAIN = 2
 _SIMILAR, _GOES_ON = 50, 2  # step lines that are compared, and that show that training goes on
 _TRAINED = 3  # step lines that make it known how a run goes on
+_SOON = 40  # lines within which a writer tells that a later attempt worked
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +267,24 @@ def _drop_late_crashes(case: Case, in_last: list[Observation], result: Selection
     _drop(result, gone, "the process died only when others had already waited in vain")
 
 
+def _worked_later(case: Case, observation: Observation) -> bool:
+    """Tell whether its own writer says soon behind a program's error that a later attempt worked."""
+    line = observation.line
+    if observation.tier not in (Tier.APPLICATION, Tier.LIBRARY, Tier.GENERIC):
+        return False
+    view = case.view(line)
+    soon = range(line.number + 1, line.number + _SOON)
+    return any(
+        (told := view.line(number)) is not None
+        and (told.rank, told.node, told.place) == (line.rank, line.node, line.place)
+        for number in case.lines_with(view, "worked-on-a-later-attempt")
+        if number in soon
+    )
+
+
 def _healed(case: Case, rules: dict[str, Rule], observation: Observation) -> bool:
+    if _worked_later(case, observation):
+        return True
     rule = rules.get(observation.rule_id)
     if rule is None or not rule.cleared_by:
         return False
