@@ -20,7 +20,7 @@ from rerail.knowledge_base.placement.names import same_host
 from rerail.knowledge_base.waiting.read import Facts, Position, Told, needs_all, of_two
 from rerail.late_dataclass import dataclass
 
-_APART = 2
+_APART, _FAR_APART = 2, 100
 _LEAST_OTHERS = 3
 """So many wait alike where one does not."""
 MOST_ODD = 1 / 3
@@ -139,7 +139,11 @@ def ask(
     if behind is None and other is None and still is None:
         absent = _absent(facts, job, heard_of)
         if absent is None:
-            other = _one_in_another_call(waiting) or _other_sites(waiting)
+            other = (
+                _one_in_another_call(waiting)
+                or _one_far_apart(waiting)
+                or _other_sites(waiting)
+            )
     named = _of_a_host(named, job) if named is not None and named.how is How.NAMED else None
     return [one for one in (named, other, still, behind, absent) if one is not None]
 
@@ -302,6 +306,27 @@ def _ahead_in_one_group(waiting: Sequence[Position]) -> Finding | None:
     if op in needs_all() and len(ahead) + count == len(told) and 0 < len(ranks) < count:
         return _another_call(ranks, waiting)
     return None
+
+
+def _one_far_apart(waiting: Sequence[Position]) -> Finding | None:
+    """Without status lines: the one rank that waits in the same operation as all others, many collectives away.
+
+    As in `_ahead_in_one_group` releases that name no group are meant, and ranks that are each told once.
+    """
+    told = [*{(p.rank, p.seq, p.op, p.size): p for p in waiting}.values()]
+    if any(p.group is not None or p.seq is None or p.rank is None for p in told):
+        return None
+    calls = {(p.op, p.size) for p in told}
+    if len(calls) != 1 or len({p.rank for p in told}) < len(told) or told[0].op not in needs_all():
+        return None
+    (seq, count), *others = Counter(p.seq for p in told).most_common()
+    if count < _LEAST_OTHERS or len(others) != 1 or others[0][1] != 1:
+        return None
+    odd = next(p for p in told if p.seq != seq)
+    if abs((odd.seq or 0) - (seq or 0)) < _FAR_APART:
+        return None
+    words = f"rank {odd.rank} waited in collective {odd.seq}, all others in {seq}"
+    return Finding(How.ANOTHER_CALL, (odd.rank or 0,), words, odd.line)
 
 
 def _other_sites(waiting: Sequence[Position]) -> Finding | None:

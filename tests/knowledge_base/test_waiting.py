@@ -176,3 +176,18 @@ def test_mpirun_names_the_node_whose_daemon_it_lost(front: str, file: str, told:
     assert found.suspects.nodes == (["b4124"] if told else [])
     assert found.first_fault is not None
     assert found.first_fault.node in ({"b4124"} if told else {None})
+
+
+@pytest.mark.parametrize(
+    ("calls", "ranks"),
+    [
+        ({0: (9611, "ALLREDUCE"), 2: (9611, "ALLREDUCE"), 5: (9611, "ALLREDUCE"), 7: (640, "ALLREDUCE")}, (7,)),
+        ({0: (9611, "ALLREDUCE"), 2: (9611, "ALLREDUCE"), 5: (9611, "ALLREDUCE"), 7: (9610, "ALLREDUCE")}, None),
+        ({0: (9611, "ALLREDUCE"), 2: (9611, "ALLREDUCE"), 5: (640, "ALLREDUCE"), 7: (640, "ALLREDUCE")}, None),
+    ],
+)  # fmt: skip
+def test_the_one_rank_that_waits_many_collectives_away_made_other_calls(
+    calls: dict[int, tuple[int, str]], ranks: tuple[int, ...] | None
+) -> None:
+    found = waiting(timeouts(calls)).by(How.ANOTHER_CALL)
+    assert (found.ranks if found is not None else None) == ranks
