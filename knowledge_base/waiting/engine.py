@@ -140,9 +140,7 @@ def ask(
         absent = _absent(facts, job, heard_of)
         if absent is None:
             other = (
-                _one_in_another_call(waiting)
-                or _one_far_apart(waiting)
-                or _other_sites(waiting)
+                _one_in_another_call(waiting) or _one_far_apart(waiting) or _other_sites(waiting)
             )
     named = _of_a_host(named, job) if named is not None and named.how is How.NAMED else None
     return [one for one in (named, other, still, behind, absent) if one is not None]
