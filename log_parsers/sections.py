@@ -40,6 +40,7 @@ _OUTPUT_OF = lazy(
 )
 _BESIDE = lazy(r"\((?P<word>(?=[\w.-]*\d)[A-Za-z][\w.-]{1,80})\)")
 _DIGITS = lazy(r"\d+")
+_FOLDED = lazy(r"(?P<stem>[A-Za-z][\w.-]{0,80})\[\d[\d,-]{0,200}\]")
 _PARTS = lazy(r"[_/]|\.(?!\d)")
 _NUMBERED = lazy(r"(?i)(?:rank|pid|r|p)\d+")
 _LEAST_ALIKE = 2
@@ -127,6 +128,8 @@ class Heading:
     """All that it says, where that is one word with a number."""
     path: str = ""
     """The file that it names."""
+    series: str = ""
+    """The hosts of a folded list, with a zero for their numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,9 +200,10 @@ def heading(text: str, framed: bool = False) -> Heading | None:
         title = slots["title"]
         word = _ONE_WORD.fullmatch(title) or _OUTPUT_OF.fullmatch(title) or _BESIDE.search(title)
         path = _files(title)[0] if file else ""
-        return Heading(
-            origin, shape.id, slots.get("rule") or "", file, word["word"] if word else "", path
-        )
+        folded = _FOLDED.fullmatch(title) if shape.framed else None
+        series = _DIGITS.sub("0", f"{folded['stem']}0") if folded else ""
+        alone = word["word"] if word else ""
+        return Heading(origin, shape.id, slots.get("rule") or "", file, alone, path, series)
     return None
 
 
@@ -298,6 +302,7 @@ def _named_alike(found: list[tuple[int, Heading]]) -> list[tuple[int, Heading]]:
     """Titles of one word each that differ in their numbers alone are names of hosts: what a loop over them prints."""
     alone = [one for _, one in found if one.origin is None and one.title]
     forms = Counter(_DIGITS.sub("0", title) for title in {one.title for one in alone})
+    forms.update({one.series for _, one in found if one.series})
     stems = {form.split("-")[0] for form in forms}
     # The pods of one job differ in a word besides: its master and its workers.
     if len(stems) != 1 or max(forms.values(), default=0) < _LEAST_ALIKE:

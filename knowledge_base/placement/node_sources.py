@@ -13,7 +13,7 @@ from rerail.knowledge_base.placement.launch_checks import (
     node_not_joined,
     waits_for_others,
 )
-from rerail.knowledge_base.placement.names import same_host
+from rerail.knowledge_base.placement.names import same_host, short
 from rerail.knowledge_base.placement.odd_version import host_of_odd_version
 from rerail.knowledge_base.placement.one_node import GPUS_OF_A_NODE, one_node
 from rerail.knowledge_base.placement.own_words import node_in, number_in, own_pod, words_of_pods
@@ -165,7 +165,15 @@ def _heading(asked: Asked) -> Answer[str] | None:
     found = named_above(asked.case, asked.line, "node")
     if found is None or "pid" in found.slots:
         return None  # a remote process has answered before
-    return Answer(found.slots["node"], "the heading names it", found.line)
+    return Answer(_whole_name(asked, found.slots["node"]), "the heading names it", found.line)
+
+
+def _whole_name(asked: Asked, name: str) -> str:
+    """Return the name with its domain, where a heading has it without, and one host alone calls itself so."""
+    known = asked.identities
+    told = {*known.nodes_seen, *known.node_of_rank.values(), *(f.node for f in asked.exits)}
+    whole = {host for host in told if host and host != name and short(host) == name}
+    return whole.pop() if len(whole) == 1 else name
 
 
 def _found_faulty(asked: Asked) -> Answer[str] | None:

@@ -299,6 +299,7 @@ def _in_places(found: Identities, reading: Reading) -> None:
     for pod, rank in ranks_by_number(told, found.node_of_place).items():
         line = found.told_by["place", pod]
         found.keep(found.node_of_rank, "rank", rank, found.node_of_place[pod], line)
+    _one_rank_each(found, reading)
     alone = _alone_in_pods(found, reading)
     # Of pods with several ranks each only the first one has the rank of its number.
     several = len(alone.keys() - {0}) > 1
@@ -310,6 +311,15 @@ def _in_places(found: Identities, reading: Reading) -> None:
         if rank in counted:  # of the others only the pod tells that they are ranks
             line = found.told_by.get(("place", pod), counted[rank])
             found.keep(found.node_of_rank, "rank", rank, found.host(pod), line)
+
+
+def _one_rank_each(found: Identities, reading: Reading) -> None:
+    """Where all ranks of the job call themselves so, each in a place of its own, what is printed there is that rank's."""
+    told = reading.ranks_of_places
+    places = {next(iter(names)): rank for rank, names in told.items() if len(names) == 1}
+    if 1 < len(places) == len(told) == found.world_size:
+        for place, rank in places.items():
+            found.rank_of_pod.setdefault(place, rank)
 
 
 def _alone_in_pods(found: Identities, reading: Reading) -> dict[int, LogLine]:

@@ -30,3 +30,20 @@ def test_a_rank_that_the_log_puts_on_two_hosts_has_none_in_the_headline_either()
     assert diagnosis.first_fault.rank == 9
     assert diagnosis.first_fault.node is None
     assert "gpu-0" not in diagnosis.headline
+
+
+def test_a_host_that_a_heading_names_without_its_domain_goes_by_the_name_that_it_gives_itself():
+    text = (
+        "$ parallel-ssh -i -H 'gn02 gn03' ./run.sh\n"
+        "[1] 06:53:38 [FAILURE] gn03 Exited with error code 1\n"
+        "ModuleNotFoundError: No module named 'apex'\n"
+        "train.py FAILED\n"
+        "Root Cause (first observed failure):\n"
+        "[0]:\n"
+        "  time      : 2026-06-03_06:53:35\n"
+        "  host      : gn03.cluster\n"
+        "  rank      : 8 (local_rank: 0)\n"
+        "  exitcode  : 1 (pid: 19400)\n"
+        "[2] 06:53:40 [FAILURE] gn02 Exited with error code 1\n"
+    )
+    assert diagnose_texts({"a.log": text}).diagnosis.first_fault.node == "gn03.cluster"

@@ -127,6 +127,13 @@ def test_a_host_in_a_frame_of_dashes_is_a_heading_and_a_list_of_hosts_is_none() 
     assert hosts(text) == [None, None, None, None, None, "dgx07", "dgx07", "dgx07"]
 
 
+def test_a_short_name_in_a_frame_is_a_host_where_a_folded_list_has_others_of_its_series() -> None:
+    frame = "-------\n{}\n-------\n{}\n"
+    listed = frame.format("b[11-12,14] (3)", "a")
+    assert hosts(listed + frame.format("b13", "b"))[-1] == "b13"
+    assert hosts(frame.format("b13", "b"))[-1] is None
+
+
 def test_a_described_pod_is_a_place_whose_host_another_line_tells() -> None:
     text = (
         "trainer-5 0/1 Error 10.2.4.9 vm-cpu-h6\n+ kubectl describe pod trainer-5\n"
