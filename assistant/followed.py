@@ -57,7 +57,10 @@ class Followed:
         lying = {self._key(one): one for one in sources if one.path is not None}
         for key in [*self._logs, *self._numbers]:
             if key not in lying and not (keep and keep(key)):
+                known = self._logs.get(key)
                 told.append(f"{self._forget(key)} is gone")
+                if known is not None:
+                    print(f"rerail: {told[-1]}{_moved_to(known.path)}", file=sys.stderr)
         # A file that was rotated keeps its inode under its new name: the one of the old name is looked at first.
         for key in [key for key in lying if key in self._logs]:
             told += self._chapter(key, lying[key])
@@ -189,6 +192,19 @@ class Followed:
         self._anew.add(key)
         print(f"rerail: {known.name} was {was}; a new chapter begins", file=sys.stderr)
         yield f"{known.name} was {was}: a new chapter"
+
+
+def _moved_to(path: Path) -> str:
+    """Say where the last lines of a file that is gone may be, which nobody read: in a part that was moved away or packed."""
+    try:
+        near = [one.name for one in path.parent.iterdir()]
+    except OSError:
+        return ""
+    log = rotated_parts([*near, path.name])
+    parts = sorted(one for one in near if one in log and log[one].log == log[path.name].log)
+    if path.name not in log or not parts:
+        return "; a new file of this name is read as soon as it is there"
+    return f"; what it said last may be in {parts[0]}: rerail diagnose {path.parent / parts[0]}"
 
 
 def _inode(source: Source) -> int:

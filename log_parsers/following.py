@@ -27,7 +27,7 @@ class FollowedFile:
         if source.path is None:
             raise ValueError("standard input cannot be followed")
         self._source = source
-        self._path: Path = source.path
+        self.path: Path = source.path
         self._signatures = signatures
         self._scanner = scanner
         self._pass = FilePass(source, signatures, scanner)
@@ -45,7 +45,7 @@ class FollowedFile:
         Raises:
             OSError: when the file cannot be opened or read.
         """
-        with self._path.open("rb", buffering=0) as file:
+        with self.path.open("rb", buffering=0) as file:
             self.inode = os.fstat(file.fileno()).st_ino
             if self._whole is None and not self.read_bytes:
                 head = file.read(CHUNK)
@@ -73,7 +73,7 @@ class FollowedFile:
         """
         if self._whole is not None or not self.read_bytes:
             return False
-        with self._path.open("rb", buffering=0) as file:
+        with self.path.open("rb", buffering=0) as file:
             for at, known in ((0, self._first), (self.read_bytes - len(self._last), self._last)):
                 now = os.pread(file.fileno(), len(known), at)
                 if now != known and b"\0" not in known and b"\0" not in now:
@@ -127,7 +127,7 @@ class FollowedFile:
             OSError: when one of the two cannot be read.
         """
         left = self.read_bytes
-        with self._path.open("rb") as mine, path.open("rb") as other:
+        with self.path.open("rb") as mine, path.open("rb") as other:
             while left > 0:
                 piece = mine.read(min(CHUNK, left))
                 if not piece or other.read(len(piece)) != piece:
@@ -137,7 +137,7 @@ class FollowedFile:
 
     def move(self, path: Path, inode: int) -> None:
         """Read on from another name of the same file, or from a file that begins with all that was read."""
-        self._path, self.inode = path, inode
+        self.path, self.inode = path, inode
         parts = self.parts and (*self.parts[:-1], replace(self.parts[-1], path=path))
         self._source = replace(self._source, path=path, parts=parts)
 

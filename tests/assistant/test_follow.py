@@ -16,7 +16,7 @@ from rerail.assistant.pipeline import diagnose_paths, scan_plan
 from rerail.errors import EvidenceError
 from rerail.log_parsers import following
 from rerail.log_parsers.collect import scanner_for
-from rerail.log_parsers.sources import Source
+from rerail.log_parsers.sources import Source, discover
 from rerail.log_parsers.survey import survey
 
 STEPS = "".join(f"step {i} loss 2.0\n" for i in range(1, 20))
@@ -394,3 +394,23 @@ def test_an_older_part_stays_past_when_the_live_file_is_gone(
     ecc = "[rank7]: RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
     assert watch(tmp_path, rotate, pack, lambda: newer.write_text(ecc), path.unlink) == 0
     assert capsys.readouterr().out.splitlines()[-1].endswith("rank7.log:1")
+
+
+def test_a_log_that_was_packed_and_removed_between_two_looks_is_told_with_its_place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "train.log"
+    log.write_text("step 1 loss 2.0\nstep 2 loss 1.9\n")
+    files = followed.Followed(followed.path_of)
+    files.look(discover([log]).sources)
+    (tmp_path / "train.log.1.gz").write_bytes(gzip.compress(log.read_bytes() + b"boom\n"))
+    log.unlink()
+    assert files.look([]) == ["train.log is gone"]
+    told = capsys.readouterr().err
+    assert f"what it said last may be in train.log.1.gz: rerail diagnose {tmp_path}" in told
+    log.write_text("step 1 loss 2.0\n")
+    files.look(discover([log]).sources)
+    (tmp_path / "train.log.1.gz").unlink()
+    log.unlink()
+    files.look([])
+    assert "a new file of this name is read" in capsys.readouterr().err
