@@ -29,7 +29,9 @@ def everywhere(asked: Asked) -> bool:
         return False
     found.reasons = [why for why in found.reasons if why.what != f"rank {found.rank}"]
     found.rank, found.everywhere = None, sorted(ranks)
-    if len({asked.identities.node_of(line) for line in same} - {None}) > 1:
+    hosts = {asked.identities.node_of(line) for line in same}
+    hosts |= {fact.node for fact in asked.exits if fact.rank in ranks}
+    if len(hosts - {None}) > 1:
         found.node = None
     return True
 
@@ -37,10 +39,10 @@ def everywhere(asked: Asked) -> bool:
 def _either_may_be_first(asked: Asked, ranks: set[int]) -> bool:
     """Tell whether another rank says the same in another file, and neither a clock nor an exit tells which was first."""
     case, event, rank = asked.case, asked.event, asked.place.rank
-    if len(ranks) < 2 or rank not in ranks or event.blames is not Blames.SPEAKER:
+    if len(ranks) < 2 or rank not in ranks or event.blames not in (Blames.SPEAKER, Blames.PEER):
         return False
-    if any(fact.rank in ranks for fact in asked.exits):
-        return False
+    if next((fact.rank for fact in asked.exits if fact.rank in ranks), None) == rank:
+        return False  # it ended first
     return any(
         other.rule_id == event.rule_id
         and other.line.file != asked.line.file
