@@ -25,6 +25,7 @@ _WIDE = lazy(r"\s*[|│┃]\s*|\s{2,}|\t|,\s*")
 _RULE = lazy(r"[\s|│┃+=:─━┼╋├┤┡┩┏┓└┘╇-]*")
 _HOST = lazy(r"[A-Za-z0-9](?:[\w.-]{0,120}[A-Za-z0-9])?")
 _IN_BRACKETS = lazy(r"\(([\w ]{8,200})\) ?:\s*$")
+_NUMBER = lazy(r"\d+")
 _LONGEST, _MOST_ROWS, _MOST_TABLES = 400, 20_000, 64
 _TITLE_FIRST = lazy(rb"[|\s#\xe2]{0,8}(?:[A-Za-z][\w ()./-]{0,40})")
 
@@ -48,7 +49,9 @@ class _Data:
     beside: tuple[tuple[str, str, str], ...]
     fields: dict[str, str]
     asked: re.Pattern[str]
-    asks: bytes
+    asks: tuple[bytes, ...]
+    picked: re.Pattern[str]
+    picked_from: tuple[tuple[re.Pattern[str], list[str]], ...]
     empty: frozenset[str]
     sieve: re.Pattern[bytes]
 
@@ -67,7 +70,9 @@ def _data() -> _Data:
         beside,
         raw["fields"],
         lazy(raw["asked"]),
-        raw["asks"].encode(),
+        tuple(one.encode() for one in raw["asks"]),
+        lazy(raw["picked"]),
+        tuple((lazy(one["of"]), one["titles"]) for one in raw["picked_from"]),
         frozenset(raw["empty"]),
         sieve,
     )
@@ -83,7 +88,7 @@ def rows(view: LogView) -> Iterator[Row]:
         if number <= until:
             continue
         raw = kept[number]
-        if data.asks in raw[:_LONGEST]:
+        if any(one in raw[:_LONGEST] for one in data.asks):
             line = view.line(number)
             asked = _asked_for(line.text) if line is not None else ()
             kinds = [kind for _, kind in asked]
@@ -117,13 +122,27 @@ def _words(line: LogLine, head: LogLine) -> str:
 def _asked_for(text: str) -> list[tuple[str, str | None]]:
     """Return the titles that a command asks for, and what each column holds: by the field that it shows, or by its title."""
     match = _data().asked.search(text)
-    pairs = [one.partition(":") for one in match["columns"].split(",")] if match else []
+    if match is None:
+        return _picked(text)
+    pairs = [one.partition(":") for one in match["columns"].split(",")]
     kinds = _kinds([title for title, _, _ in pairs])
     fields = _data().fields
     return [
         (title, fields.get(field.strip("'\"{}"), kind))
         for (title, _, field), kind in zip(pairs, kinds, strict=True)
     ]
+
+
+def _picked(text: str) -> list[tuple[str, str | None]]:
+    """Return the titles of the columns that a command takes out of a table by their numbers, and what each holds."""
+    data = _data()
+    match = data.picked.search(text)
+    for of, titles in data.picked_from if match else ():
+        numbers = [int(one) for one in _NUMBER.findall(match["numbers"])] if match else []
+        if of.search(text) and all(0 < number <= len(titles) for number in numbers):
+            kinds = _kinds(titles)
+            return [(titles[n - 1], kinds[n - 1]) for n in numbers]
+    return []
 
 
 def _below(view: LogView, head: LogLine, kinds: Sequence[str | None], named: str) -> Iterator[Row]:

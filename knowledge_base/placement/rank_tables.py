@@ -207,8 +207,13 @@ def _wording(one: Held) -> str:
 
 
 def _pairs(line: LogLine) -> list[Held]:
+    """Return the hosts beside ranges of a line; a host in front, where a label stands, is one of them only where it must be."""
+    found = _pairs_in(line, line.message) if line.message != line.text else []
+    return found if len(found) > 1 else _pairs_in(line, line.text) or found
+
+
+def _pairs_in(line: LogLine, text: str) -> list[Held]:
     data = _data()
-    text = line.text
     if _RANGE.search(text) is None or data.not_in.search(text):
         return []
     ranges: list[tuple[int, int]] = []

@@ -44,6 +44,12 @@ def test_what_is_no_table_of_places_tells_nothing(text):
     assert told(text) == {}
 
 
+def test_columns_taken_out_of_all_namespaces_are_counted_from_there():
+    text = "$ kubectl get pods -A -o wide | awk '{print $2,$8}'\nsft-worker-2 gke-pool-2m7v\n"
+    assert told(text) == {"pod sft-worker-2": "gke-pool-2m7v"}
+    assert told(text.replace(" -o wide", "")) == {}
+
+
 def test_the_table_places_the_fault():
     text = (
         "RANK  HOST\n0     gn-11\n1     gn-12\n\n[rank0]: step 10 loss 2.1\n"

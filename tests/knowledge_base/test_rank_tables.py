@@ -37,6 +37,8 @@ def tables(text: str) -> dict[str, tuple[int, int]]:
         "shards on /nvme; workers: gn-1 r0-7, gn-2 r8-15",
         "node gn-1 -> PolicyModelActor rank 0-7, node gn-2 -> PolicyModelActor rank 8-15, LLMRayActor on gn-9",
         "launcher pid table gn-1: ranks 0-7 = pids 33 34 36 ; gn-2: ranks 8-15 = pids 57 58 60",
+        "trainer: ranks 0-7 on gn-1, ranks 8-15 on gn-2",
+        '{"ts":"2026-05-01T10:00:02Z","host":"gn-9","stream":"stdout","line":"trainer: ranks 0-7 on gn-1, ranks 8-15 on gn-2"}',
         "[launcher] replica group ft_0: host gn-1, 8 ranks, global ranks 0-7\n"
         "[launcher] replica group ft_1: host gn-2, 8 ranks, global ranks 8-15",
         "[ranktable] host=gn-1 devices 0..7 -> rank_id 0..7\n[ranktable] host=gn-2 devices 0..7 -> rank_id 8..15",
