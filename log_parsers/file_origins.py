@@ -12,6 +12,7 @@ from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.host_names import is_no_host, looks_like_host
 from rerail.log_parsers.induced_labels import in_brackets, induce, may_count
+from rerail.log_parsers.labels import Label
 from rerail.log_parsers.named_after_hosts import named_after_hosts, told_by
 from rerail.log_parsers.prefixes import Origin
 from rerail.log_parsers.sections import titled
@@ -50,6 +51,11 @@ _LEAST_FRONTS = 2
 _TASK_FILE = lazy(
     r"(?:^|[/._-])(?P<host>[A-Za-z][A-Za-z0-9-]*?\d[A-Za-z0-9-]*)_(?P<rank>\d{1,6})\.(?:log|out|err|txt|stdout|stderr)$"
 )
+# The same where a line says so, over which grep has put the names of the files in front of their lines.
+_TOLD_FORM = lazy(
+    rb"(?:--(?:output|error)|\s-[oe])[= ](?:\S{0,200}/)?%[Nn](?P<between>[_.-])%t(?P<end>\.[a-z]{2,6})(?=[\s\"']|$)"
+)
+_STARTS_SEVERAL = (b"torchrun", b"elastic", b"accelerate launch", b"deepspeed --")  # a task of theirs is no rank
 _DIGITS = lazy(r"\d+")
 _PART = lazy(r"[/_]|\.(?!\d)")
 
@@ -92,7 +98,11 @@ def content_origins(surveys: Sequence[FileSurvey], *, year: int) -> dict[str, Or
         told = listed or origin.rank is not None or origin.local_rank is not None
         if len(surveys) <= _MOST_INDUCED and not told:
             heads = _heads(one)
-            own = induce(heads, year=year) or in_brackets(heads, machines)
+            own = (
+                _in_front_of_grep(sample)
+                or induce(heads, year=year)
+                or in_brackets(heads, machines)
+            )
             changed = replace(changed, induced=own) if own else changed
         if _tasks_hold_ranks(sample):
             changed = replace(changed, tasks_hold_ranks=True)
@@ -229,6 +239,16 @@ def _hosts_in_front(sample: _Sample) -> frozenset[str]:
     said = {m["host"].decode() for m in _in(sample, b"o", _SAID_HOST)} & words
     series = {_DIGITS.sub("0", host) for host in said}
     return frozenset(found | {host for host in words if _DIGITS.sub("0", host) in series})
+
+
+def _in_front_of_grep(sample: _Sample) -> tuple[Label, ...]:
+    """Return the label of lines behind the name of a task's file, where one line tells how srun was to name these."""
+    told = {(m["between"], m["end"]) for m in _in(sample, b"%t", _TOLD_FORM)}
+    if len(told) != 1 or any(word in sample.text for word in _STARTS_SEVERAL):
+        return ()
+    between, end = (re.escape(part.decode()) for part in told.pop())
+    name = rf"(?P<node>[A-Za-z][\w.-]{{0,80}}?){between}(?P<rank>\d{{1,6}}){end}"
+    return (Label("induced", "own", rf"(?:[\w./-]{{0,120}}/)?{name}[:-](?:\d{{1,7}}[:-])?(?=\S)"),)
 
 
 def _tasks_hold_ranks(sample: _Sample) -> bool:

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 
 from rerail.cached_yaml import load_cached
@@ -44,6 +45,7 @@ _FOLDED = lazy(r"(?P<stem>[A-Za-z][\w.-]{0,80})\[\d[\d,-]{0,200}\]")
 _PARTS = lazy(r"[_/]|\.(?!\d)")
 _NUMBERED = lazy(r"(?i)(?:rank|pid|r|p)\d+")
 _LEAST_ALIKE = 2
+_PROMPTS = frozenset({"prompt", "launch", "launch-on-each"})  # their title is a host
 _BOTH = 2  # a single `stdout:` may be anything
 _MOST_HEADINGS = 20_000
 _WORD = lazy(r"(?<![\w.@/:=-])[A-Za-z0-9][\w.-]{1,100}(?![\w=])")
@@ -68,6 +70,8 @@ class Shape:
     """What stands under it is of the host of the section above."""
     typed: bool = False
     """It is a command that somebody or a script gave to a shell."""
+    each: bool = False
+    """It counts only where there are several, with something below each: else what stands below the last is of all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +101,7 @@ def _data() -> _Data:
             bool(one.get("answers")),
             bool(one.get("within")),
             bool(one.get("typed")),
+            bool(one.get("each")),
         )
         for one in raw["shapes"]
     ]
@@ -185,7 +190,7 @@ def heading(text: str, framed: bool = False) -> Heading | None:
             return Heading(_known(named), shape.id, title=path if bare else "", path=path)
         if "title" not in slots:
             return Heading(None, shape.id)
-        if shape.id == "prompt":
+        if shape.id in _PROMPTS:
             return Heading(Origin(node=slots["title"]), shape.id)
         find = _titled if shape.id == "banner" else _host
         host = find(slots["title"], data)
@@ -375,6 +380,13 @@ def _uncoloured(line: bytes, clean: Callable[[bytes], str]) -> bytes:
     return clean(line).encode() if line.startswith(b"\x1b") else line
 
 
+def _launched_for_all(found: list[tuple[int, Heading]]) -> set[str]:
+    """Return the shapes of launches on several hosts, where only one is shown, or what they print stands below the last."""
+    each = {shape.id for shape in shapes() if shape.each}
+    at = [number for number, one in found if one.shape in each]
+    return each if len(at) == 1 or any(b - a == 1 for a, b in pairwise(at)) else set()
+
+
 def sections(lines: Iterable[tuple[int, bytes]], clean: Callable[[bytes], str]) -> Sections:
     """Return the sections of one file.
 
@@ -414,9 +426,11 @@ def sections(lines: Iterable[tuple[int, bytes]], clean: Callable[[bytes], str]) 
             _taken(told, raw)
         last = (number, raw)
     inner = {shape.id for shape in shapes() if shape.within}
+    not_counted = _launched_for_all(found)
     if sum(one.shape in inner for _, one in found) < _BOTH:
-        apart = [at for at, (_, one) in enumerate(found) if one.shape not in inner]
-        found, told = [found[at] for at in apart], [told[at] for at in apart]
+        not_counted |= inner
+    apart = [at for at, (_, one) in enumerate(found) if one.shape not in not_counted]
+    found, told = [found[at] for at in apart], [told[at] for at in apart]
     found = _called_after_hosts(_named_alike(found), told)
     telling = {(one.shape, one.rule) for _, one in found if one.origin is not None or one.file}
     ending = {shape.id for shape in shapes() if shape.ends}

@@ -53,6 +53,7 @@ class _Data:
     picked: re.Pattern[str]
     picked_from: tuple[tuple[re.Pattern[str], list[str]], ...]
     empty: frozenset[str]
+    no_tasks: re.Pattern[str]
     sieve: re.Pattern[bytes]
 
 
@@ -74,6 +75,7 @@ def _data() -> _Data:
         lazy(raw["picked"]),
         tuple((lazy(one["of"]), one["titles"]) for one in raw["picked_from"]),
         frozenset(raw["empty"]),
+        lazy(raw["no_tasks"]),
         sieve,
     )
 
@@ -168,6 +170,8 @@ def _below(view: LogView, head: LogLine, kinds: Sequence[str | None], named: str
             for kind, cell in zip(kinds, cells, strict=True)
             if kind is not None and cell.lower() not in data.empty
         }
+        if data.no_tasks.match(text):
+            continue
         if any(kind in _NUMBERS and not cell.isdigit() for kind, cell in told.items()):
             return
         if any(cell.lower() in titles for cell in told.values()):
@@ -187,7 +191,8 @@ def _cells(text: str) -> list[str]:
 
 def _row(text: str, count: int, starts: Sequence[int]) -> list[str] | None:
     """Return the cells of a row: between wide gaps or bars, between any, or below their titles."""
-    for cells in (_cells(text), text.split()):
+    between_bars = [cell.strip() for cell in text.split("|")]
+    for cells in (_cells(text), text.split(), between_bars):
         if len(cells) == count:
             return cells
     if len(starts) != count or len(text) < starts[-1] or any(

@@ -124,6 +124,8 @@ def _of_the_job(asked: Asked) -> Answer[int] | None:
         return Answer(None, "two processes take this rank")
     if carries_the_jobs_loss(asked):
         return Answer(None, "a step line carries the loss of the whole job")
+    if asked.event.blames is Blames.NOBODY and has(asked.event.leaf, "reduced_over_all"):
+        return Answer(None, "every rank raises it, whoever had it")
     return None
 
 

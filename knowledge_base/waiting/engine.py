@@ -124,7 +124,7 @@ def ask(
     named = _named(told, known)
     if named is None and facts.report is not None:
         named = _named([facts.report], set())
-    behind = _behind(facts)
+    behind = _behind(facts) or _never_enqueued(facts)
     other = (
         _other_tensors(facts.told, known)
         or (named if named is not None and named.how is How.ANOTHER_CALL else None)
@@ -390,6 +390,25 @@ def _behind(facts: Facts) -> Finding | None:
     are = "is" if len(behind) == 1 else "are"
     words = f"{ranks_in_words(ranks_behind)} {are} behind the others by last enqueued work"
     return Finding(How.BEHIND, ranks_behind, words)
+
+
+def _never_enqueued(facts: Facts) -> Finding | None:
+    """Ranks whose own status ends before the collective of their group that the others waited in, as long as they are few."""
+    awaited: dict[str, dict[int, int]] = defaultdict(dict)
+    for one in facts.positions:
+        if one.seq is not None and one.rank is not None and one.group is not None:
+            awaited[one.group][one.rank] = one.seq
+    behind: set[int] = set()
+    for (rank, group), (enqueued, _) in facts.progress.items():
+        waits = awaited.get(group or "", {})
+        if rank is not None and rank not in waits and enqueued < min(waits.values(), default=0):
+            behind.add(rank)
+    waiting = {rank for ranks in awaited.values() for rank in ranks} - behind
+    if not behind or len(waiting) < 2 or len(behind) > max(1, int(len(waiting) * MOST_ODD)):
+        return None
+    ranks = tuple(sorted(behind))
+    words = f"{ranks_in_words(ranks)} had not enqueued the collective that the others of its group waited in"
+    return Finding(How.BEHIND, ranks, words)
 
 
 def _absent(

@@ -68,3 +68,13 @@ def test_the_table_of_nvidia_smi_says_which_gpu_an_address_is():
     )
     fault = diagnose_texts({"job.log": text}).diagnosis.first_fault
     assert fault is not None and (fault.rank, fault.node, fault.gpu) == (3, "gn-b7", 1)
+
+
+def test_the_accounting_tells_the_host_of_the_largest_task_of_a_step_and_of_none_of_the_batch_script():
+    text = (
+        "JobID|State|MaxRSS|MaxRSSNode|MaxRSSTask|NodeList\n77|FAILED||||gn-1,gn-2\n77.batch|FAILED|9K|gn-1|0|gn-1\n"
+        "77.extern|COMPLETED|9K|gn-2|1|gn-1,gn-2\n77.0|FAILED|8G|gn-2|5|gn-1,gn-2\n"
+    )
+    case = diagnose_texts({"job.log": text}).case
+    found = [row.cells for view in case.views for row in rows(view) if "task" in row.cells]
+    assert found == [{"node": "gn-2", "task": "5"}]

@@ -75,3 +75,10 @@ def test_a_port_that_all_processes_of_a_host_see_fail_is_of_the_host_and_no_rank
     assert (found.first_fault.rank, found.first_fault.node) == (None, "gn-2")
     assert found.suspects.ranks == []
     assert [why.what for why in found.place] == ["node gn-2"]
+
+
+def test_the_rank_that_raises_what_all_reduced_before_is_not_the_one_that_overflowed(diagnose):
+    found = diagnose(
+        "Exception: Current loss scale already at minimum - cannot decrease scale anymore. Exiting run. (raised on rank 0)\n"
+    )
+    assert (found.first_fault.rank, found.suspects.ranks) == (None, [])

@@ -191,3 +191,20 @@ def test_the_one_rank_that_waits_many_collectives_away_made_other_calls(
 ) -> None:
     found = waiting(timeouts(calls)).by(How.ANOTHER_CALL)
     assert (found.ranks if found is not None else None) == ranks
+
+
+@pytest.mark.parametrize(("enqueued", "ranks"), [(118, (2,)), (119, None), (240, None)])
+def test_a_rank_whose_own_status_ends_before_what_its_group_waits_in_is_behind(
+    enqueued: int, ranks: tuple[int, ...] | None
+) -> None:
+    others = "".join(
+        f"[rank{r}]:[E] [PG ID 4 PG GUID 17(dp_1) Rank {m}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=119, "
+        "OpType=ALLREDUCE, NumelIn=8, NumelOut=8, Timeout(ms)=600000) ran for 600021 milliseconds before timing out.\n"
+        for m, r in ((0, 0), (2, 4), (3, 6))
+    )
+    own = (
+        "[rank2]:[E] [PG ID 4 PG GUID 17(dp_1) Rank 1] Received a dump signal due to a collective timeout from rank 0 and we "
+        f"will try our best to dump the debug info. Last enqueued NCCL work: {enqueued}, last completed NCCL work: 118.\n"
+    )
+    found = waiting(others + own).by(How.BEHIND)
+    assert (found.ranks if found is not None else None) == ranks

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from rerail.assistant.pipeline import diagnose_texts
 from rerail.domain.diagnosis import Diagnosis
 from rerail.log_parsers.induced_labels import in_brackets, induce
 
@@ -219,3 +220,13 @@ def test_a_number_in_front_of_nccls_lines_is_the_rank():
     match = label.match("[56] RuntimeError: boom", 0, None)
     assert match is not None
     assert (match["rank"], match.end()) == ("56", 5)
+
+
+@pytest.mark.parametrize(
+    ("told", "rank"),
+    [("--output=%N-%t.out", 12), ("--output=%j.out", None), ("torchrun -o %N-%t.out", None)],
+)
+def test_names_of_task_files_in_front_of_lines_are_read_where_a_line_tells_their_form(told, rank):
+    text = f"$ grep -n Error *.out   # {told}\nkr3-12.out:90:ValueError: a\nkr3-13.out:91:RuntimeError: lost\n"
+    line = diagnose_texts({"job.log": text}).case.views[0].line(2)
+    assert (line.rank, line.node) == (rank, None if rank is None else "kr3")

@@ -152,3 +152,24 @@ def test_the_order_of_sections_is_no_order_of_time() -> None:
         found = diagnose_texts({"job.log": text}).diagnosis
         assert found.first_fault is not None
         assert found.first_fault.node == "gn-2"
+
+
+@pytest.mark.parametrize(
+    ("between", "after", "told"),
+    [
+        ("W0101 starting\n", "W0101 starting\n", ["mv1", "mv1", "mv2", "mv2"]),
+        ("", "W0101 starting\nW0101 starting\n", [None] * 4),
+    ],
+)
+def test_what_a_launch_at_the_shell_of_each_host_prints_is_of_that_host(
+    between: str, after: str, told: list[str | None]
+) -> None:
+    launch = "ann@mv{n}:~$ torchrun --nnodes 2 --node-rank {m} --nproc-per-node 4 t.py\n"
+    text = launch.format(n=1, m=0) + between + launch.format(n=2, m=1) + after
+    assert hosts(text) == told
+
+
+def test_a_single_launch_of_several_that_is_shown_says_nothing_of_the_lines_below() -> None:
+    text = "ann@mv1:~$ torchrun {}--nproc-per-node 4 t.py\nW0101 starting\n"
+    assert hosts(text.format("--nnodes 2 --node-rank 0 "))[1] is None
+    assert hosts(text.format(""))[1] == "mv1"
