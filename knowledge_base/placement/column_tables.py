@@ -63,14 +63,15 @@ def _data() -> _Data:
         sorted({re.escape(title.split()[-1]) for title in [*titles, *(t for t, _, _ in beside)]})
     )
     sieve = re.compile(rf"(?i)(?:^|[\s|_,(-])(?:{words})(?=[\s|,)]|$)".encode())
+    asked, no_tasks = (lazy(raw[key]) for key in ("asked", "no_tasks"))
     return _Data(
         titles,
         beside,
         raw["fields"],
-        lazy(raw["asked"]),
+        asked,
         raw["asks"].encode(),
         frozenset(raw["empty"]),
-        lazy(raw["no_tasks"]),
+        no_tasks,
         sieve,
     )
 
