@@ -66,16 +66,17 @@ def _data() -> _Data:
         sorted({re.escape(title.split()[-1]) for title in [*titles, *(t for t, _, _ in beside)]})
     )
     sieve = re.compile(rf"(?i)(?:^|[\s|_,(-])(?:{words})(?=[\s|,)]|$)".encode())
+    asked, picked, no_tasks = (lazy(raw[key]) for key in ("asked", "picked", "no_tasks"))
     return _Data(
         titles,
         beside,
         raw["fields"],
-        lazy(raw["asked"]),
+        asked,
         tuple(one.encode() for one in raw["asks"]),
-        lazy(raw["picked"]),
+        picked,
         tuple((lazy(one["of"]), one["titles"]) for one in raw["picked_from"]),
         frozenset(raw["empty"]),
-        lazy(raw["no_tasks"]),
+        no_tasks,
         sieve,
     )
 
