@@ -25,7 +25,6 @@ _WIDE = lazy(r"\s*[|│┃]\s*|\s{2,}|\t|,\s*")
 _RULE = lazy(r"[\s|│┃+=:─━┼╋├┤┡┩┏┓└┘╇-]*")
 _HOST = lazy(r"[A-Za-z0-9](?:[\w.-]{0,120}[A-Za-z0-9])?")
 _IN_BRACKETS = lazy(r"\(([\w ]{8,200})\) ?:\s*$")
-_NUMBER = lazy(r"\d+")
 _LONGEST, _MOST_ROWS, _MOST_TABLES = 400, 20_000, 64
 _TITLE_FIRST = lazy(rb"[|\s#\xe2]{0,8}(?:[A-Za-z][\w ()./-]{0,40})")
 
@@ -65,14 +64,22 @@ def _data() -> _Data:
         sorted({re.escape(title.split()[-1]) for title in [*titles, *(t for t, _, _ in beside)]})
     )
     sieve = re.compile(rf"(?i)(?:^|[\s|_,(-])(?:{words})(?=[\s|,)]|$)".encode())
+    taken = raw["picked_from"]
+    asked, picked = map(lazy, (raw["asked"], raw["picked"]))
     return _Data(
         titles,
         beside,
         raw["fields"],
-        lazy(raw["asked"]),
+        asked,
         tuple(one.encode() for one in raw["asks"]),
-        lazy(raw["picked"]),
-        tuple((lazy(one["of"]), one["titles"]) for one in raw["picked_from"]),
+        picked,
+        tuple(
+            zip(
+                map(lazy, (one["of"] for one in taken)),
+                (one["titles"] for one in taken),
+                strict=True,
+            )
+        ),
         frozenset(raw["empty"]),
         sieve,
     )
@@ -138,7 +145,7 @@ def _picked(text: str) -> list[tuple[str, str | None]]:
     data = _data()
     match = data.picked.search(text)
     for of, titles in data.picked_from if match else ():
-        numbers = [int(one) for one in _NUMBER.findall(match["numbers"])] if match else []
+        numbers = [int(one) for one in re.findall(r"\d+", match["numbers"])] if match else []
         if of.search(text) and all(0 < number <= len(titles) for number in numbers):
             kinds = _kinds(titles)
             return [(titles[n - 1], kinds[n - 1]) for n in numbers]
