@@ -207,7 +207,7 @@ def _wording(one: Held) -> str:
 
 
 def _pairs(line: LogLine) -> list[Held]:
-    """Return the hosts beside ranges of a line; a host in front, where a label stands, is one of them only where it must be."""
+    """Return the hosts beside ranges of a line; a host where a label stands only where it must be one."""
     found = _pairs_in(line, line.message) if line.message != line.text else []
     return found if len(found) > 1 else _pairs_in(line, line.text) or found
 
