@@ -66,7 +66,9 @@ def _data() -> _Data:
         sorted({re.escape(title.split()[-1]) for title in [*titles, *(t for t, _, _ in beside)]})
     )
     sieve = re.compile(rf"(?i)(?:^|[\s|_,(-])(?:{words})(?=[\s|,)]|$)".encode())
-    asked, picked, no_tasks = (lazy(raw[key]) for key in ("asked", "picked", "no_tasks"))
+    asked, picked, no_tasks = map(lazy, (raw["asked"], raw["picked"], raw["no_tasks"]))
+    taken = raw["picked_from"]
+    of = map(lazy, (one["of"] for one in taken))
     return _Data(
         titles,
         beside,
@@ -74,7 +76,7 @@ def _data() -> _Data:
         asked,
         tuple(one.encode() for one in raw["asks"]),
         picked,
-        tuple((lazy(one["of"]), one["titles"]) for one in raw["picked_from"]),
+        tuple(zip(of, (one["titles"] for one in taken), strict=True)),
         frozenset(raw["empty"]),
         no_tasks,
         sieve,

@@ -41,6 +41,8 @@ class Identities:
     node_of_place: dict[str, str] = field(default_factory=dict)
     """The host of a container, pod or replica that stands in front of lines."""
     ranks_at: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    node_ranks_of_log: dict[str, set[int]] = field(default_factory=dict)
+    """The numbers of nodes that a file's lines without a host give to the launcher that wrote it."""
     ranks_of_log: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """The ranks of the one agent that wrote a file, whose lines carry no label; none where two lists differ."""
     """The ranks of a host or replica in the order of their local ranks."""

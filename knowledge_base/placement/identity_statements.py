@@ -148,6 +148,8 @@ def _job(statement: Statement, found: Identities) -> None:
         found.launcher_tasks.update(int(one) for one in task.groups() if one)
     if number is not None:
         found.launchers.add(number)
+    if number is not None and not statement.line.label:
+        found.node_ranks_of_log.setdefault(statement.line.file, set()).add(number)
     if node and number is not None:
         found.node_ranks.setdefault(node, number)
         found.told_by.setdefault(("node rank", node), statement.line)

@@ -341,7 +341,9 @@ def _only_one(asked: Asked) -> Answer[str] | None:
     highest = max(known.ranks_seen, default=0) if kernel else asked.place.rank
     if highest is not None and not kernel:
         highest = max([highest, *(f.rank for f in asked.exits if f.rank is not None)])
-    if highest is not None and not one_node(known, highest) and (not kernel or known.ranks_seen):
+    of_one_agent = asked.place.rank in known.ranks_of_log.get(asked.line.file, ())
+    several = highest is not None and not one_node(known, highest) and not of_one_agent
+    if several and (not kernel or known.ranks_seen):
         return None
     node = next(iter(known.nodes_seen if deep else known.nodes_at_work), None)
     return Answer(node, "no other node appears in the logs") if node else None

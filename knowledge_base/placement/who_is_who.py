@@ -221,6 +221,10 @@ def _tables(case: Case, found: Identities, others: OtherRuns) -> None:
         for row in rows(view):
             _row(row, found)
     _pods(found, per_node)
+    for file, told_there in found.node_ranks_of_log.items():
+        if per_node and len(told_there) == 1:
+            first = next(iter(told_there)) * per_node
+            found.ranks_of_log.setdefault(file, tuple(range(first, first + per_node)))
     known = found.node_of_rank
     if found.tasks_per_node == 1 and (per_node or 1) > 1:
         _tasks_of_nodes(found)

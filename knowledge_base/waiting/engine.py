@@ -393,7 +393,7 @@ def _behind(facts: Facts) -> Finding | None:
 
 
 def _never_enqueued(facts: Facts) -> Finding | None:
-    """Ranks whose own status ends before the collective of their group that the others waited in, as long as they are few."""
+    """Ranks whose own status ends before the collective of their group that the others waited in, if they are few."""
     awaited: dict[str, dict[int, int]] = defaultdict(dict)
     for one in facts.positions:
         if one.seq is not None and one.rank is not None and one.group is not None:
