@@ -55,7 +55,12 @@ _TASK_FILE = lazy(
 _TOLD_FORM = lazy(
     rb"(?:--(?:output|error)|\s-[oe])[= ](?:\S{0,200}/)?%[Nn](?P<between>[_.-])%t(?P<end>\.[a-z]{2,6})(?=[\s\"']|$)"
 )
-_STARTS_SEVERAL = (b"torchrun", b"elastic", b"accelerate launch", b"deepspeed --")  # a task of theirs is no rank
+_STARTS_SEVERAL = (
+    b"torchrun",
+    b"elastic",
+    b"accelerate launch",
+    b"deepspeed --",
+)  # a task of theirs is no rank
 _DIGITS = lazy(r"\d+")
 _PART = lazy(r"[/_]|\.(?!\d)")
 

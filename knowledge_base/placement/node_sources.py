@@ -194,7 +194,9 @@ def _place(asked: Asked) -> Answer[str] | None:
     node = asked.identities.node_of_place.get(place or "") or _of_replica(asked)
     line = asked.identities.told_by.get(("place", place))
     if not node and place in asked.identities.nodes_seen:
-        return Answer(place, "its processes call their host so")
+        at = asked.identities.node_of_rank.get(-1 if asked.place.rank is None else asked.place.rank)
+        told_of_here = at is None or same_host(at, place)
+        return Answer(place, "its processes call their host so") if told_of_here else None
     return Answer(node, f"{place} runs there", line) if node else None
 
 
