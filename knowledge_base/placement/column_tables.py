@@ -142,8 +142,10 @@ def _picked(text: str) -> list[tuple[str, str | None]]:
     """Return the titles of the columns that a command takes out of a table by their numbers, and what each holds."""
     data = _data()
     match = data.picked.search(text)
-    for of, titles in data.picked_from if match else ():
-        numbers = [int(one) for one in _NUMBER.findall(match["numbers"])] if match else []
+    if match is None:
+        return []
+    numbers = [int(one) for one in _NUMBER.findall(match["numbers"])]
+    for of, titles in data.picked_from:
         if of.search(text) and all(0 < number <= len(titles) for number in numbers):
             kinds = _kinds(titles)
             return [(titles[n - 1], kinds[n - 1]) for n in numbers]

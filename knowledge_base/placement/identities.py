@@ -173,9 +173,7 @@ class Identities:
 
     def seats(self, place: str | None, line: LogLine) -> tuple[int, ...]:
         """Return the ranks of a place in the order of their local ranks; of a line without one, those of its log's agent."""
-        if place:
-            return self.ranks_at.get(place, ())
-        return self.ranks_of_log.get(line.file, ()) if not line.label else ()
+        return self.ranks_at.get(place, ()) if place else self.ranks_of_log.get(line.file, ())
 
     def gpu_at(self, address: str, node: str | None) -> Identity | None:
         """Return who used a PCI address: on that node, or on the only node that has the address."""

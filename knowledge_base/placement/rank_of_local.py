@@ -20,11 +20,7 @@ def rank_at(identities: Identities, line: LogLine) -> int | None:
     """Return the rank of the process that wrote a line, by its front or by the GPU that it names, or None."""
     place = line.node or line.place or _of_one_host(identities, line)
     local = line.local_rank
-    ranks = identities.ranks_at.get(place or "", ())
-    if (
-        place is None and local is not None
-    ):  # in front of it stands only which process of its agent it is
-        ranks = identities.ranks_of_log.get(line.file, ())
+    ranks = identities.seats(place, line) if place or local is not None else ()
     if local is None and (place in identities.gpus_in_order or ranks):
         local = gpu_of_its_own(line.text)
     if local is None and ranks:
