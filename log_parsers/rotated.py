@@ -67,7 +67,7 @@ def _split(
         told = [(number, ends_of(part)) for number, part in enumerate(parts)]
         ends = [(number, one) for number, one in told if one is not None]
         text = len(ends) == len(parts)
-        goes_on = text and are_one_log(ends, as_ranks=True) and cut_at_lines(parts)
+        goes_on = text and cut_at_lines(parts) and are_one_log(ends, as_ranks=True)
         if text and (goes_on or cut_inside_lines(parts)):
             origin = replace(parts[-1].origin, rank=None, local_rank=None, place=None, attempt=None)
             size = sum(part.size for part in parts)
