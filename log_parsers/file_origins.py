@@ -6,13 +6,15 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
+from rerail.cached_yaml import load_cached
 from rerail.domain.evidence import Stream
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.host_names import is_no_host, looks_like_host
 from rerail.log_parsers.induced_labels import in_brackets, induce, may_count
-from rerail.log_parsers.labels import Label
+from rerail.log_parsers.labels import PATH, Label
 from rerail.log_parsers.named_after_hosts import named_after_hosts, told_by
 from rerail.log_parsers.prefixes import Origin
 from rerail.log_parsers.sections import titled
@@ -55,12 +57,6 @@ _TASK_FILE = lazy(
 _TOLD_FORM = lazy(
     rb"(?:--(?:output|error)|\s-[oe])[= ](?:\S{0,200}/)?%[Nn](?P<between>[_.-])%t(?P<end>\.[a-z]{2,6})(?=[\s\"']|$)"
 )
-_STARTS_SEVERAL = (
-    b"torchrun",
-    b"elastic",
-    b"accelerate launch",
-    b"deepspeed --",
-)  # a task of theirs is no rank
 _DIGITS = lazy(r"\d+")
 _PART = lazy(r"[/_]|\.(?!\d)")
 
@@ -246,10 +242,16 @@ def _hosts_in_front(sample: _Sample) -> frozenset[str]:
     return frozenset(found | {host for host in words if _DIGITS.sub("0", host) in series})
 
 
+@lru_cache(maxsize=1)
+def _starts_several() -> tuple[bytes, ...]:
+    """Return the words of launchers whose tasks are no ranks."""
+    return tuple(word.encode() for word in load_cached(PATH)["starts_several"])
+
+
 def _in_front_of_grep(sample: _Sample) -> tuple[Label, ...]:
     """Return the label of lines behind the name of a task's file, where one line tells how srun was to name these."""
     told = {(m["between"], m["end"]) for m in _in(sample, b"%t", _TOLD_FORM)}
-    if len(told) != 1 or any(word in sample.text for word in _STARTS_SEVERAL):
+    if len(told) != 1 or any(word in sample.text for word in _starts_several()):
         return ()
     between, end = (re.escape(part.decode()) for part in told.pop())
     name = rf"(?P<node>[A-Za-z][\w.-]{{0,80}}?){between}(?P<rank>\d{{1,6}}){end}"
