@@ -42,6 +42,7 @@ from rerail.knowledge_base.placement.rank_tables import (
     orders,
     placed,
 )
+from rerail.knowledge_base.placement.rosters import rosters
 from rerail.knowledge_base.placement.self_descriptions import described
 from rerail.knowledge_base.placement.whole_groups import without_parts
 from rerail.knowledge_base.statements import Statement
@@ -220,6 +221,7 @@ def _tables(case: Case, found: Identities, others: OtherRuns) -> None:
     for view in case.views:
         for row in rows(view):
             _row(row, found)
+    _rosters(case, found)
     _pods(found, per_node)
     for file, told_there in found.node_ranks_of_log.items():
         if per_node and len(told_there) == 1:
@@ -267,6 +269,20 @@ def _row(row: Row, found: Identities) -> None:
     if rank is not None:
         who = Identity(rank=rank, local_rank=row.number("local"), node=node, pid=pid)
         found.learn(who, line)
+
+
+def _rosters(case: Case, found: Identities) -> None:
+    """Take the processes of which a job prints a line each, as far as nothing contradicts one of them."""
+    known = frozenset(found.nodes_seen | set(found.node_of_rank.values()))
+    ranks = frozenset(found.ranks_seen | case.facts.ranks_heard())
+    for table in rosters(case.views, known, found.world_size, ranks):
+        told = ((one.who.rank, one.who.node) for one in table)
+        if not any(
+            rank in found.node_of_rank and node and rivals(found.node_of_rank[rank], node)
+            for rank, node in told
+        ):
+            for one in table:
+                found.learn(one.who, one.line)
 
 
 def _pods(found: Identities, per_node: int | None) -> None:

@@ -39,8 +39,9 @@ class Standing:
 
     @property
     def line(self) -> LogLine:
-        """The line of the stack that shows where the program is."""
-        return self.stack.lines[self.stack.frames.index(self.site)]
+        """The line of the stack that shows where the program is, or that it waits for data."""
+        shown = next((f for f in self.stack.frames if _of_loader(f)), self.site)
+        return self.stack.lines[self.stack.frames.index(shown)]
 
     @property
     def name(self) -> str:
@@ -110,8 +111,12 @@ def _where(place: Standing) -> str:
 
 
 def _leaf_of(place: Standing) -> str:
-    loader = any(frames()["data"].search(frame.file) for frame in place.stack.frames)
+    loader = any(map(_of_loader, place.stack.frames))
     return "dataloader_hang" if loader else "nccl_slow_rank_timeout"
+
+
+def _of_loader(frame: Frame) -> bool:
+    return frames()["data"].search(frame.file) is not None
 
 
 def _latest(stacks: list[Stack], identities: Identities) -> tuple[list[Standing], bool]:
@@ -147,7 +152,7 @@ def _standing(stack: Stack, identities: Identities) -> Standing:
         ),
         None,
     )
-    if any(frames()["data"].search(frame.file) for frame in calls):
+    if any(map(_of_loader, calls)):
         waits = None  # it waits for data, not for the others
     # Native frames of the interpreter have no lines, and stand in front of what it runs.
     own = [f for f in calls if not _of_library(f.file)]
