@@ -12,27 +12,43 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
 
 from rerail.cached_yaml import load_cached
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
-from rerail.log_parsers.host_names import is_no_host, is_pod, series_of
+from rerail.log_parsers.host_names import is_address, is_no_host, is_pod, series_of
 from rerail.log_parsers.labels import PATH, Label, peel
 from rerail.log_parsers.timestamps import Stamp, find_stamp
 
 _LEAST_LINES = 6
+_FILLERS = frozenset({("level",), ("source",)})
 _BARE_NUMBER = ("[", "", "\0number", "] ")
 _LEAST_SHARE = 0.4
 _NEARLY_ALL = 0.9
-_MOST_PARTS = 3
+_MOST_PARTS, _MOST_STEPS, _MOST_WORDS = 3, 8, 12
 _LEAST_SIGNS = 2
 _BRACKETS = lazy(r"(?:\[[^\]\[]{1,60}\]|\([^()]{1,60}\)|<[^<>]{1,60}>):?\s?")
 _WORD = r"[A-Za-z0-9](?:[\w./@#-]{0,40}[\w])?(?: \d{1,6})?"
 _SEPARATED = lazy(rf"{_WORD}(?:\s?\|\s?|\t|:\s?|\s-\s|\s?>\s)")
 _FILE = lazy(r"\.(?:py|cc|cpp|cu|c|h|so|go|rs|java|json|ya?ml|log|out|err|txt|sh)$")
+# What loggers put in front of a message beside its writer: a level, and where in the program it stands.
+_LEVEL = lazy(
+    r"(?P<level>[\[(<]?(?:INFO|WARN(?:ING)?|ERROR|DEBUG|CRITICAL|FATAL|TRACE|NOTICE|SEVERE|SUCCESS|info|warn(?:ing)?|error|debug|critical|fatal)[\])>]?"
+    r"(?:\s{1,9}[|:>-]\s?|[|:>-]\s?|\s{1,9}|$))"
+)
+_SOURCE = lazy(
+    r"(?P<source>[\[(<]?(?:[\w./-]{1,60}\.(?:py|cc|cpp|cu|go|rs|java)[:(]\d{1,5}\)?|__main__|root|[a-z_]\w*(?:\.\w+){1,6})(?::\d{1,5})?[\])>]?"
+    r"(?:\s{1,9}[|:>-]\s?|[|:>-]\s?|\s{1,9}))"
+)
+_NAMED = lazy(
+    r"(?P<word>[A-Za-z]+(?:_[A-Za-z]+)*)[ =:#_-]?\d{1,6}(?:/\d{1,6}| of \d{1,6})?(?:,? (?= {0,20}\S))"
+)
+_SAID_HOST = lazy(
+    r"(?:@ ?|on |(?:host|node|hostname)[=:] ?)[A-Za-z0-9][\w.-]{1,80}(?:[:,]? |\s?\|\s?|\s-\s)"
+)
 _BARE = lazy(r"[A-Za-z][\w.-]{1,80} (?= {0,40}\S)")
 _PIECE = lazy(r"[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?")
 _POD_AND_WORD = lazy(
@@ -49,6 +65,7 @@ _HOSTLIKE = lazy(r"(?=[\w-]*\d)[a-z][a-z\d-]{1,80}(?:\.[a-z\d.-]{1,80})?")
 _FIRST_WORD = lazy(r"[a-z]+")
 _DIGITS = lazy(r"\d+")
 _IN_BRACKETS = lazy(r"(?:\d[\w:.,+-]* ){0,2}\[(?P<host>[a-z]{1,12}-?\d{1,5})\] ")
+_NAMES = lazy(r"\(\?P<\w+>")
 _LETTER = lazy(r"(?<![A-Za-z])[a-z](?![A-Za-z])")
 
 
@@ -63,7 +80,7 @@ class _Piece:
 
 @dataclass(frozen=True, slots=True)
 class _Front:
-    """What stands in front of a line: its form with the variable parts left out, and those parts."""
+    """One part of what stands in front of a line: its form with the variable pieces left out, and those pieces."""
 
     form: tuple[str, ...]
     pieces: tuple[_Piece, ...]
@@ -87,30 +104,57 @@ def _worlds() -> tuple[re.Pattern[str], ...]:
 
 
 def induce(texts: Sequence[str], *, year: int) -> tuple[Label, ...]:
-    """Return the labels that the lines of one file have in common and that no pattern knows, at most one."""
-    rest: list[str] = []
-    for text in texts:
-        if not text.strip():
-            continue
-        stamp = find_stamp(text, year=year)
-        at = _behind(stamp, text)
-        known = peel(text, at, True, stamp)
-        if known is None or known[0].generic:
-            rest.append(text[at:] if at == 0 else "\0" + text[at:])
+    """Return the labels that the lines of one file have in common and that no pattern knows, in the order of their parts."""
+    texts = [text for text in texts if text.strip()]
+    chains = [_chain(text, year) for text in texts]
+    if sum(map(bool, chains)) >= _LEAST_LINES and (found := _labels(chains, texts)):
+        return found
+    rest = [text for text in (_unknown(text, year) for text in texts) if text is not None]
     if len(rest) < _LEAST_LINES:
         return ()
-    best: Label | None = None
-    for parts in range(1, _MOST_PARTS + 1):
-        found = _label(rest, parts)
-        # A longer front that tells no more begins with words of the message.
-        if found is not None and (best is None or _tells(found) > _tells(best)):
-            best = found
-    best = best or _pod_and_container(rest) or _one_pod(rest)
-    return (best,) if best is not None else ()
+    one = _pod_and_container(rest) or _one_pod(rest)
+    return (one,) if one is not None else ()
 
 
-def _tells(label: Label) -> int:
-    return label.text.count("(?P<")
+def _unknown(text: str, year: int) -> str | None:
+    """Return what stands behind the time of a line, marked where a time does, or None where a label is known there."""
+    stamp = find_stamp(text, year=year)
+    at = _behind(stamp, text) if stamp is not None and stamp.start <= 1 else 0
+    known = peel(text, at, True, stamp)
+    if known is not None and not known[0].generic:
+        return None
+    return text if at == 0 else "\0" + text[at:]
+
+
+def _chain(text: str, year: int) -> tuple[_Front, ...]:
+    """Return the parts in front of a line that no pattern knows, behind its time, labels that are known, and levels."""
+    stamp = find_stamp(text, year=year)
+    found: list[_Front] = []
+    at, inner = 0, False
+    for _ in range(_MOST_STEPS):
+        while at < len(text) and text[at] == " ":
+            at += 1
+        if stamp is not None and at <= stamp.start <= at + 1:
+            at, inner = _behind(stamp, text), True
+            continue
+        first = all(one.form in _FILLERS for one in found)
+        known = peel(text, at, not inner, stamp) if first else None
+        if known is not None and not known[0].generic:
+            at, inner = known[1].end(), True
+            continue
+        if match := _LEVEL.match(text, at) or _SOURCE.match(text, at):
+            found.append(_Front((match.lastgroup or "",), ()))
+            at, inner = match.end(), True
+            continue
+        match = _BRACKETS.match(text, at) or _SEPARATED.match(text, at) or _counted_first(text, at)
+        if match is None and inner:
+            match = _SAID_HOST.match(text, at) or _BARE.match(text, at)
+        front = _taken_apart(match[0]) if match is not None else None
+        if match is None or front is None:
+            break
+        found.append(front)
+        at, inner = match.end(), True
+    return tuple(found)
 
 
 def in_brackets(texts: Sequence[str], hosts: Collection[str]) -> tuple[Label, ...]:
@@ -119,7 +163,7 @@ def in_brackets(texts: Sequence[str], hosts: Collection[str]) -> tuple[Label, ..
     names = set(seen)
     if len(seen) < _LEAST_LINES or len(set(map(series_of, names))) != 1 or not names & set(hosts):
         return ()
-    return (Label("induced", "collector", rf"\[(?P<node>{_names_like(names)})\] "),)
+    return (Label("induced", "collector", rf"\[(?P<node>{_names_like(names)})\] ", generic=True),)
 
 
 def _pod_and_container(texts: Sequence[str]) -> Label | None:
@@ -140,7 +184,10 @@ def _pod_and_container(texts: Sequence[str]) -> Label | None:
     if not all(looks_counted(name) for name in names):
         return None
     return Label(
-        "induced", "collector", rf"(?P<node>{_names_like(names)}) {re.escape(words.pop())}(?: |$)"
+        "induced",
+        "collector",
+        rf"(?P<node>{_names_like(names)}) {re.escape(words.pop())}(?: |$)",
+        generic=True,
     )
 
 
@@ -155,60 +202,135 @@ def _one_pod(texts: Sequence[str]) -> Label | None:
         return None
     name = front.rstrip(" |:\t")
     return Label(
-        "induced", "collector", f"(?P<place>{re.escape(name)}){re.escape(front[len(name) :])}"
+        "induced",
+        "collector",
+        f"(?P<place>{re.escape(name)}){re.escape(front[len(name) :])}",
+        generic=True,
     )
 
 
-def _behind(stamp: Stamp | None, text: str) -> int:
-    if stamp is None or stamp.start > 1:
-        return 0
+def _behind(stamp: Stamp, text: str) -> int:
     end = stamp.end
     while end < len(text) and text[end] in "]:), ":
         end += 1
-    return end
+    return end + 2 if text.startswith("| ", end) else end
 
 
-def _label(texts: Sequence[str], parts: int) -> Label | None:
-    fronts: dict[tuple[str, ...], list[tuple[_Piece, ...]]] = defaultdict(list)
-    own: dict[tuple[str, ...], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
-    for text in texts:
-        front = _front(text, parts)
-        if front is not None and front.pieces:
-            fronts[front.form].append(front.pieces)
-            own[front.form][front.pieces[0].value] |= set(_CALLS_ITSELF.findall(text))
-    if not fronts:
-        return None
-    form, seen = max(fronts.items(), key=lambda item: (len(item[1]), item[0]))
-    told = form == _BARE_NUMBER and any(map(_prepends_ranks().search, texts))
+def _labels(chains: Sequence[tuple[_Front, ...]], texts: Sequence[str]) -> tuple[Label, ...]:
+    """Return the labels of the parts that most lines have in front, where they tell rank or host."""
+    counts = Counter(
+        form for chain in chains for form in dict.fromkeys(one.form for one in chain if one.pieces)
+    )
+    forms = [form for form, count in counts.most_common() if count >= _LEAST_LINES]
+    together = [forms[:last] for last in range(min(len(forms), _MOST_PARTS), 1, -1)]
+    best: tuple[int, tuple[Label, ...]] = (0, ())
+    for chosen in (*together, *([one] for one in forms)):
+        tells, found = _labels_of(chosen, chains, texts)
+        if tells > best[0]:
+            best = tells, found
+    return best[1]
+
+
+def _labels_of(
+    forms: Collection[tuple[str, ...]], chains: Sequence[tuple[_Front, ...]], texts: Sequence[str]
+) -> tuple[int, tuple[Label, ...]]:
+    """Return the labels of lines with all of some parts and how much they tell: nothing where they tell no writers apart."""
+    lines = [
+        (text, chain, taken)
+        for text, chain in zip(texts, chains, strict=True)
+        if len(taken := _taken(chain, forms)) == len(forms)
+    ]
+    order = Counter(tuple(one.form for one in taken) for _, _, taken in lines).most_common(1)
+    if not order:
+        return 0, ()
+    lines = [line for line in lines if tuple(one.form for one in line[2]) == order[0][0]]
+    seen = [tuple(piece for one in taken for piece in one.pieces) for _, _, taken in lines]
+    bare = order[0][0][0] == _BARE_NUMBER
+    told = bare and any(map(_prepends_ranks().search, texts))
     enough = _LEAST_LINES if told else max(_LEAST_LINES, _LEAST_SHARE * len(texts))
-    values = [tuple(piece.value for piece in one) for one in seen]
-    on_all = form == _BARE_NUMBER and len(seen) == len(texts) and len(set(values)) < len(values)
-    slots = _slots(seen) or ({0: "rank"} if told else _bare_ranks(form, seen, own[form]))
+    own: dict[str, set[str]] = defaultdict(set)
+    for (text, _, _), pieces in zip(lines, seen, strict=True):
+        own[pieces[0].value] |= set(_CALLS_ITSELF.findall(text))
+    slots = _slots(seen) | ({0: "rank"} if told else {})
+    if bare and not slots and len(forms) == 1:
+        slots = _bare_ranks(seen, own)
     ranks = _fills_the_world(seen, slots, texts)
+    slots |= ranks
     # A writer that comes back once is enough where all lines but a heading are labelled.
     # So it is where the numbers are those of all ranks.
     surely = len(seen) >= len(texts) - 1 or bool(ranks)
-    if len(seen) < enough or not (told or on_all or _takes_turns(values, surely=surely)):
-        return None
-    slots |= ranks
-    if not slots:
-        return None
-    return Label("induced", "own", _pattern(form, slots, seen))
+    chosen = [sorted(slots), *([one] for one in slots if len(slots) > 1)]
+    values = [[tuple(pieces[i].value for i in of) for pieces in seen] for of in chosen]
+    on_all = bare and len(seen) == len(texts) and len(set(values[0])) < len(values[0])
+    turns = told or on_all or any(_takes_turns(one, surely=surely) for one in values)
+    if not slots or len(seen) < enough or not turns:
+        return 0, ()
+    return len(slots), _as_labels([chain for _, chain, _ in lines], order[0][0], slots, seen)
 
 
-def _front(text: str, parts: int) -> _Front | None:
-    """Take `parts` labelled pieces off the front of a text; a bare host counts behind a time alone."""
-    stamped = text.startswith("\0")
-    text = text.removeprefix("\0")
-    at = 0
-    for _ in range(parts):
-        match = _BRACKETS.match(text, at) or _SEPARATED.match(text, at)
-        if match is None and stamped and at == 0:
-            match = _BARE.match(text)
-        if match is None:
-            return None
-        at = match.end()
-    return _taken_apart(text[:at])
+def _taken(chain: tuple[_Front, ...], forms: Collection[tuple[str, ...]]) -> list[_Front]:
+    """Return the first part of each of some forms, in their order."""
+    found: dict[tuple[str, ...], _Front] = {}
+    for one in chain:
+        if one.form in forms:
+            found.setdefault(one.form, one)
+    return list(found.values())
+
+
+def _as_labels(
+    chains: Sequence[tuple[_Front, ...]],
+    order: Sequence[tuple[str, ...]],
+    slots: Mapping[int, str],
+    seen: Sequence[tuple[_Piece, ...]],
+) -> tuple[Label, ...]:
+    """Return one label for each part up to the last that tells something, and for what stands between."""
+    patterns: dict[str, None] = {}
+    index, telling = 0, set()
+    for form in order:
+        count = sum(part.startswith("\0") for part in form)
+        here = {i - index: slots[i] for i in range(index, index + count) if i in slots}
+        if here:
+            telling.add(form)
+        patterns[_pattern(form, here, [one[index : index + count] for one in seen])] = None
+        index += count
+    patterns |= dict.fromkeys(_between(chains, telling))
+    return tuple(Label("induced", "own", pattern) for pattern in patterns)
+
+
+def _between(
+    chains: Sequence[tuple[_Front, ...]], telling: Collection[tuple[str, ...]]
+) -> Iterator[str]:
+    """Yield the patterns of what stands in front of parts that tell something, and tells nothing itself."""
+    for chain in chains:
+        last = max((i for i, one in enumerate(chain) if one.form in telling), default=0)
+        for one in chain[:last]:
+            if one.form in _FILLERS:
+                yield _filler(one.form[0])
+            elif one.form not in telling and len(one.form) < _MOST_WORDS:
+                yield _pattern(one.form, {}, [one.pieces])
+
+
+@lru_cache(maxsize=2)
+def _filler(kind: str) -> str:
+    """Return the pattern of levels or of places in a program, without the names of its groups."""
+    return _NAMES.sub("(?:", (_LEVEL if kind == "level" else _SOURCE).pattern)
+
+
+def _counted_first(text: str, at: int) -> re.Match[str] | None:
+    """Match a word with its number, and nothing but a gap behind it, where the word counts processes."""
+    match = _NAMED.match(text, at)
+    if match is None:
+        return None
+    return match if _number_kind(match["word"].lower()) in ("rank", "task", "local") else None
+
+
+def _number_kind(word: str) -> str | None:
+    """Return what a number behind a word counts, or None where the word is not known."""
+    words = _words()
+    known = words.get(word)
+    if known is None and word.endswith(("_rank", "-rank")):
+        known = "rank"  # whichever library counts it
+    return known
 
 
 def _taken_apart(head: str) -> _Front | None:
@@ -232,19 +354,19 @@ def _taken_apart(head: str) -> _Front | None:
 
 def _piece(token: str, before: str) -> _Piece | None:
     """Return what varies in a token: nothing, a host, or a number that a word announces."""
-    words = _words()
     if token.isdigit():
         # Behind a word that is not known it may count anything.
         kind = "number" if not before or not before[-1:].isalpha() else "unknown"
-        told = words.get(before, kind)
+        told = _number_kind(before) or kind
         return _Piece(kind if told == "host" else told, before, token)
     counted = _COUNTED.fullmatch(token)
-    if counted is not None and counted["word"].lower() in words:
-        kind = words[counted["word"].lower()]
+    kind = _number_kind(counted["word"].lower()) if counted is not None else None
+    if counted is not None and kind is not None:
         if kind == "host":
             return _Piece(kind, "", token)
         return _Piece(kind, counted["word"], counted["number"])
-    if _HOSTLIKE.fullmatch(token) and looks_counted(token):
+    named = _number_kind(before) == "host" and not token.isalpha()
+    if is_address(token) or (_HOSTLIKE.fullmatch(token) and (named or looks_counted(token))):
         return _Piece("host", "", token)
     return None
 
@@ -307,15 +429,13 @@ def _slots(seen: Sequence[tuple[_Piece, ...]]) -> dict[int, str]:
     return slots
 
 
-def _bare_ranks(
-    form: tuple[str, ...], seen: Sequence[tuple[_Piece, ...]], own: Mapping[str, set[str]]
-) -> dict[int, str]:
+def _bare_ranks(seen: Sequence[tuple[_Piece, ...]], own: Mapping[str, set[str]]) -> dict[int, str]:
     """A bare number in brackets is a rank, as Hydra's -prepend-rank prints it, where the log shows it.
 
     All numbers from 0 on take turns, or several processes behind it call themselves by just that rank and none by
     another.
     """
-    if form != _BARE_NUMBER or any(one[0].kind != "number" for one in seen):
+    if any(one[0].kind != "number" for one in seen):
         return {}
     values = {int(one[0].value) for one in seen}
     said = {value: ranks for value, ranks in own.items() if ranks}

@@ -64,11 +64,12 @@ def ranks_alike(asked: Asked) -> set[int]:
 
 
 def _alike(asked: Asked) -> list[LogLine]:
-    # Those that complain of the other end have not what this one has.
+    # Those that complain of the other end have not what this one has, nor has an exception that nothing more is known of.
+    event = asked.event
     return [
         c.line
         for c in asked.selection.candidates
-        if c.leaf == asked.event.leaf and c.blames is asked.event.blames
+        if (c.leaf, c.blames, c.tier) == (event.leaf, event.blames, event.tier)
     ]
 
 
