@@ -12,8 +12,9 @@ from rerail.cached_yaml import load_cached
 from rerail.domain.evidence import Stream
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
+from rerail.log_parsers.front_parts import may_count
 from rerail.log_parsers.host_names import is_no_host, looks_like_host
-from rerail.log_parsers.induced_labels import in_brackets, induce, may_count
+from rerail.log_parsers.induced_labels import in_brackets, induce
 from rerail.log_parsers.labels import PATH, Label
 from rerail.log_parsers.named_after_hosts import named_after_hosts, told_by
 from rerail.log_parsers.prefixes import Origin

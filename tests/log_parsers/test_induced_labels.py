@@ -216,7 +216,7 @@ def test_a_number_in_front_of_nccls_lines_is_the_rank():
     lines = [
         f"[{r}] crow-ib-b-{r // 8}:{7000 + r}:7401 [0] NCCL INFO Using network IB" for r in ranks
     ]
-    (label,) = induce(lines, year=2026)
+    label = induce(lines, year=2026)[0]
     match = label.match("[56] RuntimeError: boom", 0, None)
     assert match is not None
     assert (match["rank"], match.end()) == ("56", 5)

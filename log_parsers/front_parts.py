@@ -1,0 +1,230 @@
+"""What stands in front of a line, part by part: times and labels that are known, levels, and what may name the writer.
+
+A part is what stands in brackets, in front of a sign, or a word with its number; of a part the form is told, with what
+varies in it: a host, or a number with the word before it.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from rerail.cached_yaml import load_cached
+from rerail.late_dataclass import dataclass
+from rerail.lazy_patterns import lazy
+from rerail.log_parsers.host_names import is_address, is_no_host, is_pod
+from rerail.log_parsers.labels import PATH, peel
+from rerail.log_parsers.timestamps import Stamp, find_stamp
+
+_MOST_STEPS = 8
+FILLERS = frozenset({("level",), ("source",)})
+"""The forms of what loggers put in front of a message beside its writer."""
+_BEHIND = r"(?:\s{1,9}[|:>-]\s?|[|:>-]\s?|\s{1,9}|$)"
+
+_LEAST_SIGNS = 2
+
+_BRACKETS = lazy(r"(?:\[[^\]\[]{1,60}\]|\([^()]{1,60}\)|<[^<>]{1,60}>):?\s?")
+
+_WORD = r"[A-Za-z0-9](?:[\w./@#-]{0,40}[\w])?(?: \d{1,6})?"
+
+_SEPARATED = lazy(rf"{_WORD}(?:\s?\|\s?|\t|:\s?|\s-\s|\s?>\s)")
+
+_FILE = lazy(r"\.(?:py|cc|cpp|cu|c|h|so|go|rs|java|json|ya?ml|log|out|err|txt|sh)$")
+
+_NAMED = lazy(
+    r"(?P<word>[A-Za-z]+(?:_[A-Za-z]+)*)[ =:#_-]?\d{1,6}(?:/\d{1,6}| of \d{1,6})?(?:,? (?= {0,20}\S))"
+)
+
+_SAID_HOST = lazy(
+    r"(?:@ ?|on |(?:host|node|hostname)[=:] ?)[A-Za-z0-9][\w.-]{1,80}(?:[:,]? |\s?\|\s?|\s-\s)"
+)
+
+_BARE = lazy(r"(?:[A-Za-z]|\d{1,3}\.\d)[\w.-]{1,80} (?= {0,40}\S)")
+
+# A host with nothing behind it is one where a time, a level, a sign or a counted word follows.
+_INNER = lazy(
+    r"(?:@ ?|on )?(?:[A-Za-z]|\d{1,3}\.\d)[\w.-]{1,80} {1,4}"
+    r"(?=[\[(<#]|\d{4}-\d\d-\d\d|[A-Za-z_]+[ =:#_-]?\d{1,6}(?=[\s|:/,>-])|\d{1,6}[:/|]|[A-Z]{4,8}\b)"
+)
+
+_PIECE = lazy(r"[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?")
+
+_COUNTED = lazy(r"(?P<word>[A-Za-z]+(?:_[A-Za-z]+)*)[-_#]?(?P<number>\d{1,6})")
+
+# A counted name, before its domain: `model.layers.3` is none.
+_HOSTLIKE = lazy(r"(?=[\w-]*\d)[a-z][a-z\d-]{1,80}(?:\.[a-z\d.-]{1,80})?")
+
+_SHORT = lazy(r"[a-z]\d{2,4}")
+
+_FIRST_WORD = lazy(r"[a-z]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One variable part of a front: a host, or a number with the word before it."""
+
+    kind: str
+    word: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """One part of what stands in front of a line: its form with the variable pieces left out, and those pieces."""
+
+    form: tuple[str, ...]
+    pieces: tuple[Piece, ...]
+
+
+KNOWN = Front(("known",), ())
+"""A label that is known and tells a rank, behind something that is not."""
+
+_TELLING = frozenset({"rank", "rank2", "local"})
+
+
+@lru_cache(maxsize=1)
+def _words() -> dict[str, str]:
+    """Return the kind of number that a word announces: rank, local, task or counter."""
+    table = load_cached(PATH)["words"]
+    return {word: kind for kind, words in table.items() for word in words}
+
+
+def parts_in_front(text: str, year: int) -> tuple[Front, ...]:
+    """Return the parts in front of a line that no pattern knows, behind its time, labels that are known, and levels."""
+    stamp = find_stamp(text, year=year)
+    found: list[Front] = []
+    at, inner = 0, False
+    for _ in range(_MOST_STEPS):
+        while at < len(text) and text[at] == " ":
+            at += 1
+        if stamp is not None and at <= stamp.start <= at + 1:
+            at, inner = behind(stamp, text), True
+            continue
+        first = all(one.form in FILLERS or one is KNOWN for one in found)
+        known = peel(text, at, not inner, stamp) if first else None
+        if known is not None and not known[0].generic:
+            if found and not _TELLING.isdisjoint(known[1].groupdict()):
+                found.append(KNOWN)
+            at, inner = known[1].end(), True
+            continue
+        for kind in ("level", "source"):
+            if passed := _filled(kind).match(text, at):
+                break
+        if passed is not None:
+            found.append(Front((kind,), ()))
+            at, inner = passed.end(), True
+            continue
+        match = _BRACKETS.match(text, at) or _SEPARATED.match(text, at) or _counted_first(text, at)
+        if match is None and (inner or _INNER.match(text, at)):
+            match = _SAID_HOST.match(text, at) or _BARE.match(text, at)
+        front = _taken_apart(match[0]) if match is not None else None
+        if match is None or front is None:
+            break
+        found.append(front)
+        at, inner = match.end(), True
+    return tuple(found)
+
+
+def behind(stamp: Stamp, text: str) -> int:
+    """Return where a line goes on behind its time."""
+    end = stamp.end
+    while end < len(text) and text[end] in "]:), ":
+        end += 1
+    return end + 2 if text.startswith("| ", end) else end
+
+
+@lru_cache(maxsize=2)
+def filler(kind: str) -> str:
+    """Return the pattern of levels (`level`), or of places in a program (`source`)."""
+    raw = load_cached(PATH)["of_loggers"]
+    if kind == "level":
+        words = "|".join(map(re.escape, raw["levels"]))
+        return rf"[\[(<]?(?:{words})[\])>]?{_BEHIND}"
+    files, names = ("|".join(map(re.escape, raw[key])) for key in ("files", "names"))
+    # A module is named without numbers, as a host is not; glog puts the thread in front of the file.
+    return (
+        rf"(?:(?:\d{{1,8}} {{1,3}})?[\[(<]?[\w./-]{{1,60}}\.(?:{files})[:(]\d{{1,5}}\)?"
+        rf"|[\[(<]?(?:{names}|[a-z_]+(?:\.[a-z_]+){{1,6}}))(?::\d{{1,5}})?[\])>]?{_BEHIND}"
+    )
+
+
+@lru_cache(maxsize=2)
+def _filled(kind: str) -> re.Pattern[str]:
+    return re.compile(filler(kind))
+
+
+def _counted_first(text: str, at: int) -> re.Match[str] | None:
+    """Match a word with its number, and nothing but a gap behind it, where the word counts processes."""
+    match = _NAMED.match(text, at)
+    if match is None:
+        return None
+    return match if _number_kind(match["word"].lower()) not in (None, "host", "counter") else None
+
+
+def _number_kind(word: str) -> str | None:
+    """Return what a number behind a word counts, or None where the word is not known."""
+    words = _words()
+    known = words.get(word)
+    if known is None and word.endswith(("_rank", "-rank")):
+        known = "rank"  # whichever library counts it
+    return known
+
+
+def _taken_apart(head: str) -> Front | None:
+    form: list[str] = []
+    pieces: list[Piece] = []
+    at, before = 0, ""
+    for match in _PIECE.finditer(head):
+        form.append(head[at : match.start()])
+        piece = _piece(match[0], before)
+        at, before = match.end(), match[0].lower()
+        if piece is None:
+            form.append(match[0])
+            continue
+        if piece.kind == "counter":
+            return None
+        front, _, _ = match[0].rpartition(piece.value)
+        form += [front, f"\0{piece.kind}"]
+        pieces.append(piece)
+    return Front((*form, head[at:]), tuple(pieces))
+
+
+def _piece(token: str, before: str) -> Piece | None:
+    """Return what varies in a token: nothing, a host, or a number that a word announces."""
+    if token.isdigit():
+        # Behind a word that is not known it may count anything.
+        counts = "number" if not before or not before[-1:].isalpha() else "unknown"
+        told = _number_kind(before) or counts
+        return Piece(counts if told == "host" else told, before, token)
+    counted = _COUNTED.fullmatch(token)
+    kind = _number_kind(counted["word"].lower()) if counted is not None else None
+    if counted is not None and kind is not None:
+        if kind == "host":
+            return Piece(kind, "", token)
+        return Piece(kind, counted["word"], counted["number"])
+    named = _number_kind(before) == "host" and not token.isalpha()
+    if is_address(token) or (_HOSTLIKE.fullmatch(token) and (named or looks_counted(token))):
+        return Piece("host", "", token)
+    return Piece("short", "", token) if _SHORT.fullmatch(token) and not is_no_host(token) else None
+
+
+def may_count(token: str) -> bool:
+    """Tell whether no word of a counter, a rank or a device begins the token."""
+    first = _FIRST_WORD.match(token.lower())
+    return first is None or first[0] not in _words()
+
+
+def looks_counted(token: str) -> bool:
+    """Tell whether a name is that of a machine of a series, and no model, stage, thread or file."""
+    first = _FIRST_WORD.match(token)
+    known = _words().get(first[0]) if first else None
+    if is_pod(token):
+        return True
+    if known == "local" and not _COUNTED.fullmatch(token):
+        known = None  # gpu-b-09 is a machine, gpu3 is none
+    if known in ("counter", "rank", "local") or _FILE.search(token):
+        return False
+    letters = sum(sign.isalpha() for sign in token)
+    if len(token) - letters < _LEAST_SIGNS and letters < _LEAST_SIGNS:
+        return False  # w2
+    return not is_no_host(token) or "-" in token
