@@ -32,11 +32,11 @@ _SEPARATED = lazy(rf"{_WORD}(?:\s?\|\s?|\t|:\s?|\s-\s|\s?>\s)")
 _FILE = lazy(r"\.(?:py|cc|cpp|cu|c|h|so|go|rs|java|json|ya?ml|log|out|err|txt|sh)$")
 
 _NAMED = lazy(
-    r"(?P<word>[A-Za-z]+(?:_[A-Za-z]+)*)[ =:#_-]?\d{1,6}(?:/\d{1,6}| of \d{1,6})?(?:,? (?= {0,20}\S))"
+    r"(?P<word>[A-Za-z]+(?:_[A-Za-z]+)*)[ =:#_-]?\d{1,6}(?:/\d{1,6}| of \d{1,6})?,? {1,20}(?:[|>-] {1,9})?(?=\S)"
 )
 
 _SAID_HOST = lazy(
-    r"(?:@ ?|on |(?:host|node|hostname)[=:] ?)[A-Za-z0-9][\w.-]{1,80}(?:[:,]? |\s?\|\s?|\s-\s)"
+    r"(?:@ ?|on |(?:host|node|hostname)[=:] ?)[A-Za-z0-9][\w.-]{1,80}[:,]?(?: {1,9}[|>-])?(?: {1,9}|\|\s?)(?=\S)"
 )
 
 _BARE = lazy(r"(?:[A-Za-z]|\d{1,3}\.\d)[\w.-]{1,80} (?= {0,40}\S)")
@@ -93,7 +93,7 @@ def parts_in_front(text: str, year: int) -> tuple[Front, ...]:
     """Return the parts in front of a line that no pattern knows, behind its time, labels that are known, and levels."""
     stamp = find_stamp(text, year=year)
     found: list[Front] = []
-    at, inner = 0, False
+    at, inner, told = 0, False, False
     for _ in range(_MOST_STEPS):
         while at < len(text) and text[at] == " ":
             at += 1
@@ -103,7 +103,8 @@ def parts_in_front(text: str, year: int) -> tuple[Front, ...]:
         first = all(one.form in FILLERS or one is KNOWN for one in found)
         known = peel(text, at, not inner, stamp) if first else None
         if known is not None and not known[0].generic:
-            if found and not _TELLING.isdisjoint(known[1].groupdict()):
+            told = told or not _TELLING.isdisjoint(known[1].groupdict())
+            if found and told:
                 found.append(KNOWN)
             at, inner = known[1].end(), True
             continue
@@ -120,6 +121,8 @@ def parts_in_front(text: str, year: int) -> tuple[Front, ...]:
         front = _taken_apart(match[0]) if match is not None else None
         if match is None or front is None:
             break
+        if told and any(piece.kind == "rank" for piece in front.pieces):
+            break  # behind the label of a rank: its number in a group, or somebody else's
         found.append(front)
         at, inner = match.end(), True
     return tuple(found)

@@ -34,6 +34,7 @@ from rerail.log_parsers.labels import PATH, Label, peel
 from rerail.log_parsers.timestamps import find_stamp
 
 _LEAST_LINES = 6
+_SHORT_LOG, _FEW_LINES = 12, 3
 _COUNTS = ("number", "task", "process", "counted")
 _BARE_NUMBER = ("[", "", "\0number", "] ")
 _LEAST_SHARE = 0.4
@@ -66,7 +67,7 @@ def induce(texts: Sequence[str], *, year: int) -> tuple[Label, ...]:
     """Return the labels that the lines of one file have in common and that no pattern knows, in the order of their parts."""
     texts = [text for text in texts if text.strip()]
     chains = [parts_in_front(text, year) for text in texts]
-    if sum(map(bool, chains)) >= _LEAST_LINES and (found := _labels(chains, texts)):
+    if found := _labels(chains, texts):
         return found
     rest = [text for text in (_unknown(text, year) for text in texts) if text is not None]
     if len(rest) < _LEAST_LINES:
@@ -142,7 +143,10 @@ def _labels(chains: Sequence[tuple[Front, ...]], texts: Sequence[str]) -> tuple[
     counts = Counter(
         form for chain in chains for form in dict.fromkeys(one.form for one in chain if one.pieces)
     )
-    forms = [form for form, count in counts.most_common() if count >= _LEAST_LINES]
+    least = _FEW_LINES if len(texts) < _SHORT_LOG else _LEAST_LINES
+    forms = [
+        form for form, count in counts.most_common() if count >= (2 if "\0rank" in form else least)
+    ]
     together = [forms[:last] for last in range(min(len(forms), _MOST_PARTS), 1, -1)]
     best: tuple[int, tuple[Label, ...]] = (0, ())
     for chosen in (*together, *([one] for one in forms)):
@@ -172,7 +176,10 @@ def _labels_of(
     seen = [tuple(piece for one in taken for piece in one.pieces) for _, _, taken in lines]
     bare = order[0][0][0] == _BARE_NUMBER
     told = bare and any(map(_prepends_ranks().search, texts))
-    enough = _LEAST_LINES if told else max(_LEAST_LINES, _LEAST_SHARE * len(texts))
+    short = len(texts) < _SHORT_LOG
+    ranked = any("\0rank" in form and (len(forms) > 1 or _says_rank(form)) for form in order[0][0])
+    least = 2 if ranked else _FEW_LINES if short else _LEAST_LINES
+    enough = _LEAST_LINES if told else max(least, _LEAST_SHARE * len(texts))
     own: dict[str, set[str]] = defaultdict(set)
     for (text, _, _), pieces in zip(lines, seen, strict=True):
         own[pieces[0].value] |= set(_CALLS_ITSELF.findall(text))
@@ -188,9 +195,20 @@ def _labels_of(
     values = [[tuple(pieces[i].value for i in of) for pieces in seen] for of in chosen]
     on_all = bare and len(seen) == len(texts) and len(set(values[0])) < len(values[0])
     turns = told or on_all or any(_takes_turns(one, surely=surely) for one in values)
+    # A word for a rank tells it by itself; in a short log, all of whose lines are labelled, one writer comes back.
+    turns = (
+        turns
+        or (ranked and len(set(values[0])) > 1)
+        or (short and surely and _comes_back(values[0]))
+    )
     if not slots or len(seen) < enough or not turns:
         return 0, ()
     return len(slots), _as_labels([chain for _, chain, _ in lines], order[0][0], slots, seen)
+
+
+def _says_rank(form: tuple[str, ...]) -> bool:
+    """Tell whether a part is a rank by the word in it, and something other than a gap ties or ends it."""
+    return "\0rank" in form and (form[-1].strip() != "" or "=" in form)
 
 
 def _taken(chain: tuple[Front, ...], forms: Collection[tuple[str, ...]]) -> list[Front]:
@@ -238,10 +256,15 @@ def _between(
 def _takes_turns(values: Sequence[tuple[str, ...]], *, surely: bool = False) -> bool:
     """Tell whether a few values come back again and again in turn, as those of writers do."""
     counts = Counter(values)
-    runs = 1 + sum(a != b for a, b in pairwise(values))
-    returns = runs > len(counts) + (not surely)
+    returns = _comes_back(values, beyond=not surely)
     few = len(counts) >= 2 and len(values) >= 2 * len(counts)
     return few and returns
+
+
+def _comes_back(values: Sequence[tuple[str, ...]], *, beyond: bool = False) -> bool:
+    """Tell whether a value comes back behind another; `beyond`: whether two do, or one does twice."""
+    runs = 1 + sum(a != b for a, b in pairwise(values))
+    return runs > len(set(values)) + beyond
 
 
 def _slots(seen: Sequence[tuple[Piece, ...]]) -> dict[int, str]:

@@ -15,7 +15,7 @@ from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.host_names import is_address
 from rerail.log_parsers.labels import Label, peel
-from rerail.log_parsers.timestamps import find_stamp
+from rerail.log_parsers.timestamps import Stamp, find_stamp
 
 _WORD_IN_FRONT = lazy(r"(?P<node>[A-Za-z][\w.-]{1,80})(?:: | {1,8}\| )")
 # A number within two groups at once (`Worker_PP1_TP2`) is no rank.
@@ -140,12 +140,17 @@ class _Front:
         self.node = node
 
 
-def _induced(known: tuple[Label, ...], text: str, at: int) -> tuple[Label, re.Match[str]] | None:
-    """Match a label of the file's own."""
-    for label in known:
-        if found := label.pattern.match(text, at):
-            return label, found
-    return None
+def _label_at(
+    induced: tuple[Label, ...], text: str, at: int, outermost: bool, stamp: Stamp | None
+) -> tuple[Label, re.Match[str]] | None:
+    """Match the label of the file itself, or one that is known; what tells nothing gives way to one that may tell."""
+    own = next(((one, found) for one in induced if (found := one.pattern.match(text, at))), None)
+    if own is not None and own[1].groupdict() and not own[0].generic:
+        return own
+    known = peel(text, at, outermost, stamp)
+    if own is None or (known is not None and not (own[1].groupdict() and known[0].generic)):
+        return known
+    return own
 
 
 def _is_pod(label: Label) -> bool:
@@ -174,10 +179,7 @@ def parse_line(
         if stamp is not None and at <= stamp.start <= at + 3 and ":" not in text[at : stamp.start]:
             at = _behind_stamp(text, stamp.end)
             continue
-        found = _induced(origin.induced, text, at)
-        if found is None or found[0].generic:
-            known = peel(text, at, front.outermost, stamp)
-            found = known if found is None or (known and not known[0].generic) else found
+        found = _label_at(origin.induced, text, at, front.outermost, stamp)
         if found is None:
             break
         front.take(*found, tasks_hold_ranks=origin.tasks_hold_ranks)

@@ -283,5 +283,5 @@ def _are_hosts(reads: list[_Read], known: frozenset[str], whole: bool) -> bool:
         return not strange or all(map(looks_like_host, hosts))
     alike = len({series_of(host) for host in hosts}) == 1 or all(map(is_address, hosts))
     if all(one.named for one in reads):
-        return apart and whole and (not strange or all(map(looks_like_host, hosts)))
+        return apart and whole and not strange
     return apart and whole and alike and not strange

@@ -230,3 +230,45 @@ def test_names_of_task_files_in_front_of_lines_are_read_where_a_line_tells_their
     text = f"$ grep -n Error *.out   # {told}\nkr3-12.out:90:ValueError: a\nkr3-13.out:91:RuntimeError: lost\n"
     line = diagnose_texts({"job.log": text}).case.views[0].line(2)
     assert (line.rank, line.node) == (rank, None if rank is None else "kr3")
+
+
+@pytest.mark.parametrize(
+    ("front", "rank", "node"),
+    [
+        ("2026-03-01 02:00:0{i},123 INFO R{r} (gpu-a0{h}) - ", 2, "gpu-a02"),
+        ("2026-03-01 02:00:0{i},123 | WARNING | gpu-a0{h} rank-{r} | ", 2, "gpu-a02"),
+        ("INFO:__main__:[gpu-a0{h}] [R{r}] ", 2, "gpu-a02"),
+        ("I0301 02:00:0{i}.123456 4711 train.py:88] PE{r} @gpu-a0{h} | ", 2, "gpu-a02"),
+        ("gpu-a0{h} 2026-03-01 02:00:0{i},123 [INFO] trainer.loop: mpi_rank={r} | ", 2, "gpu-a02"),
+        ("[rk{r}]: ", 2, None),
+        ("n1{h} | rank {r} | ", 2, "n12"),
+    ],
+)
+def test_levels_and_places_in_programs_stand_between_the_parts_of_a_label(
+    diagnose: Callable[[str], Diagnosis], front: str, rank: int, node: str | None
+) -> None:
+    fault = "OSError: [Errno 28] No space left on device"
+    said = [(r, "step 10 loss 2.1") for r in (1, 0, 3, 2)] + [(2, fault)]
+    lines = [front.format(i=i, r=r, h=1 + r // 2) + text for i, (r, text) in enumerate(said)]
+    lines[-1] = lines[-1].replace("INFO", "ERROR").replace("I0301", "E0301")
+    first = diagnose("\n".join(lines) + "\n").first_fault
+    assert first is not None
+    assert (first.rank, first.node) == (rank, node)
+
+
+@pytest.mark.parametrize("front", ["[proc {r}] ", "process {r} | "])
+def test_numbers_of_processes_are_ranks_unless_the_job_has_another_number(front: str) -> None:
+    lines = [front.format(r=r) + f"step {step}" for step in range(4) for r in (1, 0, 3, 2)]
+    label = induce(lines, year=2026)[0]
+    match = label.match(front.format(r=3) + "boom", 0, None)
+    assert match is not None and match["rank"] == "3"
+    assert induce(["world_size=8", *lines], year=2026) == ()
+
+
+def test_a_number_behind_the_label_of_a_rank_is_that_of_its_group(
+    diagnose: Callable[[str], Diagnosis],
+) -> None:
+    lines = [f"[rank{r}]: [PG 2 Rank {r - 4}] step 10" for r in (4, 5, 6, 7)]
+    lines.append("[rank6]: [PG 2 Rank 2] OSError: [Errno 28] No space left on device")
+    first = diagnose("\n".join(lines) + "\n").first_fault
+    assert first is not None and first.rank == 6
