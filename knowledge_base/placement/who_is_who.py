@@ -276,13 +276,26 @@ def _rosters(case: Case, found: Identities) -> None:
     known = frozenset(found.nodes_seen | set(found.node_of_rank.values()))
     ranks = frozenset(found.ranks_seen | case.facts.ranks_heard())
     for table in rosters(case.views, known, found.world_size, ranks):
-        told = ((one.who.rank, one.who.node) for one in table)
-        if not any(
-            rank in found.node_of_rank and node and rivals(found.node_of_rank[rank], node)
+        told = [(rank, one.who.node) for one in table if one.who.node for rank in one.ranks]
+        if any(
+            rank in found.node_of_rank and rivals(found.node_of_rank[rank], node)
             for rank, node in told
         ):
-            for one in table:
+            continue
+        for one in table:
+            node = one.who.node
+            if one.who.rank is not None:
                 found.learn(one.who, one.line)
+            elif node and one.node_rank is not None:
+                if node not in found.node_ranks:
+                    found.node_ranks[node] = one.node_rank
+                    found.told_by["node rank", node] = one.line
+            elif node:
+                found.ranks_at.setdefault(node, tuple(one.ranks))
+                found.nodes_seen.add(node)
+                found.nodes_at_work.add(node)
+                for rank in one.ranks:
+                    found.keep(found.node_of_rank, "rank", rank, node, one.line)
 
 
 def _pods(found: Identities, per_node: int | None) -> None:
