@@ -32,9 +32,9 @@ _SEPARATED = lazy(rf"{_WORD}(?:\s?\|\s?|\t|:\s?|\s-\s|\s?>\s)")
 _FILE = lazy(r"\.(?:py|cc|cpp|cu|c|h|so|go|rs|java|json|ya?ml|log|out|err|txt|sh)$")
 
 _NAMED = lazy(
-    r"(?P<word>[A-Za-z]+(?:_[A-Za-z]+)*)[ =:#_-]?\d{1,6}(?:/\d{1,6}| of \d{1,6})?,? {1,20}(?:[|>-] {1,9})?(?=\S)"
+    r"(?:(?P<before>[A-Za-z]+) )?(?P<word>[A-Za-z]+(?:_[A-Za-z]+)*)[ =:#_-]?\d{1,6}(?:/\d{1,6}| of \d{1,6})?"
+    r"[:,]? {1,20}(?:[|>-] {1,9})?(?=\S)"
 )
-
 _SAID_HOST = lazy(
     r"(?:@ ?|on |(?:host|node|hostname)[=:] ?)[A-Za-z0-9][\w.-]{1,80}[:,]?(?: {1,9}[|>-])?(?: {1,9}|\|\s?)(?=\S)"
 )
@@ -118,6 +118,8 @@ def parts_in_front(text: str, year: int) -> tuple[Front, ...]:
         match = _BRACKETS.match(text, at) or _SEPARATED.match(text, at) or _counted_first(text, at)
         if match is None and (inner or _INNER.match(text, at)):
             match = _SAID_HOST.match(text, at) or _BARE.match(text, at)
+            if match is not None and match[0].strip().lower() in _kinds_of_rank():
+                break
         front = _taken_apart(match[0]) if match is not None else None
         if match is None or front is None:
             break
@@ -159,15 +161,25 @@ def _filled(kind: str) -> re.Pattern[str]:
 def _counted_first(text: str, at: int) -> re.Match[str] | None:
     """Match a word with its number, and nothing but a gap behind it, where the word counts processes."""
     match = _NAMED.match(text, at)
-    if match is None:
+    if match is None or match["before"] and match["before"].lower() not in _kinds_of_rank():
         return None
-    return match if _number_kind(match["word"].lower()) not in (None, "host", "counter") else None
+    kind = _number_kind(match["word"].lower(), (match["before"] or "").lower())
+    if kind == "host":  # `node 3` numbers one, node3 is one
+        return None if match[0][match.end("word") - match.start()].isdigit() else match
+    return match if kind not in (None, "counter") else None
 
 
-def _number_kind(word: str) -> str | None:
-    """Return what a number behind a word counts, or None where the word is not known."""
-    words = _words()
-    known = words.get(word)
+@lru_cache(maxsize=1)
+def _kinds_of_rank() -> dict[str, str]:
+    table = load_cached(PATH)["kinds_of_rank"]
+    return {word: kind for kind, words in table.items() for word in words}
+
+
+def _number_kind(word: str, before: str = "") -> str | None:
+    """Return what a number behind a word counts, or None where the word is not known; `before` stands in front of it."""
+    known = _words().get(word)
+    if known == "rank" and before in _kinds_of_rank():
+        return _kinds_of_rank()[before]
     if known is None and word.endswith(("_rank", "-rank")):
         known = "rank"  # whichever library counts it
     return known
@@ -176,11 +188,11 @@ def _number_kind(word: str) -> str | None:
 def _taken_apart(head: str) -> Front | None:
     form: list[str] = []
     pieces: list[Piece] = []
-    at, before = 0, ""
+    at, before, further = 0, "", ""
     for match in _PIECE.finditer(head):
         form.append(head[at : match.start()])
-        piece = _piece(match[0], before)
-        at, before = match.end(), match[0].lower()
+        piece = _piece(match[0], before, further)
+        at, before, further = match.end(), match[0].lower(), before
         if piece is None:
             form.append(match[0])
             continue
@@ -192,13 +204,13 @@ def _taken_apart(head: str) -> Front | None:
     return Front((*form, head[at:]), tuple(pieces))
 
 
-def _piece(token: str, before: str) -> Piece | None:
+def _piece(token: str, before: str, further: str) -> Piece | None:
     """Return what varies in a token: nothing, a host, or a number that a word announces."""
     if token.isdigit():
         # Behind a word that is not known it may count anything.
         counts = "number" if not before or not before[-1:].isalpha() else "unknown"
-        told = _number_kind(before) or counts
-        return Piece(counts if told == "host" else told, before, token)
+        told = _number_kind(before, further) or counts
+        return Piece("node_number" if told == "host" else told, before, token)
     counted = _COUNTED.fullmatch(token)
     kind = _number_kind(counted["word"].lower()) if counted is not None else None
     if counted is not None and kind is not None:

@@ -282,11 +282,12 @@ def _slots(seen: Sequence[tuple[Piece, ...]]) -> dict[int, str]:
     machines = [i for i in hosts if not is_no_host(columns[i][0].value)] or hosts
     if len(machines) == 1:
         slots[machines[0]] = "node"
+    machine = [i for i, kind in enumerate(kinds) if kind == "node_number"]
     numbers = [i for i, kind in enumerate(kinds) if kind in _COUNTS]
     locals_ = [i for i, kind in enumerate(kinds) if kind == "local"]
     if len(locals_) == 1:
         slots[locals_[0]] = "local"
-    others = [i for i in range(len(columns)) if i in hosts or i in numbers]
+    others = [i for i in range(len(columns)) if i in hosts or i in numbers or i in machine]
     if len(ranks) == 1:
         # A rank that stands beside several tasks or hosts counts within each of them.
         within = any(_repeats(columns[ranks[0]], columns[i]) for i in others)
@@ -297,6 +298,8 @@ def _slots(seen: Sequence[tuple[Piece, ...]]) -> dict[int, str]:
             slots.setdefault(numbers[0], "local")
         elif hosts and _repeats(columns[hosts[0]], column) and _fills_a_range(column):
             slots[numbers[0]] = "rank"
+    if len(machine) == 1 and "local" in slots.values():
+        slots[machine[0]] = "place"
     return slots
 
 

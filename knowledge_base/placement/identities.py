@@ -79,6 +79,8 @@ class Identities:
     """How many nodes the scheduler gave the job: what all of them print stands in its one output."""
     tasks_per_node: int | None = None
     """How many tasks the scheduler started on each node; a launcher may start several processes in one."""
+    host_numbered: dict[str, str] = field(default_factory=dict)
+    """The host by the number of its node, as lines may have it in front."""
     node_ranks: dict[str, int] = field(default_factory=dict)
     """The numbers that launchers gave to nodes."""
     launcher_tasks: set[int] = field(default_factory=set)
@@ -173,7 +175,12 @@ class Identities:
 
     def seats(self, place: str | None, line: LogLine) -> tuple[int, ...]:
         """Return the ranks of a place in the order of their local ranks; of a line without one, those of its log's agent."""
-        return self.ranks_at.get(place, ()) if place else self.ranks_of_log.get(line.file, ())
+        if not place:
+            return self.ranks_of_log.get(line.file, ())
+        if place.isdigit() and self.per_node and place not in self.ranks_at:
+            first = int(place) * self.per_node
+            return tuple(range(first, first + self.per_node))
+        return self.ranks_at.get(place, ())
 
     def gpu_at(self, address: str, node: str | None) -> Identity | None:
         """Return who used a PCI address: on that node, or on the only node that has the address."""

@@ -191,8 +191,13 @@ def _place(asked: Asked) -> Answer[str] | None:
     if _tells_of_another(asked):
         return None
     place = asked.line.place
-    node = asked.identities.node_of_place.get(place or "") or _of_replica(asked)
-    line = asked.identities.told_by.get(("place", place))
+    known = asked.identities
+    node = (
+        known.node_of_place.get(place or "")
+        or known.host_numbered.get(place or "")
+        or _of_replica(asked)
+    )
+    line = known.told_by.get(("place", place)) or known.told_by.get(("node rank", node))
     if not node and place in asked.identities.nodes_seen:
         at = asked.identities.node_of_rank.get(-1 if asked.place.rank is None else asked.place.rank)
         told_of_here = at is None or same_host(at, place)

@@ -197,6 +197,12 @@ def _announces(line: LogLine, listed: LogLine) -> bool:
 def _host_of_pod(asked: Asked) -> None:
     """A pod's or container's name stands for its host, where a line tells which that is."""
     found, known = asked.place, asked.identities
+    if found.node is not None and found.node.isdigit():
+        number, found.node = found.node, known.host_numbered.get(found.node)
+        if found.node is not None:
+            line = known.told_by.get(("node rank", found.node))
+            found.reasons.append(Reason(f"node {found.node}", f"its number is {number}", line))
+        return
     host = known.node_of_place.get(found.node or "") or known.node_of_address.get(found.node or "")
     if host is not None and host != found.node:
         line = known.told_by.get(("place", found.node)) or known.told_by.get(

@@ -22,7 +22,7 @@ from rerail.knowledge_base.placement.names import short
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.digit_blind import zero_image
-from rerail.log_parsers.host_names import is_address, looks_like_host, series_of
+from rerail.log_parsers.host_names import is_address, is_counter, looks_like_host, series_of
 from rerail.log_parsers.text import ZERO
 from rerail.log_parsers.view import LogView
 
@@ -74,6 +74,7 @@ class _Form:
     pattern: re.Pattern[str]
     on: re.Pattern[str] | None
     needs_known: bool
+    of_one_series: bool
     unless: str
     """The phrase on any line of the job that says that this form tells no order."""
 
@@ -104,7 +105,8 @@ def _data() -> _Data:
 
 def _form(raw: dict[str, Any]) -> _Form:
     on = lazy(raw["where"]) if "where" in raw else None
-    return _Form(lazy(raw["pattern"]), on, bool(raw.get("needs_known")), raw.get("unless", ""))
+    known, alike = bool(raw.get("needs_known")), bool(raw.get("of_one_series"))
+    return _Form(lazy(raw["pattern"]), on, known, alike, raw.get("unless", ""))
 
 
 def lines_with_tables(views: Iterable[LogView]) -> Iterator[LogLine]:
@@ -299,7 +301,8 @@ def aliases(lines: Iterable[LogLine]) -> Iterator[tuple[str, str, LogLine]]:
     for line in lines:
         if _ALIASES.fullmatch(line.text.strip()):
             for match in _ALIAS.finditer(line.text):
-                yield match["address"], match["host"], line
+                if not is_counter(match["host"]):
+                    yield match["address"], match["host"], line
 
 
 def orders(lines: Iterable[LogLine], says: Callable[[str], bool]) -> list[Order]:
@@ -312,23 +315,13 @@ def orders(lines: Iterable[LogLine], says: Callable[[str], bool]) -> list[Order]
     data = _data()
     found: list[Order] = []
     single: list[tuple[LogLine, str, int]] = []  # files of hosts have one a line
+    alike: list[tuple[LogLine, str, int]] = []
     for line in lines:
         text = line.text
-        for form in data.counts:
-            if form.on is not None and not form.on.search(text):
-                continue
-            counted = [
-                (
-                    m["host"],
-                    int(m["count"]) if "count" in m.groupdict() else m["list"].count(",") + 1,
-                )
-                for m in form.pattern.finditer(text)
-            ]
-            if counted and form.unless and says(form.unless):
-                continue
+        for form, counted in _counted(line, data, says):
             if len(counted) == 1:
-                single.append((line, *counted[0]))
-            if len(counted) > 1 and len({host for host, _ in counted}) == len(counted):
+                (alike if form.of_one_series else single).append((line, *counted[0]))
+            elif len({host for host, _ in counted}) == len(counted):
                 hosts, counts = zip(*counted, strict=True)
                 found.append(Order(hosts, counts, line))
         for form in data.node_ranks:
@@ -345,7 +338,27 @@ def orders(lines: Iterable[LogLine], says: Callable[[str], bool]) -> list[Order]
             each = int(slots.get("per_node") or slots.get("per_node2") or 0)
             if len(hosts) > 1:
                 found.append(Order(hosts, (each,) * len(hosts), line, form.needs_known))
+    if len({series_of(host) for _, host, _ in alike}) == 1:
+        single = single or alike
     return found + _one_a_line(single)
+
+
+def _counted(
+    line: LogLine, data: _Data, says: Callable[[str], bool]
+) -> Iterator[tuple[_Form, list[tuple[str, int]]]]:
+    """Yield the hosts of a line with how many processes each holds, by the form that tells it."""
+    for form in data.counts:
+        if form.on is not None and not form.on.search(line.text):
+            continue
+        counted = [
+            (
+                m["host"],
+                int(m["count"]) if "count" in m.groupdict() else m["list"].count(",") + 1,
+            )
+            for m in form.pattern.finditer(line.text)
+        ]
+        if counted and not (form.unless and says(form.unless)):
+            yield form, counted
 
 
 def _one_a_line(single: list[tuple[LogLine, str, int]]) -> list[Order]:

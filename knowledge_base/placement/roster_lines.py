@@ -14,7 +14,7 @@ from rerail.cached_yaml import load_cached
 from rerail.domain.evidence import LogLine
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
-from rerail.log_parsers.host_names import is_address, is_local, looks_like_host
+from rerail.log_parsers.host_names import is_address, is_local, is_no_host, looks_like_host
 
 FILE = Path(__file__).with_name("rosters.yaml")
 _MOST_RANKS = 1 << 17
@@ -25,8 +25,9 @@ _WORD = lazy(r"\d+~\d+|[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?")
 _RANGE = lazy(
     r"(?<![\w.~-])\[?(?P<a>\d{1,6}) ?(?:-|\.\.|~|\u2013| to ) ?(?P<b>\d{1,6})\]?(?![\w:/.-]|~\d)"
 )
-_LIST = lazy(r"(?<![\w.-])\[?\d{1,6}(?:,\s?\d{1,6})+\]?(?![\w:/.-])")
+_LIST = lazy(r"(?<![\w.-])\[?\d{1,6}(?:,\s?\d{1,6})+\]?(?![\w/.-]|:\d)")
 _JOINED = lazy(r"(?P<name>[A-Za-z]+)[_-]?(?P<number>\d{1,6})")
+_SHORT = lazy(r"[a-z]\d{2,4}")
 _NAME = lazy(r"[A-Za-z0-9](?:[\w.-]{0,120}[A-Za-z0-9])?")
 _BETWEEN = lazy(r"[\s=:\"'#@(]{0,8}")
 _APART = lazy(r"[_\s-]+")
@@ -61,6 +62,7 @@ class _Data:
     kinds: dict[str, str]
     """What the value behind a name is, by the name."""
     other_ranks: frozenset[str]
+    counting: frozenset[str]
     plain: frozenset[str]
     not_in: re.Pattern[str]
     sieve: re.Pattern[bytes]
@@ -85,6 +87,7 @@ def _data() -> _Data:
         sure,
         kinds,
         frozenset(raw["other_ranks"]),
+        frozenset(raw["counting"]),
         frozenset(raw["plain"]) | {word for name in kinds for word in name.split()},
         lazy(raw["not_in"]),
         sieve,
@@ -106,13 +109,23 @@ def entries(line: LogLine, known: frozenset[str]) -> list[Entry]:
         parts = [part for part in sign.split(text, _MOST_PARTS) if part.strip()]
         if len(parts) < 2:
             continue
-        told = [entry for part in parts if (entry := _entry(line, part, known)) is not None]
-        told = [entry for entry in told if entry.host is not None]
+        read = [(part, _entry(line, part, known)) for part in parts]
+        told = [entry for _, entry in read if entry is not None and entry.host is not None]
         alike = told and all(one.about == told[-1].about for one in told)
-        if alike and len(told) > 1 and len({one.first for one in told}) == len(told):
+        # A part that has a number or a host alone shows that the sign stands between the two.
+        whole = not any(
+            _tells_half(part, known) for part, one in read if one is None or not one.host
+        )
+        if alike and whole and len(told) > 1 and len({one.first for one in told}) == len(told):
             return told
     one = _entry(line, text, known)
     return [one] if one is not None else []
+
+
+def _tells_half(part: str, known: frozenset[str]) -> bool:
+    """Tell whether a part of a line holds a range, or a host."""
+    words = [match[0] for match in _WORD.finditer(part)]
+    return any("~" in word or word in known or looks_like_host(word) for word in words)
 
 
 def _as_range(match: re.Match[str]) -> str:
@@ -149,7 +162,11 @@ class _Words:
             self._take("rank", counted, joined["number"])
         elif joined is not None and data.kinds.get(counted) == "host":
             self._take("numbered", counted, word)
-        elif word in self.known or looks_like_host(word):
+        elif (
+            word in self.known
+            or looks_like_host(word)
+            or (_SHORT.fullmatch(word) and not is_no_host(word))
+        ):
             self._take("", "", word)
         elif "~" in word:
             self._take("other" if self.names else "range", "", word)
@@ -174,7 +191,8 @@ def _kind(names: list[str], data: _Data) -> tuple[str, str]:
     for first in range(len(names)):
         name = " ".join(names[first:])
         kind = data.kinds.get(name, "")
-        if kind == "rank" and first and names[first - 1] in data.other_ranks:
+        before = names[first - 1] if first else ""
+        if before in data.counting or (kind == "rank" and before in data.other_ranks):
             return "other", name
         if kind:
             return kind, name

@@ -50,6 +50,7 @@ from rerail.lazy_patterns import lazy
 from rerail.log_parsers.host_names import address_in, is_address, may_be_host
 
 _DIGITS = lazy(r"\d+")
+_COUNTED_NODE = lazy(r"(?i)(?:node|machine|host|server)[-_]?(?P<number>\d{1,5})")
 
 
 def build(case: Case, statements: list[Statement]) -> Identities:
@@ -83,6 +84,7 @@ def build(case: Case, statements: list[Statement]) -> Identities:
     rename(found, reading.hosts)
     _conclude(found, reading)
     _tables(case, found, reading.other_runs)
+    _called_by_number(found, reading)
     _fill_blocks(found, each=found.per_node)
     _in_places(found, reading)
     rename(found, reading.hosts)
@@ -93,6 +95,26 @@ def build(case: Case, statements: list[Statement]) -> Identities:
     _labelled(case, found)
     without_foreign(case, found)
     return found
+
+
+def _called_by_number(found: Identities, reading: Reading) -> None:
+    """The number of a node, or a name that only counts it (node3), stands for the host that other lines number so."""
+    told = {number: host for host, number in found.node_ranks.items()}
+    if len(told) != len(found.node_ranks):
+        return
+    counted = {
+        name: int(match["number"])
+        for name in found.nodes_seen | reading.labels
+        if name not in found.node_ranks and (match := _COUNTED_NODE.fullmatch(name))
+    }
+    found.host_numbered |= {str(number): host for number, host in told.items()}
+    if not set(counted.values()) <= told.keys():
+        return
+    for name, number in counted.items():
+        host = told[number]
+        found.keep(found.node_of_place, "place", name, host, found.told_by["node rank", host])
+        if host in found.ranks_at:
+            found.ranks_at.setdefault(name, found.ranks_at[host])
 
 
 def _names_no_host(statement: Statement) -> bool:
