@@ -61,10 +61,9 @@ _FIRST_WORD = lazy(r"[a-z]+")
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One variable part of a front: a host, or a number with the word before it."""
+    """One variable part of a front: a host, or a number of some kind."""
 
     kind: str
-    word: str
     value: str
 
 
@@ -93,7 +92,7 @@ def parts_in_front(text: str, year: int) -> tuple[Front, ...]:
     """Return the parts in front of a line that no pattern knows, behind its time, labels that are known, and levels."""
     stamp = find_stamp(text, year=year)
     found: list[Front] = []
-    at, inner, told = 0, False, False
+    at, inner, told, words = 0, False, False, False
     for _ in range(_MOST_STEPS):
         while at < len(text) and text[at] == " ":
             at += 1
@@ -116,7 +115,8 @@ def parts_in_front(text: str, year: int) -> tuple[Front, ...]:
             at, inner = passed.end(), True
             continue
         match = _BRACKETS.match(text, at) or _SEPARATED.match(text, at) or _counted_first(text, at)
-        if match is None and (inner or _INNER.match(text, at)):
+        bare = match is None and (inner or _INNER.match(text, at) is not None)
+        if bare:
             match = _SAID_HOST.match(text, at) or _BARE.match(text, at)
             if match is not None and match[0].strip().lower() in _kinds_of_rank():
                 break
@@ -125,6 +125,10 @@ def parts_in_front(text: str, year: int) -> tuple[Front, ...]:
             break
         if told and any(piece.kind == "rank" for piece in front.pieces):
             break  # behind the label of a rank: its number in a group, or somebody else's
+        if bare and not front.pieces:
+            if words:
+                break  # the message has begun
+            words = True
         found.append(front)
         at, inner = match.end(), True
     return tuple(found)
@@ -210,17 +214,17 @@ def _piece(token: str, before: str, further: str) -> Piece | None:
         # Behind a word that is not known it may count anything.
         counts = "number" if not before or not before[-1:].isalpha() else "unknown"
         told = _number_kind(before, further) or counts
-        return Piece("node_number" if told == "host" else told, before, token)
+        return Piece("node_number" if told == "host" else told, token)
     counted = _COUNTED.fullmatch(token)
     kind = _number_kind(counted["word"].lower()) if counted is not None else None
     if counted is not None and kind is not None:
         if kind == "host":
-            return Piece(kind, "", token)
-        return Piece(kind, counted["word"], counted["number"])
+            return Piece(kind, token)
+        return Piece(kind, counted["number"])
     named = _number_kind(before) == "host" and not token.isalpha()
     if is_address(token) or (_HOSTLIKE.fullmatch(token) and (named or looks_counted(token))):
-        return Piece("host", "", token)
-    return Piece("short", "", token) if _SHORT.fullmatch(token) and not is_no_host(token) else None
+        return Piece("host", token)
+    return Piece("short", token) if _SHORT.fullmatch(token) and not is_no_host(token) else None
 
 
 def may_count(token: str) -> bool:

@@ -35,6 +35,7 @@ from rerail.log_parsers.timestamps import find_stamp
 
 _LEAST_LINES = 6
 _SHORT_LOG, _FEW_LINES = 12, 3
+_LOOKED_AT = 40  # lines that show whether a file has such labels at all
 _COUNTS = ("number", "task", "process", "counted")
 _BARE_NUMBER = ("[", "", "\0number", "] ")
 _LEAST_SHARE = 0.4
@@ -47,6 +48,8 @@ _POD_AND_WORD = lazy(
 _POD_ALONE = lazy(
     r"(?=[a-z0-9.-]*\d)[a-z][a-z0-9]{1,40}(?:-[a-z0-9.]{1,40}){2,8}(?: {1,3}\| ?|: | {1,2}|\t)"
 )
+# Such a name, wherever it stands.
+_DASHED = lazy(r"[a-z][a-z0-9.]*-[a-z0-9.-]*[a-z0-9](?: |: |\t|$)")
 _CALLS_ITSELF = lazy(r"(?i)\brank[ :=]{1,2}(\d{1,6})(?: of |/)\d")
 _DIGITS = lazy(r"\d+")
 _IN_BRACKETS = lazy(r"(?:\d[\w:.,+-]* ){0,2}\[(?P<host>[a-z]{1,12}-?\d{1,5})\] ")
@@ -66,9 +69,16 @@ def _worlds() -> tuple[re.Pattern[str], ...]:
 def induce(texts: Sequence[str], *, year: int) -> tuple[Label, ...]:
     """Return the labels that the lines of one file have in common and that no pattern knows, in the order of their parts."""
     texts = [text for text in texts if text.strip()]
-    chains = [parts_in_front(text, year) for text in texts]
-    if found := _labels(chains, texts):
-        return found
+    few = texts[:: max(1, len(texts) // _LOOKED_AT)]
+    told = sum(
+        any(one.pieces or one is KNOWN for one in parts_in_front(text, year)) for text in few
+    )
+    if told > _LEAST_SHARE / 2 * len(few):
+        chains = [parts_in_front(text, year) for text in texts]
+        if found := _labels(chains, texts):
+            return found
+    if sum(_DASHED.search(text) is not None for text in texts) < _LEAST_LINES:
+        return ()
     rest = [text for text in (_unknown(text, year) for text in texts) if text is not None]
     if len(rest) < _LEAST_LINES:
         return ()

@@ -35,7 +35,7 @@ _PARTS = (lazy(r";"), lazy(r"\|"), lazy(r",\s?(?![^\[]*\])"), lazy(r"\s{2,}|\t")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class Part:
     """What a line, or a part of one, says of a rank, of the ranks of a host, or of a node."""
 
     about: tuple[str, ...]
@@ -53,6 +53,13 @@ class Entry:
     pid: int | None
     local: int | None
     gpu: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a part of a line says, and the line."""
+
+    part: Part
     line: LogLine
 
 
@@ -79,9 +86,10 @@ def _data() -> _Data:
     kinds |= dict.fromkeys(sure | counted, "rank")
     lasts = {name.split()[-1] for name in [*sure, *counted, *raw["node"], *raw["host"]]}
     words = "|".join(sorted(lasts, key=lambda one: (-len(one), one)))
-    # Behind one of the names a number, or ranges in any line.
+    # Behind one of the names a number, or a range that is no date, or a list.
     sieve = re.compile(
-        rf"(?i)(?:^|[^a-z])(?:{words})[\s=:\"'#_\[(-]{{0,4}}\d|\d ?(?:-|\.\.|to) ?\d|\d, ?\d".encode()
+        rf"(?i)(?:^|[^a-z])(?:{words})[\s=:\"'#_\[(-]{{0,4}}\d+"
+        r"|(?<![\d:.-])\d{1,6} ?(?:-|\.\.| to ) ?\d{1,6}(?![\d:.-])|\d{1,6}, ?\d{1,6}, ?\d".encode()
     )
     return _Data(
         sure,
@@ -94,14 +102,14 @@ def _data() -> _Data:
     )
 
 
-def may_tell(raw: bytes) -> bool:
-    """Tell whether a line may tell of a process, before it is read."""
-    return _data().sieve.search(raw) is not None
+def told_at(raw: bytes) -> bytes | None:
+    """Return the words by which a line may tell of a process, with its number, before it is read; or None."""
+    match = _data().sieve.search(raw)
+    return match[0] if match is not None else None
 
 
-def entries(line: LogLine, known: frozenset[str]) -> list[Entry]:
-    """Return what a line tells, one entry for each of its parts that are alike; none where it speaks of somebody else."""
-    text = line.text
+def parts_told(text: str, known: frozenset[str]) -> list[Part]:
+    """Return what a text tells, one for each of its parts that are alike; none where it speaks of somebody else."""
     if _data().not_in.search(text):
         return []
     text = _LIST.sub(_as_range, _RANGE.sub(r"\g<a>~\g<b>", text))
@@ -109,7 +117,7 @@ def entries(line: LogLine, known: frozenset[str]) -> list[Entry]:
         parts = [part for part in sign.split(text, _MOST_PARTS) if part.strip()]
         if len(parts) < 2:
             continue
-        read = [(part, _entry(line, part, known)) for part in parts]
+        read = [(part, _part(part, known)) for part in parts]
         told = [entry for _, entry in read if entry is not None and entry.host is not None]
         alike = told and all(one.about == told[-1].about for one in told)
         # A part that has a number or a host alone shows that the sign stands between the two.
@@ -118,8 +126,15 @@ def entries(line: LogLine, known: frozenset[str]) -> list[Entry]:
         )
         if alike and whole and len(told) > 1 and len({one.first for one in told}) == len(told):
             return told
-    one = _entry(line, text, known)
+    one = _part(text, known)
     return [one] if one is not None else []
+
+
+def entries(parts: list[Part], line: LogLine) -> list[Entry]:
+    """Return the entries of a line; none where a label says that another rank wrote it."""
+    return [
+        Entry(part, line) for part in parts if part.of != "rank" or line.rank in (None, part.first)
+    ]
 
 
 def _tells_half(part: str, known: frozenset[str]) -> bool:
@@ -217,7 +232,7 @@ def _what(kind: str, name: str, word: str) -> str:
     return kind if any(letter.isdigit() for letter in word) else ""
 
 
-def _entry(line: LogLine, text: str, known: frozenset[str]) -> Entry | None:
+def _part(text: str, known: frozenset[str]) -> Part | None:
     """Return what a part of a line says; None where it tells of nobody, or of several."""
     words = _Words(known, defaultdict(list), [], [], [])
     end = 0
@@ -245,15 +260,13 @@ def _entry(line: LogLine, text: str, known: frozenset[str]) -> Entry | None:
     first, _, last = numbered[0][0].partition("~")
     if max(int(first), int(last or 0)) > _MOST_RANKS or int(last or first) < int(first):
         return None
-    if of == "rank" and line.rank not in (None, int(first)):
-        return None
 
     def number(kind: str) -> int | None:
         return int(found[kind][0][0]) if found[kind] else None
 
-    return Entry(
+    return Part(
         tuple(words.about), of, int(first), int(last or first), numbered[0][1] in _data().sure,
-        hosts[0][0] if hosts else None, named, bool(left), number("pid"), number("local"), number("gpu"), line,
+        hosts[0][0] if hosts else None, named, bool(left), number("pid"), number("local"), number("gpu"),
     )  # fmt: skip
 
 

@@ -7,14 +7,14 @@ that no other line contradicts, does. Ranges of ranks and the numbers of nodes a
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
 from rerail.domain.evidence import LogLine
 from rerail.knowledge_base.placement.names import short
 from rerail.knowledge_base.placement.processes import Identity
-from rerail.knowledge_base.placement.roster_lines import Entry, entries, may_tell
+from rerail.knowledge_base.placement.roster_lines import Entry, Part, entries, parts_told, told_at
 from rerail.late_dataclass import dataclass
 from rerail.log_parsers.host_names import is_address, looks_like_host, series_of
 from rerail.log_parsers.text import ZERO
@@ -22,6 +22,7 @@ from rerail.log_parsers.view import LogView
 
 _HEAD, _TAIL = 2_000, 200  # lines of a file that are read: processes say it where a job starts
 _LONGEST = 2_000
+_OFTEN = 8  # times that a process is heard in one wording
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +47,16 @@ def rosters(
         ranks: those that are heard of.
     """
     tables: dict[tuple[str, ...], list[Entry]] = defaultdict(list)
-    for line in _lines(views):
-        for entry in entries(line, known):
-            tables[entry.about].append(entry)
+    for entry in _entries(views, known):
+        tables[entry.part.about].append(entry)
     told = (_rows(reads, known, world, ranks) for reads in tables.values())
     return [rows for rows in told if rows]
 
 
-def _lines(views: Iterable[LogView]) -> Iterator[LogLine]:
-    """Yield the lines on which a process may be told of."""
+def _entries(views: Iterable[LogView], known: frozenset[str]) -> Iterator[Entry]:
+    """Yield what the lines of a job tell of its processes; of lines that differ in other numbers alone a few are read."""
     out: set[bytes] = set()
+    seen: Counter[tuple[bytes, bytes]] = Counter()
     for view in views:
         numbers, kept = view.numbers, view.survey.kept
         chosen = numbers if len(numbers) <= _HEAD + _TAIL else [*numbers[:_HEAD], *numbers[-_TAIL:]]
@@ -63,13 +64,19 @@ def _lines(views: Iterable[LogView]) -> Iterator[LogLine]:
             raw = kept[number]
             if len(raw) > _LONGEST or (zeroed := raw.translate(ZERO)) in out:
                 continue
-            text = view.text(number) if may_tell(raw) else None
-            if text is None:
-                out.add(zeroed)
+            told = told_at(raw)
+            if told is None:
+                out.add(zeroed)  # what is looked for cannot tell one digit from another
                 continue
-            line = view.line(number)
-            if line is not None:
-                yield line
+            if seen[zeroed, told] >= _OFTEN:
+                continue
+            seen[zeroed, told] += 1
+            read = parts_told(view.text(number) or "", known)
+            read = [one for one in read if one.host is not None or one.pid is not None]
+            if not read:
+                out.add(zeroed)
+            elif (line := view.line(number)) is not None:
+                yield from entries(read, line)
 
 
 def _rows(
@@ -77,29 +84,31 @@ def _rows(
 ) -> list[Row]:
     """Return the rows of a table; none where it tells one of two places, or is no table."""
     by_first: dict[int, Entry] = {}
-    for one in reads:
-        first = by_first.setdefault(one.first, one)
+    for entry in reads:
+        one = entry.part
+        first = by_first.setdefault(one.first, entry).part
         if (short(first.host or ""), first.pid, first.last) != (
             short(one.host or ""),
             one.pid,
             one.last,
         ):
             return []  # lines about events, or another attempt of the job
-    entries_ = [by_first[first] for first in sorted(by_first)]
-    whole = entries_[0].first == 0 and all(a.last + 1 == b.first for a, b in pairwise(entries_))
-    if len(entries_) < 2 or all(one.host is None and one.pid is None for one in entries_):
+    chosen = [by_first[first] for first in sorted(by_first)]
+    told = [entry.part for entry in chosen]
+    whole = told[0].first == 0 and all(a.last + 1 == b.first for a, b in pairwise(told))
+    if len(told) < 2:
         return []
     believed = (
-        _numbers_nodes(entries_, whole)
-        if entries_[0].of == "node"
-        else _ranks_told(entries_, whole, world, ranks)
+        _numbers_nodes(told, whole)
+        if told[0].of == "node"
+        else _ranks_told(told, whole, world, ranks)
     )
-    if not believed or not _are_hosts(entries_, known, whole):
+    if not believed or not _are_hosts(told, known, whole):
         return []
-    return [_row(one) for one in entries_]
+    return [_row(entry.part, entry.line) for entry in chosen]
 
 
-def _ranks_told(told: list[Entry], whole: bool, world: int | None, ranks: frozenset[int]) -> bool:
+def _ranks_told(told: list[Part], whole: bool, world: int | None, ranks: frozenset[int]) -> bool:
     """Tell whether the numbers are the job's ranks: by their name, or since they are as many as the job has."""
     last = told[-1].last
     if (world is not None and last >= world) or any(a.last >= b.first for a, b in pairwise(told)):
@@ -112,22 +121,22 @@ def _ranks_told(told: list[Entry], whole: bool, world: int | None, ranks: frozen
     )
 
 
-def _numbers_nodes(told: list[Entry], whole: bool) -> bool:
+def _numbers_nodes(told: list[Part], whole: bool) -> bool:
     """Tell whether hosts are numbered: each has one number, from 0 on."""
     return whole and len({one.host for one in told}) == len(told)
 
 
-def _row(one: Entry) -> Row:
+def _row(one: Part, line: LogLine) -> Row:
     held = range(one.first, one.last + 1)
     if one.of == "node":
-        return Row(Identity(node=one.host), range(0), one.first, one.line)
+        return Row(Identity(node=one.host), range(0), one.first, line)
     if len(held) > 1:
-        return Row(Identity(node=one.host), held, None, one.line)
+        return Row(Identity(node=one.host), held, None, line)
     who = Identity(rank=one.first, node=one.host, pid=one.pid, local_rank=one.local, gpu=one.gpu)
-    return Row(who, held, None, one.line)
+    return Row(who, held, None, line)
 
 
-def _are_hosts(reads: list[Entry], known: frozenset[str], whole: bool) -> bool:
+def _are_hosts(reads: list[Part], known: frozenset[str], whole: bool) -> bool:
     """Tell whether what stands beside the ranks are their hosts."""
     hosts = {one.host for one in reads if one.host is not None}
     apart = len(hosts) > 1
