@@ -18,6 +18,7 @@ from rerail.knowledge_base.causality.few_rows import behind_plan, slow_phase
 from rerail.knowledge_base.causality.late_ranks import late_rank
 from rerail.knowledge_base.causality.progress import step_rows
 from rerail.knowledge_base.causality.rank_timers import odd_rank, slow_rank
+from rerail.knowledge_base.causality.timer_tables import in_timer_tables
 from rerail.knowledge_base.phrases import phrase, phrase_in_bytes, says
 from rerail.late_dataclass import dataclass
 from rerail.log_parsers.middle import median
@@ -112,7 +113,11 @@ def analyse(case: Case) -> list[NumericFinding]:
             findings = _behind_peers(case, view, findings)
     if not findings and not completed:
         findings = (
-            _in_few_rows(case) or _one_rank_apart(case) or _comes_late(case) or _behind_plan(case)
+            _in_few_rows(case)
+            or _one_rank_apart(case)
+            or _comes_late(case)
+            or _behind_plan(case)
+            or [NumericFinding(f.leaf, f.line, f.what, rank=f.rank) for f in in_timer_tables(case)]
         )
     return sorted(
         findings, key=lambda f: (_ORDER.index(f.leaf) if f.leaf in _ORDER else 9, -f.lost_s)
