@@ -15,7 +15,7 @@ from rerail.domain.evidence import LogLine, Role
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.beside_good import action_of, checks_of, leaf_of, worst
 from rerail.knowledge_base.causality.few_rows import behind_plan, slow_phase
-from rerail.knowledge_base.causality.late_ranks import late_rank
+from rerail.knowledge_base.causality.late_ranks import far_behind, late_rank
 from rerail.knowledge_base.causality.progress import step_rows
 from rerail.knowledge_base.causality.rank_timers import odd_rank, slow_rank
 from rerail.knowledge_base.causality.timer_tables import in_timer_tables
@@ -137,8 +137,8 @@ def _in_few_rows(case: Case) -> list[NumericFinding]:
 
 
 def _comes_late(case: Case) -> list[NumericFinding]:
-    """One rank says what all say of a step long after all others, step after step."""
-    late = late_rank(case)
+    """One rank says what all say of a step long after all others, step after step, or is far behind in its own work."""
+    late = late_rank(case) or far_behind(case)
     if late is None or case.says("ranks-work-apart"):
         return []
     return [NumericFinding("fail_slow_unexplained", late.line, late.describe(), rank=late.rank)]
