@@ -364,21 +364,26 @@ def _told_slow(view: LogView) -> list[NumericFinding]:
 
     A report before it must not name that rank: who is always last by a little is not slow.
     """
-    from rerail.log_parsers.straggler_lines import COMPARES, WORDS, straggler_notes
+    from rerail.log_parsers.straggler_lines import BELOW, COMPARES, WORDS, straggler_notes
 
     kept = view.survey.kept
     lines = [n for n in view.numbers if any(word in kept[n] for word in WORDS)]
     notes = list(straggler_notes((number, view.text(number) or "") for number in lines))
     last = next((number for number in reversed(lines) if COMPARES in kept[number]), None)
     far = any(note.line == last and (note.score or 1.0) <= _FAR for note in notes)
-    if len({note.rank for note in notes}) != 1 or not far or notes[0].line == lines[0]:
+    if len({note.rank for note in notes}) != 1 or not far:
+        return []
+    # The only report tells nothing of before; a GPU that is held back needs none.
+    alone = notes[0].throttled and (notes[0].score or 1.0) <= BELOW
+    if notes[0].line == lines[0] and not alone:
         return []
     first, line = notes[0], view.line(notes[0].line)
     if line is None:
         return []
     leaf = "slow_gpu" if first.throttled else "fail_slow_unexplained"
-    what = f"the framework's own report names rank {first.rank} as the slowest, and did not before"
-    what += ", with the lowest clock" if first.throttled else ""
+    what = f"the framework's own report names rank {first.rank} as the slowest"
+    what += ", and did not before" if first.line != lines[0] else ""
+    what += ", with its clock held back or too hot" if first.throttled else ""
     return [NumericFinding(leaf, line, what, rank=first.rank)]
 
 
