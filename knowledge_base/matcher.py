@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import field
 from functools import lru_cache
 
 from rerail.domain.evidence import LogLine, Observation, Role, Tier
 from rerail.knowledge_base.odd_row import without_like_rows
-from rerail.knowledge_base.rules import Rule
 from rerail.knowledge_base.one_device import of_one_device
+from rerail.knowledge_base.rules import Rule
 from rerail.knowledge_base.taken_twice import without_single
 from rerail.late_dataclass import dataclass
 from rerail.log_parsers.scan import Signature
@@ -166,7 +166,7 @@ def _says_why(rule: Rule) -> bool:
 
 
 class _Matcher:
-    def __init__(self, rules: RuleSet, present: set[str], of_several: set[str]) -> None:
+    def __init__(self, rules: RuleSet, present: set[str], of_several: Collection[str] = ()) -> None:
         self._rules = rules.rules
         self._present = present
         self._of_several = of_several
