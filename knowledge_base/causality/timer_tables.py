@@ -69,8 +69,8 @@ def in_timer_tables(case: Case) -> list[TableFinding]:
 
 def _judge(case: Case, table: _Table) -> TableFinding | None:
     own, waiting = table.own(), table.waiting()
-    if not own:
-        return None
+    if not own or not (waiting or says("speaks-of-time", " ".join([table.about, *table.times]))):
+        return None  # of samples and bytes a rank may have more
     if not case.says("ranks-work-apart"):
         odd = [one for title in own if (one := _odd_one(table, title, own + waiting, waiting))]
         ranks = {rank for rank, _ in odd}

@@ -70,6 +70,7 @@ def test_a_clock_far_below_the_others_says_why() -> None:
         pytest.param(table(rows=[*ROWS[:3], ("3", "na-2", "480", "300", "600", "499")]), id="no one waits for it"),
         pytest.param(table(rows=[("0", *ROWS[3][1:]), *ROWS[1:3]]), id="few ranks"),
         pytest.param(" pipeline_model_parallel_size .................... 4\n" + table(), id="stages of a pipeline"),
+        pytest.param("shards\nrank  data  gpu\n0  12  0\n1  12  1\n2  480  2\n3  12  3\n", id="counts"),
         pytest.param("rank  fwd  optim\n0  0.1  0.9\n1  0.1  0.1\n2  0.1  0.1\n3  0.1  0.1\n", id="the first rank"),
     ],
 )  # fmt: skip
@@ -80,6 +81,6 @@ def test_what_shows_nobody_apart_blames_nobody(text: str) -> None:
 
 
 def test_data_that_takes_most_of_all_ranks_time_is_slow_for_all() -> None:
-    text = "rank  0  1  2  3\ndata  121  122  120  123\nfwd  5.1  5.0  5.1  5.2\nbwd  6.9  6.8  6.9  7.0\n"
+    text = "timers (ms)\nrank  0  1  2  3\ndata  121  122  120  123\nfwd  5.1  5.0  5.1  5.2\nbwd  6.9  6.8  6.9  7.0\n"
     found = said(text)
     assert (found.failure_type, found.suspects.ranks) == ("slow_dataloading_storage", [])
