@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import field
 from functools import lru_cache
 
 from rerail.domain.evidence import LogLine, Observation, Role, Tier
 from rerail.knowledge_base.odd_row import without_like_rows
+from rerail.knowledge_base.one_device import of_one_device
 from rerail.knowledge_base.rules import Rule
 from rerail.knowledge_base.taken_twice import without_single
 from rerail.late_dataclass import dataclass
@@ -93,7 +94,12 @@ def match(views: Sequence[LogView], rules: RuleSet) -> MatchResult:
         for pattern, index in rules.anywhere.items()
         if any(view.survey.counts.get(index, 0) > 0 for view in views)
     }
-    matcher = _Matcher(rules, present)
+    of_several = {
+        rule.id
+        for at, rule in enumerate(rules.rules)
+        if rule.one_device and not of_one_device(views, at, compiled(rule.pattern))
+    }
+    matcher = _Matcher(rules, present, of_several)
     order = 0
     for view in views:
         by_line: dict[int, list[int]] = defaultdict(list)
@@ -160,9 +166,10 @@ def _says_why(rule: Rule) -> bool:
 
 
 class _Matcher:
-    def __init__(self, rules: RuleSet, present: set[str]) -> None:
+    def __init__(self, rules: RuleSet, present: set[str], of_several: Collection[str] = ()) -> None:
         self._rules = rules.rules
         self._present = present
+        self._of_several = of_several
         self._tracebacks: dict[tuple[int, int], Traceback] = {}
         self._traceback_count: dict[str, int] = defaultdict(int)
 
@@ -188,6 +195,8 @@ class _Matcher:
             and view.survey.counts.get(self._rules.index(rule), 0) < rule.min_count
         ):
             return f"fewer than {rule.min_count} hits"
+        if rule.id in self._of_several:
+            return "its lines are of several devices, or of one peer"
         if rule.in_log and rule.in_log not in self._present:
             return "nothing in the evidence matches 'in_log'"
         if rule.not_in_log and rule.not_in_log in self._present:

@@ -69,6 +69,7 @@ class Rule:
     cleared_by: tuple[str, ...] = ()
     min_count: int = 1
     taken_twice: bool = False
+    one_device: bool = False
     odd_row: str = ""
     priority: int = 50
     weight: int = 0
@@ -274,7 +275,7 @@ def _complaint(raw: dict[str, Any], role: Role) -> str | None:
         return "odd_row is neither low nor high"
     if raw.get("direction", "both") not in ("both", "before", "after"):
         return "direction is none of both, before, after"
-    for key in ("hint", "tells_nearby", "taken_twice"):
+    for key in ("hint", "tells_nearby", "taken_twice", "one_device"):
         if not isinstance(raw.get(key, False), bool):
             return f"{key} is neither true nor false"
     if raw.get("tells_nearby") and not raw.get("nearby"):

@@ -89,7 +89,7 @@ _FORMS: tuple[_Form, ...] = tuple(
         ("iter", rb"atch" + _ITER, rb"(?<![\w-])[Bb]"),
         (
             "epoch_bracket",
-            rb"Epoch(?:\(train\))?:? *\[?\d+\]?(?:/\d+)?[ \t]*\[ *(?P<step>\d+)/ *\d+"
+            rb"Epoch(?:\(train\))?:? *\[?\d+\]?(?:/\d+\]?)?[ \t]*\[ *(?P<step>\d+)/ *\d+"
             rb"(?: \( *\d+%\))?\]",
             b"",
         ),

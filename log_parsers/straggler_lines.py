@@ -20,6 +20,7 @@ _WARNING = lazy(
 )
 _EXTREME = lazy(r"(Mn|Mx)(\w+)/Rnk: ([0-9.]+)([A-Za-z/]*)/(\d+)")
 BELOW = 0.75
+_HOT_C = 88.0
 WORDS = (b"/Rnk: ", b" Score=", b"STRAGGLER DETECTION")
 """One of these stands in every line that names a slow rank."""
 COMPARES = b"MxRtt/Rnk"
@@ -37,7 +38,7 @@ class StragglerNote:
     line: int
     text: str
     throttled: bool = False
-    """Its clock is far below that of the fastest GPU, by the same report."""
+    """Its clock is far below that of the fastest GPU, or it is the hottest and too hot, by the same report."""
 
 
 def straggler_notes(lines: Iterable[tuple[int, str]]) -> list[StragglerNote]:
@@ -70,12 +71,14 @@ def _megatron(number: int, text: str) -> list[StragglerNote]:
     low = (
         {clock["Mn"][1]} if len(clock) == 2 and clock["Mn"][0] <= BELOW * clock["Mx"][0] else set()
     )
+    heat = found.get("Tmp", {}).get("Mx", (0.0, 0))
+    hot = {heat[1]} if heat[0] >= _HOT_C else set()
     for metric, slow_end in (("Rtt", "Mx"), ("Etpt", "Mn")):
         both = found.get(metric, {})
         if len(both) == 2 and both["Mn"][0] > 0:
             ratio = both["Mx"][0] / both["Mn"][0]
             if ratio >= 1.1:
                 rank = both[slow_end][1]
-                slow = rank in low
+                slow = rank in low or rank in hot
                 out.append(StragglerNote(rank, None, 1 / ratio, metric, number, text, slow))
     return out

@@ -21,6 +21,10 @@ _LEAST_RANKS, _LEAST_ROUNDS = 3, 2
 _LATE_S, _APART = 10.0, 10.0
 """How many seconds, and how many times as far as the others are apart, the last comes behind the last but one."""
 
+_SLOWER, _EVEN, _DONE = 1.5, 1.25, 0.8
+"""How much slower than all others a rank is that falls behind in its own work, how far those are apart at most, and which
+share of their work it has done at most."""
+
 
 @dataclass(frozen=True, slots=True)
 class LateRank:
@@ -34,6 +38,25 @@ class LateRank:
         """Say it in one clause."""
         return (
             f"rank {self.rank} comes {self.late_s:.4g} s and more after all others, step after step"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SlowPace:
+    """The rank that is far behind in its own share of the work, and how far all others are at least."""
+
+    rank: int
+    step: int
+    others: int
+    pace_s: float
+    others_s: float
+    line: LogLine
+
+    def describe(self) -> str:
+        """Say it in one clause."""
+        return (
+            f"rank {self.rank} is at {self.step} and takes {self.pace_s:.4g} s each,"
+            f" all others are at {self.others} and more and take {self.others_s:.4g} s at most"
         )
 
 
@@ -57,6 +80,29 @@ def late_rank(case: Case) -> LateRank | None:
             least = LateRank(first.rank, min(one.late_s for one in late), first.line)
             found.setdefault(first.rank, least)
     return next(iter(found.values())) if len(found) == 1 else None
+
+
+def far_behind(case: Case) -> SlowPace | None:
+    """Return the one rank whose own counter of work stands far below all others', at a pace far below theirs, or None.
+
+    In a synchronous job all count alike; where each rank does a share of its own, the last row of each tells.
+    """
+    last: dict[int, tuple[int, float, LogLine]] = {}
+    for view in case.views:
+        for row in view.survey.steps[-_MOST_LINES:]:
+            line = view.line(row.line) if row.step and row.step_time else None
+            rank = line.rank if line is not None else None
+            if line is not None and rank is not None and row.step and row.step_time:
+                last[rank] = (row.step, row.step_time, line)
+    if len(last) <= _LEAST_RANKS:
+        return None
+    slow = max(last, key=lambda rank: last[rank][1])
+    step, pace, line = last[slow]
+    steps, paces, _ = zip(*(one for rank, one in last.items() if rank != slow), strict=True)
+    alike = max(paces) <= _EVEN * min(paces)
+    if not slow or not alike or pace < _SLOWER * max(paces) or step > _DONE * min(steps):
+        return None
+    return SlowPace(slow, step, min(steps), pace, max(paces), line)
 
 
 def _said(case: Case) -> dict[str, dict[int, tuple[float, LogLine]]]:

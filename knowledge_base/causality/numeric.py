@@ -15,9 +15,10 @@ from rerail.domain.evidence import LogLine, Role
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.beside_good import action_of, checks_of, leaf_of, worst
 from rerail.knowledge_base.causality.few_rows import behind_plan, slow_phase
-from rerail.knowledge_base.causality.late_ranks import late_rank
+from rerail.knowledge_base.causality.late_ranks import far_behind, late_rank
 from rerail.knowledge_base.causality.progress import step_rows
 from rerail.knowledge_base.causality.rank_timers import odd_rank, slow_rank
+from rerail.knowledge_base.causality.timer_tables import in_timer_tables
 from rerail.knowledge_base.phrases import phrase, phrase_in_bytes, says
 from rerail.late_dataclass import dataclass
 from rerail.log_parsers.middle import median
@@ -112,7 +113,11 @@ def analyse(case: Case) -> list[NumericFinding]:
             findings = _behind_peers(case, view, findings)
     if not findings and not completed:
         findings = (
-            _in_few_rows(case) or _one_rank_apart(case) or _comes_late(case) or _behind_plan(case)
+            _in_few_rows(case)
+            or _one_rank_apart(case)
+            or _comes_late(case)
+            or _behind_plan(case)
+            or [NumericFinding(f.leaf, f.line, f.what, rank=f.rank) for f in in_timer_tables(case)]
         )
     return sorted(
         findings, key=lambda f: (_ORDER.index(f.leaf) if f.leaf in _ORDER else 9, -f.lost_s)
@@ -132,8 +137,8 @@ def _in_few_rows(case: Case) -> list[NumericFinding]:
 
 
 def _comes_late(case: Case) -> list[NumericFinding]:
-    """One rank says what all say of a step long after all others, step after step."""
-    late = late_rank(case)
+    """One rank says what all say of a step long after all others, step after step, or is far behind in its own work."""
+    late = late_rank(case) or far_behind(case)
     if late is None or case.says("ranks-work-apart"):
         return []
     return [NumericFinding("fail_slow_unexplained", late.line, late.describe(), rank=late.rank)]
@@ -359,21 +364,26 @@ def _told_slow(view: LogView) -> list[NumericFinding]:
 
     A report before it must not name that rank: who is always last by a little is not slow.
     """
-    from rerail.log_parsers.straggler_lines import COMPARES, WORDS, straggler_notes
+    from rerail.log_parsers.straggler_lines import BELOW, COMPARES, WORDS, straggler_notes
 
     kept = view.survey.kept
     lines = [n for n in view.numbers if any(word in kept[n] for word in WORDS)]
     notes = list(straggler_notes((number, view.text(number) or "") for number in lines))
     last = next((number for number in reversed(lines) if COMPARES in kept[number]), None)
     far = any(note.line == last and (note.score or 1.0) <= _FAR for note in notes)
-    if len({note.rank for note in notes}) != 1 or not far or notes[0].line == lines[0]:
+    if len({note.rank for note in notes}) != 1 or not far:
+        return []
+    # The only report tells nothing of before; a GPU that is held back needs none.
+    alone = notes[0].throttled and (notes[0].score or 1.0) <= BELOW
+    if notes[0].line == lines[0] and not alone:
         return []
     first, line = notes[0], view.line(notes[0].line)
     if line is None:
         return []
     leaf = "slow_gpu" if first.throttled else "fail_slow_unexplained"
-    what = f"the framework's own report names rank {first.rank} as the slowest, and did not before"
-    what += ", with the lowest clock" if first.throttled else ""
+    what = f"the framework's own report names rank {first.rank} as the slowest"
+    what += ", and did not before" if first.line != lines[0] else ""
+    what += ", with its clock held back or too hot" if first.throttled else ""
     return [NumericFinding(leaf, line, what, rank=first.rank)]
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rerail.domain.evidence import Tier
-from rerail.knowledge_base.phrases import phrase_in_bytes
+from rerail.domain.evidence import LogLine, Tier
+from rerail.knowledge_base.phrases import phrase, phrase_in_bytes
 from rerail.knowledge_base.placement.gpu_sources import told as gpu_told
 from rerail.knowledge_base.placement.names import short
 from rerail.knowledge_base.placement.one_node import one_node
@@ -17,6 +17,9 @@ _MOST_LINES = 20_000
 
 def by_device(asked: Asked) -> Answer[int] | None:
     """On a job of one node each rank has the GPU of its number, where that rank is known to be there."""
+    named_gpu = _by_uuid(asked)
+    if named_gpu is not None:
+        return named_gpu
     gpu = gpu_told(asked)
     there = _on_several(asked, gpu)
     if there is not None:
@@ -42,6 +45,27 @@ def by_device(asked: Asked) -> Answer[int] | None:
     if not one_node(asked.identities, gpu):
         return None
     return Answer(gpu, f"the job runs on one node, and GPU {gpu} is this rank's", asked.line)
+
+
+def _by_uuid(asked: Asked) -> Answer[int] | None:
+    """The one rank that says that it has the GPU whose UUID the line names."""
+    uuid = phrase("uuid-of-gpu").search(asked.line.text)
+    if uuid is None or not has(asked.event.leaf, "of_a_gpu"):
+        return None
+    ranks: dict[int, LogLine] = {}
+    name = uuid["uuid"].encode()
+    for view in asked.case.views:
+        for number in view.numbers[:_MOST_LINES]:
+            line = view.line(number) if name in view.survey.kept[number] else None
+            if line is not None and line.lies != asked.line.lies:
+                own = phrase("rank-in-front").search(line.text)
+                rank = int(own["rank"]) if own else line.rank
+                if rank is not None:
+                    ranks.setdefault(rank, line)
+    if len(ranks) != 1:
+        return None
+    ((rank, line),) = ranks.items()
+    return Answer(rank, f"{uuid['uuid']} is this rank's", line)
 
 
 def _on_several(asked: Asked, gpu: int | None) -> Answer[int] | None:

@@ -16,6 +16,7 @@ from rerail.domain.evidence import LogLine
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.host_names import is_local
+from rerail.log_parsers.text import without_digits
 from rerail.log_parsers.view import LogView
 
 FILE = Path(__file__).with_name("column_tables.yaml")
@@ -27,7 +28,8 @@ _HOST = lazy(r"[A-Za-z0-9](?:[\w.-]{0,120}[A-Za-z0-9])?")
 _IN_BRACKETS = lazy(r"\(([\w ]{8,200})\) ?:\s*$")
 _NUMBER = lazy(r"\d+")
 _LONGEST, _MOST_ROWS, _MOST_TABLES = 400, 20_000, 64
-_TITLE_FIRST = lazy(rb"[|\s#\xe2]{0,8}(?:[A-Za-z][\w ()./-]{0,40})")
+_STAMP = rb"(?:\[?\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[\d.,]{0,10}Z?\]?)?"
+_TITLE_FIRST = lazy(_STAMP + rb"[|\s#\xe2]{0,8}(?:[A-Za-z][\w ()./-]{0,40})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,18 +112,26 @@ def rows(view: LogView) -> Iterator[Row]:
         if len(set(data.sieve.findall(raw))) < 2:
             continue
         line = view.line(number)
-        kinds = _titles(_words(line, line)) if line is not None else []
+        kinds = _titles(words(line, line)) if line is not None else []
         if line is None or not _tells(kinds):
             continue
         tables += 1
-        for row in _below(view, line, kinds, _words(line, line)):
+        for row in _below(view, line, kinds, words(line, line)):
             until = row.line.number
             yield row
 
 
-def _words(line: LogLine, head: LogLine) -> str:
-    """Return what stands in a row; where the titles have no label, what looks like one is a cell."""
-    return line.message if head.label else line.text
+def words(line: LogLine, head: LogLine) -> str:
+    """Return what stands in a row, behind the time that all rows of its table begin with.
+
+    Where the titles have no label, what looks like one is a cell.
+    """
+    if head.label:
+        return line.message
+    front = head.text.removesuffix(head.message).rstrip() if head.time is not None else ""
+    if front and without_digits(line.text[: len(front)]) == without_digits(front):
+        return line.text[len(front) :]
+    return line.text
 
 
 def _asked_for(text: str) -> list[tuple[str, str | None]]:
@@ -160,7 +170,7 @@ def _below(view: LogView, head: LogLine, kinds: Sequence[str | None], named: str
         line = view.line(number)
         if line is None:
             return
-        text = _words(line, head)
+        text = words(line, head)
         if _RULE.fullmatch(text):
             if not text.strip():
                 return
@@ -173,7 +183,9 @@ def _below(view: LogView, head: LogLine, kinds: Sequence[str | None], named: str
         told = {
             kind: cell
             for kind, cell in zip(kinds, cells, strict=True)
-            if kind is not None and cell.lower() not in data.empty
+            if kind is not None
+            and cell.lower() not in data.empty
+            and not (kind == "gpu" and not cell.isdigit() and "rank" in kinds)
         }
         if data.no_tasks.match(text):
             continue

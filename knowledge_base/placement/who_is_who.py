@@ -241,8 +241,10 @@ def _tables(case: Case, found: Identities, others: OtherRuns) -> None:
     for address, host, line in aliases(lines):
         found.keep(found.node_of_address, "address", address, host, line)
     for view in case.views:
-        for row in rows(view):
-            _row(row, found)
+        table_rows = list(rows(view))
+        numbered = _numbered(table_rows)
+        for row in table_rows:
+            _row(row, found, numbered=numbered)
     _rosters(case, found)
     _pods(found, per_node)
     for file, told_there in found.node_ranks_of_log.items():
@@ -274,7 +276,7 @@ def _tables(case: Case, found: Identities, others: OtherRuns) -> None:
                 found.keep(found.node_of_rank, "rank", rank, block.host, block.line)
 
 
-def _row(row: Row, found: Identities) -> None:
+def _row(row: Row, found: Identities, *, numbered: bool) -> None:
     """What one row of a table with titles ties together."""
     node, rank, pid = row.cells.get("node"), row.number("rank"), row.number("pid")
     task, line, gpu = row.number("task"), row.line, row.number("gpu")
@@ -289,8 +291,17 @@ def _row(row: Row, found: Identities) -> None:
     if task is not None and rank is None:
         found.keep(found.node_of_task, "task", task, node, line)
     if rank is not None:
-        who = Identity(rank=rank, local_rank=row.number("local"), node=node, pid=pid)
+        seat = gpu if numbered else None
+        who = Identity(rank=rank, local_rank=row.number("local"), node=node, pid=pid, gpu=seat)
         found.learn(who, line)
+
+
+def _numbered(told: Iterable[Row]) -> bool:
+    """Tell whether tables number the GPUs of a host: where each process sees its own alone, all call it 0."""
+    ranks: dict[tuple[str | None, int | None], set[int | None]] = defaultdict(set)
+    for row in told:
+        ranks[row.cells.get("node"), row.number("gpu")].add(row.number("rank"))
+    return len(ranks) > 1 and all(len(each) == 1 for each in ranks.values())
 
 
 def _rosters(case: Case, found: Identities) -> None:

@@ -64,3 +64,28 @@ def test_a_local_rank_of_several_hosts_is_nobody(diagnose: Run) -> None:
 
 def test_a_clock_that_is_ahead_makes_all_lines_late(diagnose: Run) -> None:
     assert diagnose(job(lambda step: 3, ends="rank {rank} has loss 2.{step}")).suspects.ranks == []
+
+
+def bars(*paces: float, done: int = 412) -> str:
+    return "".join(
+        f"rank{rank}: {100 if pace < 3 else 41:3d}%|####| {1000 if pace < 3 else done}/1000 [41:10<00:00,  {pace}s/it]\n"
+        for rank, pace in enumerate(paces)
+    )
+
+
+def test_who_is_far_behind_in_its_own_share_of_the_work_is_slow(diagnose: Run) -> None:
+    found = diagnose(bars(2.47, 2.48, 2.46, 5.9))
+    assert (found.failure_type, found.suspects.ranks) == ("fail_slow_unexplained", [3])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(bars(2.47, 2.48, 2.46, 2.47), id="even"),
+        pytest.param(bars(2.47, 5.9, 2.46, 5.9), id="two"),
+        pytest.param(bars(2.47, 2.48, 2.46, 5.9, done=990), id="nearly as far"),
+        pytest.param(bars(2.47, 5.9), id="two ranks"),
+    ],
+)
+def test_who_keeps_up_or_is_not_alone_is_nobody(diagnose: Run, text: str) -> None:
+    assert diagnose(text).suspects.ranks == []

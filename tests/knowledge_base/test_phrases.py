@@ -18,6 +18,7 @@ STRUCTURE = {
     "causality/diagnosis_record.py": 1,
     "causality/end_of_log.py": 1,
     "causality/left_behind.py": 3,
+    "causality/timer_tables.py": 3,
     "placement/column_tables.py": 7,
     "placement/headings.py": 4,
     "placement/host_aliases.py": 1,

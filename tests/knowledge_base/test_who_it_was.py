@@ -108,3 +108,11 @@ def test_hydra_s_headline_is_not_the_failure() -> None:
     found = diagnose_texts({"job.log": text}).diagnosis.first_fault
     assert found is not None
     assert found.text.startswith("AssertionError")
+
+
+def test_a_gpu_that_is_named_by_its_uuid_is_the_rank_that_started_with_it() -> None:
+    uuid = "GPU-0000000{n}-77de-4a11-9c0e-5d1100a1e001"
+    starts = "".join(f"rank {n + 8} -> cuda:{n} {uuid.format(n=n)}\n" for n in range(4))
+    metric = f'DCGM_FI_DEV_XID_ERRORS{{gpu="2",UUID="{uuid.format(n=2)}",device="nvidia2",Hostname="gn-22"}} 48\n'
+    assert place(starts + metric) == (10, "gn-22")
+    assert place(starts + f"rank 4 -> cuda:0 {uuid.format(n=2)}\n" + metric)[0] is None

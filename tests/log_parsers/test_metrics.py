@@ -61,6 +61,7 @@ FORMATS: list[tuple[str, str, dict[str, Any]]] = [
     ("tqdm", " 20%|##        | 100/500 [00:50<03:20,  2.00it/s]", {"step": 100, "step_time": 0.5}),
     ("detectron", "eta: 0:10:00  iter: 180  total_loss: 1.75  loss_cls: 0.5  time: 0.3125  data_time: 0.01", {"step": 180, "loss": 1.75, "step_time": 0.3125}),
     ("epoch bracket 2", "Epoch: [3]  [ 20/500]  eta: 0:01:00  lr: 0.1  loss: 4.5 (4.6)  time: 0.25", {"step": 20, "loss": 4.5, "step_time": 0.25, "epoch": 3.0}),
+    ("epoch bracket 3", "INFO - Epoch [4/128][3740/3752]  lr: 0.004, iter_time: 1.31, loss: 1.8409", {"step": 3740, "loss": 1.8409}),
     ("by hand", "step 12 loss 3.5", {"step": 12, "loss": 3.5}),
     ("by hand, capital", "Step: 12, Loss: 3.5, step time: 0.5s", {"step": 12, "loss": 3.5, "step_time": 0.5}),
     ("by hand, thousands", "global step 1,200 | train loss 3.5", {"step": 1200, "loss": 3.5}),
