@@ -15,6 +15,7 @@ from rerail.lazy_patterns import lazy
 from rerail.log_parsers.front_parts import may_count
 from rerail.log_parsers.host_names import is_no_host, looks_like_host
 from rerail.log_parsers.induced_labels import in_brackets, induce
+from rerail.log_parsers.json_records import fields_of
 from rerail.log_parsers.labels import PATH, Label
 from rerail.log_parsers.named_after_hosts import named_after_hosts, told_by
 from rerail.log_parsers.prefixes import Origin
@@ -99,7 +100,9 @@ def content_origins(surveys: Sequence[FileSurvey], *, year: int) -> dict[str, Or
         listed = _hosts_listed(sample)
         told = listed or origin.rank is not None or origin.local_rank is not None
         if len(surveys) <= _MOST_INDUCED and not told:
-            heads = _heads(one)
+            fields, messages = fields_of(_records(one))
+            heads = messages or _heads(one)
+            changed = replace(changed, records=fields) if fields else changed
             own = (
                 _in_front_of_grep(sample)
                 or induce(heads, year=year)
@@ -229,6 +232,13 @@ def _heads(one: FileSurvey) -> list[str]:
     if len(numbers) > 2 * _FEW_LINES:
         numbers = numbers[:_FEW_LINES] + numbers[-_FEW_LINES:]
     return [clean(one.kept[number][:_HEAD]) for number in numbers]
+
+
+def _records(one: FileSurvey) -> list[str]:
+    """Return the sampled lines of a file, where most of them end as records in JSON do."""
+    lines = [line for number in _sampled(one) if (line := one.kept[number].rstrip())]
+    ended = sum(line.endswith(b"}") and b"{" in line for line in lines)
+    return list(map(clean, lines)) if 2 * ended >= len(lines) else []
 
 
 def _hosts_in_front(sample: _Sample) -> frozenset[str]:
