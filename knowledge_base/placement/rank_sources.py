@@ -134,6 +134,8 @@ def carries_the_jobs_loss(asked: Asked) -> bool:
     line = asked.line
     if number_in(line.message, "rank", telling="on_rank") is not None or asked.event.lines:
         return False
+    if says("loss-of-one", line.message):
+        return False
     return has(asked.event.leaf, "of_the_job") and any(
         row.line == line.number for row in asked.case.view(line).survey.steps
     )

@@ -10,13 +10,14 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
 from rerail.cached_yaml import load_cached
 from rerail.domain.evidence import LogLine
 from rerail.knowledge_base.placement.names import short
-from rerail.knowledge_base.placement.processes import Identity
+from rerail.knowledge_base.placement.processes import Identity, pid_in_front
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.host_names import is_address, is_local, looks_like_host, series_of
@@ -113,7 +114,7 @@ def rosters(
         read = _read(line, known)
         if read is not None:
             tables[read.about].append(read)
-    told = (_rows(reads, known, world, ranks) for reads in tables.values())
+    told = (_rows(_with_pids(one), known, world, ranks) for one in tables.values())
     return [rows for rows in told if rows]
 
 
@@ -240,6 +241,16 @@ def _told(
         number("gpu"),
         line,
     )
+
+
+def _with_pids(reads: list[_Read]) -> list[_Read]:
+    """Add the process ids in front of the lines, where each rank has one of its own: no process tells of others."""
+    ranks: dict[int | None, set[int]] = defaultdict(set)
+    for one in reads:
+        ranks[pid_in_front(one.line)].add(one.rank)
+    if None in ranks or any(len(held) > 1 for held in ranks.values()):
+        return reads
+    return [one if one.pid else replace(one, pid=pid_in_front(one.line)) for one in reads]
 
 
 def _rows(
