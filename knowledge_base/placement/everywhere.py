@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rerail.domain.evidence import Blames, LogLine
 from rerail.knowledge_base.placement.headings import named_above
+from rerail.knowledge_base.placement.own_loss import is_own_loss
 from rerail.knowledge_base.placement.place import Asked
 from rerail.knowledge_base.taxonomy import has
 
@@ -18,6 +19,8 @@ def everywhere(asked: Asked) -> bool:
     leaf, found = asked.event.leaf, asked.place
     if has(leaf, "noticed_by_either"):
         return False  # all others tell of the one
+    if has(asked.event.leaf, "of_the_job") and is_own_loss(asked.case, asked.line):
+        return False  # the others got theirs from it
     same = _alike(asked)
     ranks = ranks_alike(asked)
     if found.pci or not (

@@ -20,6 +20,7 @@ from rerail.knowledge_base.placement.names import same_host, short
 from rerail.knowledge_base.placement.numbered_outputs import of_numbered_output
 from rerail.knowledge_base.placement.odd_version import of_odd_version
 from rerail.knowledge_base.placement.one_node import device_in_front, local_that_is_rank, one_node
+from rerail.knowledge_base.placement.own_loss import is_own_loss
 from rerail.knowledge_base.placement.own_shard import own_shard
 from rerail.knowledge_base.placement.own_words import number_in, numbers_in
 from rerail.knowledge_base.placement.place import Answer, Asked, Reason, Source, named
@@ -134,7 +135,7 @@ def carries_the_jobs_loss(asked: Asked) -> bool:
     line = asked.line
     if number_in(line.message, "rank", telling="on_rank") is not None or asked.event.lines:
         return False
-    if says("loss-of-one", line.message):
+    if says("loss-of-one", line.message) or is_own_loss(asked.case, line):
         return False
     return has(asked.event.leaf, "of_the_job") and any(
         row.line == line.number for row in asked.case.view(line).survey.steps
