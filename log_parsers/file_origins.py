@@ -12,6 +12,7 @@ from rerail.cached_yaml import load_cached
 from rerail.domain.evidence import Stream
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
+from rerail.log_parsers.files_in_front import names_in_front
 from rerail.log_parsers.front_parts import may_count
 from rerail.log_parsers.host_names import is_no_host, looks_like_host
 from rerail.log_parsers.induced_labels import in_brackets, induce
@@ -260,7 +261,9 @@ def _starts_several() -> tuple[bytes, ...]:
 
 
 def _in_front_of_grep(sample: _Sample) -> tuple[Label, ...]:
-    """Return the label of lines behind the name of a task's file, where one line tells how srun was to name these."""
+    """Return the labels of lines behind the names of files, which tell a rank by themselves or as srun was to name them."""
+    if (own := names_in_front(sample.heads)) or b"%t" not in sample.text:
+        return own
     told = {(m["between"], m["end"]) for m in _in(sample, b"%t", _TOLD_FORM)}
     if len(told) != 1 or any(word in sample.text for word in _starts_several()):
         return ()

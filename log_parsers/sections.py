@@ -30,6 +30,7 @@ FILE = Path(__file__).with_name("sections.yaml")
 _FIRST = lazy(
     rb"\s?(?:[=#*~+><:-]{2,}|[$#>%+] |ipmitool |kubectl |(?i:std(?:out|err)|standard )|"
     rb"\[[\w.]{2,40}=[^\]]{1,160}\] ?[$#] |"
+    rb"[Ff]ile(?:name)?:|\[?[\w./=-]{1,60}\.(?:log|out|err|txt)[\]:]\s*$|\[?[\w./=-]{60}|"
     rb"(?:\([\w.-]{1,40}\) )?\[?[\w.@-]{2,120}(?:\]|[: ][^\s:]{0,60}\]?)? ?[$#] )"
 )
 _HEAD, _MOST_OTHERS = 64, 20_000  # bytes of a line; beginnings that are remembered
@@ -176,7 +177,7 @@ def heading(text: str, framed: bool = False) -> Heading | None:
         if pod is not None:
             return Heading(Origin(place=pod), shape.id)
         slots = match.groupdict()
-        if path := slots.get("path"):
+        if path := slots.get("path") or slots.get("path2"):
             host, _, of_host = path.partition(":")
             if (
                 of_host and not of_host[0].isdigit() and looks_like_host(host)
