@@ -196,6 +196,8 @@ def heading(text: str, framed: bool = False) -> Heading | None:
         find = _titled if shape.id == "banner" else _host
         host = find(slots["title"], data)
         origin = _of_file(slots["title"], data) if shape.id in ("banner", "command") else None
+        if host is None and origin is not None and shape.id == "banner":
+            host = _host(slots["title"], data) if _BESIDE.search(slots["title"]) else None
         if host is None and shape.only_telling:
             return None
         if host is not None:
@@ -242,7 +244,11 @@ def _of_file(title: str, data: _Data) -> Origin | None:
         return None
     origin = origin_of(files[0])
     told = {match["host"] for pattern in data.hosts for match in pattern.finditer(files[0])}
-    parts = {part for part in _parts(files[0]) if looks_like_host(part)}
+    parts = {
+        part
+        for part in _parts(files[0])
+        if looks_like_host(part) and origin_of(part).local_rank is None
+    }
     if origin.node is None and len(told or parts) == 1:
         origin = replace(origin, node=(told or parts).pop())
     return _known(origin)
