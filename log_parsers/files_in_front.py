@@ -63,9 +63,7 @@ def _decides(name: str, span: tuple[int, int], told: Origin) -> bool:
     return (other.rank, other.local_rank) != (told.rank, told.local_rank)
 
 
-def _with_slot(
-    name: str, spans: Sequence[tuple[int, int]], own: tuple[int, int], slot: str
-) -> str:
+def _with_slot(name: str, spans: Sequence[tuple[int, int]], own: tuple[int, int], slot: str) -> str:
     parts, at = [], 0
     for start, end in spans:
         parts.append(re.escape(name[at:start]))

@@ -193,11 +193,8 @@ def heading(text: str, framed: bool = False) -> Heading | None:
             return Heading(None, shape.id)
         if shape.id in _PROMPTS:
             return Heading(Origin(node=slots["title"]), shape.id)
-        find = _titled if shape.id == "banner" else _host
-        host = find(slots["title"], data)
         origin = _of_file(slots["title"], data) if shape.id in ("banner", "command") else None
-        if host is None and origin is not None and shape.id == "banner":
-            host = _host(slots["title"], data) if _BESIDE.search(slots["title"]) else None
+        host = _host_in(slots["title"], shape, origin, data)
         if host is None and shape.only_telling:
             return None
         if host is not None:
@@ -295,6 +292,16 @@ def _titled(title: str, data: _Data) -> str | None:
         word.startswith("/") or word.rpartition(".")[2] in data.contents for word in words
     )
     return _host(title, data) if named else None
+
+
+def _host_in(title: str, shape: Shape, origin: Origin | None, data: _Data) -> str | None:
+    """Return the host of a title; in a banner it may stand in brackets behind the name of a process's file."""
+    if shape.id != "banner":
+        return _host(title, data)
+    host = _titled(title, data)
+    if host is None and origin is not None and _BESIDE.search(title):
+        host = _host(title, data)
+    return host
 
 
 def _host(title: str, data: _Data) -> str | None:

@@ -30,7 +30,9 @@ _SIEVE = lazy(
 )
 _NAME = r"['\"]?[A-Z][A-Z0-9_]{2,50}['\"]?\s?[=:]\s?"
 _VALUE = r"(?:\"[^\"]{0,200}\"|'[^']{0,200}'|[^\s,;'\"]{0,200})"
-_PAIR = lazy(rf"['\"]?(?<![\w$])(?P<name>[A-Z][A-Z0-9_]{{2,50}})['\"]?\s?[=:]\s?(?P<value>{_VALUE})")
+_PAIR = lazy(
+    rf"['\"]?(?<![\w$])(?P<name>[A-Z][A-Z0-9_]{{2,50}})['\"]?\s?[=:]\s?(?P<value>{_VALUE})"
+)
 _ALL = lazy(rf"(?:{_NAME}{_VALUE}[\s,;]*){{1,60}}[)}}\]]?\s*$")
 _STARTS = lazy(r"(?:^|[\s{:(\[])(?=['\"]?[A-Z][A-Z0-9_]{2,50}['\"]?\s?[=:])")
 _MOST_STARTS = 4
@@ -59,7 +61,8 @@ def environments(case: Case) -> dict[Writer, tuple[Identity, LogLine]]:
             values = {name: one.pop() for name, one in printed.values.items() if len(one) == 1}
             if launched is None:
                 launched = any(
-                    says("launched-per-node", view.text(n) or "") for n in view.numbers[:_MOST_LINES]
+                    says("launched-per-node", view.text(n) or "")
+                    for n in view.numbers[:_MOST_LINES]
                 )
             who = _who(values, launched=launched)
             if who is not None:

@@ -269,9 +269,22 @@ def _only_node(asked: Asked) -> Answer[int] | None:
         children = {one.number("child"): one.line for one in told if one is not None}
         if len(children) == 1:
             ((local, line),) = children.items()
+            if (rank := _of_child(asked, local)) is not None:
+                return Answer(rank, f"child {local} of the host's ranks", line)
     if local is not None and one_node(asked.identities, local):
         return Answer(local, "the job runs on one node, where a device's number is the rank", line)
     return None
+
+
+def _of_child(asked: Asked, child: int) -> int | None:
+    """Return the rank of a spawned child on the only host of a log, all of whose ranks the log names, from the first on."""
+    known = asked.identities
+    if len(known.nodes_at_work) != 1:
+        return None
+    ranks = sorted(known.ranks_on(next(iter(known.nodes_at_work))))
+    first, count = next(iter(ranks), 0), len(ranks)
+    in_order = count > 1 and ranks == list(range(first, first + count)) and first % count == 0
+    return first + child if in_order and child < count else None
 
 
 def _felt_by_several(asked: Asked) -> bool:
