@@ -102,14 +102,17 @@ def content_origins(surveys: Sequence[FileSurvey], *, year: int) -> dict[str, Or
         told = listed or origin.rank is not None or origin.local_rank is not None
         if len(surveys) <= _MOST_INDUCED and not told:
             fields, messages = fields_of(_records(one))
-            heads = messages or _heads(one)
-            changed = replace(changed, records=fields) if fields else changed
+            heads = _heads(one)
             own = (
                 _in_front_of_grep(sample)
                 or induce(heads, year=year)
                 or in_brackets(heads, machines)
+                or induce(messages, year=year)
             )
             changed = replace(changed, induced=own) if own else changed
+            # Of what is told of many lines at once only their beginnings are kept, and no record.
+            if fields and len(one.kept) <= 2 * _SAMPLE:
+                changed = replace(changed, records=fields)
         if _tasks_hold_ranks(sample):
             changed = replace(changed, tasks_hold_ranks=True)
         if words := listed or (frozenset() if changed.induced else _hosts_in_front(sample)):

@@ -6,8 +6,10 @@ The variables are data (`environments.yaml`).
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -25,9 +27,6 @@ from rerail.log_parsers.view import LogView
 
 FILE = Path(__file__).with_name("environments.yaml")
 _LONGEST, _MOST_LINES = 4_000, 4_000
-_SIEVE = lazy(
-    rb"(?:RANK|RANKID|PROCID|TRAINER_ID|RANK_IN_NODE|LOCALID|LOCAL_ID|NODENAME|HOSTNAME|NODE_NAME|ENDPOINT|POD_IP|WORLD_SIZE)['\"]?\s?[=:]"
-)
 _NAME = r"['\"]?[A-Z][A-Z0-9_]{2,50}['\"]?\s?[=:]\s?"
 _VALUE = r"(?:\"[^\"]{0,200}\"|'[^']{0,200}'|[^\s,;'\"]{0,200})"
 _PAIR = lazy(
@@ -39,6 +38,11 @@ _MOST_STARTS = 4
 _ALONE = lazy(r"^\s*(?:export |declare -x |setenv |env: ?|[+#>] (?:export )?)?$")
 _HOST = lazy(r"[A-Za-z0-9][\w.-]{1,100}")
 _MOST_RANKS = 1 << 17
+
+
+@lru_cache(maxsize=1)
+def _sieve() -> re.Pattern[bytes]:
+    return re.compile(load_cached(FILE)["sieve"].encode())
 
 
 @dataclass(slots=True)
@@ -79,7 +83,7 @@ def _printed(case: Case, view: LogView) -> dict[Writer, _Printed]:
     kept = view.survey.kept
     for number in view.numbers[:_MOST_LINES]:
         raw = kept[number]
-        if len(raw) > _LONGEST or not _SIEVE.search(raw):
+        if len(raw) > _LONGEST or not _sieve().search(raw):
             continue
         line = view.line(number)
         pairs = dict(_pairs(line.text)) if line is not None else {}
