@@ -12,9 +12,11 @@ from rerail.cached_yaml import load_cached
 from rerail.domain.evidence import Stream
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
+from rerail.log_parsers.files_in_front import names_in_front
 from rerail.log_parsers.front_parts import may_count
 from rerail.log_parsers.host_names import is_no_host, looks_like_host
 from rerail.log_parsers.induced_labels import in_brackets, induce
+from rerail.log_parsers.json_records import fields_of
 from rerail.log_parsers.labels import PATH, Label
 from rerail.log_parsers.named_after_hosts import named_after_hosts, told_by
 from rerail.log_parsers.prefixes import Origin
@@ -99,13 +101,18 @@ def content_origins(surveys: Sequence[FileSurvey], *, year: int) -> dict[str, Or
         listed = _hosts_listed(sample)
         told = listed or origin.rank is not None or origin.local_rank is not None
         if len(surveys) <= _MOST_INDUCED and not told:
+            fields, messages = fields_of(_records(one))
             heads = _heads(one)
             own = (
                 _in_front_of_grep(sample)
                 or induce(heads, year=year)
                 or in_brackets(heads, machines)
+                or induce(messages, year=year)
             )
             changed = replace(changed, induced=own) if own else changed
+            # Of what is told of many lines at once only their beginnings are kept, and no record.
+            if fields and len(one.kept) <= 2 * _SAMPLE:
+                changed = replace(changed, records=fields)
         if _tasks_hold_ranks(sample):
             changed = replace(changed, tasks_hold_ranks=True)
         if words := listed or (frozenset() if changed.induced else _hosts_in_front(sample)):
@@ -231,6 +238,13 @@ def _heads(one: FileSurvey) -> list[str]:
     return [clean(one.kept[number][:_HEAD]) for number in numbers]
 
 
+def _records(one: FileSurvey) -> list[str]:
+    """Return the sampled lines of a file, where most of them end as records in JSON do."""
+    lines = [line for number in _sampled(one) if (line := one.kept[number].rstrip())]
+    ended = sum(line.endswith(b"}") and b"{" in line for line in lines)
+    return list(map(clean, lines)) if 2 * ended >= len(lines) else []
+
+
 def _hosts_in_front(sample: _Sample) -> frozenset[str]:
     hosts = {m["host"].decode() for m in _in(sample, b':   File "', _FRAMED)}
     found = {host for host in hosts if not is_no_host(host)}
@@ -250,7 +264,9 @@ def _starts_several() -> tuple[bytes, ...]:
 
 
 def _in_front_of_grep(sample: _Sample) -> tuple[Label, ...]:
-    """Return the label of lines behind the name of a task's file, where one line tells how srun was to name these."""
+    """Return the labels of lines behind the names of files, which tell a rank by themselves or as srun was to name them."""
+    if (own := names_in_front(sample.heads)) or b"%t" not in sample.text:
+        return own
     told = {(m["between"], m["end"]) for m in _in(sample, b"%t", _TOLD_FORM)}
     if len(told) != 1 or any(word in sample.text for word in _starts_several()):
         return ()

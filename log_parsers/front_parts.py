@@ -7,6 +7,7 @@ varies in it: a host, or a number with the word before it.
 from __future__ import annotations
 
 import re
+from dataclasses import field
 from functools import lru_cache
 
 from rerail.cached_yaml import load_cached
@@ -88,50 +89,74 @@ def _words() -> dict[str, str]:
     return {word: kind for kind, words in table.items() for word in words}
 
 
-def parts_in_front(text: str, year: int) -> tuple[Front, ...]:
-    """Return the parts in front of a line that no pattern knows, behind its time, labels that are known, and levels."""
-    stamp = find_stamp(text, year=year)
-    found: list[Front] = []
-    at, inner, told, words = 0, False, False, False
-    for _ in range(_MOST_STEPS):
-        while at < len(text) and text[at] == " ":
-            at += 1
-        if stamp is not None and at <= stamp.start <= at + 1:
-            at, inner = behind(stamp, text), True
-            continue
-        first = all(one.form in FILLERS or one is KNOWN for one in found)
-        known = peel(text, at, not inner, stamp) if first else None
+@dataclass(slots=True)
+class _Reader:
+    """Reads one line part by part."""
+
+    text: str
+    stamp: Stamp | None
+    at: int = 0
+    inner: bool = False
+    """Something was read already."""
+    told: bool = False
+    """A label that is known tells the rank."""
+    words: bool = False
+    """A word of nothing was read: with a second one the message begins."""
+    found: list[Front] = field(default_factory=list)
+
+    def step(self) -> bool:
+        """Read one part; return False where the front ends."""
+        text, stamp = self.text, self.stamp
+        while self.at < len(text) and text[self.at] == " ":
+            self.at += 1
+        if stamp is not None and self.at <= stamp.start <= self.at + 1:
+            return self._go_on(behind(stamp, text))
+        first = all(one.form in FILLERS or one is KNOWN for one in self.found)
+        known = peel(text, self.at, not self.inner, stamp) if first else None
         if known is not None and not known[0].generic:
-            told = told or not _TELLING.isdisjoint(known[1].groupdict())
-            if found and told:
-                found.append(KNOWN)
-            at, inner = known[1].end(), True
-            continue
+            self.told = self.told or not _TELLING.isdisjoint(known[1].groupdict())
+            if self.found and self.told:
+                self.found.append(KNOWN)
+            return self._go_on(known[1].end())
         for kind in ("level", "source"):
-            if passed := _filled(kind).match(text, at):
-                break
-        if passed is not None:
-            found.append(Front((kind,), ()))
-            at, inner = passed.end(), True
-            continue
-        match = _BRACKETS.match(text, at) or _SEPARATED.match(text, at) or _counted_first(text, at)
-        bare = match is None and (inner or _INNER.match(text, at) is not None)
+            if passed := _filled(kind).match(text, self.at):
+                self.found.append(Front((kind,), ()))
+                return self._go_on(passed.end())
+        return self._unknown()
+
+    def _unknown(self) -> bool:
+        match = (
+            _BRACKETS.match(self.text, self.at)
+            or _SEPARATED.match(self.text, self.at)
+            or _counted_first(self.text, self.at)
+        )
+        bare = match is None and (self.inner or _INNER.match(self.text, self.at) is not None)
         if bare:
-            match = _SAID_HOST.match(text, at) or _BARE.match(text, at)
-            if match is not None and match[0].strip().lower() in _kinds_of_rank():
-                break
+            match = _SAID_HOST.match(self.text, self.at) or _BARE.match(self.text, self.at)
         front = _taken_apart(match[0]) if match is not None else None
         if match is None or front is None:
-            break
-        if told and any(piece.kind == "rank" for piece in front.pieces):
-            break  # behind the label of a rank: its number in a group, or somebody else's
+            return False
         if bare and not front.pieces:
-            if words:
-                break  # the message has begun
-            words = True
-        found.append(front)
-        at, inner = match.end(), True
-    return tuple(found)
+            if self.words or match[0].strip().lower() in _kinds_of_rank():
+                return False
+            self.words = True
+        if self.told and any(piece.kind == "rank" for piece in front.pieces):
+            return False  # behind the label of a rank: its number in a group, or somebody else's
+        self.found.append(front)
+        return self._go_on(match.end())
+
+    def _go_on(self, at: int) -> bool:
+        self.at, self.inner = at, True
+        return True
+
+
+def parts_in_front(text: str, year: int) -> tuple[Front, ...]:
+    """Return the parts in front of a line that no pattern knows, behind its time, labels that are known, and levels."""
+    reader = _Reader(text, find_stamp(text, year=year))
+    for _ in range(_MOST_STEPS):
+        if not reader.step():
+            break
+    return tuple(reader.found)
 
 
 def behind(stamp: Stamp, text: str) -> int:
@@ -165,7 +190,7 @@ def _filled(kind: str) -> re.Pattern[str]:
 def _counted_first(text: str, at: int) -> re.Match[str] | None:
     """Match a word with its number, and nothing but a gap behind it, where the word counts processes."""
     match = _NAMED.match(text, at)
-    if match is None or match["before"] and match["before"].lower() not in _kinds_of_rank():
+    if match is None or (match["before"] and match["before"].lower() not in _kinds_of_rank()):
         return None
     kind = _number_kind(match["word"].lower(), (match["before"] or "").lower())
     if kind == "host":  # `node 3` numbers one, node3 is one

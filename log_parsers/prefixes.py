@@ -14,6 +14,7 @@ from rerail.domain.evidence import LogLine, Stream
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.host_names import is_address
+from rerail.log_parsers.json_records import Fields, writer_of
 from rerail.log_parsers.labels import Label, peel
 from rerail.log_parsers.timestamps import Stamp, find_stamp
 
@@ -74,6 +75,8 @@ class Origin:
     """Labels that no pattern knows and that the lines of this file have in common."""
     collected_from: str | None = None
     """The host or pod that a collector names in front of every line of this file."""
+    records: Fields | None = None
+    """The fields by which the records of this file, which are JSON, tell who wrote them."""
     tasks_hold_ranks: bool = False
     """The numbers in front of the lines count a scheduler's tasks, and a task starts several ranks."""
 
@@ -133,6 +136,21 @@ class _Front:
         self.outermost = self.outermost and label.kind == "collector"
         self.kernel = self.kernel or label.kind == "kernel"
 
+    def take_record(self, text: str, fields: Fields) -> None:
+        """Add what the fields of a record say of its writer, and no label inside or around it does."""
+        writer = writer_of(text, fields)
+        if writer is None:
+            return
+        if self.rank is None and writer.rank is not None:
+            self.rank = writer.rank
+            self.names.append(f"r{writer.rank}")
+        elif self.rank is None and self.local is None and writer.local is not None:
+            self.local = writer.local
+            self.names.append(f"l{writer.local}")
+        if self.node is None and self.place is None:
+            self.node, self.place = writer.node, writer.place
+            self.names += [name for name in (writer.node, writer.place) if name]
+
     def _call(self, node: str, *, by_name: bool) -> None:
         """Take the inner name of the host, and keep the outer one where both are of one host."""
         if by_name and self.node and self.node != node:
@@ -184,6 +202,8 @@ def parse_line(
             break
         front.take(*found, tasks_hold_ranks=origin.tasks_hold_ranks)
         at = found[1].end()
+    if origin.records is not None:
+        front.take_record(text, origin.records)
     return LogLine(
         file=file,
         number=number,

@@ -30,6 +30,7 @@ FILE = Path(__file__).with_name("sections.yaml")
 _FIRST = lazy(
     rb"\s?(?:[=#*~+><:-]{2,}|[$#>%+] |ipmitool |kubectl |(?i:std(?:out|err)|standard )|"
     rb"\[[\w.]{2,40}=[^\]]{1,160}\] ?[$#] |"
+    rb"[Ff]ile(?:name)?:|\[?[\w./=-]{1,60}\.(?:log|out|err|txt)[\]:]\s*$|\[?[\w./=-]{60}|"
     rb"(?:\([\w.-]{1,40}\) )?\[?[\w.@-]{2,120}(?:\]|[: ][^\s:]{0,60}\]?)? ?[$#] )"
 )
 _HEAD, _MOST_OTHERS = 64, 20_000  # bytes of a line; beginnings that are remembered
@@ -176,7 +177,7 @@ def heading(text: str, framed: bool = False) -> Heading | None:
         if pod is not None:
             return Heading(Origin(place=pod), shape.id)
         slots = match.groupdict()
-        if path := slots.get("path"):
+        if path := slots.get("path") or slots.get("path2"):
             host, _, of_host = path.partition(":")
             if (
                 of_host and not of_host[0].isdigit() and looks_like_host(host)
@@ -192,9 +193,8 @@ def heading(text: str, framed: bool = False) -> Heading | None:
             return Heading(None, shape.id)
         if shape.id in _PROMPTS:
             return Heading(Origin(node=slots["title"]), shape.id)
-        find = _titled if shape.id == "banner" else _host
-        host = find(slots["title"], data)
         origin = _of_file(slots["title"], data) if shape.id in ("banner", "command") else None
+        host = _host_in(slots["title"], shape, origin, data)
         if host is None and shape.only_telling:
             return None
         if host is not None:
@@ -241,7 +241,11 @@ def _of_file(title: str, data: _Data) -> Origin | None:
         return None
     origin = origin_of(files[0])
     told = {match["host"] for pattern in data.hosts for match in pattern.finditer(files[0])}
-    parts = {part for part in _parts(files[0]) if looks_like_host(part)}
+    parts = {
+        part
+        for part in _parts(files[0])
+        if looks_like_host(part) and origin_of(part).local_rank is None
+    }
     if origin.node is None and len(told or parts) == 1:
         origin = replace(origin, node=(told or parts).pop())
     return _known(origin)
@@ -288,6 +292,16 @@ def _titled(title: str, data: _Data) -> str | None:
         word.startswith("/") or word.rpartition(".")[2] in data.contents for word in words
     )
     return _host(title, data) if named else None
+
+
+def _host_in(title: str, shape: Shape, origin: Origin | None, data: _Data) -> str | None:
+    """Return the host of a title; in a banner it may stand in brackets behind the name of a process's file."""
+    if shape.id != "banner":
+        return _host(title, data)
+    host = _titled(title, data)
+    if host is None and origin is not None and _BESIDE.search(title):
+        host = _host(title, data)
+    return host
 
 
 def _host(title: str, data: _Data) -> str | None:

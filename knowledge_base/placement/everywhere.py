@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from rerail.domain.evidence import Blames, LogLine
 from rerail.knowledge_base.placement.headings import named_above
+from rerail.knowledge_base.placement.one_node import one_node
+from rerail.knowledge_base.placement.own_loss import is_own_loss
 from rerail.knowledge_base.placement.place import Asked
 from rerail.knowledge_base.taxonomy import has
 
@@ -18,6 +20,8 @@ def everywhere(asked: Asked) -> bool:
     leaf, found = asked.event.leaf, asked.place
     if has(leaf, "noticed_by_either"):
         return False  # all others tell of the one
+    if has(asked.event.leaf, "of_the_job") and is_own_loss(asked.case, asked.line):
+        return False  # the others got theirs from it
     same = _alike(asked)
     ranks = ranks_alike(asked)
     if found.pci or not (
@@ -57,6 +61,10 @@ def ranks_alike(asked: Asked) -> set[int]:
     """Return the ranks that have the very same fault: by their labels, or by the headings that one prints for all."""
     alike = _alike(asked)
     told = {asked.identities.rank_of(line) for line in alike}
+    own = asked.line
+    if own.rank is None and not own.label and one_node(asked.identities, own.local_rank or 0):
+        # The files of local ranks, which on one node are ranks.
+        told |= {line.local_rank for line in alike if line.rank is None and not line.label}
     if len(alike) >= EVERYWHERE and named_above(asked.case, asked.line, "rank") is not None:
         headings = (named_above(asked.case, line, "rank") for line in alike[:_MOST_HEADED])
         told |= {found.number("rank") for found in headings if found is not None}

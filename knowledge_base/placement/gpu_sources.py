@@ -10,7 +10,7 @@ from rerail.knowledge_base.placement.identities import Identities
 from rerail.knowledge_base.placement.names import pci_key, same_host, short
 from rerail.knowledge_base.placement.own_words import number_in
 from rerail.knowledge_base.placement.place import Answer, Asked, Reason
-from rerail.knowledge_base.placement.processes import Identity
+from rerail.knowledge_base.placement.processes import Identity, pid_in_front
 
 _BESIDE_S = 10.0
 
@@ -55,11 +55,11 @@ def process(asked: Asked) -> None:
     if (
         by_pid is None
         and not of_another
-        and line.pid is not None
+        and (own := pid_in_front(line)) is not None
         and asked.event.leaf
         and not (told_by_peers and line.rank is not None)
     ):
-        by_pid = identities.by_pid.get(line.pid, line.node)
+        by_pid = identities.by_pid.get(own, line.node)
         if told_by_peers and by_pid is not None and by_pid.rank is None:
             by_pid = None  # beside a complaint of another host a local rank is no rank
     if by_pid is None and by_pci is None and task is not None:

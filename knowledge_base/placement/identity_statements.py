@@ -240,7 +240,8 @@ def _process(
         if who.pid is not None:
             reading.on_gpu.append((who.node, pci, who.pid))
         elif who.gpu is not None:
-            found.gpu_of_pci.setdefault((short(who.node or ""), pci_key(pci)), who.gpu)
+            host = short(who.node or line.node or "")
+            found.gpu_of_pci.setdefault((host, pci_key(pci)), who.gpu)
         return
     if pci is not None:
         found.by_pci.setdefault(f"{who.node or ''}|{pci_key(pci)}", who)

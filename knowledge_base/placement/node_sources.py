@@ -20,9 +20,11 @@ from rerail.knowledge_base.placement.own_words import node_in, number_in, own_po
 from rerail.knowledge_base.placement.place import Answer, Asked, Source
 from rerail.knowledge_base.placement.rank_sources import carries_the_jobs_loss
 from rerail.knowledge_base.taxonomy import has
+from rerail.lazy_patterns import lazy
 from rerail.log_parsers.prefixes import TASK
 
 _LOST_ALONE = "the scheduler or the launcher lost this node, and no other"
+_CONTAINER_ID = lazy(r"[0-9a-f]{8,64}")
 
 
 def _accused(asked: Asked) -> Answer[str] | None:
@@ -233,6 +235,18 @@ def _own_pod(asked: Asked) -> Answer[str] | None:
     return Answer(pod, "the line tells of this pod", asked.line) if pod else None
 
 
+def _own_place(asked: Asked) -> Answer[str] | None:
+    """The pod, container or replica that printed the line, where no line names any host of the job."""
+    place, known = asked.line.place, asked.identities
+    if not place or "/" in place or known.nodes_seen or known.node_of_place or known.lost_nodes:
+        return None
+    if _tells_of_another(asked) or asked.event.blames is Blames.PEER:
+        return None
+    if phrase("only-launches").search(place) or _CONTAINER_ID.fullmatch(place):
+        return None
+    return Answer(place, "the front of its line, and no host is named anywhere", asked.line)
+
+
 def of_rank(asked: Asked) -> Answer[str] | None:
     """The host of the rank that was found, unless the logs put it on several."""
     rank = asked.place.rank
@@ -376,7 +390,7 @@ def _nobodys_file(asked: Asked) -> bool:
 SOURCES: tuple[Source[str], ...] = (
     _checked_elsewhere, _of_the_job, _slot, _label, _odd_version, _own_words, _process, _others_words, _heading,
     _found_faulty, _place, _pod_in_words, of_rank, _of_task, _lost, _at_the_other_end, _own_pod, _of_exits, _collected_from,
-    _only_one,
+    _only_one, _own_place,
 )  # fmt: skip
 
 

@@ -6,6 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import field
 
+from rerail.domain.evidence import LogLine
+from rerail.knowledge_base.phrases import phrase
 from rerail.knowledge_base.placement.names import same_host
 from rerail.late_dataclass import dataclass
 
@@ -94,6 +96,14 @@ class Processes:
             self._by_pid[pid].append(found[0])
         _fill(found[0], Identity(rank, local_rank, node, gpu))
         return found[0]
+
+
+def pid_in_front(line: LogLine) -> int | None:
+    """Return the process id in front of a line; glog has a thread's there, which is the process's own for its first one."""
+    if line.pid is not None:
+        return line.pid
+    thread = phrase("thread-in-front").match(line.text)
+    return int(thread["pid"]) if thread is not None else None
 
 
 def _fill(one: Identity, told: Identity) -> None:

@@ -20,6 +20,7 @@ from rerail.knowledge_base.placement.names import same_host, short
 from rerail.knowledge_base.placement.numbered_outputs import of_numbered_output
 from rerail.knowledge_base.placement.odd_version import of_odd_version
 from rerail.knowledge_base.placement.one_node import device_in_front, local_that_is_rank, one_node
+from rerail.knowledge_base.placement.own_loss import is_own_loss
 from rerail.knowledge_base.placement.own_shard import own_shard
 from rerail.knowledge_base.placement.own_words import number_in, numbers_in
 from rerail.knowledge_base.placement.place import Answer, Asked, Reason, Source, named
@@ -133,6 +134,8 @@ def carries_the_jobs_loss(asked: Asked) -> bool:
     """Tell whether a step line is of the whole job; an exception is its own process's."""
     line = asked.line
     if number_in(line.message, "rank", telling="on_rank") is not None or asked.event.lines:
+        return False
+    if says("loss-of-one", line.message) or is_own_loss(asked.case, line):
         return False
     return has(asked.event.leaf, "of_the_job") and any(
         row.line == line.number for row in asked.case.view(line).survey.steps
@@ -266,9 +269,22 @@ def _only_node(asked: Asked) -> Answer[int] | None:
         children = {one.number("child"): one.line for one in told if one is not None}
         if len(children) == 1:
             ((local, line),) = children.items()
+            if (rank := _of_child(asked, local)) is not None:
+                return Answer(rank, f"child {local} of the host's ranks", line)
     if local is not None and one_node(asked.identities, local):
         return Answer(local, "the job runs on one node, where a device's number is the rank", line)
     return None
+
+
+def _of_child(asked: Asked, child: int) -> int | None:
+    """Return the rank of a spawned child on the only host of a log, all of whose ranks the log names, from the first on."""
+    known = asked.identities
+    if len(known.nodes_at_work) != 1:
+        return None
+    ranks = sorted(known.ranks_on(next(iter(known.nodes_at_work))))
+    first, count = next(iter(ranks), 0), len(ranks)
+    in_order = count > 1 and ranks == list(range(first, first + count)) and first % count == 0
+    return first + child if in_order and child < count else None
 
 
 def _felt_by_several(asked: Asked) -> bool:

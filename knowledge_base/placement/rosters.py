@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import pairwise
 
 from rerail.domain.evidence import LogLine
 from rerail.knowledge_base.placement.names import short
-from rerail.knowledge_base.placement.processes import Identity
+from rerail.knowledge_base.placement.processes import Identity, pid_in_front
 from rerail.knowledge_base.placement.roster_lines import Entry, Part, entries, parts_told, told_at
 from rerail.late_dataclass import dataclass
 from rerail.log_parsers.host_names import is_address, looks_like_host, series_of
@@ -49,7 +50,7 @@ def rosters(
     tables: dict[tuple[str, ...], list[Entry]] = defaultdict(list)
     for entry in _entries(views, known):
         tables[entry.part.about].append(entry)
-    told = (_rows(reads, known, world, ranks) for reads in tables.values())
+    told = (_rows(_with_pids(reads), known, world, ranks) for reads in tables.values())
     return [rows for rows in told if rows]
 
 
@@ -72,11 +73,24 @@ def _entries(views: Iterable[LogView], known: frozenset[str]) -> Iterator[Entry]
                 continue
             seen[zeroed, told] += 1
             read = parts_told(view.text(number) or "", known)
-            read = [one for one in read if one.host is not None or one.pid is not None]
+            read = [one for one in read if one.host or one.pid is not None or not one.strange]
             if not read:
                 out.add(zeroed)
             elif (line := view.line(number)) is not None:
                 yield from entries(read, line)
+
+
+def _with_pids(reads: list[Entry]) -> list[Entry]:
+    """Add the process ids in front of the lines, where each rank has one of its own: no process tells of others."""
+    ranks: dict[int | None, set[int]] = defaultdict(set)
+    for one in reads:
+        ranks[pid_in_front(one.line)].add(one.part.first)
+    if None in ranks or any(len(held) > 1 for held in ranks.values()):
+        return reads
+    return [
+        one if one.part.pid else Entry(replace(one.part, pid=pid_in_front(one.line)), one.line)
+        for one in reads
+    ]
 
 
 def _rows(
@@ -96,7 +110,7 @@ def _rows(
     chosen = [by_first[first] for first in sorted(by_first)]
     told = [entry.part for entry in chosen]
     whole = told[0].first == 0 and all(a.last + 1 == b.first for a, b in pairwise(told))
-    if len(told) < 2:
+    if len(told) < 2 or all(one.host is None and one.pid is None for one in told):
         return []
     believed = (
         _numbers_nodes(told, whole)

@@ -11,6 +11,7 @@ from rerail.knowledge_base.causality.progress import last_command
 from rerail.knowledge_base.phrases import says
 from rerail.knowledge_base.placement.allocation import listed, without_foreign
 from rerail.knowledge_base.placement.column_tables import Row, rows
+from rerail.knowledge_base.placement.environments import environments
 from rerail.knowledge_base.placement.host_aliases import without_domain
 from rerail.knowledge_base.placement.identities import Identities, rivals
 from rerail.knowledge_base.placement.identity_statements import (
@@ -21,7 +22,7 @@ from rerail.knowledge_base.placement.identity_statements import (
     read_labels,
     read_locals,
 )
-from rerail.knowledge_base.placement.introductions import introductions
+from rerail.knowledge_base.placement.introductions import Introduced, introductions
 from rerail.knowledge_base.placement.names import pci_key, same_host, short
 from rerail.knowledge_base.placement.one_name import rename
 from rerail.knowledge_base.placement.one_node import GPUS_OF_A_NODE
@@ -200,6 +201,14 @@ def _introductions(case: Case, statements: list[Statement], found: Identities) -
         line = one.line
         introduce(line, Identity(rank=one.rank, node=line.node or line.place, pid=line.pid), found)
         found.ranks_seen.add(one.rank)
+    for writer, (who, line) in environments(case).items():
+        rank, known = who.rank, found.introduced.get(writer)
+        if rank is None or (known is not None and known.rank != rank):
+            continue
+        found.introduced.setdefault(writer, Introduced(rank, line))
+        node = line.node or who.node
+        introduce(line, Identity(rank=rank, node=node, pid=line.pid), found)
+        found.ranks_seen.add(rank)
 
 
 def _aliases(case: Case, found: Identities, reading: Reading) -> None:

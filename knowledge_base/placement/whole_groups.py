@@ -35,6 +35,6 @@ def _of_parts(told: Sequence[Statement]) -> set[int]:
 
 
 def _whole(told: list[Statement]) -> list[Statement]:
-    pairs = {(one.number("rank"), one.line.label) for one in told}
+    pairs = {(one.number("rank"), (one.line.label, one.line.place)) for one in told}
     ranks, writers = {rank for rank, _ in pairs}, {writer for _, writer in pairs}
     return told if len(ranks) == len(writers) == len(pairs) else []
