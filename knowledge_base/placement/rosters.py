@@ -17,12 +17,14 @@ from rerail.knowledge_base.placement.names import short
 from rerail.knowledge_base.placement.processes import Identity, pid_in_front
 from rerail.knowledge_base.placement.roster_lines import Entry, Part, entries, parts_told, told_at
 from rerail.late_dataclass import dataclass
+from rerail.lazy_patterns import lazy
 from rerail.log_parsers.host_names import is_address, looks_like_host, series_of
 from rerail.log_parsers.text import ZERO
 from rerail.log_parsers.view import LogView
 
 _HEAD, _TAIL = 2_000, 200  # lines of a file that are read: processes say it where a job starts
-_LONGEST = 2_000
+_LONGEST, _FRONT = 2_000, 80
+_PID_IN_FRONT = lazy(rb"^[^A-Za-z]*?[\s\[(]\d{2,8}[\s\])]|pid|^[IWEF]\d{4} ")
 _OFTEN = 8  # times that a process is heard in one wording
 
 
@@ -73,7 +75,9 @@ def _entries(views: Iterable[LogView], known: frozenset[str]) -> Iterator[Entry]
                 continue
             seen[zeroed, told] += 1
             read = parts_told(view.text(number) or "", known)
-            read = [one for one in read if one.host or one.pid is not None or not one.strange]
+            # Of a rank alone only the process id in front of its line tells more.
+            alone = _PID_IN_FRONT.search(raw[:_FRONT]) is not None
+            read = [one for one in read if one.host or one.pid is not None or alone]
             if not read:
                 out.add(zeroed)
             elif (line := view.line(number)) is not None:
@@ -110,7 +114,9 @@ def _rows(
     chosen = [by_first[first] for first in sorted(by_first)]
     told = [entry.part for entry in chosen]
     whole = told[0].first == 0 and all(a.last + 1 == b.first for a, b in pairwise(told))
-    if len(told) < 2 or all(one.host is None and one.pid is None for one in told):
+    hosts, pids = ([getattr(one, kind) is not None for one in told] for kind in ("host", "pid"))
+    # A process id may come back on another host: without one it tells something where all ranks are listed.
+    if len(told) < 2 or not (any(hosts) or (any(pids) and whole)):
         return []
     believed = (
         _numbers_nodes(told, whole)

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from rerail.domain.evidence import LogLine
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.progress import last_command
-from rerail.knowledge_base.phrases import says
+from rerail.knowledge_base.phrases import phrase, says
 from rerail.knowledge_base.placement.allocation import listed, without_foreign
 from rerail.knowledge_base.placement.column_tables import Row, rows
 from rerail.knowledge_base.placement.environments import environments
@@ -51,7 +51,6 @@ from rerail.lazy_patterns import lazy
 from rerail.log_parsers.host_names import address_in, is_address, may_be_host
 
 _DIGITS = lazy(r"\d+")
-_COUNTED_NODE = lazy(r"(?i)(?:node|machine|host|server)[-_]?(?P<number>\d{1,5})")
 
 
 def build(case: Case, statements: list[Statement]) -> Identities:
@@ -106,7 +105,7 @@ def _called_by_number(found: Identities, reading: Reading) -> None:
     counted = {
         name: int(match["number"])
         for name in found.nodes_seen | reading.labels
-        if name not in found.node_ranks and (match := _COUNTED_NODE.fullmatch(name))
+        if name not in found.node_ranks and (match := phrase("counted-node").fullmatch(name))
     }
     found.host_numbered |= {str(number): host for number, host in told.items()}
     if not set(counted.values()) <= told.keys():

@@ -31,6 +31,8 @@ STRUCTURE = {
     "placement/pod_ranks.py": 3,
     "placement/rank_sources.py": 1,
     "placement/rank_tables.py": 14,
+    "placement/roster_lines.py": 14,
+    "placement/rosters.py": 1,
     "placement/self_descriptions.py": 1,
     "placement/who_is_who.py": 1,
 }
