@@ -114,9 +114,11 @@ def _rows(
     chosen = [by_first[first] for first in sorted(by_first)]
     told = [entry.part for entry in chosen]
     whole = told[0].first == 0 and all(a.last + 1 == b.first for a, b in pairwise(told))
-    hosts, pids = ([getattr(one, kind) is not None for one in told] for kind in ("host", "pid"))
-    # A process id may come back on another host: without one it tells something where all ranks are listed.
-    if len(told) < 2 or not (any(hosts) or (any(pids) and whole)):
+    seats = [one.local for one in told if one.local is not None]
+    # A process id may come back on another host: one of each local rank is on one.
+    one_host = whole or len(set(seats)) == len(seats)
+    pids = one_host and any(one.pid is not None for one in told)
+    if len(told) < 2 or not (pids or any(one.host is not None for one in told)):
         return []
     believed = (
         _numbers_nodes(told, whole)
