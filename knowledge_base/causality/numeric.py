@@ -107,7 +107,12 @@ def analyse(case: Case) -> list[NumericFinding]:
                 findings += [_with_rank(case, f) for f in mine]
                 findings += _data_wait(view, one)
         else:
-            findings += _stays_not_finite(view) or _told_slow(view) or _few_that_wait(view)
+            findings += (
+                _stays_not_finite(view)
+                or _ends_not_finite(view)
+                or _told_slow(view)
+                or _few_that_wait(view)
+            )
         findings += [] if met else _frozen_evaluations(case, view)
         if findings or not completed:
             findings = _behind_peers(case, view, findings)
@@ -337,6 +342,17 @@ def _stays(one: LogSeries, event: Event) -> bool:
     """Tell whether no value behind the first that is no number is one again; one alone may be a skipped step."""
     values = [row.loss for row in one.rows[event.index :] if row.loss is not None]
     return len(values) > 1 and not any(math.isfinite(value) for value in values)
+
+
+def _ends_not_finite(view: LogView) -> list[NumericFinding]:
+    """The last row of a log has a loss that is no number, the first one: nothing shows that the run got over it."""
+    rows = [row for row in view.survey.steps if row.loss is not None]
+    finite = [math.isfinite(row.loss or 0.0) for row in rows]
+    line = view.line(rows[-1].line) if rows else None
+    if line is None or finite[-1] or not all(finite[:-1]) or len(rows) <= _FEWEST_BAD:
+        return []
+    what = f"the loss is not finite at step {rows[-1].step}, the last one that is told"
+    return [NumericFinding("loss_nan", line, what, rank=rows[-1].rank)]
 
 
 def _stays_not_finite(view: LogView) -> list[NumericFinding]:

@@ -22,7 +22,7 @@ from rerail.knowledge_base.placement.names import short
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.digit_blind import zero_image
-from rerail.log_parsers.host_names import is_address, is_counter, looks_like_host, series_of
+from rerail.log_parsers.host_names import is_address, looks_like_host, series_of
 from rerail.log_parsers.text import ZERO
 from rerail.log_parsers.view import LogView
 
@@ -44,6 +44,7 @@ _ADDRESS_FIRST = lazy(rb"#? ?[\w -]{0,40}(?:: )?\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,
 _ALIAS = lazy(r"(?P<address>\d{1,3}(?:\.\d{1,3}){3})[ \t=]+(?P<host>[A-Za-z][\w.-]{0,100})")
 _ONE = r"\d{1,3}(?:\.\d{1,3}){3}[ \t=]+[A-Za-z][\w.-]{0,100}"
 _ALIASES = lazy(rf"(?:#? ?[\w -]{{0,40}}: )?{_ONE}(?:(?: ?[,;|] ?|\s+){_ONE})*")
+_TIMES = lazy(r"x\d{1,3}")  # how many processes stand on an address: `10.4.2.11 x8`
 _DIGITS = lazy(r"\d+")
 _BRACKETS = lazy(r"[\w.-]*\[[\d,-]+\][\w.,\[\]-]*")
 
@@ -301,7 +302,7 @@ def aliases(lines: Iterable[LogLine]) -> Iterator[tuple[str, str, LogLine]]:
     for line in lines:
         if _ALIASES.fullmatch(line.text.strip()):
             for match in _ALIAS.finditer(line.text):
-                if not is_counter(match["host"]):
+                if _TIMES.fullmatch(match["host"]) is None:
                     yield match["address"], match["host"], line
 
 

@@ -78,12 +78,12 @@ class _Data:
 @lru_cache(maxsize=1)
 def _data() -> _Data:
     raw = load_cached(FILE)
-    sure = frozenset([*raw["rank"]["sure"], *raw["ranges"]])
+    sure = frozenset([*raw["rank"]["sure"], *raw["ranges"], *raw["node"]])
     counted = frozenset(raw["rank"]["counted"])
     kinds = dict.fromkeys(raw["others"], "other")
     for kind in ("gpu", "pid", "local", "preposition", "host", "node"):
         kinds |= dict.fromkeys(raw[kind], kind)
-    kinds |= dict.fromkeys(sure | counted, "rank")
+    kinds |= dict.fromkeys((sure | counted) - frozenset(raw["node"]), "rank")
     lasts = {name.split()[-1] for name in [*sure, *counted, *raw["node"], *raw["host"]]}
     words = "|".join(sorted(lasts, key=lambda one: (-len(one), one)))
     # Behind one of the names a number, or a range that is no date, or a list.

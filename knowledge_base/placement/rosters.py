@@ -144,8 +144,8 @@ def _ranks_told(told: list[Part], whole: bool, world: int | None, ranks: frozens
 
 
 def _numbers_nodes(told: list[Part], whole: bool) -> bool:
-    """Tell whether hosts are numbered: each has one number, from 0 on."""
-    return whole and len({one.host for one in told}) == len(told)
+    """Tell whether hosts are numbered: each has one number, from 0 on where the word counts other things as well."""
+    return (whole or all(one.sure for one in told)) and len({one.host for one in told}) == len(told)
 
 
 def _row(one: Part, line: LogLine) -> Row:

@@ -30,7 +30,7 @@ STRUCTURE = {
     "placement/own_words.py": 2,
     "placement/pod_ranks.py": 3,
     "placement/rank_sources.py": 1,
-    "placement/rank_tables.py": 14,
+    "placement/rank_tables.py": 15,
     "placement/roster_lines.py": 14,
     "placement/rosters.py": 1,
     "placement/self_descriptions.py": 1,
