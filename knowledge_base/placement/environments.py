@@ -27,12 +27,13 @@ from rerail.log_parsers.view import LogView
 
 FILE = Path(__file__).with_name("environments.yaml")
 _LONGEST, _MOST_LINES = 4_000, 4_000
-_NAME = r"['\"]?[A-Z][A-Z0-9_]{2,50}['\"]?\s?[=:]\s?"
+# Nothing is read in two ways: a line of many signs would be tried in all of them.
+_NAME = r"['\"]?[A-Z][A-Z0-9_]{2,50}['\"]?\s?+[=:]\s?+"
 _VALUE = r"(?:\"[^\"]{0,200}\"|'[^']{0,200}'|[^\s,;'\"]{0,200})"
 _PAIR = lazy(
     rf"['\"]?(?<![\w$])(?P<name>[A-Z][A-Z0-9_]{{2,50}})['\"]?\s?[=:]\s?(?P<value>{_VALUE})"
 )
-_ALL = lazy(rf"(?:{_NAME}{_VALUE}[\s,;]*){{1,60}}[)}}\]]?\s*$")
+_ALL = lazy(rf"{_NAME}{_VALUE}(?:[\s,;]++{_NAME}{_VALUE}){{0,59}}[\s,;]*[)}}\]]?\s*$")
 _STARTS = lazy(r"(?:^|[\s{:(\[])(?=['\"]?[A-Z][A-Z0-9_]{2,50}['\"]?\s?[=:])")
 _MOST_STARTS = 4
 _ALONE = lazy(r"^\s*(?:export |declare -x |setenv |env: ?|[+#>] (?:export )?)?$")

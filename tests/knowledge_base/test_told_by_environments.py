@@ -75,3 +75,8 @@ def test_a_container_is_the_place_where_no_line_names_a_host(diagnose):
     assert diagnose(log).first_fault.node == "net-1"
     told = log.replace("net-0  | step 2", "net-0  | Running on host gn-04\nnet-0  | step 2")
     assert diagnose(told).first_fault.node != "net-1" or diagnose(told).suspects.nodes != ["gn-04"]
+
+
+def test_a_line_of_many_signs_is_not_tried_in_all_ways(diagnose):
+    line = "RANK=" + "AAA=" * 400 + "'x y"
+    assert diagnose(f"{line}\n{line}\nstep 1 loss 2.0\n").suspects.ranks == []
