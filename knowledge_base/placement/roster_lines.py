@@ -70,6 +70,7 @@ class _Data:
     """What the value behind a name is, by the name."""
     other_ranks: frozenset[str]
     counting: frozenset[str]
+    not_own: frozenset[str]
     plain: frozenset[str]
     not_in: re.Pattern[str]
     sieve: re.Pattern[bytes]
@@ -96,6 +97,7 @@ def _data() -> _Data:
         kinds,
         frozenset(raw["other_ranks"]),
         frozenset(raw["counting"]),
+        frozenset(raw["not_own"]),
         frozenset(raw["plain"]) | {word for name in kinds for word in name.split()},
         lazy(raw["not_in"]),
         sieve,
@@ -207,7 +209,12 @@ def _kind(names: list[str], data: _Data) -> tuple[str, str]:
         name = " ".join(names[first:])
         kind = data.kinds.get(name, "")
         before = names[first - 1] if first else ""
-        if before in data.counting or (kind == "rank" and before in data.other_ranks):
+        others = before in data.not_own or (before and before not in data.plain)
+        if (
+            before in data.counting
+            or (kind == "rank" and before in data.other_ranks)
+            or (kind == "host" and others)
+        ):
             return "other", name
         if kind:
             return kind, name

@@ -54,6 +54,11 @@ def test_the_host_of_a_rank_is_read_whatever_the_wording(
         lambda r, h: f"rank {r} connected to node {h}",
         lambda r, h: f"rank {r} lost host {h}",
         lambda r, h: f"rank {r}: reading shard on {h}",
+        lambda r, h: f"rank {r} pairs with host {h}",
+        lambda r, h: f"rank {r} pings node {h}",
+        lambda r, h: f"rank {r} takes its cache of host {h}",
+        # One address of all ranks is that of a service.
+        lambda r, h: f"rank {r} uses server 10.0.0.5",
         lambda r, h: f"local_rank={r} host={h}",
         lambda r, h: f"tp_rank {r} host {h}",
         lambda r, h: f"step {r} host {h}",
