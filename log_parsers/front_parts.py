@@ -13,7 +13,7 @@ from functools import lru_cache
 from rerail.cached_yaml import load_cached
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
-from rerail.log_parsers.host_names import is_address, is_no_host, is_pod
+from rerail.log_parsers.host_names import is_address, is_no_host, is_pod, is_short_name
 from rerail.log_parsers.labels import PATH, peel
 from rerail.log_parsers.timestamps import Stamp, find_stamp
 
@@ -55,7 +55,6 @@ _COUNTED = lazy(r"(?P<word>[A-Za-z]+(?:_[A-Za-z]+)*)[-_#]?(?P<number>\d{1,6})")
 # A counted name, before its domain: `model.layers.3` is none.
 _HOSTLIKE = lazy(r"(?=[\w-]*\d)[a-z][a-z\d-]{1,80}(?:\.[a-z\d.-]{1,80})?")
 
-_SHORT = lazy(r"[a-z]\d{2,4}")
 
 _FIRST_WORD = lazy(r"[a-z]+")
 
@@ -82,11 +81,10 @@ KNOWN = Front(("known",), ())
 _TELLING = frozenset({"rank", "rank2", "local"})
 
 
-@lru_cache(maxsize=1)
-def _words() -> dict[str, str]:
-    """Return the kind of number that a word announces: rank, local, task or counter."""
-    table = load_cached(PATH)["words"]
-    return {word: kind for kind, words in table.items() for word in words}
+@lru_cache(maxsize=2)
+def _kinds(table: str) -> dict[str, str]:
+    """Return the kind of number that a word announces, by one of the tables of words of `labels.yaml`."""
+    return {word: kind for kind, words in load_cached(PATH)[table].items() for word in words}
 
 
 @dataclass(slots=True)
@@ -137,7 +135,7 @@ class _Reader:
         if match is None or front is None or _number_in_group().search(match[0]):
             return False
         if bare and not front.pieces:
-            if self.words or match[0].strip().lower() in _kinds_of_rank():
+            if self.words or match[0].strip().lower() in _kinds("kinds_of_rank"):
                 return False
             self.words = True
         if self.told and any(piece.kind == "rank" for piece in front.pieces):
@@ -196,7 +194,9 @@ def _number_in_group() -> re.Pattern[str]:
 def _counted_first(text: str, at: int) -> re.Match[str] | None:
     """Match a word with its number, and nothing but a gap behind it, where the word counts processes."""
     match = _NAMED.match(text, at)
-    if match is None or (match["before"] and match["before"].lower() not in _kinds_of_rank()):
+    if match is None or (
+        match["before"] and match["before"].lower() not in _kinds("kinds_of_rank")
+    ):
         return None
     kind = _number_kind(match["word"].lower(), (match["before"] or "").lower())
     if kind == "host":  # `node 3` numbers one, node3 is one
@@ -204,17 +204,11 @@ def _counted_first(text: str, at: int) -> re.Match[str] | None:
     return match if kind not in (None, "counter") else None
 
 
-@lru_cache(maxsize=1)
-def _kinds_of_rank() -> dict[str, str]:
-    table = load_cached(PATH)["kinds_of_rank"]
-    return {word: kind for kind, words in table.items() for word in words}
-
-
 def _number_kind(word: str, before: str = "") -> str | None:
     """Return what a number behind a word counts, or None where the word is not known; `before` stands in front of it."""
-    known = _words().get(word)
-    if known == "rank" and before in _kinds_of_rank():
-        return _kinds_of_rank()[before]
+    known = _kinds("words").get(word)
+    if known == "rank" and before in _kinds("kinds_of_rank"):
+        return _kinds("kinds_of_rank")[before]
     if known is None and word.endswith(("_rank", "-rank")):
         known = "rank"  # whichever library counts it
     return known
@@ -255,19 +249,19 @@ def _piece(token: str, before: str, further: str) -> Piece | None:
     named = _number_kind(before) == "host" and not token.isalpha()
     if is_address(token) or (_HOSTLIKE.fullmatch(token) and (named or looks_counted(token))):
         return Piece("host", token)
-    return Piece("short", token) if _SHORT.fullmatch(token) and not is_no_host(token) else None
+    return Piece("short", token) if is_short_name(token) else None
 
 
 def may_count(token: str) -> bool:
     """Tell whether no word of a counter, a rank or a device begins the token."""
     first = _FIRST_WORD.match(token.lower())
-    return first is None or first[0] not in _words()
+    return first is None or first[0] not in _kinds("words")
 
 
 def looks_counted(token: str) -> bool:
     """Tell whether a name is that of a machine of a series, and no model, stage, thread or file."""
     first = _FIRST_WORD.match(token)
-    known = _words().get(first[0]) if first else None
+    known = _kinds("words").get(first[0]) if first else None
     if is_pod(token):
         return True
     if known == "local" and not _COUNTED.fullmatch(token):

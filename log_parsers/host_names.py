@@ -15,6 +15,8 @@ _IPV4 = lazy(r"\d{1,3}(?:\.\d{1,3}){3}")
 # A host of a cluster carries a number; `v1.2`, `2026-03-01`, `train.py` and `0x7f` do as well.
 _WITH_NUMBER = lazy(r"(?=[\w.-]*\d)(?=[\w.-]*[A-Za-z])[A-Za-z0-9][\w.-]{1,80}")
 
+_SHORT = lazy(r"[a-z]\d{2,4}")
+
 # Hosts of one series differ in numbers, or in a letter of their own.
 _OF_ITS_OWN = lazy(r"\d+|(?<=[-_.])[A-Za-z](?=$|[-_.])")
 _SAID_HOST = r"(?P<host>(?=[A-Za-z0-9_.]*[\d-])[A-Za-z][\w.-]{1,80}?)(?![\w-]|\.\w)"
@@ -78,6 +80,11 @@ def looks_like_host(word: str) -> bool:
     if _form("no_host_in_a_sentence").fullmatch(word) and not is_pod(word):
         return False
     return "-" in word or not is_no_host(word)
+
+
+def is_short_name(word: str) -> bool:
+    """Tell whether a word is a letter and its number (n17), which is a host where ranks stand beside it."""
+    return _SHORT.fullmatch(word) is not None and not is_no_host(word)
 
 
 @lru_cache(maxsize=16_384)

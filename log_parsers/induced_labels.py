@@ -69,12 +69,11 @@ def _worlds() -> tuple[re.Pattern[str], ...]:
 def induce(texts: Sequence[str], *, year: int) -> tuple[Label, ...]:
     """Return the labels that the lines of one file have in common and that no pattern knows, in the order of their parts."""
     texts = [text for text in texts if text.strip()]
-    few = texts[:: max(1, len(texts) // _LOOKED_AT)]
-    told = sum(
-        any(one.pieces or one is KNOWN for one in parts_in_front(text, year)) for text in few
-    )
+    every = max(1, len(texts) // _LOOKED_AT)
+    few = [parts_in_front(text, year) for text in texts[::every]]
+    told = sum(any(one.pieces or one is KNOWN for one in chain) for chain in few)
     if told > _LEAST_SHARE / 2 * len(few):
-        chains = [parts_in_front(text, year) for text in texts]
+        chains = few if every == 1 else [parts_in_front(text, year) for text in texts]
         if found := _labels(chains, texts):
             return found
     if sum(_DASHED.search(text) is not None for text in texts) < _LEAST_LINES:

@@ -112,6 +112,12 @@ class LogView:
         """Yield the numbers of kept lines from `first` to `last`, both included."""
         yield from self.numbers[bisect_left(self.numbers, first) : bisect_right(self.numbers, last)]
 
+    def at_ends(self, first: int, last: int) -> list[int]:
+        """Return the numbers of the first and last kept lines, or of all where there are no more than these."""
+        if len(self.numbers) <= first + last:
+            return self.numbers
+        return [*self.numbers[:first], *self.numbers[-last:]]
+
     def time_near(self, number: int, reach: int = 400) -> float | None:
         """Return the wall-clock time of a line, or of the nearest stamped line above it.
 

@@ -46,6 +46,11 @@ def _sieve() -> re.Pattern[bytes]:
     return re.compile(load_cached(FILE)["sieve"].encode())
 
 
+@lru_cache(maxsize=1)
+def _not_in() -> re.Pattern[str]:
+    return re.compile(load_cached(FILE)["not_in"])
+
+
 @dataclass(slots=True)
 class _Printed:
     """The variables that one writer prints, and the lines on which it does."""
@@ -101,7 +106,7 @@ def _pairs(text: str) -> Iterator[tuple[str, str]]:
     """Yield the variables of a line that ends in nothing else."""
     starts = islice((match.end() for match in _STARTS.finditer(text)), _MOST_STARTS)
     at = next((start for start in starts if _ALL.match(text, start)), None)
-    if at is None or lazy(load_cached(FILE)["not_in"]).search(text[:at]):
+    if at is None or _not_in().search(text[:at]):
         return
     found = [(m["name"], m["value"].strip("'\"")) for m in _PAIR.finditer(text, at)]
     if len(found) > 1 or _ALONE.match(text[:at]):

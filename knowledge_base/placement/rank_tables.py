@@ -117,10 +117,9 @@ def lines_with_tables(views: Iterable[LogView]) -> Iterator[LogLine]:
     """
     known = _Texts(_data())
     for view in views:
-        numbers, kept = view.numbers, view.survey.kept
-        chosen = numbers if len(numbers) <= _HEAD + _TAIL else [*numbers[:_HEAD], *numbers[-_TAIL:]]
+        kept = view.survey.kept
         seen: Counter[bytes] = Counter()
-        for number in chosen:
+        for number in view.at_ends(_HEAD, _TAIL):
             raw = kept[number]
             zeroed = raw.translate(ZERO)
             if zeroed in known.out or not known.sieved(raw, zeroed):

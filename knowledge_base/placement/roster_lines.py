@@ -14,7 +14,7 @@ from rerail.cached_yaml import load_cached
 from rerail.domain.evidence import LogLine
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
-from rerail.log_parsers.host_names import is_address, is_local, is_no_host, looks_like_host
+from rerail.log_parsers.host_names import is_address, is_local, is_short_name, looks_like_host
 
 FILE = Path(__file__).with_name("rosters.yaml")
 _MOST_RANKS = 1 << 17
@@ -27,7 +27,6 @@ _RANGE = lazy(
 )
 _LIST = lazy(r"(?<![\w.-])\[?\d{1,6}(?:,\s?\d{1,6})+\]?(?![\w/.-]|:\d)")
 _JOINED = lazy(r"(?P<name>[A-Za-z]+)[_-]?(?P<number>\d{1,6})")
-_SHORT = lazy(r"[a-z]\d{2,4}")
 _NAME = lazy(r"[A-Za-z0-9](?:[\w.-]{0,120}[A-Za-z0-9])?")
 _BETWEEN = lazy(r"[\s=:\"'#@(]{0,8}")
 _APART = lazy(r"[_\s-]+")
@@ -179,11 +178,7 @@ class _Words:
             self._take("rank", counted, joined["number"])
         elif joined is not None and data.kinds.get(counted) == "host":
             self._take("numbered", counted, word)
-        elif (
-            word in self.known
-            or looks_like_host(word)
-            or (_SHORT.fullmatch(word) and not is_no_host(word))
-        ):
+        elif word in self.known or looks_like_host(word) or is_short_name(word):
             self._take("", "", word)
         elif "~" in word:
             self._take("other" if self.names else "range", "", word)

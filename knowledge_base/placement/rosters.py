@@ -61,9 +61,8 @@ def _entries(views: Iterable[LogView], known: frozenset[str]) -> Iterator[Entry]
     out: set[bytes] = set()
     seen: Counter[tuple[bytes, bytes]] = Counter()
     for view in views:
-        numbers, kept = view.numbers, view.survey.kept
-        chosen = numbers if len(numbers) <= _HEAD + _TAIL else [*numbers[:_HEAD], *numbers[-_TAIL:]]
-        for number in chosen:
+        kept = view.survey.kept
+        for number in view.at_ends(_HEAD, _TAIL):
             raw = kept[number]
             if len(raw) > _LONGEST or (zeroed := raw.translate(ZERO)) in out:
                 continue

@@ -276,12 +276,7 @@ def _tables(case: Case, found: Identities, others: OtherRuns) -> None:
             for rank in range(block.first, block.last + 1)
         )
         for block in blocks if not rivalled else ():
-            ranks = range(block.first, block.last + 1)
-            found.ranks_at.setdefault(block.host, tuple(ranks))
-            found.nodes_seen.add(block.host)
-            found.nodes_at_work.add(block.host)
-            for rank in ranks:
-                found.keep(found.node_of_rank, "rank", rank, block.host, block.line)
+            _hold(found, block.host, range(block.first, block.last + 1), block.line)
 
 
 def _row(row: Row, found: Identities, *, numbered: bool) -> None:
@@ -328,15 +323,25 @@ def _rosters(case: Case, found: Identities) -> None:
             if one.who.rank is not None:
                 found.learn(one.who, one.line)
             elif node and one.node_rank is not None:
-                if node not in found.node_ranks:
-                    found.node_ranks[node] = one.node_rank
-                    found.told_by["node rank", node] = one.line
+                _number(found, node, one.node_rank, one.line)
             elif node:
-                found.ranks_at.setdefault(node, tuple(one.ranks))
-                found.nodes_seen.add(node)
-                found.nodes_at_work.add(node)
-                for rank in one.ranks:
-                    found.keep(found.node_of_rank, "rank", rank, node, one.line)
+                _hold(found, node, one.ranks, one.line)
+
+
+def _hold(found: Identities, host: str, ranks: range, line: LogLine) -> None:
+    """Take the ranks of a host, in the order of its local ranks."""
+    found.ranks_at.setdefault(host, tuple(ranks))
+    found.nodes_seen.add(host)
+    found.nodes_at_work.add(host)
+    for rank in ranks:
+        found.keep(found.node_of_rank, "rank", rank, host, line)
+
+
+def _number(found: Identities, host: str, number: int, line: LogLine) -> None:
+    """Take the number of a host's node, unless one is known."""
+    if host not in found.node_ranks:
+        found.node_ranks[host] = number
+        found.told_by["node rank", host] = line
 
 
 def _pods(found: Identities, per_node: int | None) -> None:
@@ -434,9 +439,7 @@ def _tasks(found: Identities, reading: Reading) -> None:
 def _tasks_of_nodes(found: Identities) -> None:
     """The scheduler starts one task on each node, in the order of the nodes, and the task several ranks."""
     for task, host in found.node_of_task.items():
-        if host not in found.node_ranks:
-            found.node_ranks[host] = task
-            found.told_by["node rank", host] = found.told_by["task", task]
+        _number(found, host, task, found.told_by["task", task])
 
 
 def _by_node_rank(per_node: int | None, found: Identities) -> list[Held]:

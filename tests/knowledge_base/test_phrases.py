@@ -31,7 +31,7 @@ STRUCTURE = {
     "placement/pod_ranks.py": 3,
     "placement/rank_sources.py": 1,
     "placement/rank_tables.py": 15,
-    "placement/roster_lines.py": 14,
+    "placement/roster_lines.py": 13,
     "placement/rosters.py": 1,
     "placement/self_descriptions.py": 1,
     "placement/who_is_who.py": 1,
