@@ -162,6 +162,8 @@ def _label_at(
     induced: tuple[Label, ...], text: str, at: int, outermost: bool, stamp: Stamp | None
 ) -> tuple[Label, re.Match[str]] | None:
     """Match the label of the file itself, or one that is known; what tells nothing gives way to one that may tell."""
+    if not induced:
+        return peel(text, at, outermost, stamp)
     own = next(((one, found) for one in induced if (found := one.pattern.match(text, at))), None)
     if own is not None and own[1].groupdict() and not own[0].generic:
         return own

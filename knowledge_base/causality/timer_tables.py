@@ -54,7 +54,7 @@ class _Table:
         return [t for t in self.times if says("title-of-waiting", t)]
 
     def _is(self, name: str, title: str) -> bool:
-        told = title if not says("title-of-a-statistic", title) else f"{self.about}"
+        told = title if not says("title-of-a-statistic", title) else self.about
         return says(name, told) and not says("title-of-waiting", title)
 
     def named(self, title: str) -> str:
