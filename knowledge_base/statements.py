@@ -152,7 +152,7 @@ def forms() -> Forms:
     for form in found:
         for literal in form.literals:
             by_literal.setdefault(literal, []).append(form)
-    # The longest first: of two literals at one place the union finds one.
+    # The longest first: of two literals that begin at one place the union finds one.
     words = sorted(by_literal, key=lambda word: (-len(word), word))
     sieve = re.compile(b"|".join(re.escape(word.encode()) for word in words))
     # What the union finds is the longest word; the forms of those that it contains are asked as well.
@@ -333,9 +333,17 @@ class _Chosen:
         return chosen
 
     def _asked(self, raw: bytes) -> tuple[Form, ...]:
-        words = dict.fromkeys(self._known.sieve.findall(raw))
-        asked = (form for word in words for form in self._known.by_literal[word.decode()])
+        asked = (form for word in self._words(raw) for form in self._known.by_literal[word])
         return tuple({form.id: form for form in asked}.values())
+
+    def _words(self, raw: bytes) -> dict[str, None]:
+        """Return the words of a line in their order, those that begin within another as well."""
+        found: dict[str, None] = {}
+        hit = self._known.sieve.search(raw)
+        while hit:
+            found[hit[0].decode()] = None
+            hit = self._known.sieve.search(raw, hit.start() + 1)
+        return found
 
 
 @lru_cache(maxsize=1024)

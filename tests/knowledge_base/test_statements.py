@@ -25,6 +25,26 @@ def slots(form: Form, text: str) -> list[dict[str, str]]:
     return [s for s in found if not form.host_like or looks_like_host(s.get("node", ""))]
 
 
+def test_a_word_that_begins_within_another_asks_for_its_forms() -> None:
+    known = statements.forms()
+    words = sorted(known.by_literal)
+    chosen = statements._Chosen(known)
+    pairs = 0
+    for first in words:
+        for second in words:
+            longest = min(len(first), len(second)) - 1
+            for length in range(1, longest + 1):
+                if first[-length:] == second[:length]:
+                    text = first + second[length:]
+                    asked = {form.id for form in chosen._asked(text.encode())}
+                    wanted = {
+                        form.id for word in (first, second) for form in known.by_literal[word]
+                    }
+                    assert wanted <= asked, text
+                    pairs += 1
+    assert pairs
+
+
 @pytest.mark.parametrize("form", all_forms(), ids=lambda form: form.id)
 def test_a_form_holds_on_its_examples(form: Form) -> None:
     assert form.matches
