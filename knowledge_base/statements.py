@@ -30,7 +30,7 @@ HOST = r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,80}[A-Za-z0-9])?"
 _SLOTS = frozenset({
     "rank", "ranks", "local", "last_local", "task", "tasks", "node", "pid", "gpu", "pci", "address", "container", "place",
     "world", "nodes", "job_nodes", "per_node", "last_device", "tasks_per_node", "node_rank", "code", "signal",
-    "word", "root", "time",
+    "word", "root", "time", "began",
     "pod", "peers", "left", "grid_world", "stages", "tensor_rank", "stage",
     "group", "member",
 })  # fmt: skip

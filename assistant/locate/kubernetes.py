@@ -15,6 +15,7 @@ from rerail.assistant.locate.locator import Found, Item, UnknownJobError
 from rerail.assistant.locate.ranges import ranged
 from rerail.domain.evidence import Stream
 from rerail.errors import ClusterError, UsageError
+from rerail.knowledge_base.phrases import says
 from rerail.log_parsers.sources import Problem
 from rerail.tools.clusters.kubernetes_logs import ContainerLog, describe, event_line, logs_of
 from rerail.tools.clusters.kubernetes_read import (
@@ -176,7 +177,8 @@ class KubernetesLocator:
         found: Found,
     ) -> None:
         name = pod["metadata"]["name"]
-        node = (pod.get("spec") or {}).get("nodeName")
+        # What a launcher prints, and how it ends, comes from the ranks that it started on other nodes.
+        node = None if _launches(pod) else (pod.get("spec") or {}).get("nodeName")
         own = [event for event in events if _about(event) == name]
         said = f"kubectl describe pod {name} -n {namespace}"
         found.items.append(Item(said, describe(pod, own).encode(), node=node))
@@ -227,6 +229,13 @@ def _parts(job: str) -> tuple[str, str, str]:
             + ", ".join(READABLE),
         )
     return parts[0], kind, parts[-1]
+
+
+def _launches(pod: dict[str, Any]) -> bool:
+    """Tell whether a pod starts the ranks in other pods (the MPI operator's launcher)."""
+    labels = pod["metadata"].get("labels") or {}
+    roles = {value for key, value in labels.items() if key.endswith("/job-role")}
+    return "launcher" in roles or says("only-launches", pod["metadata"]["name"])
 
 
 def _about(event: dict[str, Any]) -> str:

@@ -20,6 +20,7 @@ from rerail.knowledge_base.placement.allocation import (
     only_node_of,
     schemes_of,
 )
+from rerail.knowledge_base.placement.headings import named_above
 from rerail.knowledge_base.placement.identities import Identities
 from rerail.knowledge_base.placement.names import same_host, short
 from rerail.knowledge_base.placement.one_node import node_around, one_node
@@ -107,7 +108,11 @@ def collect(case: Case, identities: Identities, statements: Sequence[Statement])
     # Accounting and containers tell of whole jobs; who names a process knows better.
     if not facts:
         told = _from_rules(case, identities)
-        facts = [fact for fact in told if not elsewhere(fact.node, own, schemes)]
+        facts = [
+            fact
+            for fact in told
+            if not elsewhere(fact.node, own, schemes) and not _of_launcher(case, fact)
+        ]
     return _in_time(case, facts)
 
 
@@ -162,6 +167,12 @@ def _lost_another(case: Case, fact: ExitFact) -> bool:
     return fact.pid is not None and any(
         o.line.pid == fact.pid and o.line.node == fact.node for o in case.with_role(Role.CASCADE)
     )
+
+
+def _of_launcher(case: Case, fact: ExitFact) -> bool:
+    """Tell whether a launcher ended that had started the ranks elsewhere."""
+    of_one = fact.rank is not None or fact.of_one_process
+    return not of_one and named_above(case, fact.line, "launcher") is not None
 
 
 def _at_its_device(fact: ExitFact, devices: dict[int, int]) -> ExitFact:

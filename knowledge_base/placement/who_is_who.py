@@ -11,6 +11,7 @@ from rerail.knowledge_base.causality.progress import last_command
 from rerail.knowledge_base.phrases import phrase, says
 from rerail.knowledge_base.placement.allocation import listed, without_foreign
 from rerail.knowledge_base.placement.column_tables import Row, rows
+from rerail.knowledge_base.placement.described_pods import tells_no_place
 from rerail.knowledge_base.placement.environments import environments
 from rerail.knowledge_base.placement.host_aliases import without_domain
 from rerail.knowledge_base.placement.identities import Identities, rivals
@@ -60,6 +61,8 @@ def build(case: Case, statements: list[Statement]) -> Identities:
     for statement in with_ranks(without_parts(statements)):
         line = statement.line
         if reading.other_runs.told_by(line.text) or _names_no_host(statement):
+            continue
+        if "began" in statement.slots and tells_no_place(case, statement):
             continue
         if "own_run" not in statement.form.tells or line.number > last_command(
             case, case.view(line)
@@ -182,15 +185,21 @@ def _without_fronts(found: Identities, labelled: dict[int, str]) -> None:
     told = found.node_count or found.per_node or found.world_size == len(labelled)
     too_many = not told and len(labelled) > held
     apart = not in_a_block and (too_many or (count > 1 and not dealt_in_turn))
-    if not apart and not any(
-        rivals(found.node_of_rank.get(rank, front), front) for rank in labelled
-    ):
+    elsewhere = any(_told_elsewhere(found, rank, front) for rank in labelled)
+    if not apart and not elsewhere:
         return
     found.prints_for_all.add(front)
     for rank in [rank for rank, node in found.node_of_rank.items() if same_host(node, front)]:
         line = found.told_by.get(("rank", rank))
         if line is None or line.node is not None:
             del found.node_of_rank[rank]
+
+
+def _told_elsewhere(found: Identities, rank: int, front: str) -> bool:
+    """Tell whether a rank runs on a host of the front's series, or on any that a launcher names beside its ranks' lines."""
+    node, line = found.node_of_rank.get(rank, front), found.told_by.get(("rank", rank))
+    by_launcher = line is not None and line.rank is None and line.node == front
+    return rivals(node, front) or (by_launcher and not same_host(found.host(node), front))
 
 
 def _introductions(case: Case, statements: list[Statement], found: Identities) -> None:

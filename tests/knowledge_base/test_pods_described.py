@@ -36,3 +36,52 @@ def test_an_instance_that_its_peers_call_by_number_is_named_by_its_host(diagnose
         for own in ("ip-10-36-29-253", "ip-10-36-44-102")
     )
     assert diagnose(said + lost).suspects.nodes == ["ip-10-36-17-81"]
+
+
+MPI_LINES = (
+    "".join(
+        f"[1,{rank}]<stdout>:step {step} loss 2.1\n" for step in range(1, 6) for rank in range(4)
+    )
+    + "[1,3]<stderr>:RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
+)
+NOTICED = "mpirun noticed that process rank 3 with PID 88 on node bert-worker-1 exited on signal 6 (Aborted).\n"
+
+
+def _pod(name: str, node: str, begun: str = "2026-03-01T09:59:00Z") -> str:
+    state = "    State:          Terminated\n      Reason:       Error\n      Exit Code:    1\n"
+    ended = state if "launcher" in name else "    State:          Running\n"
+    return (
+        f"Name:             {name}\nNamespace:        ml\nNode:             {node}\n"
+        f"Start Time:       {begun}\nContainers:\n  c:\n{ended}"
+    )
+
+
+def test_a_rank_of_an_mpi_job_is_on_the_host_that_mpirun_names_and_not_on_the_launchers(diagnose):
+    files = {
+        "cpu-b1/launcher.log": MPI_LINES + NOTICED,
+        "describe-bert-launcher.txt": _pod("bert-launcher", "cpu-b1"),
+        "describe-bert-worker-0.txt": _pod("bert-worker-0", "gpu-b2"),
+        "describe-bert-worker-1.txt": _pod("bert-worker-1", "gpu-b3"),
+    }
+    assert diagnose(files).suspects.nodes == ["gpu-b3"]
+
+
+def test_the_end_of_a_launcher_places_no_rank(diagnose):
+    files = {
+        "launcher.log": MPI_LINES,
+        "describe-bert-launcher.txt": _pod("bert-launcher", "cpu-b1"),
+        "describe-bert-worker-0.txt": _pod("bert-worker-0", "gpu-b2"),
+        "describe-bert-worker-1.txt": _pod("bert-worker-1", "gpu-b3"),
+    }
+    assert diagnose(files).suspects.nodes == []
+
+
+def test_a_pod_that_began_behind_its_own_lines_ran_elsewhere_before(diagnose):
+    lines = "".join(
+        f"[pod/bert-worker-1/c] 2026-03-01 10:00:0{second} step {second}\n" for second in range(5)
+    )
+    fault = "[pod/bert-worker-1/c] RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
+    later = _pod("bert-worker-1", "gpu-b9", "Sun, 01 Mar 2026 11:30:00 +0000")
+    before = _pod("bert-worker-1", "gpu-b3", "Sun, 01 Mar 2026 09:58:00 +0000")
+    assert "gpu-b9" not in diagnose(lines + fault + later).suspects.nodes
+    assert diagnose(lines + fault + before).suspects.nodes == ["gpu-b3"]

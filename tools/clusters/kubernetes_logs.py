@@ -42,6 +42,7 @@ def describe(pod: dict[str, Any], events: Sequence[dict[str, Any]]) -> str:
         f"Name:             {pod['metadata']['name']}",
         f"Namespace:        {pod['metadata'].get('namespace', 'default')}",
         *([f"Node:             {node}"] if node else []),
+        *([f"Start Time:       {begun}"] if (begun := status.get("startTime")) else []),
         f"Status:           {status.get('phase', 'Unknown')}",
     ]
     for key in ("reason", "message"):

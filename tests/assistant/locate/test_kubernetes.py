@@ -187,6 +187,21 @@ def test_events_and_states_are_evidence_where_no_log_is(server):
     assert any(one.name == "kubectl get events -n ml" for one in found.evidence.sources)
 
 
+def test_what_a_launcher_prints_is_not_of_its_node(server):
+    server.put("MPIJob")
+    label = "training.kubeflow.org/job-name"
+    starts = pod("llm-x7k", label, "llm", node="cpu-1")
+    starts["metadata"]["labels"]["training.kubeflow.org/job-role"] = "launcher"
+    works = pod("llm-worker-0", label, "llm", node="g2")
+    server.pods = [starts, works]
+    server.answers["llm-x7k"] = "[1,0]<stderr>:RuntimeError: CUDA error: uncorrectable ECC error\n"
+    server.answers["llm-worker-0"] = "Server listening on 0.0.0.0 port 2222.\n"
+    with look(server) as found:
+        nodes = {one.name: one.origin.node for one in found.evidence.sources}
+    assert nodes["k8s://ml/pods/llm-x7k/train.log"] is None
+    assert nodes["k8s://ml/pods/llm-worker-0/train.log"] == "g2"
+
+
 def test_events_of_a_pod_stand_with_its_state_and_refused_ones_are_told(server):
     server.put("Job")
     server.pods = [pod("llm-0", "job-name", "llm"), pod("llm-1", "job-name", "llm")]
