@@ -168,8 +168,9 @@ def _place(diagnosis: Diagnosis) -> tuple[str, ...]:
 def _role(line: Evidence, diagnosis: Diagnosis) -> str:
     """What a line is in the story; a rank that hangs prints nothing, so the first sign of it is told by another."""
     first = diagnosis.first_fault
-    at_fault = first.rank if first is not None else None
-    by_another = line.rank is not None and at_fault not in (None, line.rank)
+    rank = first.rank if first is not None else None
+    at_fault = [rank] if rank is not None else diagnosis.suspects.ranks
+    by_another = line.rank is not None and bool(at_fault) and line.rank not in at_fault
     undecided = diagnosis.outcome is Outcome.INCONCLUSIVE
     return role_word(line.role, by_another=by_another, undecided=undecided)
 

@@ -16,7 +16,8 @@ from rerail.domain.evidence import LogLine, Observation
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.phrases import phrase
 from rerail.knowledge_base.placement.identities import Identities
-from rerail.knowledge_base.placement.place import Reason, named, runs_there
+from rerail.knowledge_base.placement.names import named
+from rerail.knowledge_base.placement.place import Reason, runs_there
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.timestamps import find_stamp

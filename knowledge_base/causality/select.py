@@ -334,8 +334,11 @@ def _belies(case: Case, observation: Observation, success: Observation) -> bool:
     """
     if is_record(success) or "thread" in observation.fields:
         return False
+    if "only_over" in success.marks and not survived(case, observation):
+        return True
+    raised = bool(observation.lines) or observation.line.rank is not None
     fatal = observation.tier is Tier.HARDWARE or (
-        bool(observation.lines) and looks_like_exception(observation.line.message)
+        raised and looks_like_exception(observation.line.message)
     )
     if not fatal or leaves()[observation.leaf or ""].kind is not Kind.ROOT:
         return False

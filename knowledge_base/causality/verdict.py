@@ -42,8 +42,9 @@ from rerail.knowledge_base.causality.stood_still import stood_still
 from rerail.knowledge_base.phrases import says
 from rerail.knowledge_base.placement.allocation import foreign
 from rerail.knowledge_base.placement.identities import Identities
+from rerail.knowledge_base.placement.names import named
 from rerail.knowledge_base.placement.one_node import node_around
-from rerail.knowledge_base.placement.place import Place, Reason, named, place, runs_there
+from rerail.knowledge_base.placement.place import Place, Reason, place, runs_there
 from rerail.knowledge_base.placement.who_is_who import build
 from rerail.knowledge_base.placement.witnesses import ended_before_order
 from rerail.knowledge_base.rules import Rule
@@ -272,7 +273,7 @@ def _put(case: Case, verdict: Verdict, winner: Observation, at: Place) -> None:
         # Who prints that ranks differ is not the one that differs.
         verdict.ranks, verdict.reasons, at.nodes = [], [], []
     if not verdict.ranks and winner.leaf == "rank_divergence" and found is not None:
-        verdict.ranks = list(other.ranks if other is not None else found.suspects)[:16]
+        verdict.ranks = list(other.ranks if other is not None else found.suspects)
         if verdict.ranks:
             verdict.reasons.append(Reason(named(verdict.ranks), found.describe(), found.line))
             nodes = {verdict.identities.undisputed(rank) for rank in verdict.ranks}

@@ -20,7 +20,7 @@ from rerail.knowledge_base.headline.templates import (
     names_somebody,
     templates,
 )
-from rerail.knowledge_base.placement.place import named
+from rerail.knowledge_base.placement.names import named
 from rerail.knowledge_base.taxonomy import has
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy

@@ -5,10 +5,10 @@ from __future__ import annotations
 from rerail.domain.evidence import LogLine, Tier
 from rerail.knowledge_base.phrases import phrase, phrase_in_bytes
 from rerail.knowledge_base.placement.gpu_sources import told as gpu_told
-from rerail.knowledge_base.placement.names import short
+from rerail.knowledge_base.placement.names import named, short
 from rerail.knowledge_base.placement.one_node import one_node
 from rerail.knowledge_base.placement.own_words import node_in, number_in
-from rerail.knowledge_base.placement.place import Answer, Asked, named
+from rerail.knowledge_base.placement.place import Answer, Asked
 from rerail.knowledge_base.placement.rank_of_local import gpu_of_its_own
 from rerail.knowledge_base.taxonomy import has
 

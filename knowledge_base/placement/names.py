@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rerail.lazy_patterns import lazy
+from rerail.log_parsers.digest import ranges
 from rerail.log_parsers.host_names import is_address
 
+_MOST_NAMED = 8
 _HEX_BUS = lazy(r"[0-9a-f]{3,12}")
 
 
@@ -36,3 +40,17 @@ def pci_key(address: str) -> str:
 def _with_domain(domain: str, address: str) -> str:
     kept = domain.lstrip("0")
     return f"{kept}:{address}" if kept else address
+
+
+def named(ranks: Sequence[int]) -> str:
+    """Return "rank 3", "ranks 8 to 15", "ranks 2, 5" or, of many, "ranks 3, 8-15, 40 ..."."""
+    if not ranks:
+        return "no rank"
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    if list(ranks) == list(range(ranks[0], ranks[-1] + 1)):
+        return f"ranks {ranks[0]} to {ranks[-1]}"
+    if len(ranks) <= _MOST_NAMED:
+        return f"ranks {', '.join(map(str, ranks))}"
+    parts = ranges(ranks).split(",")
+    return f"ranks {', '.join(parts[:_MOST_NAMED])}{' ...' if len(parts) > _MOST_NAMED else ''}"

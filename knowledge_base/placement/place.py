@@ -17,7 +17,7 @@ from rerail.knowledge_base.causality.select import Selection
 from rerail.knowledge_base.phrases import says
 from rerail.knowledge_base.placement.allocation import listed
 from rerail.knowledge_base.placement.identities import Identities
-from rerail.knowledge_base.placement.names import short
+from rerail.knowledge_base.placement.names import named, short
 from rerail.knowledge_base.placement.processes import Identity
 from rerail.knowledge_base.taxonomy import has
 from rerail.late_dataclass import dataclass
@@ -43,15 +43,6 @@ class Reason:
     what: str
     because: str
     line: LogLine | None = None
-
-
-def named(ranks: Sequence[int]) -> str:
-    """Return "rank 3", "ranks 8 to 15" or "ranks 2, 5"."""
-    if len(ranks) == 1:
-        return f"rank {ranks[0]}"
-    if list(ranks) == list(range(ranks[0], ranks[-1] + 1)):
-        return f"ranks {ranks[0]} to {ranks[-1]}"
-    return f"ranks {', '.join(map(str, ranks))}"
 
 
 def runs_there(identities: Identities, ranks: Sequence[int], node: str) -> Reason:

@@ -16,14 +16,14 @@ from rerail.knowledge_base.placement.gpu_sources import told as gpu_told
 from rerail.knowledge_base.placement.headings import named_above, odd_one_out
 from rerail.knowledge_base.placement.identities import Identities, rivals
 from rerail.knowledge_base.placement.introductions import writer_of
-from rerail.knowledge_base.placement.names import same_host, short
+from rerail.knowledge_base.placement.names import named, same_host, short
 from rerail.knowledge_base.placement.numbered_outputs import of_numbered_output
 from rerail.knowledge_base.placement.odd_version import of_odd_version
 from rerail.knowledge_base.placement.one_node import device_in_front, local_that_is_rank, one_node
 from rerail.knowledge_base.placement.own_loss import is_own_loss
 from rerail.knowledge_base.placement.own_shard import own_shard
 from rerail.knowledge_base.placement.own_words import number_in, numbers_in
-from rerail.knowledge_base.placement.place import Answer, Asked, Reason, Source, named
+from rerail.knowledge_base.placement.place import Answer, Asked, Reason, Source
 from rerail.knowledge_base.placement.raised_behind import raises_behind
 from rerail.knowledge_base.placement.raised_from import raised_from, raised_from_it
 from rerail.knowledge_base.placement.rank_of_local import rank_at

@@ -25,7 +25,6 @@ from rerail.knowledge_base.waiting.engine import Finding, How, Waiting, ask
 from rerail.knowledge_base.waiting.read import Position, read
 from rerail.knowledge_base.waiting.spoke import still_speaking, warns
 
-_MOST_RANKS = 16
 _MOST_STEPS_OF_PREFETCH = 50
 
 
@@ -139,7 +138,7 @@ def from_waiting(case: Case, waiting: Waiting, identities: Identities) -> Conclu
     line = waiting.line
     if line is None:
         return None
-    suspects = waiting.suspects[:_MOST_RANKS]
+    suspects = waiting.suspects
     other, spoke = waiting.by(How.ANOTHER_CALL), waiting.by(How.SPOKE)
     says = spoke.line if spoke is not None else None
     if other is not None:

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from rerail.domain.evidence import LogLine
 from rerail.knowledge_base.placement.identities import MOST_RANKS, Identities
-from rerail.knowledge_base.placement.names import same_host
+from rerail.knowledge_base.placement.names import named, same_host
 from rerail.knowledge_base.waiting.read import Facts, Position, Told, needs_all, of_two
 from rerail.late_dataclass import dataclass
 
@@ -177,10 +177,12 @@ def _named(told: Sequence[Told], known: set[int]) -> Finding | None:
         awaited = {rank: tensors for one in told for rank, tensors in one.awaited}
         if set(awaited) != {*known, *ranks} or len(set(awaited.values())) < 2:
             return None
-        words = f"{ranks_in_words(ranks)} wait for each other: each submitted tensors that another one did not"
+        words = (
+            f"{named(ranks)} wait for each other: each submitted tensors that another one did not"
+        )
         return Finding(How.ANOTHER_CALL, tuple(ranks), words, told[0].line)
     one = lives or next((one for one in told if one.gone), told[0])
-    who = ranks_in_words(ranks) if ranks else "a process"
+    who = named(ranks) if ranks else "a process"
     words = one.words.format(are="is" if len(ranks) == 1 else "are")
     nodes = tuple(dict.fromkeys(node for t in told for node in t.nodes))
     lost = next((t.lost_node for t in told if t.lost_node), None)
@@ -204,7 +206,7 @@ def _other_tensors(told: Sequence[Told], known: set[int]) -> Finding | None:
     if not few:
         return None
     line = next(one.line for ranks, one in came.items() if ranks <= few)
-    others, these = ranks_in_words(sorted(most)), ranks_in_words(sorted(few))
+    others, these = named(sorted(most)), named(sorted(few))
     if len(few) > MOST_ODD * len(few | most):
         words = f"{others} and {these} submitted different tensors, and wait for each other"
         return Finding(How.ANOTHER_CALL, (), words, line)
@@ -223,10 +225,10 @@ def _before_the_fall(told: Sequence[Told]) -> Sequence[Told]:
 
 def _another_call(ranks: Iterable[int], positions: Sequence[Position]) -> Finding:
     """Who ran another operation than the others; its own line is the one to show."""
-    named = tuple(sorted(ranks))
-    line = next((p.line for p in positions if p.rank in named), None)
-    words = f"{ranks_in_words(named)} ran another operation or size than the others"
-    return Finding(How.ANOTHER_CALL, named, words, line)
+    odd = tuple(sorted(ranks))
+    line = next((p.line for p in positions if p.rank in odd), None)
+    words = f"{named(odd)} ran another operation or size than the others"
+    return Finding(How.ANOTHER_CALL, odd, words, line)
 
 
 def _different_calls(waiting: Sequence[Position]) -> Finding | None:
@@ -344,7 +346,7 @@ def _other_sites(waiting: Sequence[Position]) -> Finding | None:
     odd = set().union(*(sites[site] for site in others)) - sites[common]
     if not odd or len(odd) >= len(sites[common]):
         return None
-    words = f"{ranks_in_words(sorted(odd))} waited at another place of the program than the others"
+    words = f"{named(sorted(odd))} waited at another place of the program than the others"
     line = next((p.line for p in waiting if p.rank in odd), None)
     return Finding(How.ANOTHER_CALL, tuple(sorted(odd)), words, line)
 
@@ -388,7 +390,7 @@ def _behind(facts: Facts) -> Finding | None:
         return None  # others that told no status wait in the very collective that it waits in
     ranks_behind = tuple(sorted(behind))
     are = "is" if len(behind) == 1 else "are"
-    words = f"{ranks_in_words(ranks_behind)} {are} behind the others by last enqueued work"
+    words = f"{named(ranks_behind)} {are} behind the others by last enqueued work"
     return Finding(How.BEHIND, ranks_behind, words)
 
 
@@ -407,7 +409,7 @@ def _never_enqueued(facts: Facts) -> Finding | None:
     if not behind or len(waiting) < 2 or len(behind) > max(1, int(len(waiting) * MOST_ODD)):
         return None
     ranks = tuple(sorted(behind))
-    words = f"{ranks_in_words(ranks)} had not enqueued the collective that the others of its group waited in"
+    words = f"{named(ranks)} had not enqueued the collective that the others of its group waited in"
     return Finding(How.BEHIND, ranks, words)
 
 
@@ -428,11 +430,11 @@ def _absent(
     known -= _joined(facts) - victims
     late = tuple(sorted(facts.late))
     if late and len(late) <= max(1, len(victims) // 2):
-        words = f"{ranks_in_words(late)} lost the others only when they had long given up waiting"
+        words = f"{named(late)} lost the others only when they had long given up waiting"
         return Finding(How.ABSENT, late, words)
     # Who lost a peer while it waited is a victim as well, unless nobody else is left.
     absent = tuple(sorted(known - victims - facts.torn) or sorted(known - victims))
-    words = f"{ranks_in_words(absent)} printed no time-out while {len(victims)} others did"
+    words = f"{named(absent)} printed no time-out while {len(victims)} others did"
     host = _only_host(absent, job)
     if host is not None and len(absent) > 1 and set(job.ranks_on(host)) == set(absent):
         lost = any(same_host(node, host) for node in job.lost_nodes)
@@ -470,10 +472,3 @@ def _of_a_host(found: Finding, job: Identities) -> Finding:
 def _only_host(ranks: Sequence[int], job: Identities) -> str | None:
     hosts = {job.node_of_rank.get(rank) for rank in ranks}
     return hosts.pop() if len(hosts) == 1 else None
-
-
-def ranks_in_words(ranks: Sequence[int]) -> str:
-    """Return "rank 3", or "ranks 3, 5 ..." with at most eight of them."""
-    if len(ranks) == 1:
-        return f"rank {ranks[0]}"
-    return f"ranks {', '.join(map(str, ranks[:8]))}{' ...' if len(ranks) > 8 else ''}"

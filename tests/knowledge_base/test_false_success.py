@@ -83,3 +83,16 @@ def test_a_further_run_that_only_began_is_no_success(diagnose):
     late = ':::MLL 1561490000.100 run_start: {"value": null, "metadata": {}}\n'
     assert diagnose(MET + begun).outcome == "inconclusive"
     assert diagnose(MET + late).outcome == "no_failure"
+
+
+def test_that_a_job_is_over_is_no_success_where_a_fault_was_the_last_that_happened(diagnose):
+    step = "2026-03-04 01:00:00 INFO train: step 60/1000 loss 2.9\n"
+    memory = "[rank3]: 2026-03-04 01:00:05 torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
+    over = "2026-03-04 01:01:05 INFO job ended\n"
+    assert diagnose(step + memory + over).failure_type == "cuda_oom"
+    assert diagnose(step + over).failure_type == "no_failure"
+    later = "".join(
+        f"2026-03-04 01:00:{second} INFO train: step {second + 60}/1000 loss 2.9\n"
+        for second in range(10, 40)
+    )
+    assert diagnose(step + memory + later + over).failure_type == "no_failure"

@@ -218,3 +218,18 @@ def test_a_launch_failure_is_the_cause_of_what_comes_behind_it() -> None:
     launch = "srun: error: Unable to create step for job 881: Requested node configuration is not available\n"
     missing = "FileNotFoundError: [Errno 2] No such file or directory: 'eval.json'\n"
     assert said(steps + launch + missing).failure_type == "scheduler_launch_failure"
+
+
+def test_all_ranks_that_are_missing_are_told_however_many() -> None:
+    silent = set(range(64, 88))
+    lines = "".join(
+        f"[rank{rank}]:[E304 01:23:20.000345678 ProcessGroupNCCL.cpp:632] [Rank {rank}] Watchdog caught collective "
+        "operation timeout: WorkNCCL(SeqNum=9, OpType=ALLGATHER, NumelIn=2, NumelOut=2, Timeout(ms)=600000) ran for "
+        "600012 milliseconds before timing out.\n"
+        for rank in range(128)
+        if rank not in silent
+    )
+    started = "".join(f"[rank{rank}]: INFO train: rank {rank} of 128\n" for rank in range(128))
+    found = said(started + lines)
+    assert set(found.suspects.ranks) == silent
+    assert "Ranks 64 to 87" in (found.headline or "")
