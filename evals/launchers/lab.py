@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rerail.evals.launchers.hosts import Hosts
-from rerail.evals.launchers.launchers import Job, Launcher, Process
+from rerail.evals.launchers.job import Job, Launcher, Process
 from rerail.evals.launchers.scenarios import Scenario, close_pipes, write_shards
 
 PROGRAMS = Path(__file__).resolve().parent / "programs"
-UNDER_WAY = re.compile(r"step \D{0,12}(?:8|10)\b|step 4|'step': 8")
+UNDER_WAY = re.compile(r"step\b\D{0,12}(?:8|10)\b|step 4|'step': 8|\b8/24 \[")
+SHARED_PROGRAMS = ("shards.py", "train_torch.py")
 SECOND_TRY = "attempt 2 of"
 
 
@@ -36,7 +37,8 @@ class Record:
 
 
 def run(launcher: Launcher, scenario: Scenario, environment: Path) -> Record:
-    """Run the job once; `environment` is the virtual environment with torch and the launchers."""
+    """Run the job once; `environment` is the folder of the virtual environments."""
+    environment = environment / launcher.environment
     top = Path(tempfile.mkdtemp(prefix="lab-"))
     top.chmod(0o755)
     try:
@@ -47,7 +49,8 @@ def run(launcher: Launcher, scenario: Scenario, environment: Path) -> Record:
         world = len(launcher.hosts) * launcher.per_host
         write_shards(folder / "data", world)
         shutil.copy(PROGRAMS / launcher.program, folder / "train.py")
-        shutil.copy(PROGRAMS / "shards.py", folder / "shards.py")
+        for name in SHARED_PROGRAMS:
+            shutil.copy(PROGRAMS / name, folder / name)
         scenario.prepare(folder)
         # The launcher runs in the job's folder, and nothing else of the lab lies there.
         (top / "job" / "net").mkdir()
@@ -75,7 +78,12 @@ def _watch(launcher: Launcher, scenario: Scenario, job: Job) -> Record:
     timed_out = False
     while any(one.poll() is None for one in processes if one.pid not in vanished):
         written = (
-            "".join(path.read_text(errors="replace") for path in _files(job.logs)) if to_do else ""
+            "".join(
+                path.read_text(errors="replace")
+                for path in (*_files(job.logs), *job.folder.glob("seen-*"))
+            )
+            if to_do
+            else ""
         )
         if scenario.late_shard and to_do and SECOND_TRY in written:
             shard.with_suffix(".late").rename(shard)
@@ -130,6 +138,7 @@ def replacements(folder: Path, python: Path) -> list[tuple[re.Pattern[str], str]
         (re.compile(re.escape(str(folder))), "/home/user/job"),
         (re.compile(re.escape(str(folder.parent))), "/home/user"),
         (re.compile(re.escape(str(python.parent.parent))), "/opt/venv"),
+        (re.compile(re.escape(str(python.parent.parent.resolve()))), "/opt/venv"),
         (re.compile(re.escape(base or sys.base_prefix)), "/opt/python"),
     ]
 

@@ -2,95 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
-from rerail.evals.launchers.hosts import Hosts
-
-Process = subprocess.Popen[bytes]
-STEP_LIMIT_S = 30
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One run: hosts, the job's folder, where logs go, the interpreter, the program's arguments."""
-
-    hosts: Hosts
-    folder: Path
-    logs: Path
-    python: Path
-    per_host: int
-    arguments: tuple[str, ...]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the hosts."""
-        return self.hosts.names
-
-    @property
-    def head(self) -> str:
-        """Address of the first host."""
-        return self.hosts.address[self.names[0]]
-
-    def program(self, name: str) -> str:
-        """Return the path of an installed command."""
-        return str(self.python.parent / name)
-
-    def command(self) -> list[str]:
-        """Return the training command."""
-        return [str(self.python), "train.py", *self.arguments]
-
-    def start(
-        self, host: str, command: Sequence[str], log: str, extra: Mapping[str, str] | None = None
-    ) -> Process:
-        """Run a command on a host, with its output in a file of the logs."""
-        return self.hosts.run(host, command, self.logs / log, extra)
-
-
-@dataclass(frozen=True, slots=True)
-class Launcher:
-    """One launcher or framework.
-
-    Attributes:
-        hosts: Names of its hosts.
-        per_host: Ranks on each.
-        program: File of `programs/`.
-        start: Starts the job; the run is over when all its processes are.
-        no_rank: Scenarios whose logs let nobody tell the rank; `no_host` the host.
-        limit_s: When the lab ends the run.
-        more_leaves: Further right types, by scenario.
-        labels: How its lines are labelled, in words.
-    """
-
-    name: str
-    labels: str
-    hosts: tuple[str, ...]
-    per_host: int
-    program: str
-    start: Callable[[Job], list[Process]]
-    no_rank: tuple[str, ...] = ()
-    no_host: tuple[str, ...] = ()
-    limit_s: float = 100
-    more_leaves: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-
-
-def _torchrun(job: Job, node: int, *more: str) -> list[str]:
-    return [
-        job.program("torchrun"),
-        *(f"--nnodes={len(job.names)}", f"--nproc-per-node={job.per_host}"),
-        *(f"--node-rank={node}", f"--master-addr={job.names[0]}", "--master-port=29500"),
-        *more,
-        "train.py",
-        *job.arguments,
-    ]
+from rerail.evals.launchers import collectors
+from rerail.evals.launchers.job import STEP_LIMIT_S, Job, Launcher, Process, torchrun_command
 
 
 def torchrun(job: Job) -> list[Process]:
     """One torchrun on each host, each with a log file of its own."""
     return [
-        job.start(name, _torchrun(job, node), f"{name}.log") for node, name in enumerate(job.names)
+        job.start(name, torchrun_command(job, node), f"{name}.log")
+        for node, name in enumerate(job.names)
     ]
 
 
@@ -111,7 +33,7 @@ def torchrun_tee(job: Job) -> list[Process]:
 
 def pdsh(job: Job) -> list[Process]:
     """Torchrun by pdsh, which puts the host in front of every line."""
-    launch = " ".join(_torchrun(job, 0)).replace("--node-rank=0", "--node-rank=%n")
+    launch = " ".join(torchrun_command(job, 0)).replace("--node-rank=0", "--node-rank=%n")
     command = [
         *("pdsh", "-R", "ssh", "-S", "-f", "16", "-w", ",".join(job.names)),
         f"cd {job.folder} && {launch}",
@@ -177,7 +99,7 @@ def openmpi(job: Job) -> list[Process]:
     """Open MPI's mpirun with `--tag-output`, over ssh."""
     where = ",".join(f"{name}:{job.per_host}" for name in job.names)
     command = [
-        *("mpirun.openmpi", "--allow-run-as-root", "--tag-output", "-np", str(_world(job))),
+        *("mpirun.openmpi", "--allow-run-as-root", "--tag-output", "-np", str(job.world)),
         *("--host", where, "--map-by", "slot", "--mca", "btl_tcp_if_include", "eth0"),
         *("--mca", "oob_tcp_if_include", "eth0", "--mca", "btl", "self,tcp,vader"),
         *("--mca", "btl_vader_single_copy_mechanism", "none", "--bind-to", "none"),
@@ -189,10 +111,35 @@ def openmpi(job: Job) -> list[Process]:
     ]
 
 
+def openmpi5(job: Job) -> list[Process]:
+    """Open MPI 5: prterun with `--output tag`, over ssh."""
+    where = ",".join(f"{name}:{job.per_host}" for name in job.names)
+    command = [
+        *(job.program("mpirun"), "--allow-run-as-root", "--output", "tag", "-np", str(job.world)),
+        *("--host", where, "--bind-to", "none", "--prtemca", "prte_if_include", "eth0"),
+        *("--mca", "btl_tcp_if_include", "eth0", "--mca", "pml", "ob1", "--mca", "btl", "self,tcp"),
+        *("--timeout", str(STEP_LIMIT_S), "-x", "PATH", "--wdir", str(job.folder)),
+        *(str(job.python), "-m", "mpi4py", "train.py", *job.arguments),
+    ]
+    return [job.start(job.names[0], command, "mpirun.log")]
+
+
+def intelmpi(job: Job) -> list[Process]:
+    """Intel MPI's Hydra with `-l`, over ssh."""
+    command = [
+        *(job.program("mpiexec.hydra"), "-l", "-n", str(job.world), "-ppn", str(job.per_host)),
+        *("-hosts", ",".join(job.names), "-bootstrap", "ssh", "-iface", "eth0"),
+        *("-wdir", str(job.folder), "-genvall"),
+        *(str(job.python), "-m", "mpi4py", "train.py", *job.arguments),
+    ]
+    extra = {"I_MPI_FABRICS": "ofi", "FI_PROVIDER": "tcp", "MPIEXEC_TIMEOUT": str(STEP_LIMIT_S)}
+    return [job.start(job.names[0], command, "mpiexec.log", extra)]
+
+
 def mpich(job: Job) -> list[Process]:
     """MPICH's Hydra with `-prepend-rank`, over ssh."""
     command = [
-        *("mpiexec.hydra", "-prepend-rank", "-n", str(_world(job)), "-ppn", str(job.per_host)),
+        *("mpiexec.hydra", "-prepend-rank", "-n", str(job.world), "-ppn", str(job.per_host)),
         *("-hosts", ",".join(job.names), "-launcher", "ssh", "-iface", "eth0"),
         *("-wdir", str(job.folder), "-genvall"),
         *(str(job.python), "-m", "mpi4py", "train.py", *job.arguments),
@@ -218,7 +165,7 @@ def jax(job: Job) -> list[Process]:
             index = node * job.per_host + local
             extra = {
                 "PROCESS_ID": str(index),
-                "NUM_PROCESSES": str(_world(job)),
+                "NUM_PROCESSES": str(job.world),
                 "COORDINATOR_ADDRESS": f"{job.names[0]}:12355",
                 "JAX_PLATFORMS": "cpu",
             }
@@ -268,14 +215,10 @@ def kubectl(job: Job) -> list[Process]:
 def _prefixed(job: Job, form: str, log: str) -> list[Process]:
     found = []
     for node, name in enumerate(job.names):
-        words = " ".join(_torchrun(job, node))
+        words = " ".join(torchrun_command(job, node))
         prefix = form.format(name).replace("/", r"\/")
         found.append(job.start(name, ["sh", "-c", f"{words} 2>&1 | sed -u 's/^/{prefix}/'"], log))
     return found
-
-
-def _world(job: Job) -> int:
-    return len(job.names) * job.per_host
 
 
 def _no_start(job: Job) -> list[Process]:
@@ -302,6 +245,35 @@ LAUNCHERS = (
              limit_s=140),
     Launcher("kubectl", "[pod/name/container]; the form re-rendered over a real torchrun",
              ("llm-sft-worker-0", "llm-sft-worker-1"), 2, "train_torch.py", kubectl),
+    Launcher("openmpi5", "[1,3]<stderr>: of prterun", ("x1000c0s2b0n0", "x1000c0s2b0n1", "x1000c0s3b0n0"), 2,
+             "train_mpi.py", openmpi5, environment="openmpi5"),
+    Launcher("intelmpi", "[3] in front of a line", ("ice-n014", "ice-n015", "ice-n022"), 2, "train_mpi.py", intelmpi,
+             environment="intelmpi"),
+    Launcher("clush", "host: in front of torchrun's lines", ("tcn31", "tcn32"), 2, "train_torch.py", collectors.clush),
+    Launcher("parallel_ssh", "a heading in front of each host's output", ("lambda-01", "lambda-02"), 2, "train_torch.py",
+             collectors.parallel_ssh),
+    Launcher("gnu_parallel", "host and a tab in front of torchrun's lines", ("ml5", "ml6"), 2, "train_torch.py",
+             collectors.gnu_parallel),
+    Launcher("ansible", "a heading in front of each host's output", ("aws-p5-3", "aws-p5-8"), 2, "train_torch.py",
+             collectors.ansible, limit_s=60),
+    Launcher("syslog", "time host torchrun[pid]: of rsyslog", ("a3mega-0", "a3mega-1"), 2, "train_torch.py",
+             collectors.syslog),
+    Launcher("honcho", "time rank3.1 | of honcho; a file a host", ("desk-a", "desk-b"), 2, "train_torch.py",
+             collectors.honcho),
+    Launcher("log_folders", "none; a file a stream of each local rank", ("gh200-1", "gh200-2"), 2, "train_torch.py",
+             collectors.log_folders),
+    Launcher("hf_trainer", "none; transformers' explicit form, a file a host", ("bnode07", "bnode08"), 2, "train_hf.py",
+             torchrun),
+    Launcher("structlog", "JSON of structlog, a file a host", ("ip-10-4-1-17", "ip-10-4-1-90"), 2, "train_structlog.py",
+             torchrun),
+    Launcher("loguru", "r3 within loguru's own form, a file a host", ("compute-0-3", "compute-0-4"), 2,
+             "train_loguru.py", torchrun),
+    Launcher("tensorflow", "none; a file a worker", ("tfh1", "tfh2"), 2, "train_tensorflow.py", collectors.tensorflow,
+             environment="tensorflow"),
+    Launcher("paddle", "none; workerlog.N in a folder a host", ("yq01-a100-11", "yq01-a100-12"), 2, "train_paddle.py",
+             collectors.paddle, environment="paddle"),
+    Launcher("mindspore", "[WARNING] DISTRIBUTED(pid,...); worker_N.log in a folder a host", ("ascend-1", "ascend-2"), 2,
+             "train_mindspore.py", collectors.mindspore, environment="mindspore"),
     Launcher("srun", "3: by srun -l on a real Slurm", ("tgn1", "tgn2"), 2, "train_torch.py", _no_start),
 )  # fmt: skip
 BY_NAME = {one.name: one for one in LAUNCHERS}

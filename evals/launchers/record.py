@@ -10,8 +10,8 @@ from typing import Any
 
 from rerail.evals.launchers import lab, slurm
 from rerail.evals.launchers.hosts import FIRST_ADDRESS, SUBNET
+from rerail.evals.launchers.job import Launcher
 from rerail.evals.launchers.lab import Record
-from rerail.evals.launchers.launchers import Launcher
 from rerail.evals.launchers.scenarios import SCENARIOS, Scenario
 from rerail.evals.launchers.truth import TRUTH, truth_of
 

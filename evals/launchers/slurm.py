@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from rerail.evals.cluster.lab import Lab
+from rerail.evals.launchers.job import Launcher
 from rerail.evals.launchers.lab import (
     PROGRAMS,
     SECOND_TRY,
@@ -17,7 +18,6 @@ from rerail.evals.launchers.lab import (
     cleaned,
     replacements,
 )
-from rerail.evals.launchers.launchers import Launcher
 from rerail.evals.launchers.scenarios import Scenario, close_pipes, write_shards
 
 BATCH = """#!/bin/bash
@@ -57,7 +57,7 @@ def run(launcher: Launcher, scenario: Scenario, environment: Path) -> Record:
         shutil.copy(PROGRAMS / "shards.py", folder / "shards.py")
         scenario.prepare(folder)
         with NamedLab(len(launcher.hosts), prefix=prefix, rest=False) as lab:
-            return _watch(lab, launcher, scenario, folder, environment)
+            return _watch(lab, launcher, scenario, folder, environment / launcher.environment)
     finally:
         close_pipes()
         shutil.rmtree(top, ignore_errors=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 from rerail.errors import EvidenceError
 from rerail.evals.launchers.hosts import FIRST_ADDRESS
-from rerail.evals.launchers.launchers import Launcher
+from rerail.evals.launchers.job import Launcher
 from rerail.evals.launchers.scenarios import RANK, Scenario
 
 TRUTH = "truth.json"

@@ -22,7 +22,7 @@ OPEN = {
 }
 LEAST_LAUNCHERS, LEAST_FAULTS = 10, 6
 RANK_BAR, HOST_BAR = 0.94, 0.94
-SIZE_LIMIT = 3_000_000
+SIZE_LIMIT = 3_500_000
 
 
 @pytest.fixture(scope="module")
