@@ -29,7 +29,7 @@ from rerail.log_parsers.text import ZERO
 FILE = Path(__file__).with_name("sections.yaml")
 _FIRST = lazy(
     rb"\s?(?:[=#*~+><:-]{2,}|[$#>%+] |ipmitool |kubectl |(?i:std(?:out|err)|standard )|"
-    rb"\[[\w.]{2,40}=[^\]]{1,160}\] ?[$#] |"
+    rb"\[[\w.]{2,40}=[^\]]{1,160}\] ?[$#] |[\w.-]{1,60} \| [CSFU]|\[\d{1,6}\] \d\d:\d\d:\d\d \[[SF]|"
     rb"[Ff]ile(?:name)?:|\[?[\w./=-]{1,60}\.(?:log|out|err|txt)[\]:]\s*$|\[?[\w./=-]{60}|"
     rb"(?:\([\w.-]{1,40}\) )?\[?[\w.@-]{2,120}(?:\]|[: ][^\s:]{0,60}\]?)? ?[$#] )"
 )
@@ -46,7 +46,6 @@ _FOLDED = lazy(r"(?P<stem>[A-Za-z][\w.-]{0,80})\[\d[\d,-]{0,200}\]")
 _PARTS = lazy(r"[_/]|\.(?!\d)")
 _NUMBERED = lazy(r"(?i)(?:rank|pid|r|p)\d+")
 _LEAST_ALIKE = 2
-_PROMPTS = frozenset({"prompt", "launch", "launch-on-each"})  # their title is a host
 _BOTH = 2  # a single `stdout:` may be anything
 _MOST_HEADINGS = 20_000
 _WORD = lazy(r"(?<![\w.@/:=-])[A-Za-z0-9][\w.-]{1,100}(?![\w=])")
@@ -71,6 +70,8 @@ class Shape:
     """What stands under it is of the host of the section above."""
     typed: bool = False
     """It is a command that somebody or a script gave to a shell."""
+    of_host: bool = False
+    """Its title is a host, whatever it looks like."""
     each: bool = False
     """It counts only where there are several, with something below each: else what stands below the last is of all."""
 
@@ -102,6 +103,7 @@ def _data() -> _Data:
             bool(one.get("answers")),
             bool(one.get("within")),
             bool(one.get("typed")),
+            bool(one.get("of_host")),
             bool(one.get("each")),
         )
         for one in raw["shapes"]
@@ -191,8 +193,8 @@ def heading(text: str, framed: bool = False) -> Heading | None:
             return Heading(_known(named), shape.id, title=path if bare else "", path=path)
         if "title" not in slots:
             return Heading(None, shape.id)
-        if shape.id in _PROMPTS:
-            return Heading(Origin(node=slots["title"]), shape.id)
+        if shape.of_host:
+            return Heading(Origin(node=slots["title"] or slots["title2"]), shape.id)
         origin = _of_file(slots["title"], data) if shape.id in ("banner", "command") else None
         host = _host_in(slots["title"], shape, origin, data)
         if host is None and shape.only_telling:

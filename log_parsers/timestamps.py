@@ -64,7 +64,13 @@ _FORMS: _Forms = (
     ("md", lazy(r"(?:^|[\s\[])(?P<mo>[01]\d)-(?P<d>[0-3]\d) " + _HMS)),
     ("boot", lazy(r"(?:^|\s)\[\s*(?P<boot>\d{1,9}\.\d{3,6})\]")),
     ("mllog", lazy(r'"time_ms": ?(?P<ms>1\d{12})\b')),
-    ("epoch", lazy(r"(?:^|[\s\[=])(?P<epoch>1\.\d{6,}e\+09|1\d{9}\.\d{1,9})(?=[\s\],:]|$)")),
+    # Behind the day 0000 a log of absl has the time since 1970 where it is not set up yet.
+    (
+        "epoch",
+        lazy(
+            r"(?:^|[\s\[=]|[IWEF]0000 00:00:)(?P<epoch>1\.\d{6,}e\+09|1\d{9}\.\d{1,9})(?=[\s\],:]|$)"
+        ),
+    ),
 )
 # At the head of a line, or behind the name of who prints it.
 _OF_DAY = lazy(r"(?:[a-z0-9][\w.-]{1,80}(?: {2,}| {0,3}\| ?))?\[?" + _HMS + r"(?:\]|(?=[ \t|,]))")

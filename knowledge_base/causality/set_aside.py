@@ -140,7 +140,12 @@ def no_fault_told(
     if any(_in(observation, file, lines) for file, lines in sessions):
         return "a test printed it, and all tests passed"
     if observation.lines:
-        return None
+        goes_on = _announced_that_it_goes_on(case, observation) and _went_on(case, observation)
+        return (
+            "the line above its traceback says that the work goes on, as it did"
+            if goes_on
+            else None
+        )
     if says("text-of-a-sample", observation.line.message):
         return "it stands in a text that is shown"
     rule = rules.get(observation.rule_id)
@@ -150,6 +155,16 @@ def no_fault_told(
     if says("handled-in-words", observation.line.message) and _went_on(case, observation):
         return "its own sentence says how it was handled, and the work went on"
     return None
+
+
+def _announced_that_it_goes_on(case: Case, observation: Observation) -> bool:
+    """Tell whether a program's logger shows a traceback beneath a sentence that says what is done instead."""
+    view = case.view(observation.line)
+    above = view.text(observation.lines[0].number - 1)
+    line = view.line(observation.lines[0].number - 1) if above is not None else None
+    if line is None or line.rank not in (None, observation.line.rank):
+        return False
+    return says("says-that-it-goes-on", line.message)
 
 
 def _went_on(case: Case, observation: Observation) -> bool:
@@ -168,6 +183,11 @@ def _went_on(case: Case, observation: Observation) -> bool:
     later = view.between(line.number + 1, view.numbers[-1])
     found = [
         one for n in later if told.search(view.survey.kept[n]) and (one := view.line(n)) is not None
+    ]
+    found += [
+        o.line
+        for o in case.observations
+        if o.role is Role.SUCCESS and o.line.file == line.file and o.line.number > line.number
     ]
     return any(line.rank is None or one.rank == line.rank for one in found) and not any(
         o.role in _HARM and o.line.file == line.file and o.line.number > line.number

@@ -124,7 +124,13 @@ def _label(asked: Asked) -> Answer[str] | None:
         said = number_in(asked.line.message, "rank", telling="on_rank") == rank
         if asked.line.rank is not None or (said and rank in asked.identities.node_of_rank):
             return None  # who prints the line speaks of another rank
-    return Answer(node, "the label in front of the line", asked.line) if node else None
+    if node is None:
+        return None
+    if asked.case.view(asked.line).section(asked.line.number):
+        headed = named_above(asked.case, asked.line, "node")
+        if headed is not None and headed.slots["node"] == node:
+            return _heading(asked)
+    return Answer(node, "the label in front of the line", asked.line)
 
 
 def _own_words(asked: Asked) -> Answer[str] | None:

@@ -95,6 +95,7 @@ def main():
         ddp_timeout=30,
         learning_rate=args.lr,
         ddp_backend="gloo",
+        optim="sgd",
     )
     log.warning(
         f"Process rank: {settings.local_process_index}, device: {settings.device}, n_gpu: {settings.n_gpu}, "
