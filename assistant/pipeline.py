@@ -21,6 +21,7 @@ from rerail.domain.diagnosis import AgainstForecast, BesideGood, Diagnosis
 from rerail.domain.evidence import Observation
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.diagnosis_record import to_diagnosis
+from rerail.knowledge_base.causality.progress import waits_outlived
 from rerail.knowledge_base.causality.verdict import Verdict, judge
 from rerail.knowledge_base.job_facts import JobFacts
 from rerail.knowledge_base.matcher import RuleSet, match, rule_set
@@ -182,6 +183,8 @@ def diagnose_collection(
         good_runs=good_runs,
         missing_shards=collection.missing_shards,
     )
+    if outlived := {id(one) for one in waits_outlived(case)}:
+        case.observations = [one for one in case.observations if id(one) not in outlived]
     verdict = judge(case, {rule.id: rule for rule in rules().rules}, dumps)
     diagnosis = to_diagnosis(case, verdict, elapsed_s=time.perf_counter() - begun)
     if expected is not None:

@@ -116,6 +116,20 @@ def survived(
     return False
 
 
+def waits_outlived(case: Case) -> list[Observation]:
+    """Return the lines of ranks that waited for others in vain, which training outlived by far: they explain nothing later."""
+    found = []
+    last = last_step(case)
+    for one in case.observations:
+        if one.role is not Role.CASCADE or last is None or last.time is None:
+            continue
+        when = case.time(one.line)
+        if when is None or last.time - when < _LONG_AFTER_S or not survived(case, one, steps=5):
+            continue
+        found.append(one)
+    return found
+
+
 def last_report(case: Case) -> LogLine | None:
     """Return the last line of a job without step lines that tells of an epoch's result or of other work done, or None."""
     told = ("epoch-with-result", "work-reported")

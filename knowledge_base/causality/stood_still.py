@@ -25,6 +25,7 @@ from rerail.log_parsers.view import LogView
 _LEAST_S = 600.0
 _STEP_LINES = 10.0
 """So many step lines would have fitted into the silence."""
+_LEAST_ROWS = 3
 _HALF_HOUR_S = 1800.0
 _UTC = ("UTC", "GMT")
 _BELOW = 1  # lines behind the last step line
@@ -50,6 +51,31 @@ def stood_still(case: Case, last: LastStep | None, identities: Identities) -> Co
             "nccl_timeout_unexplained", last.line, Status.HYPOTHESIS, why, (), (), "page_human"
         )
     return replace(found, silence=length)
+
+
+def only_others_spoke(case: Case, last: LastStep | None) -> str | None:
+    """Return how long a log went on without a step line in which many would have fitted, in words, or None.
+
+    What a run does behind its last step, an evaluation or the save of a checkpoint, it says.
+    """
+    if last is None or last.time is None or reached_its_end(case):
+        return None
+    view, usual = case.view(last.line), _usual(case, last)
+    if usual is None or len(step_rows(view)) < _LEAST_ROWS:
+        return None
+    here = view.section(last.line.number)
+    behind = [n for n in view.numbers if n > last.line.number and view.section(n) == here]
+    times = [time for n in behind if (time := view.wall_time(n)) is not None]
+    busy = any(o.line.file == view.name and o.line.number in behind for o in case.observations)
+    if len(times) < _LEAST_ROWS or busy:
+        return None
+    silent = times[-1] - last.time
+    if silent < max(_LEAST_S, _STEP_LINES * usual) or times != sorted(times):
+        return None
+    return (
+        f"a step line came every {usual:.3g} s before, and none in the last {silent / 60:.0f} minutes,"
+        " in which other lines were printed"
+    )
 
 
 def _saves(case: Case, identities: Identities, why: str) -> Conclusion | None:

@@ -38,7 +38,7 @@ from rerail.knowledge_base.causality.progress import (
 )
 from rerail.knowledge_base.causality.set_aside import only_checks_passed
 from rerail.knowledge_base.causality.several_jobs import jobs_in
-from rerail.knowledge_base.causality.stood_still import stood_still
+from rerail.knowledge_base.causality.stood_still import only_others_spoke, stood_still
 from rerail.knowledge_base.phrases import says
 from rerail.knowledge_base.placement.allocation import foreign
 from rerail.knowledge_base.placement.identities import Identities
@@ -570,6 +570,9 @@ def _nothing(case: Case, verdict: Verdict) -> None:
         verdict.why = "behind the last step stands an error or an end that no rule explains"
         return
     if _asked_once(case, verdict):
+        return
+    if (still := only_others_spoke(case, verdict.last)) is not None:
+        verdict.why, verdict.line = still, last
         return
     if not moved and only_checks_passed(case):
         why = "checks of machines are all there is, and none of them found anything"

@@ -82,3 +82,42 @@ def test_one_report_of_nccl_is_enough_for_a_job_that_stands_still(diagnose: Run)
 def test_a_stack_in_the_save_of_a_checkpoint_tells_why(diagnose: Run) -> None:
     found = diagnose(asked("14:30:00", STACK))
     assert (found.failure_type, found.suspects.ranks) == ("checkpoint_save_failure", [3])
+
+
+def _line(second: int, text: str) -> str:
+    return f"2026-03-04 {1 + second // 3600:02}:{second // 60 % 60:02}:{second % 60:02} {text}\n"
+
+
+def test_lines_that_go_on_without_steps_are_no_healthy_end(diagnose):
+    steps = "".join(
+        _line(2 * step, f"INFO train: step {step} loss {3 - step / 1000:.4f}")
+        for step in range(1, 200)
+    )
+    beats = "".join(_line(400 + 60 * beat, "DEBUG heartbeat: monitor alive") for beat in range(100))
+    found = diagnose(steps + beats)
+    assert found.outcome == "inconclusive"
+    assert "none in the last 99 minutes" in found.summary
+    few = diagnose(steps + "".join(beats.splitlines(keepends=True)[:5]))
+    assert few.outcome == "no_failure"
+
+
+def test_a_wait_that_training_outlived_by_far_is_no_consequence_of_a_later_fault(diagnose):
+    def steps(first: int, last: int) -> str:
+        return "".join(
+            _line(60 * step, f"[rank0] INFO train: step {step} loss 2.5")
+            for step in range(first, last)
+        )
+
+    waited = _line(
+        3610,
+        "[rank5] [Rank 5] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=9, "
+        "OpType=ALLREDUCE, NumelIn=2, NumelOut=2, Timeout(ms)=600000) ran for 600012 milliseconds before timing out.",
+    )
+    memory = _line(
+        7210, "[rank3] torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+    )
+    found = diagnose(steps(1, 60) + waited + steps(61, 120) + memory)
+    assert found.failure_type == "cuda_oom"
+    assert not found.consequences and found.cost.idle_gpu_hours is None
+    near = diagnose(steps(1, 60) + waited + memory.replace("03:00:10", "02:00:20"))
+    assert near.consequences
