@@ -378,6 +378,16 @@ class StepReader:
                 found.append(row.line)
         return sorted(set(found))
 
+    def untimed(self) -> list[int]:
+        """Return the numbers of the lines of known forms, bars aside, where none of them tells a time or a rate."""
+        found = []
+        for row in self.rows.unread():
+            if row.form not in WEAK_FORMS:
+                if row.step_time is not None or row.throughput is not None:
+                    return []
+                found.append(row.line)
+        return sorted(set(found))
+
     def latest_lines(self) -> list[tuple[int, bytes]]:
         """Return (number, line) of the last step line of each rank."""
         return sorted(self._latest.values())

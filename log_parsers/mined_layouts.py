@@ -17,12 +17,14 @@ from pathlib import Path
 from rerail.cached_yaml import load_cached
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
+from rerail.log_parsers.held_out import counts_held_out, hints_at_held_out, measures_held_out
 from rerail.log_parsers.text import strip_escapes
 
 PATH = Path(__file__).with_name("step_mining.yaml")
 LEAST_ROWS = 8  # lines of a layout
 _LONGEST = 1_000  # bytes of a line
 _MOST_FALLS = 0.2  # share of counts that may begin anew, with an epoch or after a restart
+_FEW_VALUES = 5  # whole numbers that differ more than so are measured
 _HEADING = 3  # lines above the first row of a table on which the heading of its columns may stand
 _MASKED = lazy(
     r"\d{4}[-/]\d\d[-/]\d\d(?:T\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z\b|[-+]\d\d:?\d\d\b)?)?"  # dates
@@ -38,7 +40,9 @@ _NUMBER = lazy(
     r"(?P<v>[-+]?(?:(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.(?!\s|$)\d*)?(?:[eE][-+]?\d+)?|\.\d+|(?i:nan|inf(?:inity)?)(?![\w])))"
     r"(?P<after>(?:ms|s|batch|it)?(?:/[A-Za-z]\w*)?(?!\w|\.(?!\s|$)))"
 )
-_LEFT = lazy(r"([^\W\d][\w./'-]*(?: [^\W\d][\w./'-]*){0,3})[\s:=(\[|>*\"'~#]*$")
+_LEFT = lazy(r"([^\W\d][\w./'-]*(?: [^\W\d][\w./'-]*){0,3})[\s:=(\[<|>*\"'~#-]*$")
+_ONE_WORD = lazy(r"\s+[^\W\d]+[\s:=]+")
+_COUNTER = lazy(r"[^\W\d_]*[^\w\0]*\Z")
 _LEADERS = lazy(r"(?:\s?\.){3,}|…+")
 _GLUED = lazy(r"[A-Za-z]+(?:/[A-Za-z]+)?")
 _RIGHT = lazy(r"^\s*([A-Za-z]+/[A-Za-z]+|[A-Za-z]+(?: [A-Za-z]+)?(?=\s*(?:[,;|)\]]|$)))")
@@ -131,6 +135,7 @@ def layout_of(key: str) -> Layout:
     parts = key.split("\0")
     names, slashes, units = [], [], []
     unit = _unit()
+    maybe_held_out = hints_at_held_out(key.lower().encode())
     for at in range(1, len(parts)):
         # A name behind a number ends with the line or at a comma, not at the next number.
         before = _LEADERS.sub(" ", parts[at - 1])
@@ -146,10 +151,20 @@ def layout_of(key: str) -> Layout:
         else:
             name = right[1] if right is not None else ""
         names.append(_known(name.lower()))
+        if maybe_held_out and _is_held_out("\0".join(parts[:at])):
+            names[-1] = f"val {name.lower()}"  # gives no number of a step
         slashes.append(before.rstrip().endswith("/") and at > 1)
         measured = unit.match(behind)
+        if measured is not None and at + 1 < len(parts):
+            if _is_name_of_next(left is not None, parts[at], name.lower()):
+                measured = None
         units.append(measured[0].strip() if measured is not None else "")
     return Layout(tuple(names), tuple(slashes), tuple(units))
+
+
+def _is_held_out(front: str) -> bool:
+    """Tell whether the words in front of a number say that it counts held-out data, or was measured on such."""
+    return measures_held_out(front.encode()) or counts_held_out(_COUNTER.sub("", front).encode())
 
 
 @lru_cache(maxsize=1)
@@ -196,26 +211,41 @@ def time_of(one: Layout, known: Collection[int]) -> dict[int, str]:
         for at, name in enumerate(one.names)
         if at != one.counter and at not in known and not one.after_slash[at]
         and (meaning := _of_time(name, one.units[at]))
-        and is_real([line.values[at] for line in one.lines])
+        and (is_real([line.values[at] for line in one.lines])
+             or (meaning == "step_time_ms" and distinct(one, at) > _FEW_VALUES))
         and not accumulates([real_of(line.values[at]) for line in one.lines])
     }  # fmt: skip
-    return found if len(found) == 1 else {}
+    of_step = {at: m for at, m in found.items() if _times()["of_a_step"].fullmatch(one.names[at])}
+    chosen = of_step if len(of_step) == 1 else found
+    return chosen if len(chosen) == 1 else {}
 
 
 def _of_time(name: str, unit: str) -> str:
     """Return what a time under a name and before a unit means, or nothing."""
     times = _times()
-    if not times["names"].fullmatch(name):
+    if times["of_a_part"].fullmatch(name):
         return ""
-    if times["milliseconds"].fullmatch(unit):
+    by_unit = not name or name == unit or times["names"].fullmatch(name)
+    if (by_unit and times["milliseconds"].fullmatch(unit)) or (
+        not unit and times["milliseconds_by_name"].fullmatch(name)
+    ):
         return "step_time_ms"
-    plain = not unit and times["without_unit"].fullmatch(name)
-    return "step_time" if plain or times["seconds"].fullmatch(unit) else ""
+    by_name = not unit and times["seconds_by_name"].fullmatch(name)
+    return "step_time" if by_name or (by_unit and times["seconds"].fullmatch(unit)) else ""
+
+
+def _is_name_of_next(left: bool, between: str, name: str) -> bool:
+    """Tell whether the word between two numbers is the name of the second: "ce 2.3 sec 0.6", not "took 2.3 sec 16"."""
+    return left and _ONE_WORD.fullmatch(between) is not None and not _of_time(name, "s")
 
 
 @lru_cache(maxsize=1)
 def _times() -> dict[str, re.Pattern[str]]:
-    return {key: re.compile(text) for key, text in load_cached(PATH)["times"].items()}
+    ends = ("names", "seconds_by_name", "milliseconds_by_name")
+    return {
+        key: re.compile(rf"(?:.*[ _./-])?(?:{text})" if key in ends else text)
+        for key, text in load_cached(PATH)["times"].items()
+    }
 
 
 def counts_of(one: Layout, at: int) -> list[int]:

@@ -42,6 +42,7 @@ from rerail.log_parsers.unnamed_series import COUNTED, repeated, unnamed_layouts
 FORM = "mined"
 _LEAST_HINTS = 8  # lines that name a loss
 _LEARNED, _NEAR = 4_000, 400  # lines that are looked at to learn; those whose surroundings are
+_FEW_TIMED = 400  # lines of a known form that are looked at to find a time
 _MOST_KEPT = 64
 _SAME_STEPS = 0.9
 _REACH = 40  # lines below a counter on which its numbers may stand
@@ -65,6 +66,8 @@ class StepMiner:
     """The first lines whose loss is no number, and the last step line."""
     within_known: bool = False
     """The lines are step lines of a known form, of which only the step could be read."""
+    only_times: bool = False
+    """Of those step lines all but the time could be read."""
     _words: re.Pattern[bytes] | None = None
     _latest: tuple[int, bytes] | None = None
     _open: dict[int | None, tuple[int, StepRow]] = field(default_factory=dict)
@@ -73,10 +76,17 @@ class StepMiner:
 
     def learn(self, lines: Sequence[bytes], may_name_a_loss: bool = True) -> bool:
         """Find the layouts of step lines among the first lines of a file; tell whether there are any."""
+        if self.only_times:
+            few = len(lines) > _FEW_TIMED
+            lines = [*lines[: _FEW_TIMED // 2], *lines[-_FEW_TIMED // 2 :]] if few else lines
         self.layouts = (_with_a_loss(lines) if may_name_a_loss else {}) or _without_a_word(lines)
         if self.within_known:
             counting = self.layouts.items()
-            self.layouts = {key: one for key, one in counting if _counts_steps(one)}
+            self.layouts = {
+                key: one
+                for key, one in counting
+                if _counts_steps(one) and (not self.only_times or _is_timed(one))
+            }
         if not self.layouts:
             return False
         numbers = _ends(list(range(1, len(lines) + 1)))
@@ -163,6 +173,10 @@ def _measured(row: StepRow) -> float | None:
     return row.loss if row.loss is not None else row.value
 
 
+def _is_timed(one: Layout) -> bool:
+    return any(m.startswith(("step_time", "throughput")) for m in one.meanings.values())
+
+
 def _counts_steps(one: Layout) -> bool:
     return one.counter is not None and one.counts_steps
 
@@ -177,13 +191,21 @@ def beside_known(steps: Sequence[StepRow], mined: Sequence[StepRow]) -> Sequence
     if sum(same) < _SAME_STEPS * len(same) or not same:
         return steps
     form = next(known[row.line].form for row in mined if row.line in known)
+    measured = any(row.loss is not None or row.grad_norm is not None for row in steps)
     for row in mined:
         told = known.get(row.line)
-        if told is None:
+        if told is None and not measured:
             known[row.line] = replace(row, form=form)
-        elif told.step == row.step:
+        elif told is not None and told.step == row.step:
+            timed = told.step_time is not None or told.throughput is not None
+            source = told if timed else row
             known[row.line] = replace(
-                told, loss=row.loss, value=row.value, value_name=row.value_name
+                told,
+                loss=told.loss if measured else row.loss,
+                value=told.value if measured else row.value,
+                value_name=told.value_name if measured else row.value_name,
+                step_time=source.step_time,
+                throughput=source.throughput,
             )
     return [known[line] for line in sorted(known)]
 

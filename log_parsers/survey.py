@@ -326,11 +326,15 @@ class FilePass:
 
     def _mine_steps(self, piece: Piece) -> None:
         """Learn the step lines of a file that has none of a known form with values, and read those of its beginning."""
-        known = self._steps.bare() if self._steps.tells(LEAST_ROWS) else None
+        known, only_times = None, False
+        if self._steps.tells(LEAST_ROWS):
+            known = self._steps.bare()
+            only_times = not known
+            known = known or self._steps.untimed()
         if known == []:
             return
         lines = piece.lines()
-        miner = StepMiner(within_known=known is not None)
+        miner = StepMiner(within_known=known is not None, only_times=only_times)
         shown = lines if known is None else [lines[number - 1] for number in known]
         if miner.learn(shown, may_name_a_loss(piece.raw)):
             miner.feed(lines, 1)
