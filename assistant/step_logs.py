@@ -20,7 +20,7 @@ def read_step_log(path: Path) -> list[StepSeries]:
     """
     collection = collect([path], ScanPlan(()))
     found = [one.series for view in collection.views for one in series_of(view, least=2)]
-    if not found:
+    if not found and path.is_file():
         found = read_call_series(path)
     if not found:
         raise EvidenceError(
