@@ -75,12 +75,12 @@ _FORMS: tuple[_Form, ...] = tuple(
         ("olmo", rb"\[step=(?P<step>\d+)/\d+[,\]]", b""),
         (
             "step",
-            rb"tep\b[ :=#\[]{0,4}(?P<step>\d[\d,]*)(?![\d,]*\.\d)",
+            rb"tep\b[ :=#\[]{0,4}(?P<step>\d[\d,]*)(?![\d,]*(?:\.\d| ?m?s(?:ec)?\b))",
             rb"\b(?:[Gg]lobal[ _])?[Ss]",
         ),
         (
             "loss_step",
-            rb"oss[:= ]+[^\n]{1,200}\b(?:global_)?step[:= ]+(?P<step>\d[\d,]*)",
+            rb"oss[:= ]+[^\n]{1,200}\b(?:global_)?step[:= ]+(?P<step>\d[\d,]*)(?![\d,]*(?:\.\d| ?m?s(?:ec)?\b))",
             rb"[Ll]",
         ),
         ("iter", rb"ter(?:ation)?" + _ITER, rb"(?<![\w-])[Ii]"),

@@ -29,6 +29,7 @@ _HEADING = 3  # lines above the first row of a table on which the heading of its
 _MASKED = lazy(
     r"\d{4}[-/]\d\d[-/]\d\d(?:T\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z\b|[-+]\d\d:?\d\d\b)?)?"  # dates
     r"|\d\d/\d\d/\d\d(?:\d\d)?"
+    r"|\b\d{1,2}/[A-Z][a-z]{2}/\d{4}(?::\d\d:\d\d:\d\d)?|\b[A-Z][a-z]{2} {1,2}\d{1,2} \d\d:\d\d:\d\d(?: \d{4})?"
     r"|(?<![\w.])\d{1,3}:\d\d(?::\d\d)?(?:[.,]\d+)?(?:[AP]M)?"  # times of day, and left
     r"|\b\d{1,3}(?:\.\d{1,3}){3}\b|\b0x[0-9a-fA-F]+"  # addresses
     r"|\d+(?:\.\d+)? ?%|\d+(?:\.\d+)? ?[KMGT]i?B?\b(?!/)"  # percentages, memory
@@ -40,6 +41,9 @@ _NUMBER = lazy(
     r"(?P<v>[-+]?(?:(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.(?!\s|$)\d*)?(?:[eE][-+]?\d+)?|\.\d+|(?i:nan|inf(?:inity)?)(?![\w])))"
     r"(?P<after>(?:ms|s|batch|it)?(?:/[A-Za-z]\w*)?(?!\w|\.(?!\s|$)))"
 )
+_DECIMAL_COMMA = lazy(r"(?<![\w.,])([-+]?\d+),(\d+(?:[eE][-+]?\d+)?)(?![\w,]|\.\d)")
+_NO_THOUSANDS = lazy(r"(?<![\w.,])(?:[-+]?\d+,(?:\d{1,2}|\d{4,})|[-+]?0\d*,\d+)(?![\w,]|\.\d)")
+_POINT = lazy(r"(?<![\w.])\d+\.\d")
 _LEFT = lazy(r"([^\W\d][\w./'-]*(?: [^\W\d][\w./'-]*){0,3})[\s:=(\[<|>*\"'~#-]*$")
 _ONE_WORD = lazy(r"\s+[^\W\d]+[\s:=]+")
 _COUNTER = lazy(r"[^\W\d_]*[^\w\0]*\Z")
@@ -124,10 +128,20 @@ def split_line(raw: bytes) -> tuple[str, int | None, tuple[str, ...]] | None:
         values.append(match["v"])
         return f"\0{match['after']}"
 
-    key = _NUMBER.sub(slot, _MASKED.sub("@", text))
+    text = _glued().sub(r" \1\2 \3 ", _MASKED.sub("@", text))
+    if "," in text and _NO_THOUSANDS.search(text) and not _POINT.search(text):
+        text = _DECIMAL_COMMA.sub(r"\1.\2", text)
+    key = _NUMBER.sub(slot, text)
     if not values:
         return None
     return " ".join(key.split()), rank, tuple(values)
+
+
+@lru_cache(maxsize=1)
+def _glued() -> re.Pattern[str]:
+    """Return a pattern of a word and the count that is glued to it, or of a letter and a long count that begin a line."""
+    words = "|".join(load_cached(PATH)["glued"])
+    return re.compile(rf"(?i)(?:(?<![^\W_])({words})[_-]|^([a-z])(?=\d{{6}}))(\d+)(?!\w|\.\d)")
 
 
 def layout_of(key: str) -> Layout:

@@ -287,7 +287,18 @@ def _first(
 
 
 def _float(raw: bytes) -> float | None:
+    if b"," in raw:
+        raw = _without_commas(raw)
     try:
-        return float(raw.replace(b",", b""))
+        return float(raw)
     except ValueError:
         return None
+
+
+def _without_commas(raw: bytes) -> bytes:
+    """Return a number without the commas between its thousands, or with a point for that of its decimals."""
+    whole, _, last = raw.rstrip(b",").rpartition(b",")
+    parts_thousands = len(last) == 3 and not whole.lstrip(b"+-").startswith(b"0")
+    if not whole or b"." in last or b"," in whole or parts_thousands:
+        return raw.replace(b",", b"")
+    return whole + b"." + last
