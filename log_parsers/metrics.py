@@ -80,7 +80,8 @@ _FORMS: tuple[_Form, ...] = tuple(
         ),
         (
             "loss_step",
-            rb"oss[:= ]+[^\n]{1,200}\b(?:global_)?step[:= ]+(?P<step>\d[\d,]*)(?![\d,]*(?:\.\d| ?m?s(?:ec)?\b))",
+            rb"oss[:= ]+[^\n]{1,200}\b(?:global_)?step[:= ]+(?P<step>\d[\d,]*)"
+            rb"(?![\d,]*(?:\.\d*[1-9]|(?:\.\d+)? ?m?s(?:ec)?\b))",
             rb"[Ll]",
         ),
         ("iter", rb"ter(?:ation)?" + _ITER, rb"(?<![\w-])[Ii]"),

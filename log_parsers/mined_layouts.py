@@ -77,6 +77,7 @@ class Layout:
     lines: list[Line] = field(default_factory=list)
     counter: int | None = None
     counts_steps: bool = True
+    is_training: bool = True
     meanings: dict[int, str] = field(default_factory=dict)
     values: tuple[int, ...] = ()
     """Measured numbers, of which no word tells what they are."""
@@ -211,6 +212,16 @@ def meaning_of(name: str) -> str:
     return next(
         (m for m, pattern in patterns.items() if m != "never" and pattern.fullmatch(name)), ""
     )
+
+
+def says_training(key: str) -> bool:
+    """Tell whether a word of a layout says that its lines are of training."""
+    return _training().search(key.lower()) is not None
+
+
+@lru_cache(maxsize=1)
+def _training() -> re.Pattern[str]:
+    return re.compile(load_cached(PATH)["training"])
 
 
 def time_of(one: Layout, known: Collection[int]) -> dict[int, str]:

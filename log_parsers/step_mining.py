@@ -37,7 +37,7 @@ from rerail.log_parsers.mined_layouts import (
 )
 from rerail.log_parsers.step_numbers import StepRow
 from rerail.log_parsers.text import ZERO
-from rerail.log_parsers.unnamed_series import COUNTED, repeated, unnamed_layouts
+from rerail.log_parsers.unnamed_series import COUNTED, UNSTEPPED, repeated, unnamed_layouts
 
 FORM = "mined"
 _LEAST_HINTS = 8  # lines that name a loss
@@ -131,7 +131,7 @@ class StepMiner:
             step = whole_of(values[layout.counter])
             if step is None:
                 return False
-            form = FORM if layout.counts_steps else COUNTED
+            form = FORM if layout.counts_steps else UNSTEPPED if layout.is_training else COUNTED
             self._open[rank] = number, StepRow(number, form, step, rank=rank)
         opened = self._open.get(rank)
         if opened is None or number - opened[0] > _REACH:
@@ -145,6 +145,8 @@ class StepMiner:
             setattr(row, name, value * factor)
             if name == "loss":
                 row.line = number
+            elif name == "step_time" and number != opened[0]:
+                row.time_line = number
         if layout.values:
             at = _telling(values, layout.values)
             row.value, row.value_name = real_of(values[at]), layout.names[at]

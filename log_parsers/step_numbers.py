@@ -105,6 +105,8 @@ class StepRow:
     value: float | None = None
     value_name: str = ""
     """A measured number of a line that names no loss, and the word beside it."""
+    time_line: int | None = None
+    """The line of the step time, where it is another one."""
 
 
 def labelled(text: bytes) -> tuple[int | None, Span | None]:

@@ -59,7 +59,7 @@ from rerail.log_parsers.step_mining import StepMiner, beside_known, may_name_a_l
 from rerail.log_parsers.step_numbers import StepRow
 from rerail.log_parsers.tallies import sieves_pay, vectors_pay
 from rerail.log_parsers.text import MAX_LINE, clean
-from rerail.log_parsers.unnamed_series import COUNTED
+from rerail.log_parsers.unnamed_series import STEPLESS
 
 # Each piece costs a millisecond or more, by how many kinds of lines it has, whatever its size. With pieces of 512 kB
 # a pass took 1.1 to 1.4 times as long, over real and made-up logs; larger ones take memory, and steps are sampled by them.
@@ -551,8 +551,8 @@ class FilePass:
             mined = self._mined.finish()
             if self._mined.within_known:
                 result.steps, mined = beside_known(result.steps, mined), []
-            result.counted = [row for row in mined if row.form == COUNTED]
-            mined = [row for row in mined if row.form != COUNTED]
+            result.counted = [row for row in mined if row.form in STEPLESS]
+            mined = [row for row in mined if row.form not in STEPLESS]
             result.steps = sorted([*result.steps, *mined], key=lambda row: row.line)
             self._kept.keep_lines(list(self._mined.kept.items()), always=True)
         result.facts = self._facts.finish()
