@@ -26,6 +26,8 @@ _LONGEST = 1_000  # bytes of a line
 _MOST_FALLS = 0.2  # share of counts that may begin anew, with an epoch or after a restart
 _FEW_VALUES = 5  # whole numbers that differ more than so are measured
 _HEADING = 3  # lines above the first row of a table on which the heading of its columns may stand
+TIMES = ("step_time", "step_rate", "throughput")
+"""Meanings of numbers that tell how long a step takes, or how the names of such meanings begin."""
 _MASKED = lazy(
     r"\d{4}[-/]\d\d[-/]\d\d(?:T\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z\b|[-+]\d\d:?\d\d\b)?)?"  # dates
     r"|\d\d/\d\d/\d\d(?:\d\d)?"
@@ -129,7 +131,7 @@ def split_line(raw: bytes) -> tuple[str, int | None, tuple[str, ...]] | None:
         values.append(match["v"])
         return f"\0{match['after']}"
 
-    text = _glued().sub(r" \1\2 \3 ", _MASKED.sub("@", text))
+    text = _glued().sub(r" | \1\2 \3 ", _MASKED.sub("@", text))
     if "," in text and _NO_THOUSANDS.search(text) and not _POINT.search(text):
         text = _DECIMAL_COMMA.sub(r"\1.\2", text)
     key = _NUMBER.sub(slot, text)
@@ -240,9 +242,11 @@ def time_of(one: Layout, known: Collection[int]) -> dict[int, str]:
              or (meaning == "step_time_ms" and distinct(one, at) > _FEW_VALUES))
         and not accumulates([real_of(line.values[at]) for line in one.lines])
     }  # fmt: skip
-    of_step = {at: m for at, m in found.items() if _times()["of_a_step"].fullmatch(one.names[at])}
-    chosen = of_step if len(of_step) == 1 else found
-    return chosen if len(chosen) == 1 else {}
+    for names in ("of_a_step", "names"):
+        so_called = {at: m for at, m in found.items() if _times()[names].fullmatch(one.names[at])}
+        if len(so_called) == 1:
+            return so_called
+    return found if len(found) == 1 else {}
 
 
 def _of_time(name: str, unit: str) -> str:
@@ -250,18 +254,17 @@ def _of_time(name: str, unit: str) -> str:
     times = _times()
     if times["of_a_part"].fullmatch(name):
         return ""
-    by_unit = not name or name == unit or times["names"].fullmatch(name)
-    if (by_unit and times["milliseconds"].fullmatch(unit)) or (
-        not unit and times["milliseconds_by_name"].fullmatch(name)
-    ):
+    by = ("milliseconds", "seconds") if unit else ("milliseconds_by_name", "seconds_by_name")
+    if times[by[0]].fullmatch(unit or name):
         return "step_time_ms"
-    by_name = not unit and times["seconds_by_name"].fullmatch(name)
-    return "step_time" if by_name or (by_unit and times["seconds"].fullmatch(unit)) else ""
+    return "step_time" if times[by[1]].fullmatch(unit or name) else ""
 
 
 def _is_name_of_next(left: bool, between: str, name: str) -> bool:
     """Tell whether the word between two numbers is the name of the second: "ce 2.3 sec 0.6", not "took 2.3 sec 16"."""
-    return left and _ONE_WORD.fullmatch(between) is not None and not _of_time(name, "s")
+    return left and _ONE_WORD.fullmatch(between) is not None and not (
+        _times()["names"].fullmatch(name) and _of_time(name, "s")
+    )
 
 
 @lru_cache(maxsize=1)

@@ -22,6 +22,7 @@ from rerail.log_parsers.metrics import MAX_ROWS
 from rerail.log_parsers.mined_layouts import (
     LEAST_ROWS,
     PATH,
+    TIMES,
     Layout,
     accumulates,
     counts_up,
@@ -138,11 +139,10 @@ class StepMiner:
             return False
         row = opened[1]
         for at, meaning in layout.meanings.items():
-            name, factor = ("step_time", 1e-3) if meaning == "step_time_ms" else (meaning, 1.0)
-            value = real_of(values[at])
+            name, value = _measure(meaning, real_of(values[at]))
             if value is None or getattr(row, name) is not None:
                 continue
-            setattr(row, name, value * factor)
+            setattr(row, name, value)
             if name == "loss":
                 row.line = number
             elif name == "step_time" and number != opened[0]:
@@ -175,8 +175,17 @@ def _measured(row: StepRow) -> float | None:
     return row.loss if row.loss is not None else row.value
 
 
+def _measure(meaning: str, value: float | None) -> tuple[str, float | None]:
+    """Return which number of a row a meaning is, and its value in the unit of rows."""
+    if meaning == "step_time_ms":
+        return "step_time", None if value is None else value / 1000.0
+    if meaning == "step_rate":
+        return "step_time", 1.0 / value if value else None
+    return meaning, value
+
+
 def _is_timed(one: Layout) -> bool:
-    return any(m.startswith(("step_time", "throughput")) for m in one.meanings.values())
+    return any(m.startswith(TIMES) for m in one.meanings.values())
 
 
 def _counts_steps(one: Layout) -> bool:
@@ -367,6 +376,6 @@ def _meanings(one: Layout) -> dict[int, str]:
         if meaning.startswith("step_time") and accumulates(values):
             continue
         found[at] = meaning
-    if not any(meaning.startswith(("step_time", "throughput")) for meaning in found.values()):
+    if not any(meaning.startswith(TIMES) for meaning in found.values()):
         found |= time_of(one, found)
     return found

@@ -90,10 +90,8 @@ _NOT_TRAINING = (
 def _in_seconds(report: SeriesReport, unit_s: float) -> SeriesReport:
     """Return a report on the inverse of a rate with its times in seconds, or without any where that is not known."""
     if not math.isfinite(unit_s):
-        note = (
-            "the lines tell a rate and no time: levels are its inverse, "
-            f"{report.lost_share:.1%} of the time was lost"
-        )
+        lost = f", {report.lost_share:.1%} of the time was lost" if report.lost_s else ""
+        note = f"the lines tell a rate and no time: levels are its inverse{lost}"
         return replace(
             report,
             baseline_s=math.nan,
@@ -156,7 +154,9 @@ def _notes(series: StepSeries, begins: list[int]) -> tuple[str, ...]:
     known = np.isfinite(series.step_time_s) & (series.step_time_s > 0)
     known[[0, *begins][: len(series)]] = True  # a clock cannot tell of the first step of a run
     unknown = len(series) - int(np.count_nonzero(known))
-    if 0 < unknown <= len(series) // 2:
+    # Of rows that are measured several at a time, the others are not missing.
+    at = np.flatnonzero(known)
+    if 0 < unknown <= len(series) // 2 and (len(at) < 2 or np.median(np.diff(at)) < 2):
         said.append(f"{unknown} of {len(series)} rows without a usable step time were left out")
     return tuple(said)
 
