@@ -43,8 +43,8 @@ _NUMBER = lazy(
     r"(?P<v>[-+]?(?:(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.(?!\s|$)\d*)?(?:[eE][-+]?\d+)?|\.\d+|(?i:nan|inf(?:inity)?)(?![\w])))"
     r"(?P<after>(?:ms|s|batch|it)?(?:/[A-Za-z]\w*)?(?!\w|\.(?!\s|$)))"
 )
-_DECIMAL_COMMA = lazy(r"(?<![\w.,])([-+]?\d+),(\d+(?:[eE][-+]?\d+)?)(?![\w,]|\.\d)")
-_NO_THOUSANDS = lazy(r"(?<![\w.,])(?:[-+]?\d+,(?:\d{1,2}|\d{4,})|[-+]?0\d*,\d+)(?![\w,]|\.\d)")
+_DECIMAL_COMMA = lazy(r"(?<![\w.,])([-+]?\d+),(\d+(?:[eE][-+]?\d+)?)(?!\w|[.,]\d)")
+_NO_THOUSANDS = lazy(r"(?<![\w.,])(?:[-+]?\d+,(?:\d{1,2}|\d{4,})|[-+]?0\d*,\d+)(?!\w|[.,]\d)")
 _POINT = lazy(r"(?<![\w.])\d+\.\d")
 _LEFT = lazy(r"([^\W\d][\w./'-]*(?: [^\W\d][\w./'-]*){0,3})[\s:=(\[<|>*\"'~#-]*$")
 _ONE_WORD = lazy(r"\s+[^\W\d]+[\s:=]+")
@@ -196,7 +196,9 @@ def _known(name: str) -> str:
     if meaning_of(name) == "never":
         return name
     ends = [" ".join(words[at:]) for at in range(len(words))]
-    return next((end for end in ends if meaning_of(end) not in ("", "other")), name)
+    # "time per update" is no update.
+    told = (end for end in ends if meaning_of(end) not in ("", "other") or _of_time(end, ""))
+    return next(told, name)
 
 
 @lru_cache(maxsize=1)
@@ -262,8 +264,10 @@ def _of_time(name: str, unit: str) -> str:
 
 def _is_name_of_next(left: bool, between: str, name: str) -> bool:
     """Tell whether the word between two numbers is the name of the second: "ce 2.3 sec 0.6", not "took 2.3 sec 16"."""
-    return left and _ONE_WORD.fullmatch(between) is not None and not (
-        _times()["names"].fullmatch(name) and _of_time(name, "s")
+    return (
+        left
+        and _ONE_WORD.fullmatch(between) is not None
+        and not (_times()["names"].fullmatch(name) and _of_time(name, "s"))
     )
 
 

@@ -43,7 +43,6 @@ from rerail.log_parsers.unnamed_series import COUNTED, UNSTEPPED, repeated, unna
 FORM = "mined"
 _LEAST_HINTS = 8  # lines that name a loss
 _LEARNED, _NEAR = 4_000, 400  # lines that are looked at to learn; those whose surroundings are
-_FEW_TIMED = 400  # lines of a known form that are looked at to find a time
 _MOST_KEPT = 64
 _SAME_STEPS = 0.9
 _REACH = 40  # lines below a counter on which its numbers may stand
@@ -77,9 +76,6 @@ class StepMiner:
 
     def learn(self, lines: Sequence[bytes], may_name_a_loss: bool = True) -> bool:
         """Find the layouts of step lines among the first lines of a file; tell whether there are any."""
-        if self.only_times:
-            few = len(lines) > _FEW_TIMED
-            lines = [*lines[: _FEW_TIMED // 2], *lines[-_FEW_TIMED // 2 :]] if few else lines
         self.layouts = (_with_a_loss(lines) if may_name_a_loss else {}) or _without_a_word(lines)
         if self.within_known:
             counting = self.layouts.items()
@@ -139,7 +135,7 @@ class StepMiner:
             return False
         row = opened[1]
         for at, meaning in layout.meanings.items():
-            name, value = _measure(meaning, real_of(values[at]))
+            name, value = measure(meaning, real_of(values[at]))
             if value is None or getattr(row, name) is not None:
                 continue
             setattr(row, name, value)
@@ -175,7 +171,7 @@ def _measured(row: StepRow) -> float | None:
     return row.loss if row.loss is not None else row.value
 
 
-def _measure(meaning: str, value: float | None) -> tuple[str, float | None]:
+def measure(meaning: str, value: float | None) -> tuple[str, float | None]:
     """Return which number of a row a meaning is, and its value in the unit of rows."""
     if meaning == "step_time_ms":
         return "step_time", None if value is None else value / 1000.0
@@ -202,21 +198,19 @@ def beside_known(steps: Sequence[StepRow], mined: Sequence[StepRow]) -> Sequence
     if sum(same) < _SAME_STEPS * len(same) or not same:
         return steps
     form = next(known[row.line].form for row in mined if row.line in known)
-    measured = any(row.loss is not None or row.grad_norm is not None for row in steps)
     for row in mined:
         told = known.get(row.line)
-        if told is None and not measured:
+        if told is None:
             known[row.line] = replace(row, form=form)
-        elif told is not None and told.step == row.step:
+        elif told.step == row.step:
             timed = told.step_time is not None or told.throughput is not None
-            source = told if timed else row
             known[row.line] = replace(
                 told,
-                loss=told.loss if measured else row.loss,
-                value=told.value if measured else row.value,
-                value_name=told.value_name if measured else row.value_name,
-                step_time=source.step_time,
-                throughput=source.throughput,
+                loss=row.loss,
+                value=row.value,
+                value_name=row.value_name,
+                step_time=told.step_time if timed else row.step_time,
+                throughput=told.throughput if timed else row.throughput,
             )
     return [known[line] for line in sorted(known)]
 

@@ -10,7 +10,6 @@ from functools import lru_cache
 import numpy as np
 
 from rerail.cached_yaml import load_cached
-
 from rerail.domain.series import BoolArray, FloatArray, IntArray, StepSeries
 from rerail.log_parsers.metrics import WEAK_FORMS
 from rerail.log_parsers.mined_layouts import PATH

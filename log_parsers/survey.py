@@ -312,6 +312,7 @@ class FilePass:
         count = whole.rows if whole.raw else 0
         self._kept.keep_rows(whole, 1, range(min(count, self._room.head)), always=True)
         self._mine_steps(whole)
+        self._steps.fill_times(piece, count + 1)
         if count:
             self._kept.keep_rows(whole, 1, [n - 1 for n in self._facts.first_lines()])
             self._kept.keep_rows(
@@ -326,15 +327,12 @@ class FilePass:
 
     def _mine_steps(self, piece: Piece) -> None:
         """Learn the step lines of a file that has none of a known form with values, and read those of its beginning."""
-        known, only_times = None, False
-        if self._steps.tells(LEAST_ROWS):
-            known = self._steps.bare()
-            only_times = not known
-            known = known or self._steps.untimed()
+        known = self._steps.bare() if self._steps.tells(LEAST_ROWS) else None
         if known == []:
+            self._steps.find_times(piece, may_name_a_loss)
             return
         lines = piece.lines()
-        miner = StepMiner(within_known=known is not None, only_times=only_times)
+        miner = StepMiner(within_known=known is not None)
         shown = lines if known is None else [lines[number - 1] for number in known]
         if miner.learn(shown, may_name_a_loss(piece.raw)):
             miner.feed(lines, 1)

@@ -59,7 +59,9 @@ def unnamed_layouts(found: dict[str, Layout]) -> dict[str, Layout]:
     """Return the layouts that count evenly and measure something, those that most lines have."""
     kept = {key: one for key, one in found.items() if len(one.lines) >= LEAST_ROWS and _reads(one)}
     for key, one in kept.items():
-        one.is_training = says_training(key) or any(map(_OF_TRAINING.__contains__, map(meaning_of, one.names)))
+        one.is_training = says_training(key) or any(
+            map(_OF_TRAINING.__contains__, map(meaning_of, one.names))
+        )
     most = max((len(one.lines) for one in kept.values()), default=0)
     return {key: one for key, one in kept.items() if len(one.lines) * 4 >= most}
 

@@ -475,7 +475,7 @@ def _slow(case: Case, view: LogView, one: LogSeries, report: SeriesReport) -> li
     )
     row = one.rows[onset.index] if onset else None
     # A time on a line of its own is what shows it, not the loss.
-    line = row and ((row.time_line and view.line(row.time_line)) or view.line(row.line))
+    line = None if row is None else view.line(row.time_line or row.line) or view.line(row.line)
     if onset is None or line is None:
         return []
     if one.from_rate:
@@ -551,9 +551,7 @@ def _lost_share(one: LogSeries, report: SeriesReport) -> float:
     unit_s = one.series.unit_s if math.isfinite(one.series.unit_s) else 1.0
     for episode in report.episodes:
         before = episode.before_s / unit_s
-        lost += sum(
-            max(0.0, t - before) for t in times[episode.first : episode.last] if t == t
-        )
+        lost += sum(max(0.0, t - before) for t in times[episode.first : episode.last] if t == t)
     return float(lost / (sum(t for t in times if t == t) or 1.0))
 
 

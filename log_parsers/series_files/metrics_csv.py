@@ -75,7 +75,9 @@ def read_metrics_csv(data: bytes, points: Points) -> list[str]:
 
 def _one_run(columns: list[str], meanings: list[Meaning | None]) -> list[str]:
     """Leave the columns of all runs but the first without a meaning, and say so."""
-    runs = [run_of(name) if one is not None else "" for name, one in zip(columns, meanings, strict=True)]
+    runs = [
+        run_of(name) if one is not None else "" for name, one in zip(columns, meanings, strict=True)
+    ]
     known = list(dict.fromkeys(filter(None, runs)))
     for at, run in enumerate(runs):
         if run and run != known[0]:
