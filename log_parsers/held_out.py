@@ -13,7 +13,7 @@ _NEAR = 60  # bytes in front of a number that say what it is of
 
 
 def counts_held_out(front: bytes) -> bool:
-    """Tell whether what stands in front of a counter (and the first letters of its name) says that it counts held-out data."""
+    """Tell whether the words in front of a counter, up to its first letters, say that it counts held-out data."""
     return _patterns()[0].search(front[-_NEAR:]) is not None
 
 
@@ -39,6 +39,7 @@ def _patterns() -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
     said = rf"(?:(?<![\w./='\"-])|(?:{words['keys']})['\"]?\s*[:=]\s*['\"]?)(?:{words['words']})"
     # "test-node step 5" is a host.
     said += r"(?![-.]\w)"
-    counter = rf"(?:[ _-](?:{words['parts']}))?[^A-Za-z0-9]{{1,6}}(?:(?:{words['between']})\s+)?(?:global[ _])?[A-Za-z]{{0,2}}\Z"
+    parts, between = words["parts"], words["between"]
+    counter = rf"(?:[ _-](?:{parts}))?[^A-Za-z0-9]{{1,6}}(?:(?:{between})\s+)?(?:global[ _])?[A-Za-z]{{0,2}}\Z"
     value = r"[^A-Za-z0-9]{1,6}(?:[A-Za-z]+[ _-])?[A-Za-z]+[^A-Za-z0-9]*\Z"
     return re.compile(f"(?i){said}{counter}".encode()), re.compile(f"(?i){said}{value}".encode())
