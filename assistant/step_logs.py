@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rerail.assistant.call_series import read_call_series
@@ -20,11 +21,14 @@ def read_step_log(path: Path) -> list[StepSeries]:
     """
     collection = collect([path], ScanPlan(()))
     found = [one.series for view in collection.views for one in series_of(view, least=2)]
-    if not found:
+    wrong = tuple(f"{one.subject}: {one.why}" for one in collection.problems)
+    if wrong and found:
+        found[0] = replace(found[0], remarks=wrong)
+    if not found and path.is_file():
         found = read_call_series(path)
     if not found:
         raise EvidenceError(
-            f"{path}: no step lines were found",
+            "; ".join((f"{path}: no step lines were found", *wrong)),
             subject=str(path),
             hint="a CSV with columns step,step_time_s works always",
         )

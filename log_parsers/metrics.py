@@ -11,10 +11,10 @@ import re
 import threading
 from array import array
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.barren_lines import BarrenKinds, BarrenLines
@@ -33,6 +33,9 @@ from rerail.log_parsers.step_numbers import (
 )
 from rerail.log_parsers.step_rows import Columns, StepRows
 from rerail.log_parsers.text import ZERO
+
+if TYPE_CHECKING:
+    from rerail.log_parsers.line_times import LineTimes
 
 MAX_ROWS = 200_000
 # Progress bars count images, shards and files too; they show life, not training steps.
@@ -75,12 +78,13 @@ _FORMS: tuple[_Form, ...] = tuple(
         ("olmo", rb"\[step=(?P<step>\d+)/\d+[,\]]", b""),
         (
             "step",
-            rb"tep\b[ :=#\[]{0,4}(?P<step>\d[\d,]*)(?![\d,]*\.\d)",
+            rb"tep\b[ :=#\[]{0,4}(?P<step>\d[\d,]*)(?![\d,]*(?:\.\d| ?m?s(?:ec)?\b))",
             rb"\b(?:[Gg]lobal[ _])?[Ss]",
         ),
         (
             "loss_step",
-            rb"oss[:= ]+[^\n]{1,200}\b(?:global_)?step[:= ]+(?P<step>\d[\d,]*)",
+            rb"oss[:= ]+[^\n]{1,200}\b(?:global_)?step[:= ]+(?P<step>\d[\d,]*)"
+            rb"(?![\d,]*(?:\.\d*[1-9]|(?:\.\d+)? ?m?s(?:ec)?\b))",
             rb"[Ll]",
         ),
         ("iter", rb"ter(?:ation)?" + _ITER, rb"(?<![\w-])[Ii]"),
@@ -168,6 +172,7 @@ class StepReader:
         self._latest: dict[int | None, tuple[int, bytes]] = {}
         # Where numbers stand in lines that differ in digits alone; no search below tells digits apart, but `_SAMPLES`.
         self._alike: dict[tuple[str, bytes], dict[str, Span]] = {}
+        self._times: LineTimes | None = None
 
     def feed(self, piece: Piece, first_line: int) -> None:
         """Read one piece of whole lines whose first line has the number `first_line`."""
@@ -209,6 +214,18 @@ class StepReader:
         return self.rows.copy()
 
     def _feed(self, piece: Piece, first_line: int) -> None:
+        if self._times is None:
+            self._read_piece(piece, first_line)
+            return
+        parts = self.rows.parts()
+        last = (
+            max(0, len(parts) - 1),
+            len(parts[-1]) if parts and isinstance(parts[-1], list) else 0,
+        )
+        self._read_piece(piece, first_line)
+        self.fill_times(piece, first_line, last)
+
+    def _read_piece(self, piece: Piece, first_line: int) -> None:
         # Steps may begin behind any amount of other text, as that of a library that was told to say all that it does.
         known = _PRESENCE.lines(piece, _ALL_FORMS)
         if known is None:
@@ -377,6 +394,37 @@ class StepReader:
                     return []
                 found.append(row.line)
         return sorted(set(found))
+
+    def untimed(self) -> list[int]:
+        """Return the numbers of the lines of known forms, bars aside, where none of them tells a time or a rate."""
+        found = []
+        for row in self.rows.unread():
+            if row.form not in WEAK_FORMS:
+                if row.step_time is not None or row.throughput is not None:
+                    return []
+                found.append(row.line)
+        return sorted(set(found))
+
+    def find_times(self, piece: Piece, may_name_a_loss: Callable[[bytes], bool]) -> None:
+        """Look for a time on the step lines of the first piece, if no form reads one, and read it from then on."""
+        from rerail.log_parsers.line_times import learn_times
+
+        numbers = self.untimed()
+        lines = piece.lines() if numbers else []
+        shown = [lines[number - 1] for number in numbers if number <= len(lines)]
+        self._times = learn_times(shown, may_name_a_loss) if shown else None
+        self.fill_times(piece, 1)
+
+    def fill_times(self, piece: Piece, first_line: int, since: tuple[int, int] = (0, 0)) -> None:
+        """Give the step rows of a piece the times on their lines, from some part of the rows and place in it on."""
+        if self._times is None:
+            return
+        from rerail.log_parsers.line_times import fill
+
+        told = self._times.of(piece, first_line)
+        for at, part in enumerate(self.rows.parts()[since[0] :]):
+            fill(part, told, 0 if at else since[1])
+        self.rows.changed()
 
     def latest_lines(self) -> list[tuple[int, bytes]]:
         """Return (number, line) of the last step line of each rank."""

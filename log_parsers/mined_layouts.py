@@ -17,16 +17,21 @@ from pathlib import Path
 from rerail.cached_yaml import load_cached
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
+from rerail.log_parsers.held_out import counts_held_out, hints_at_held_out, measures_held_out
 from rerail.log_parsers.text import strip_escapes
 
 PATH = Path(__file__).with_name("step_mining.yaml")
 LEAST_ROWS = 8  # lines of a layout
 _LONGEST = 1_000  # bytes of a line
 _MOST_FALLS = 0.2  # share of counts that may begin anew, with an epoch or after a restart
+_FEW_VALUES = 5  # whole numbers that differ more than so are measured
 _HEADING = 3  # lines above the first row of a table on which the heading of its columns may stand
+TIMES = ("step_time", "step_rate", "throughput")
+"""Meanings of numbers that tell how long a step takes, or how the names of such meanings begin."""
 _MASKED = lazy(
     r"\d{4}[-/]\d\d[-/]\d\d(?:T\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z\b|[-+]\d\d:?\d\d\b)?)?"  # dates
     r"|\d\d/\d\d/\d\d(?:\d\d)?"
+    r"|\b\d{1,2}/[A-Z][a-z]{2}/\d{4}(?::\d\d:\d\d:\d\d)?|\b[A-Z][a-z]{2} {1,2}\d{1,2} \d\d:\d\d:\d\d(?: \d{4})?"
     r"|(?<![\w.])\d{1,3}:\d\d(?::\d\d)?(?:[.,]\d+)?(?:[AP]M)?"  # times of day, and left
     r"|\b\d{1,3}(?:\.\d{1,3}){3}\b|\b0x[0-9a-fA-F]+"  # addresses
     r"|\d+(?:\.\d+)? ?%|\d+(?:\.\d+)? ?[KMGT]i?B?\b(?!/)"  # percentages, memory
@@ -38,7 +43,12 @@ _NUMBER = lazy(
     r"(?P<v>[-+]?(?:(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.(?!\s|$)\d*)?(?:[eE][-+]?\d+)?|\.\d+|(?i:nan|inf(?:inity)?)(?![\w])))"
     r"(?P<after>(?:ms|s|batch|it)?(?:/[A-Za-z]\w*)?(?!\w|\.(?!\s|$)))"
 )
-_LEFT = lazy(r"([^\W\d][\w./'-]*(?: [^\W\d][\w./'-]*){0,3})[\s:=(\[|>*\"'~#]*$")
+_DECIMAL_COMMA = lazy(r"(?<![\w.,])([-+]?\d+),(\d+(?:[eE][-+]?\d+)?)(?!\w|[.,]\d)")
+_NO_THOUSANDS = lazy(r"(?<![\w.,])(?:[-+]?\d+,(?:\d{1,2}|\d{4,})|[-+]?0\d*,\d+)(?!\w|[.,]\d)")
+_POINT = lazy(r"(?<![\w.])\d+\.\d")
+_LEFT = lazy(r"([^\W\d][\w./'-]*(?: [^\W\d][\w./'-]*){0,3})[\s:=(\[<|>*\"'~#-]*$")
+_ONE_WORD = lazy(r"\s+[^\W\d]+[\s:=]+")
+_COUNTER = lazy(r"[^\W\d_]*[^\w\0]*\Z")
 _LEADERS = lazy(r"(?:\s?\.){3,}|…+")
 _GLUED = lazy(r"[A-Za-z]+(?:/[A-Za-z]+)?")
 _RIGHT = lazy(r"^\s*([A-Za-z]+/[A-Za-z]+|[A-Za-z]+(?: [A-Za-z]+)?(?=\s*(?:[,;|)\]]|$)))")
@@ -69,6 +79,7 @@ class Layout:
     lines: list[Line] = field(default_factory=list)
     counter: int | None = None
     counts_steps: bool = True
+    is_training: bool = True
     meanings: dict[int, str] = field(default_factory=dict)
     values: tuple[int, ...] = ()
     """Measured numbers, of which no word tells what they are."""
@@ -120,10 +131,20 @@ def split_line(raw: bytes) -> tuple[str, int | None, tuple[str, ...]] | None:
         values.append(match["v"])
         return f"\0{match['after']}"
 
-    key = _NUMBER.sub(slot, _MASKED.sub("@", text))
+    text = _glued().sub(r" | \1\2 \3 ", _MASKED.sub("@", text))
+    if "," in text and _NO_THOUSANDS.search(text) and not _POINT.search(text):
+        text = _DECIMAL_COMMA.sub(r"\1.\2", text)
+    key = _NUMBER.sub(slot, text)
     if not values:
         return None
     return " ".join(key.split()), rank, tuple(values)
+
+
+@lru_cache(maxsize=1)
+def _glued() -> re.Pattern[str]:
+    """Return a pattern of a word and the count that is glued to it, or of a letter and a long count that begin a line."""
+    words = "|".join(load_cached(PATH)["glued"])
+    return re.compile(rf"(?i)(?:(?<![^\W_])({words})[_-]|^([a-z])(?=\d{{6}}))(\d+)(?!\w|\.\d)")
 
 
 def layout_of(key: str) -> Layout:
@@ -131,6 +152,7 @@ def layout_of(key: str) -> Layout:
     parts = key.split("\0")
     names, slashes, units = [], [], []
     unit = _unit()
+    maybe_held_out = hints_at_held_out(key.lower().encode())
     for at in range(1, len(parts)):
         # A name behind a number ends with the line or at a comma, not at the next number.
         before = _LEADERS.sub(" ", parts[at - 1])
@@ -146,10 +168,20 @@ def layout_of(key: str) -> Layout:
         else:
             name = right[1] if right is not None else ""
         names.append(_known(name.lower()))
+        if maybe_held_out and _is_held_out("\0".join(parts[:at])):
+            names[-1] = f"val {name.lower()}"  # gives no number of a step
         slashes.append(before.rstrip().endswith("/") and at > 1)
         measured = unit.match(behind)
+        if measured is not None and at + 1 < len(parts):
+            if _is_name_of_next(left is not None, parts[at], name.lower()):
+                measured = None
         units.append(measured[0].strip() if measured is not None else "")
     return Layout(tuple(names), tuple(slashes), tuple(units))
+
+
+def _is_held_out(front: str) -> bool:
+    """Tell whether the words in front of a number say that it counts held-out data, or was measured on such."""
+    return measures_held_out(front.encode()) or counts_held_out(_COUNTER.sub("", front).encode())
 
 
 @lru_cache(maxsize=1)
@@ -164,7 +196,9 @@ def _known(name: str) -> str:
     if meaning_of(name) == "never":
         return name
     ends = [" ".join(words[at:]) for at in range(len(words))]
-    return next((end for end in ends if meaning_of(end) not in ("", "other")), name)
+    # "time per update" is no update.
+    told = (end for end in ends if meaning_of(end) not in ("", "other") or _of_time(end, ""))
+    return next(told, name)
 
 
 @lru_cache(maxsize=1)
@@ -184,6 +218,16 @@ def meaning_of(name: str) -> str:
     )
 
 
+def says_training(key: str) -> bool:
+    """Tell whether a word of a layout says that its lines are of training."""
+    return _training().search(key.lower()) is not None
+
+
+@lru_cache(maxsize=1)
+def _training() -> re.Pattern[str]:
+    return re.compile(load_cached(PATH)["training"])
+
+
 def time_of(one: Layout, known: Collection[int]) -> dict[int, str]:
     """Return the only number that is a time of each step by its name and unit, which no word calls the step time.
 
@@ -196,26 +240,44 @@ def time_of(one: Layout, known: Collection[int]) -> dict[int, str]:
         for at, name in enumerate(one.names)
         if at != one.counter and at not in known and not one.after_slash[at]
         and (meaning := _of_time(name, one.units[at]))
-        and is_real([line.values[at] for line in one.lines])
+        and (is_real([line.values[at] for line in one.lines])
+             or (meaning == "step_time_ms" and distinct(one, at) > _FEW_VALUES))
         and not accumulates([real_of(line.values[at]) for line in one.lines])
     }  # fmt: skip
+    for names in ("of_a_step", "names"):
+        so_called = {at: m for at, m in found.items() if _times()[names].fullmatch(one.names[at])}
+        if len(so_called) == 1:
+            return so_called
     return found if len(found) == 1 else {}
 
 
 def _of_time(name: str, unit: str) -> str:
     """Return what a time under a name and before a unit means, or nothing."""
     times = _times()
-    if not times["names"].fullmatch(name):
+    if times["of_a_part"].fullmatch(name):
         return ""
-    if times["milliseconds"].fullmatch(unit):
+    by = ("milliseconds", "seconds") if unit else ("milliseconds_by_name", "seconds_by_name")
+    if times[by[0]].fullmatch(unit or name):
         return "step_time_ms"
-    plain = not unit and times["without_unit"].fullmatch(name)
-    return "step_time" if plain or times["seconds"].fullmatch(unit) else ""
+    return "step_time" if times[by[1]].fullmatch(unit or name) else ""
+
+
+def _is_name_of_next(left: bool, between: str, name: str) -> bool:
+    """Tell whether the word between two numbers is the name of the second: "ce 2.3 sec 0.6", not "took 2.3 sec 16"."""
+    return (
+        left
+        and _ONE_WORD.fullmatch(between) is not None
+        and not (_times()["names"].fullmatch(name) and _of_time(name, "s"))
+    )
 
 
 @lru_cache(maxsize=1)
 def _times() -> dict[str, re.Pattern[str]]:
-    return {key: re.compile(text) for key, text in load_cached(PATH)["times"].items()}
+    ends = ("names", "seconds_by_name", "milliseconds_by_name")
+    return {
+        key: re.compile(rf"(?:.*[ _./-])?(?:{text})" if key in ends else text)
+        for key, text in load_cached(PATH)["times"].items()
+    }
 
 
 def counts_of(one: Layout, at: int) -> list[int]:

@@ -22,6 +22,7 @@ from rerail.log_parsers.metrics import MAX_ROWS
 from rerail.log_parsers.mined_layouts import (
     LEAST_ROWS,
     PATH,
+    TIMES,
     Layout,
     accumulates,
     counts_up,
@@ -37,7 +38,7 @@ from rerail.log_parsers.mined_layouts import (
 )
 from rerail.log_parsers.step_numbers import StepRow
 from rerail.log_parsers.text import ZERO
-from rerail.log_parsers.unnamed_series import COUNTED, repeated, unnamed_layouts
+from rerail.log_parsers.unnamed_series import COUNTED, UNSTEPPED, repeated, unnamed_layouts
 
 FORM = "mined"
 _LEAST_HINTS = 8  # lines that name a loss
@@ -65,6 +66,8 @@ class StepMiner:
     """The first lines whose loss is no number, and the last step line."""
     within_known: bool = False
     """The lines are step lines of a known form, of which only the step could be read."""
+    only_times: bool = False
+    """Of those step lines all but the time could be read."""
     _words: re.Pattern[bytes] | None = None
     _latest: tuple[int, bytes] | None = None
     _open: dict[int | None, tuple[int, StepRow]] = field(default_factory=dict)
@@ -76,7 +79,11 @@ class StepMiner:
         self.layouts = (_with_a_loss(lines) if may_name_a_loss else {}) or _without_a_word(lines)
         if self.within_known:
             counting = self.layouts.items()
-            self.layouts = {key: one for key, one in counting if _counts_steps(one)}
+            self.layouts = {
+                key: one
+                for key, one in counting
+                if _counts_steps(one) and (not self.only_times or _is_timed(one))
+            }
         if not self.layouts:
             return False
         numbers = _ends(list(range(1, len(lines) + 1)))
@@ -121,20 +128,21 @@ class StepMiner:
             step = whole_of(values[layout.counter])
             if step is None:
                 return False
-            form = FORM if layout.counts_steps else COUNTED
+            form = FORM if layout.counts_steps else UNSTEPPED if layout.is_training else COUNTED
             self._open[rank] = number, StepRow(number, form, step, rank=rank)
         opened = self._open.get(rank)
         if opened is None or number - opened[0] > _REACH:
             return False
         row = opened[1]
         for at, meaning in layout.meanings.items():
-            name, factor = ("step_time", 1e-3) if meaning == "step_time_ms" else (meaning, 1.0)
-            value = real_of(values[at])
+            name, value = measure(meaning, real_of(values[at]))
             if value is None or getattr(row, name) is not None:
                 continue
-            setattr(row, name, value * factor)
+            setattr(row, name, value)
             if name == "loss":
                 row.line = number
+            elif name == "step_time" and number != opened[0]:
+                row.time_line = number
         if layout.values:
             at = _telling(values, layout.values)
             row.value, row.value_name = real_of(values[at]), layout.names[at]
@@ -163,6 +171,19 @@ def _measured(row: StepRow) -> float | None:
     return row.loss if row.loss is not None else row.value
 
 
+def measure(meaning: str, value: float | None) -> tuple[str, float | None]:
+    """Return which number of a row a meaning is, and its value in the unit of rows."""
+    if meaning == "step_time_ms":
+        return "step_time", None if value is None else value / 1000.0
+    if meaning == "step_rate":
+        return "step_time", 1.0 / value if value else None
+    return meaning, value
+
+
+def _is_timed(one: Layout) -> bool:
+    return any(m.startswith(TIMES) for m in one.meanings.values())
+
+
 def _counts_steps(one: Layout) -> bool:
     return one.counter is not None and one.counts_steps
 
@@ -182,8 +203,14 @@ def beside_known(steps: Sequence[StepRow], mined: Sequence[StepRow]) -> Sequence
         if told is None:
             known[row.line] = replace(row, form=form)
         elif told.step == row.step:
+            timed = told.step_time is not None or told.throughput is not None
             known[row.line] = replace(
-                told, loss=row.loss, value=row.value, value_name=row.value_name
+                told,
+                loss=row.loss,
+                value=row.value,
+                value_name=row.value_name,
+                step_time=told.step_time if timed else row.step_time,
+                throughput=told.throughput if timed else row.throughput,
             )
     return [known[line] for line in sorted(known)]
 
@@ -343,6 +370,6 @@ def _meanings(one: Layout) -> dict[int, str]:
         if meaning.startswith("step_time") and accumulates(values):
             continue
         found[at] = meaning
-    if not any(meaning.startswith(("step_time", "throughput")) for meaning in found.values()):
+    if not any(meaning.startswith(TIMES) for meaning in found.values()):
         found |= time_of(one, found)
     return found

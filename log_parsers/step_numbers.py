@@ -6,6 +6,7 @@ import re
 
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
+from rerail.log_parsers.held_out import counts_held_out, hints_at_held_out, measures_held_out
 from rerail.log_parsers.step_layouts import Span
 
 NUMBER = rb"[-+]?(?:\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+)"
@@ -104,6 +105,8 @@ class StepRow:
     value: float | None = None
     value_name: str = ""
     """A measured number of a line that names no loss, and the word beside it."""
+    time_line: int | None = None
+    """The line of the step time, where it is another one."""
 
 
 def labelled(text: bytes) -> tuple[int | None, Span | None]:
@@ -142,13 +145,16 @@ def read_row(
         spans["step"] = Span(match.start("step") - start, match.end("step") - start)
     # Searches that ignore case read every byte; one word that they need is found much sooner.
     lower = text.lower()
+    maybe_held_out = hints_at_held_out(lower)
+    if maybe_held_out and counts_held_out(text[: match.start() - start]):
+        return StepRow(line, "evaluation", row.step), {}
     if b"reduced_train_loss" in text:
         row.loss = _first(_REDUCED_LOSS, text, "loss", spans)
     elif groups.get("loss") is not None:
         row.loss = _float(groups["loss"])
         spans["loss"] = Span(match.start("loss") - start, match.end("loss") - start)
     elif b"loss" in lower or b", ce" in lower:
-        row.loss = _loss(text, spans)
+        row.loss = _loss(text, spans) if not maybe_held_out else _loss_of_training(row, text, spans)
     _other_values(row, text, lower, spans)
     row.data_time = _data_time(text, lower, spans)
     timed = form not in _UNTIMED
@@ -197,8 +203,6 @@ def _read_beside(
 def _other_values(row: StepRow, text: bytes, lower: bytes, spans: dict[str, Span]) -> None:
     if b"norm" in lower:
         row.grad_norm = _first(_GRAD, text, "grad_norm", spans)
-    if b"valid" in text and re.search(rb"valid(?:ation)? loss", text):
-        row.form, row.loss = "evaluation", None
     if b"scale" in lower:
         row.loss_scale = _first(_SCALE, text, "loss_scale", spans)
     if any(word in lower for word in _RATES):
@@ -212,6 +216,19 @@ def _other_values(row: StepRow, text: bytes, lower: bytes, spans: dict[str, Span
 def _loss(text: bytes, spans: dict[str, Span]) -> float | None:
     found = _first(_LOSS, text, "loss", spans)
     return _first(_SOME_LOSS, text, "loss", spans) if found is None else found
+
+
+def _loss_of_training(row: StepRow, text: bytes, spans: dict[str, Span]) -> float | None:
+    """Return the first loss that is not one of held-out data; a line of none but such is one of an evaluation."""
+    seen = False
+    for pattern in (_LOSS, _SOME_LOSS):
+        for match in pattern.finditer(text):
+            if not measures_held_out(text[: match.start(1)]):
+                spans["loss"] = Span(*match.span(1))
+                return _float(match[1])
+            seen = True
+    row.form = "evaluation" if seen else row.form
+    return None
 
 
 def _data_time(text: bytes, lower: bytes, spans: dict[str, Span]) -> float | None:
@@ -272,7 +289,18 @@ def _first(
 
 
 def _float(raw: bytes) -> float | None:
+    if b"," in raw:
+        raw = _without_commas(raw)
     try:
-        return float(raw.replace(b",", b""))
+        return float(raw)
     except ValueError:
         return None
+
+
+def _without_commas(raw: bytes) -> bytes:
+    """Return a number without the commas between its thousands, or with a point for that of its decimals."""
+    whole, _, last = raw.rstrip(b",").rpartition(b",")
+    parts_thousands = len(last) == 3 and not whole.lstrip(b"+-").startswith(b"0")
+    if not whole or b"." in last or b"," in whole or parts_thousands:
+        return raw.replace(b",", b"")
+    return whole + b"." + last

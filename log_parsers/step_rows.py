@@ -66,6 +66,10 @@ class StepRows(Sequence[StepRow]):
         self._parts.append(part)
         self._count += len(part)
 
+    def changed(self) -> None:
+        """Numbers of the parts were set anew."""
+        self._rows = None
+
     def parts(self) -> Sequence[Columns | list[StepRow]]:
         """Return the rows as they came."""
         return self._parts

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
+from rerail.cached_yaml import load_cached
 from rerail.domain.series import BoolArray, FloatArray, IntArray, StepSeries
 from rerail.log_parsers.metrics import WEAK_FORMS
+from rerail.log_parsers.mined_layouts import PATH
 from rerail.log_parsers.series_files.forms import FORMS
 from rerail.log_parsers.step_numbers import StepRow
-from rerail.log_parsers.unnamed_series import COUNTED
+from rerail.log_parsers.unnamed_series import COUNTED, STEPLESS
 from rerail.log_parsers.view import LogView
 
 _MOST_STAMPED = 20_000
-_WEAK = WEAK_FORMS | {COUNTED}
+_MOSTLY_STAMPED = 0.8  # least share of the rows whose lines are stamped
+_COARSE = 10.0  # whole seconds are averaged over as many rows as take so long
+_LEAST_CLOCKED = 20  # times between lines that are needed: the first ones wait for other things
+_MOST_BETWEEN = 50_000  # lines between steps that are looked at for a pause
+_WEAK = WEAK_FORMS | STEPLESS
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +67,12 @@ def _build(view: LogView, form: str, rank: int | None, rows: list[StepRow]) -> L
         with np.errstate(divide="ignore", invalid="ignore"):
             times = np.where(rates > 0, 1.0 / rates, np.nan)
     stamps = _stamps(view, rows)
-    clock = times is None and any(row.time is not None for row in rows)
     steps = np.array([i if row.step is None else row.step for i, row in enumerate(rows)])
-    if clock and stamps is not None:
-        times = _between(steps, stamps)
+    told_steps = any(row.step is not None for row in rows)
+    by_clock = _by_clock(view, form, rows, steps, stamps) if told_steps else None
+    clock = times is None and by_clock is not None
+    if times is None:
+        times = by_clock
     told = _told(rows)
     name = view.name if rank is None else f"{view.name} rank {rank}"
     series = StepSeries(
@@ -76,13 +86,70 @@ def _build(view: LogView, form: str, rank: int | None, rows: list[StepRow]) -> L
         time=stamps,
         learning_rate=_column(rows, "learning_rate"),
         throughput=_column(rows, "throughput"),
-        steps_told=any(row.step is not None for row in rows),
+        steps_told=told_steps,
         reported=told if form in FORMS else None,
         left_out={column: ~named for column, named in told.items()},
         value=_column(rows, "value"),
         value_name=next((row.value_name for row in reversed(rows) if row.value_name), ""),
+        epoch=_column(rows, "epoch"),
+        is_training=form != COUNTED,
+        unit_s=1.0 if rates is None else _seconds_of(times, by_clock),
     )
     return LogSeries(series, tuple(rows), rates is not None, clock)
+
+
+def _by_clock(
+    view: LogView, form: str, rows: list[StepRow], steps: IntArray, stamps: FloatArray | None
+) -> FloatArray | None:
+    """Return seconds per step between the stamps of the rows, None where they tell none.
+
+    Stamps of whole seconds that are coarse against the time between two rows are taken several rows apart. Where
+    the program says between two lines that it evaluates or saves, the time between them is none of a step.
+    """
+    if stamps is None or form in FORMS:
+        return None if stamps is None else _between(steps, stamps)
+    known = np.isfinite(stamps)
+    if form in WEAK_FORMS or form == COUNTED or known.sum() < _MOSTLY_STAMPED * len(stamps):
+        return None
+    whole = bool((stamps[known] == np.floor(stamps[known])).all())
+    gaps = np.diff(stamps[known])
+    gaps = gaps[gaps >= 0]
+    if not len(gaps) or not gaps.any():
+        return None
+    usual = max(float(np.median(gaps)), float(np.mean(np.minimum(gaps, 1.0))))
+    fold = max(1, int(np.ceil(_COARSE / usual))) if whole else 1
+    times = np.full(len(stamps), np.nan)
+    times[::fold] = _between(steps[::fold], stamps[::fold])
+    paused = np.cumsum(_paused(view, rows))
+    at = np.arange(len(stamps))
+    times[paused[at] > paused[np.maximum(0, at - fold)]] = np.nan
+    return times if np.isfinite(times).sum() >= _LEAST_CLOCKED else None
+
+
+@lru_cache(maxsize=1)
+def _pause() -> re.Pattern[bytes]:
+    return re.compile(load_cached(PATH)["pauses"].encode(), re.IGNORECASE)
+
+
+def _paused(view: LogView, rows: list[StepRow]) -> BoolArray:
+    """Tell for each row whether a line between the one before and it speaks of other work."""
+    found = np.zeros(len(rows), dtype=np.bool_)
+    kept, left = view.survey.kept, _MOST_BETWEEN
+    for at in range(1, len(rows)):
+        between = list(view.between(rows[at - 1].line + 1, rows[at].line - 1))
+        left -= len(between)
+        if left < 0:
+            break
+        found[at] = any(_pause().search(kept[number]) is not None for number in between)
+    return found
+
+
+def _seconds_of(times: FloatArray | None, by_clock: FloatArray | None) -> float:
+    """Return how many seconds one of the inverse of a rate is, by the clock; NaN without one."""
+    if times is None or by_clock is None or not np.isfinite(by_clock).any():
+        return float("nan")
+    inverse = times[np.isfinite(times) & (times > 0)]
+    return float(np.nanmedian(by_clock) / np.median(inverse)) if len(inverse) else float("nan")
 
 
 def _told(rows: list[StepRow]) -> dict[str, BoolArray]:

@@ -59,7 +59,7 @@ from rerail.log_parsers.step_mining import StepMiner, beside_known, may_name_a_l
 from rerail.log_parsers.step_numbers import StepRow
 from rerail.log_parsers.tallies import sieves_pay, vectors_pay
 from rerail.log_parsers.text import MAX_LINE, clean
-from rerail.log_parsers.unnamed_series import COUNTED
+from rerail.log_parsers.unnamed_series import STEPLESS
 
 # Each piece costs a millisecond or more, by how many kinds of lines it has, whatever its size. With pieces of 512 kB
 # a pass took 1.1 to 1.4 times as long, over real and made-up logs; larger ones take memory, and steps are sampled by them.
@@ -312,6 +312,7 @@ class FilePass:
         count = whole.rows if whole.raw else 0
         self._kept.keep_rows(whole, 1, range(min(count, self._room.head)), always=True)
         self._mine_steps(whole)
+        self._steps.fill_times(piece, count + 1)
         if count:
             self._kept.keep_rows(whole, 1, [n - 1 for n in self._facts.first_lines()])
             self._kept.keep_rows(
@@ -328,6 +329,7 @@ class FilePass:
         """Learn the step lines of a file that has none of a known form with values, and read those of its beginning."""
         known = self._steps.bare() if self._steps.tells(LEAST_ROWS) else None
         if known == []:
+            self._steps.find_times(piece, may_name_a_loss)
             return
         lines = piece.lines()
         miner = StepMiner(within_known=known is not None)
@@ -547,8 +549,8 @@ class FilePass:
             mined = self._mined.finish()
             if self._mined.within_known:
                 result.steps, mined = beside_known(result.steps, mined), []
-            result.counted = [row for row in mined if row.form == COUNTED]
-            mined = [row for row in mined if row.form != COUNTED]
+            result.counted = [row for row in mined if row.form in STEPLESS]
+            mined = [row for row in mined if row.form not in STEPLESS]
             result.steps = sorted([*result.steps, *mined], key=lambda row: row.line)
             self._kept.keep_lines(list(self._mined.kept.items()), always=True)
         result.facts = self._facts.finish()

@@ -18,11 +18,16 @@ from rerail.log_parsers.mined_layouts import (
     counts_of,
     is_real,
     meaning_of,
+    says_training,
     whole_of,
 )
 
 COUNTED = "counted"
 """The form of rows whose counter no word calls a step; they tell nothing of how far the training came."""
+UNSTEPPED = "counted in training"
+"""The same, where other words of the line say that it is one of training."""
+STEPLESS = frozenset({COUNTED, UNSTEPPED})
+_OF_TRAINING = frozenset({"step", "epoch", "loss", "learning_rate", "grad_norm"})
 _WINDOWS, _WINDOW = 8, 60  # pieces of a file that are looked at, lines of each
 _EVENLY = 0.8  # share of the counts that rise by the usual amount
 _MOST_FALLS = 0.05  # share of the counts that begin anew
@@ -53,6 +58,10 @@ def _sample(count: int) -> list[int]:
 def unnamed_layouts(found: dict[str, Layout]) -> dict[str, Layout]:
     """Return the layouts that count evenly and measure something, those that most lines have."""
     kept = {key: one for key, one in found.items() if len(one.lines) >= LEAST_ROWS and _reads(one)}
+    for key, one in kept.items():
+        one.is_training = says_training(key) or any(
+            map(_OF_TRAINING.__contains__, map(meaning_of, one.names))
+        )
     most = max((len(one.lines) for one in kept.values()), default=0)
     return {key: one for key, one in kept.items() if len(one.lines) * 4 >= most}
 

@@ -473,7 +473,9 @@ def _slow(case: Case, view: LogView, one: LogSeries, report: SeriesReport) -> li
         ),
         None,
     )
-    line = view.line(one.rows[onset.index].line) if onset else None
+    row = one.rows[onset.index] if onset else None
+    # A time on a line of its own is what shows it, not the loss.
+    line = None if row is None else view.line(row.time_line or row.line) or view.line(row.line)
     if onset is None or line is None:
         return []
     if one.from_rate:
@@ -546,10 +548,10 @@ def _few_that_wait(view: LogView) -> list[NumericFinding]:
 def _lost_share(one: LogSeries, report: SeriesReport) -> float:
     times = one.series.step_time_s
     lost = 0.0
+    unit_s = one.series.unit_s if math.isfinite(one.series.unit_s) else 1.0
     for episode in report.episodes:
-        lost += sum(
-            max(0.0, t - episode.before_s) for t in times[episode.first : episode.last] if t == t
-        )
+        before = episode.before_s / unit_s
+        lost += sum(max(0.0, t - before) for t in times[episode.first : episode.last] if t == t)
     return float(lost / (sum(t for t in times if t == t) or 1.0))
 
 

@@ -12,7 +12,7 @@ import math
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from rerail.log_parsers.series_files.names import Meaning, meaning_of
+from rerail.log_parsers.series_files.names import Meaning, meaning_of, run_of
 
 if TYPE_CHECKING:
     from rerail.log_parsers.series_files.points import Points
@@ -40,6 +40,7 @@ def read_metrics_csv(data: bytes, points: Points) -> list[str]:
     columns = header_of(data[: 1 << 20]) or []
     delimiter = _delimiter(data.split(b"\n", 1)[0].decode("utf-8", "replace"))
     meanings = [meaning_of(name) for name in columns]
+    wrong = _one_run(columns, meanings)
     # The preferred name of the step, as `choose` would take it.
     step_at = min(
         (at for at, one in enumerate(meanings) if one is not None and one.meaning == "step"),
@@ -47,7 +48,6 @@ def read_metrics_csv(data: bytes, points: Points) -> list[str]:
         default=0,
     )
     time_at = next((at for at, one in enumerate(meanings) if one and one.meaning == "time"), None)
-    wrong: list[str] = []
     rows = data.decode("utf-8-sig", "replace").split("\n")
     for line, text in enumerate(rows[1:], 2):
         if not text.strip():
@@ -71,6 +71,18 @@ def read_metrics_csv(data: bytes, points: Points) -> list[str]:
     if len(wrong) > _TOLD:
         wrong[_TOLD:] = [f"and {len(wrong) - _TOLD} more lines without a step"]
     return wrong
+
+
+def _one_run(columns: list[str], meanings: list[Meaning | None]) -> list[str]:
+    """Leave the columns of all runs but the first without a meaning, and say so."""
+    runs = [
+        run_of(name) if one is not None else "" for name, one in zip(columns, meanings, strict=True)
+    ]
+    known = list(dict.fromkeys(filter(None, runs)))
+    for at, run in enumerate(runs):
+        if run and run != known[0]:
+            meanings[at] = None
+    return [f"it holds {len(known)} runs: only {known[0]!r} was read"] if len(known) > 1 else []
 
 
 def _row(

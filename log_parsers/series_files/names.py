@@ -47,7 +47,20 @@ def meaning_of(name: str) -> Meaning | None:
     if len(name) > _LONGEST:
         return None
     key = name.strip().strip('"').lower()
+    if key.endswith(tuple(_of_run()["spread"])):
+        return None
+    key = key.rpartition(_of_run()["between"])[2]
     return next((one for one in meanings() if one.pattern.fullmatch(key)), None)
+
+
+def run_of(name: str) -> str:
+    """Return the name of the run in front of that of a series, or nothing."""
+    return name.strip().strip('"').rpartition(_of_run()["between"])[0]
+
+
+@lru_cache(maxsize=1)
+def _of_run() -> Any:
+    return load_cached(PATH)["of_run"]
 
 
 def choose(names: Iterable[tuple[str, int]]) -> dict[str, tuple[str, float]]:

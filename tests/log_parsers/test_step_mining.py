@@ -19,6 +19,7 @@ from rerail.log_parsers.piece import Piece
 from rerail.log_parsers.room import WHOLE_FILE
 from rerail.log_parsers.step_mining import StepMiner
 from rerail.log_parsers.step_numbers import StepRow
+from rerail.tools.detectors.detect import detect
 
 LAYOUTS = yaml.safe_load(PATH.read_text())["layouts"]
 # The count and the loss of each example, as it writes them, and the other numbers that are to be read.
@@ -221,9 +222,7 @@ def test_a_log_without_steps_says_so(tmp_path: Path) -> None:
 UNNAMED = [
     # What stands there, the word beside the number that breaks, whether the counter is called a step.
     ("ep=0;st={i};ls={x:.3f}", "ls", False),
-    ("| {i} | {x:.3f} | 0.3{j} | 1e-4 |", "", False),
     ("[train] k={i:05d} J={x:.5f} |g|=0.3{j} eta=1e-3", "j", False),
-    ("{i}\t{x:.4f}\t0.3{j}\t1.2", "", False),
     ("<step id='{i}'><L>{x:.4f}</L><t>0.41</t></step>", "l", True),
     ("2026-03-01T10:00:{m:02d}Z INFO trainer.loop - tick {i} -> crit={x:.4f}", "crit", False),
     ("INFO optimizer | upd {i:>6} | obj {x:.4e} | lr 1e-4", "obj", True),
@@ -271,7 +270,7 @@ def test_a_number_that_no_word_calls_a_loss_counts_only_where_it_breaks(
     rows = mine(filled(form))
     assert [row.step for row in rows] == list(range(100, 160))
     assert {(row.form, row.value_name, row.loss) for row in rows} == {
-        ("mined" if steps else "counted", name, None)
+        ("mined" if steps else "counted in training", name, None)
     }
     good, bad = tmp_path / "good.log", tmp_path / "bad.log"
     good.write_text("\n".join(filled(form)) + "\n")
@@ -281,6 +280,28 @@ def test_a_number_that_no_word_calls_a_loss_counts_only_where_it_breaks(
     assert healthy.failure_type in (None, "no_failure") and bool(healthy.progress) == steps
     assert (broken.failure_type, broken.status.value) == ("loss_nan", "supported")
     assert broken.first_fault is not None and broken.first_fault.line == 41
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "| {i} | {x:.3f} | 0.3{j} | 1e-4 |",
+        "{i}\t{x:.4f}\t0.3{j}\t1.2",
+        "keepalive {i} drift {x:.5f}",
+        "sample {i} tensor_pipe {x:.3f}",
+        "Candidate {i} scored with result: {x:.4f}",
+        "calibration step {i} range {x:.4f}",
+    ],
+)
+def test_a_count_that_no_word_calls_training_is_no_verdict(form: str, tmp_path: Path) -> None:
+    path = tmp_path / "out.log"
+    path.write_text("\n".join(filled(form, nan_from=40)) + "\n")
+    assert diagnose_paths([path]).diagnosis.failure_type is None
+    if form.startswith("calibration"):
+        return
+    (series,) = read_step_log(path)
+    report = detect(series)
+    assert report.outcome.value == "insufficient" and "not known to be training" in report.reason
 
 
 # The last is no file that is kept whole.

@@ -29,7 +29,13 @@ from rerail.tools.detectors.loss import (
 )
 from rerail.tools.detectors.loss_scale import find_scale_collapse
 from rerail.tools.detectors.slow_steps import SlowStepDetector
-from rerail.tools.detectors.workload import normalised, periodic_pauses, restarts, stride
+from rerail.tools.detectors.workload import (
+    epoch_begins,
+    normalised,
+    periodic_pauses,
+    restarts,
+    stride,
+)
 
 LEAST_ROWS = 6  # fewer rows of step time say nothing about slowness
 LONG_ROWS = 30  # rows of a confirmed phase that are a fault however little they cost
@@ -54,9 +60,12 @@ def detect(
     events += slow
     events.sort(key=lambda event: (event.index, event.detected_at_step))
     outcome, reason = _outcome(series, events, episodes)
+    if not series.is_training:
+        said = f"; {reason}" if reason and outcome is not SeriesOutcome.INSUFFICIENT else ""
+        outcome, reason = SeriesOutcome.INSUFFICIENT, f"{_NOT_TRAINING}{said}"
     lost = float(sum(item.lost_s for item in episodes))
     total = _total_s(series)
-    return SeriesReport(
+    report = SeriesReport(
         name=series.name,
         rank=series.rank,
         outcome=outcome,
@@ -68,13 +77,73 @@ def detect(
         baseline_s=facts[0],
         noise=facts[1],
         reason=reason,
-        notes=_notes(series, begins),
+        notes=(*series.remarks, *_notes(series, begins), *_not_judged(series, outcome)),
     )
+    return report if series.unit_s == 1.0 else _in_seconds(report, series.unit_s)
+
+
+_NOT_TRAINING = (
+    "not known to be training: no word calls its counter a step, or a number beside it the loss"
+)
+
+
+def _in_seconds(report: SeriesReport, unit_s: float) -> SeriesReport:
+    """Return a report on the inverse of a rate with its times in seconds, or without any where that is not known."""
+    if not math.isfinite(unit_s):
+        lost = f", {report.lost_share:.1%} of the time was lost" if report.lost_s else ""
+        note = f"the lines tell a rate and no time: levels are its inverse{lost}"
+        return replace(
+            report,
+            baseline_s=math.nan,
+            lost_s=0.0,
+            episodes=tuple(replace(item, lost_s=0.0) for item in report.episodes),
+            notes=(*report.notes, note),
+        )
+    slow = (EventKind.SLOW_ONSET, EventKind.CREEP, EventKind.SLOW_RELIEF)
+    return replace(
+        report,
+        baseline_s=report.baseline_s * unit_s,
+        lost_s=report.lost_s * unit_s,
+        events=tuple(
+            replace(e, before=e.before * unit_s, after=e.after * unit_s) if e.kind in slow else e
+            for e in report.events
+        ),
+        episodes=tuple(
+            replace(
+                item,
+                before_s=item.before_s * unit_s,
+                worst_s=item.worst_s * unit_s,
+                lost_s=item.lost_s * unit_s,
+            )
+            for item in report.episodes
+        ),
+        notes=(*report.notes, "the lines tell a rate; seconds are those of their stamps"),
+    )
+
+
+def _not_judged(series: StepSeries, outcome: SeriesOutcome) -> list[str]:
+    """Say of which numbers of a healthy series nothing, or not all, could be judged."""
+    if outcome is not SeriesOutcome.HEALTHY:
+        return []
+    said = []
+    if series.loss is None and series.value is not None:
+        said.append(
+            "no word tells which number is the loss: only values that are not finite were looked for"
+        )
+    if np.count_nonzero(series.step_time_s > 0) < LEAST_ROWS:
+        said.append("no time of the steps is told: whether they became slower was not judged")
+    return said
 
 
 def _notes(series: StepSeries, begins: list[int]) -> tuple[str, ...]:
     """Say what the reader may not expect of the series: restarts or further runs, unknown times."""
     said = []
+    if epochs := epoch_begins(series):
+        row = epochs[0]
+        said.append(
+            f"the counter begins anew with each epoch, {len(epochs)} times, first from "
+            f"{series.step[row - 1]} to {series.step[row]}"
+        )
     if begins:
         went = [f"{series.step[row - 1]} to {series.step[row]}" for row in begins]
         more = f" and {len(went) - 3} more" if len(went) > 3 else ""
@@ -85,7 +154,9 @@ def _notes(series: StepSeries, begins: list[int]) -> tuple[str, ...]:
     known = np.isfinite(series.step_time_s) & (series.step_time_s > 0)
     known[[0, *begins][: len(series)]] = True  # a clock cannot tell of the first step of a run
     unknown = len(series) - int(np.count_nonzero(known))
-    if 0 < unknown <= len(series) // 2:
+    # Of rows that are measured several at a time, the others are not missing.
+    at = np.flatnonzero(known)
+    if 0 < unknown <= len(series) // 2 and (len(at) < 2 or np.median(np.diff(at)) < 2):
         said.append(f"{unknown} of {len(series)} rows without a usable step time were left out")
     return tuple(said)
 

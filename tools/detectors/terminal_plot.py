@@ -37,10 +37,12 @@ def render(series: StepSeries, report: SeriesReport, width: int = 78, height: in
         if marked[column]:
             for below in range(height - top, height):
                 grid[below][column] = ":"
+    seconds = series.unit_s if np.isfinite(series.unit_s) else 1.0
+    unit = "s" if np.isfinite(series.unit_s) else " "
     lines = []
     for number, line in enumerate(grid):
         at = high - number / scale
-        label = f"{at:8.3g} s" if number in (0, height // 2, height - 1) else ""
+        label = f"{at * seconds:8.3g} {unit}" if number in (0, height // 2, height - 1) else ""
         lines.append(f"{label:>{axis}}|{''.join(line)}".rstrip())
     lines.append(" " * axis + "+" + "-" * columns)
     marks = _marks(report, buckets, columns)

@@ -11,6 +11,7 @@ import numpy as np
 
 from rerail.domain.series import BoolArray, FloatArray, IntArray, StepSeries
 
+_LEAST_EPOCHS = 2  # times that a counter begins anew before it is known to count within epochs
 _ROUND = (2, 5, 10, 20, 25, 50, 100, 200, 250, 500, 1000, 2000, 5000, 10000)
 
 
@@ -138,8 +139,29 @@ def running_median(values: FloatArray, width: int) -> FloatArray:
 
 
 def restarts(series: StepSeries) -> list[int]:
-    """Return the rows where the job started again: the step number falls."""
+    """Return the rows where the job started again: the step number falls, and no epoch begins."""
+    known = set(epoch_begins(series))
+    return [row for row in _falls(series) if row not in known]
+
+
+def _falls(series: StepSeries) -> list[int]:
     return [int(row) + 1 for row in np.flatnonzero(np.diff(series.step) < 0)]
+
+
+def epoch_begins(series: StepSeries) -> list[int]:
+    """Return the rows where a counter of steps within an epoch begins anew.
+
+    The epoch rises there by one, or the counter falls from about the same number to the same, every time.
+    """
+    falls = _falls(series)
+    epoch = series.epoch
+    if epoch is not None:
+        rises = [row for row in falls if 0 < epoch[row] - epoch[row - 1] <= 1]
+        return rises if len(rises) == len(falls) else []
+    ends = {int(series.step[row - 1]) for row in falls}
+    begins = {int(series.step[row]) for row in falls}
+    begins.add(int(series.step[0]) if len(series) else 0)
+    return falls if len(falls) >= _LEAST_EPOCHS and len(ends) == len(begins) == 1 else []
 
 
 def stride(series: StepSeries) -> FloatArray:

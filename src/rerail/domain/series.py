@@ -24,7 +24,9 @@ def _frozen_copy(values: ArrayLike, dtype: type, name: str, owner: str) -> NDArr
     return array
 
 
-_NO_COLUMNS = ("name", "rank", "steps_told", "reported", "left_out", "value_name")
+_NO_COLUMNS = (
+    "name", "rank", "steps_told", "reported", "left_out", "value_name", "is_training", "unit_s", "remarks"
+)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +41,9 @@ class StepSeries:
     `left_out` which rows do not name the column at all, as lines of text that print a value now and then;
     `steps_told` is false where the source does not say its steps and `step` counts its entries;
     `value` a number of which `value_name`, the word beside it, does not say what it is;
+    `is_training` is false where no word says that the counter counts steps of training;
+    `unit_s` how many seconds one of `step_time_s` is: 1, or NaN where the source tells a rate alone, of which the
+    work of a step is not known; `remarks` what the source could not read; `epoch` is that of each step;
     `tokens` any measure of work per step, `seq_len_sq` the sum of squared sequence lengths.
     """
 
@@ -59,6 +64,10 @@ class StepSeries:
     left_out: Mapping[str, BoolArray] | None = None
     value: FloatArray | None = None
     value_name: str = ""
+    epoch: FloatArray | None = None
+    is_training: bool = True
+    unit_s: float = 1.0
+    remarks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for item in fields(self):
