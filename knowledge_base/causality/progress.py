@@ -117,7 +117,7 @@ def survived(
 
 
 def waits_outlived(case: Case) -> list[Observation]:
-    """Return the lines of ranks that waited for others in vain, which training outlived by far: they explain nothing later."""
+    """Return the lines of ranks that waited in vain and that training outlived by far: they explain nothing later."""
     found = []
     last = last_step(case)
     for one in case.observations:
