@@ -33,7 +33,7 @@ FOLDER = Path(__file__).with_name("rules")
 LEARNED = "learned-"
 """How the names of learned rules begin."""
 MARKS = frozenset({
-    "activity", "asked_again", "attempt_started", "cancelled", "check_passed", "checked_elsewhere",
+    "accounted_failed", "activity", "asked_again", "attempt_started", "cancelled", "check_passed", "checked_elsewhere",
     "checkpoint_blocks", "checkpoint_loaded", "checkpoint_saved", "collective_timeout", "crashed",
     "ended_by_itself", "ends_step", "finished_early", "first_rank_prints", "idle_device", "interrupted", "learned",
     "of_a_benchmark", "only_over", "orderly_end", "others_run_on", "pod_assigned", "rank_columns", "ras_mismatch",
