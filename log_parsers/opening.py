@@ -122,7 +122,7 @@ def unopened(source: Source, error: OSError) -> Problem:
     hint = f"ls -l {source.path}" if source.path else "name the log file"
     if source.path is not None and error.errno == errno.ETIMEDOUT:
         hint = f"write into it; {STDIN_HINT}"
-    return Problem(source.name, f"cannot be opened: {error.strerror or error}", hint)
+    return Problem(source.name, f"cannot be opened: {error.strerror or error}", hint, unread=True)
 
 
 def stopped(name: str, line: int, error: Exception) -> Problem:

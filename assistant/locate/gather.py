@@ -22,6 +22,7 @@ from typing import BinaryIO
 from rerail.assistant.locate.budget import Budget, TimeIsUp, in_words
 from rerail.assistant.locate.job_name import JobName
 from rerail.assistant.locate.locator import Found, Item, Locator, NothingYetError, locators_for
+from rerail.domain.evidence import Stream
 from rerail.errors import RerailError
 from rerail.log_parsers.sources import Discovery, Problem, source_at
 
@@ -93,7 +94,8 @@ class Gathered:
                 self._copy(locator, item, place, budget)
         except (RerailError, OSError) as error:
             why, hint = in_words(error)
-            self._miss(item.name, why.removeprefix(f"{item.name} ").removeprefix(": "), hint)
+            why = why.removeprefix(f"{item.name} ").removeprefix(": ")
+            self._miss(item.name, why, hint, unread=item.stream is not Stream.KERNEL)
 
     def _hold(self, stream: BinaryIO, item: Item, place: Path) -> None:
         facts = os.fstat(stream.fileno())
@@ -153,12 +155,14 @@ class Gathered:
             cut.append(f"{late.message}; the {got:,} bytes that came are read")
         with self._lock:
             if cut:
-                self._miss(item.name, cut[0], "--locate-budget SECONDS")
+                self._miss(item.name, cut[0], "--locate-budget SECONDS", cut=True)
             if target.stat().st_size:
                 self.evidence.sources.append(source_at(target, item.name, item.node, item.stream))
 
-    def _miss(self, what: str, why: str, hint: str) -> None:
-        self.evidence.problems.append(Problem(what, why, hint))
+    def _miss(
+        self, what: str, why: str, hint: str, *, cut: bool = False, unread: bool = False
+    ) -> None:
+        self.evidence.problems.append(Problem(what, why, hint, cut=cut, unread=unread))
 
 
 def gather(
