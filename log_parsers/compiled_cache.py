@@ -141,10 +141,8 @@ def _kept(
         ):
             return held
     made = [make(pattern) for pattern in patterns]
-    if path is not None:
-        for old in sorted(path.parent.glob(f"{name}-*.json"))[_KEPT:]:
-            old.unlink(missing_ok=True)
-        write_whole(path, json.dumps(made).encode())
+    if path is not None and write_whole(path, json.dumps(made).encode()):
+        keep_newest(path, f"{name}-*.json", _KEPT)
     return made
 
 

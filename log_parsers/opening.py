@@ -25,6 +25,7 @@ WRITER_S = 10.0
 _GZIP, _ZSTD, _XZ, _BZIP2 = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ\x00", b"BZh"
 
 
+_MOST_RESCUED = 64 << 20
 UNPACKERS = frozenset("zstd zstandard _lzma lzma zlib isal backend_c".split())
 """Modules whose own errors tell that a packed file is damaged."""
 
@@ -289,6 +290,11 @@ class _Inflating(io.RawIOBase):
         self._error: Exception | None = None
         self._ended = False
         self._fresh = True
+        # Where the file was read to, where its member begins, and how many bytes that gave.
+        seekable = self._raw.seekable()
+        self._came = self._member = self._raw.tell() if seekable else 0
+        self._given = 0
+        self._size = 1 << 18 if seekable else 1 << 13
 
     def readable(self) -> bool:
         """Tell that the stream can be read."""
@@ -324,7 +330,10 @@ class _Inflating(io.RawIOBase):
                 block = self._inflate.unused_data.lstrip(b"\0")
                 self._inflate = _inflater()
                 self._fresh = True
-            block = block or self._raw.read(1 << 18)
+                self._member, self._given = self._came - len(block), 0
+            if not block:
+                block = self._raw.read(self._size)
+                self._came += len(block)
             if not block:
                 self._ended = True
                 if not self._fresh:
@@ -336,9 +345,39 @@ class _Inflating(io.RawIOBase):
             except Exception as error:  # zlib and isal each have an error class of their own
                 self._ended = True
                 self._error = ValueError(f"damaged gzip data: {error}")
+                self._ready = self._before_the_damage()
                 break
             self._fresh = False
+            self._given += len(self._ready)
         return bool(self._ready)
+
+    def _before_the_damage(self) -> bytes:
+        """Return what the last call swallowed with its error: the member is inflated once more, slower and slower."""
+        try:
+            self._raw.seek(self._member)
+        except OSError:  # a pipe
+            return b""
+        import zlib
+
+        inflate, left = zlib.decompressobj(31), self._given
+        found: list[bytes] = []
+        size = 1 << 14
+        block = b""
+        while block := block or self._raw.read(size):
+            kept = inflate.copy()
+            try:
+                piece = inflate.decompress(block[:size])
+            except zlib.error:
+                if size == 1:
+                    break
+                inflate, size = kept, size // 16 or 1
+                continue
+            block = block[size:]
+            found.append(piece[left:])
+            left = max(0, left - len(piece))
+            if inflate.eof or sum(map(len, found)) > _MOST_RESCUED:
+                break
+        return b"".join(found)
 
 
 def _inflater() -> Any:

@@ -337,7 +337,7 @@ def _at_hand(signatures: Sequence[Signature], cache: Path | None) -> bool:
         _database_path([shipped[place] for place in block], cache, block)
         for block in _blocks(list(range(len(shipped))), [s.pattern for s in shipped])
     ]
-    return all(path is not None and path.is_file() for path in paths)
+    return all(path is not None and os.path.isfile(path) for path in paths)
 
 
 class _Layers(_Compiled):
