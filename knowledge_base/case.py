@@ -140,7 +140,7 @@ class Case:
         if origin.rank is not None or view is None or not ranks:
             return origin.rank in (None, *ranks)
         here = self.facts.ranks_heard_in([view.name])
-        cut = {p.subject for p in self.problems if p.cut}
+        cut = {p.subject for p in self.problems if p.cut or p.unread}
         whole = [one.name for one in self.views if not cut.intersection(one.names())]
         return bool(here.intersection(ranks)) or not self.facts.ranks_heard_in(whole) >= set(ranks)
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from rerail.late_dataclass import dataclass
+from rerail.log_parsers.binary_content import holes_in
 from rerail.log_parsers.sources import STDIN_HINT, Problem, Source
 
 WRITER_S = 10.0
@@ -99,17 +100,41 @@ def _open_pipe(path: Path) -> io.BufferedReader:
 
 
 class Counted:
-    """Counts the bytes of a stream, those that are left out of its pieces as well."""
+    """Counts the bytes of a stream, those that are left out of its pieces as well.
 
-    def __init__(self, stream: IO[bytes] | Joined) -> None:
+    `line` tells how many lines were taken from it; it is asked for where a hole of NUL bytes begins.
+    """
+
+    def __init__(self, stream: IO[bytes] | Joined, line: Callable[[], int] = int) -> None:
         self._stream = stream
-        self.size = 0
+        self._line = line
+        self.size = self._leading = 0
+        self._padded = False
+        self.lost = 0
+        """Bytes of holes behind the beginning: what was written there is gone."""
+        self.first_hole = 0
+        """The line in which the first of them begins."""
 
     def read(self, size: int) -> bytes:
         """Return up to `size` bytes, none only at the end."""
         block = self._stream.read(size)
+        if not self.size:
+            self._padded = block[257:262] == b"ustar"  # an archive of tar fills its blocks up
+        if b"\0" in block and not self._padded:
+            self._look_for_holes(block)
         self.size += len(block)
         return block
+
+    def _look_for_holes(self, block: bytes) -> None:
+        for start, end in holes_in(block):
+            if self.size + start == self._leading:
+                self._leading += (
+                    end - start
+                )  # truncated under its writer: its beginning was moved away
+                continue
+            if not self.lost:
+                self.first_hole = self._line() + block.count(b"\n", 0, start) + 1
+            self.lost += end - start
 
 
 def is_damage(error: Exception) -> bool:
@@ -133,6 +158,16 @@ def stopped(name: str, line: int, error: Exception) -> Problem:
         f"reading stopped behind line {line}: {error or type(error).__name__}",
         "the file is truncated or damaged; copy it again",
         cut=True,
+    )
+
+
+def with_hole(name: str, line: int, size: int) -> Problem:
+    """Return that a file has a hole in its middle."""
+    return Problem(
+        name,
+        f"{size:,} NUL bytes stand in it, the first in line {line}: what was written there is lost",
+        "look for another copy of the log",
+        unread=True,
     )
 
 

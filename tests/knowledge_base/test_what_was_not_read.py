@@ -100,3 +100,19 @@ def test_the_last_step_of_each_of_many_ranks_is_known(diagnose: Run) -> None:
     # Of an earlier attempt with more ranks nobody is behind.
     again = log(1500, 1500, 3) + log(1499, 1500, 6)
     assert "behind" not in diagnose(again).summary
+
+
+def test_a_hole_in_the_middle_is_told_and_may_hold_what_seems_unsaid(diagnose: Run) -> None:
+    told = spoken_by(range(RANKS)).encode()
+    half = told.index(b"\n", len(told) // 2) + 1
+    found = diagnose(told[:half] + bytes(9_000) + told[half:])
+    lines = told.count(b"\n", 0, half)
+    assert f"9,000 NUL bytes stand in it, the first in line {lines + 1}" in found.missing[0].what
+    assert found.suspects.ranks == []
+
+
+def test_a_file_that_was_cut_from_its_beginning_or_is_no_log_has_no_holes(diagnose: Run) -> None:
+    told = spoken_by(range(RANKS)).encode()
+    assert diagnose(bytes(9_000) + told).suspects.ranks == [SILENT]
+    header = b"all.log".ljust(257, b"\0") + b"ustar".ljust(255, b"\0")
+    assert not any("NUL" in one.what for one in diagnose(header + told + bytes(900)).missing)
