@@ -15,6 +15,7 @@ import threading
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
@@ -29,6 +30,7 @@ from rerail.log_parsers.sources import Discovery, Problem, source_at
 MOST_COPIED_BYTES = 256 << 20
 """Of one item that is no file here."""
 SIDE_BY_SIDE = 8
+_OWN = __name__.rpartition(".")[0]
 PIECE = 1 << 20
 
 
@@ -114,7 +116,7 @@ class Gathered:
             return
         if not facts.st_size:
             stream.close()
-            self._miss(item.name, "the file is empty", "")
+            self._miss(item.name, "the file is empty", "check that the job wrote to it")
             return
         self._held.append(stream)
         place.mkdir()
@@ -216,12 +218,18 @@ def _located(
 ) -> Found | None:
     """Return what one locator finds; the first one has to know the job, further ones may add to it."""
     try:
-        found = locator.locate(name.job, attempt, budget)
+        if type(locator).__module__.startswith(_OWN):
+            found = locator.locate(name.job, attempt, budget)  # it keeps the budget itself
+        else:
+            ask = partial(locator.locate, name.job, attempt, budget)
+            found = budget.in_time(ask, f"locator {type(locator).__name__} of this site")
     except Exception as error:
         if needed and isinstance(error, RerailError):
             raise
         why, hint = in_words(error)
-        gathered.evidence.problems.append(Problem(type(locator).__name__, why, hint))
+        kind = type(locator)
+        hint = hint or f"mend {kind.__module__}.{kind.__name__}, or leave its entry point out"
+        gathered.evidence.problems.append(Problem(kind.__name__, why, hint))
         return None
     if needed:
         gathered.job, gathered.attempt = found.job, found.attempt
