@@ -12,6 +12,7 @@ from itertools import pairwise
 import numpy as np
 
 from rerail.domain.series import FloatArray, StepSeries
+from rerail.tools.detectors.borne_out import borne_out
 from rerail.tools.detectors.events import (
     Episode,
     Event,
@@ -241,7 +242,13 @@ def _slow_events(
     events = [replace(event, index=int(rows[event.index])) for event in detector.events]
     level = detector.level
     episodes = _episodes(events, series, time, rows)
-    if detector.tracking:
+    kept = borne_out(episodes, time, rows)
+    for one, stands in zip(episodes, kept, strict=True):
+        if not stands:
+            # A relief at the end of a phase goes with it.
+            events = [e for e in events if not one.first <= e.index <= one.last]
+    episodes = [one for one, stands in zip(episodes, kept, strict=True) if stands]
+    if detector.tracking and (episodes or not detector.level.open):
         facts = (math.exp(level.base if level.open else level.m), level.s)
     else:
         facts = (float(np.median(time[rows])), math.nan)
