@@ -13,7 +13,7 @@ from rerail.knowledge_base.placement.identities import MOST_RANKS, Identities
 from rerail.knowledge_base.placement.names import pci_key, same_host, short
 from rerail.knowledge_base.placement.other_runs import OtherRuns
 from rerail.knowledge_base.placement.own_words import node_in, number_in
-from rerail.knowledge_base.placement.processes import Identity
+from rerail.knowledge_base.placement.processes import Identity, pid_in_front
 from rerail.knowledge_base.statements import Statement
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
@@ -382,8 +382,9 @@ def _read_label(line: LogLine, found: Identities, reading: Reading) -> None:
         found.nodes_seen.add(line.node)
         if line.stream is not Stream.KERNEL:
             found.nodes_at_work.add(line.node)
-    if line.pid is not None and line.rank is not None:
-        found.by_pid.learn(line.pid, rank=line.rank, node=line.node)
+    if line.rank is not None and (pid := pid_in_front(line)) is not None:
+        # A thread's number is no other process's on its host.
+        found.by_pid.learn(pid, rank=line.rank, node=line.node)
 
 
 def read_locals(case: Case, found: Identities) -> None:
