@@ -124,19 +124,19 @@ def content_origins(surveys: Sequence[FileSurvey], *, year: int) -> dict[str, Or
             found[name] = changed
     _called_after_tasks(surveys, found)
     _called_after_hosts(surveys, found, short)
-    _hosts_by_ranks(surveys, found, year)
+    _hosts_by_ranks(surveys, found)
     _counted_on_each_host(surveys, found)
     _ranks_of_processes(surveys, found)
     return found
 
 
-def _hosts_by_ranks(surveys: Sequence[FileSurvey], found: dict[str, Origin], year: int) -> None:
+def _hosts_by_ranks(surveys: Sequence[FileSurvey], found: dict[str, Origin]) -> None:
     """Give files that hold all ranks of a job between them to the hosts that they are called after."""
     free = [one for one in surveys if _is_free(found.get(one.source.name, one.source.origin))]
     if not 1 < len(free) <= _MOST_INDUCED:
         return
     files = [(one.source.name, _lines_of(one)) for one in free]
-    for name, host in hosts_by_ranks(files, year=year).items():
+    for name, host in hosts_by_ranks(files).items():
         origin = next(one.source.origin for one in free if one.source.name == name)
         found[name] = replace(found.get(name, origin), node=host)
 

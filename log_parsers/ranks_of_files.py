@@ -10,15 +10,17 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from rerail.lazy_patterns import lazy
-from rerail.log_parsers.named_after_hosts import may_be_one, stem_of
 from rerail.log_parsers.host_names import series_of
-from rerail.log_parsers.prefixes import parse_line
-from rerail.log_parsers.text import clean
+from rerail.log_parsers.named_after_hosts import may_be_one, stem_of
 
 _LINES, _WIDTH = 120, 300
 _LEAST = 2  # ranks of a host, files
 _OWN = lazy(
     rb"(?i)(?<![\w-])(?:global |world )?(?:rank|trainer|worker|process)[ =:#]{1,2}(?P<rank>\d{1,6})(?: of |/)(?P<world>\d{1,6})(?![\w.])"
+)
+# Not the rank within a host or a group: local_rank, node rank, tp_rank, and the "Process rank" of the scripts of transformers
+_NAMED = lazy(
+    rb"(?i)(?<![a-z_-])(?<!local )(?<!node )(?<!group )(?<!process )(?:global[ _]?)?rank[ :=_]{0,2}(?P<rank>\d{1,6})(?![\d%]|\.\d\d)"
 )
 
 
@@ -52,9 +54,7 @@ def _told(lines: Iterable[bytes]) -> tuple[int, int] | None:
     return one if one is not None and one[0] < one[1] else None
 
 
-def hosts_by_ranks(
-    files: Sequence[tuple[str, Iterable[bytes]]], *, year: int
-) -> dict[str, str]:
+def hosts_by_ranks(files: Sequence[tuple[str, Iterable[bytes]]]) -> dict[str, str]:
     """Return the hosts that files side by side are called after, by their names; none where the ranks do not tell."""
     series: dict[str, list[tuple[str, str, Iterable[bytes]]]] = defaultdict(list)
     for name, lines in files:
@@ -65,15 +65,14 @@ def hosts_by_ranks(
     for members in series.values():
         if len({stem for _, stem, _ in members}) < max(_LEAST, len(members)):
             continue
-        ranks = [_labels(lines, year) for _, _, lines in members]
+        ranks = [_named(lines) for _, _, lines in members]
         together = sorted(rank for one in ranks for rank in one)
         if min(map(len, ranks)) >= _LEAST and together == list(range(len(together))):
             found |= {name: stem for name, stem, _ in members}
     return found
 
 
-def _labels(lines: Iterable[bytes], year: int) -> set[int]:
-    """Return the ranks in front of the first lines of a file."""
-    texts = (clean(line[:_WIDTH]) for line, _ in zip(lines, range(_LINES), strict=False))
-    ranks = {parse_line("", number, text, year=year).rank for number, text in enumerate(texts, 1)}
-    return {rank for rank in ranks if rank is not None}
+def _named(lines: Iterable[bytes]) -> set[int]:
+    """Return the ranks that the first lines of a file name."""
+    heads = (line[:_WIDTH] for line, _ in zip(lines, range(_LINES), strict=False))
+    return {int(match["rank"]) for head in heads for match in _NAMED.finditer(head)}
