@@ -254,6 +254,8 @@ class _Matcher:
         above = self.traceback(view, line)
         if not above.complete or line.label or above.chained:
             return line
+        if any(says("frame-of-a-launcher", one.message) for one in above.lines):
+            return line
         record = view.line(above.lines[0].number - 1)
         if record is None or record.rank is None or not says("record-of-an-error", record.text):
             return line

@@ -151,10 +151,7 @@ def _ranks_of_processes(surveys: Sequence[FileSurvey], found: dict[str, Origin])
     ]
     if not 1 < len(own) <= _MOST_INDUCED:
         return
-    files = [
-        (origin.node, origin.local_rank or 0, _lines_of(one))
-        for one, origin in own
-    ]
+    files = [(origin.node, origin.local_rank or 0, _lines_of(one)) for one, origin in own]
     for (one, origin), rank in zip(own, own_ranks(files), strict=True):
         if rank is not None:
             found[one.source.name] = replace(origin, rank=rank)

@@ -15,12 +15,15 @@ from rerail.log_parsers.named_after_hosts import may_be_one, stem_of
 
 _LINES, _WIDTH = 120, 300
 _LEAST = 2  # ranks of a host, files
+_LETTER = lazy(r"(?<=[-_])[a-z]$")
 _OWN = lazy(
-    rb"(?i)(?<![\w-])(?:global |world )?(?:rank|trainer|worker|process)[ =:#]{1,2}(?P<rank>\d{1,6})(?: of |/)(?P<world>\d{1,6})(?![\w.])"
+    rb"(?i)(?<![\w-])(?:global |world )?(?:rank|trainer|worker|process)[ =:#]{1,2}"
+    rb"(?P<rank>\d{1,6})(?: of |/)(?P<world>\d{1,6})(?![\w.])"
 )
-# Not the rank within a host or a group: local_rank, node rank, tp_rank, and the "Process rank" of the scripts of transformers
+# Not the rank within a host or a group: local_rank, node rank, tp_rank, and what scripts of transformers call "Process rank".
 _NAMED = lazy(
-    rb"(?i)(?<![a-z_-])(?<!local )(?<!node )(?<!group )(?<!process )(?:global[ _]?)?rank[ :=_]{0,2}(?P<rank>\d{1,6})(?![\d%]|\.\d\d)"
+    rb"(?i)(?<![a-z_-])(?<!local )(?<!node )(?<!group )(?<!process )"
+    rb"(?:global[ _]?)?rank[ :=_]{0,2}(?P<rank>\d{1,6})(?![\d%]|\.\d\d)"
 )
 
 
@@ -59,7 +62,7 @@ def hosts_by_ranks(files: Sequence[tuple[str, Iterable[bytes]]]) -> dict[str, st
     series: dict[str, list[tuple[str, str, Iterable[bytes]]]] = defaultdict(list)
     for name, lines in files:
         stem = stem_of(name)
-        if may_be_one(stem):
+        if may_be_one(stem) and may_be_one(_LETTER.sub("1", stem)):
             series[series_of(stem)].append((name, stem, lines))
     found: dict[str, str] = {}
     for members in series.values():

@@ -256,7 +256,7 @@ def _drop_old(case: Case, result: Selection) -> None:
 
 
 def _drop_late_crashes(case: Case, in_last: list[Observation], result: Selection) -> None:
-    """Reject the death of a process, or its loss, behind the time-outs of others: they had waited for as long as they may."""
+    """Reject the death of a process, or its loss, behind the time-outs of others: these had waited to their limit."""
     waited = [o for o in in_last if "collective_timeout" in o.marks]
     gone = [
         o
