@@ -20,7 +20,7 @@ _OWN = lazy(
     rb"(?i)(?<![\w-])(?:global |world )?(?:rank|trainer|worker|process)[ =:#]{1,2}"
     rb"(?P<rank>\d{1,6})(?: of |/)(?P<world>\d{1,6})(?![\w.])"
 )
-# Not the rank within a host or a group: local_rank, node rank, tp_rank, and what scripts of transformers call "Process rank".
+# Not the rank within a host or a group: local_rank, node rank, tp_rank, and what scripts of transformers call Process rank
 _NAMED = lazy(
     rb"(?i)(?<![a-z_-])(?<!local )(?<!node )(?<!group )(?<!process )"
     rb"(?:global[ _]?)?rank[ :=_]{0,2}(?P<rank>\d{1,6})(?![\d%]|\.\d\d)"

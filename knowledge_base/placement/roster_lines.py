@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rerail.cached_yaml import load_cached
 from rerail.domain.evidence import LogLine
+from rerail.knowledge_base.phrases import phrase
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.host_names import is_address, is_local, is_short_name, looks_like_host
@@ -30,8 +31,6 @@ _JOINED = lazy(r"(?P<name>[A-Za-z]+)[_-]?(?P<number>\d{1,6})")
 _NAME = lazy(r"[A-Za-z0-9](?:[\w.-]{0,120}[A-Za-z0-9])?")
 _BETWEEN = lazy(r"[\s=:\"'#@(]{0,8}")
 _APART = lazy(r"[_\s-]+")
-# The name of a logger is no word of its line: Python's logging without a format of its own.
-_LOGGER = lazy(r"^(?:DEBUG|INFO):[\w.]{1,80}:")
 _PARTS = (lazy(r";"), lazy(r"\|"), lazy(r",\s?(?![^\[]*\])"), lazy(r"\s{2,}|\t"))
 
 
@@ -115,7 +114,7 @@ def parts_told(text: str, known: frozenset[str]) -> list[Part]:
     """Return what a text tells, one for each of its parts that are alike; none where it speaks of somebody else."""
     if _data().not_in.search(text):
         return []
-    text = _LOGGER.sub("", text)
+    text = phrase("logger-in-front").sub("", text)
     text = _LIST.sub(_as_range, _RANGE.sub(r"\g<a>~\g<b>", text))
     for sign in _PARTS:
         parts = [part for part in sign.split(text, _MOST_PARTS) if part.strip()]
