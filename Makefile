@@ -61,7 +61,7 @@ eval: $(VENV)/.dev  ## Score the recorded fault lab; CASES=folder scores labelle
 faultlab: $(VENV)/.dev  ## Run all real failing jobs anew and score them (about 15 minutes).
 	$(BIN)/rerail eval faultlab
 
-launchers: $(VENV)/.dev  ## Run the same faults under a dozen launchers anew, record and score them (root, about 40 minutes).
+launchers: $(VENV)/.dev  ## Run the same faults under all launchers anew, record and score them (root, about 90 minutes).
 	evals/launchers/install.sh
 	$(BIN)/rerail eval launchers --remake
 

@@ -55,7 +55,7 @@ def follow_command(
     changes: list[str] = []
     ended = False
     try:
-        while not ended and (polls is None or looks < polls):
+        while (files.over or located.over) or (not ended and (polls is None or looks < polls)):
             looks += 1
             new = files.look(_sources(paths)) if paths else []
             problems = []
@@ -74,7 +74,8 @@ def follow_command(
                     )
                     changes = []
                 last = diagnosis
-            if not ended and (polls is None or looks < polls):
+            over = files.over or located.over
+            if not over and not ended and (polls is None or looks < polls):
                 time.sleep(POLL_S)
     except KeyboardInterrupt:
         if last is None:

@@ -2,7 +2,7 @@
 
 The older parts that a rotated log has are read in front of it. A log that is rotated (another inode) or truncated (it
 became smaller, or holds other text where it was read already) while it is followed begins a new chapter: what was read
-of it before no longer counts, nor do the parts that were moved away.
+of it before no longer counts, nor do the parts that were moved away. First its end is read, where it lies beside it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from rerail.log_parsers.survey import FileSurvey
 MUCH_BYTES = 64 << 20
 """Files of numbers that are larger than this together are read again only every `SELDOM` looks."""
 SELDOM = 10
+_LOOKED_INTO = 3
+"""Parts of a rotated log that may be what was followed, the newest first."""
 _PIECE = 1 << 20
 
 
@@ -38,6 +40,14 @@ class Followed:
         """Inodes of files that were rotated away, or lay beside a new chapter: they belong to an earlier one."""
         self._anew: set[str] = set()
         """Logs that began a new chapter: their older parts belong to an earlier one."""
+        self._finished: set[str] = set()
+        self._over: set[str] = set()
+        """Logs that were read to the end of their chapter; the new one begins at the next look."""
+
+    @property
+    def over(self) -> bool:
+        """Whether the next look need not wait: a new chapter is there already."""
+        return bool(self._over)
 
     def __bool__(self) -> bool:
         """Tell whether anything was read."""
@@ -51,6 +61,7 @@ class Followed:
         What was read of a log that is no longer among the sources is forgotten, unless `keep` wants its key kept.
         """
         self._looks += 1
+        self._finished, self._over = self._over, set()
         told: list[str] = []
         # The number of a file that is gone may soon be that of a new one.
         self._past &= {_inode(one) for one in sources} if self._past else set()
@@ -68,7 +79,7 @@ class Followed:
         for key, source in named.items():
             if key not in self._logs and (kind := self._kind(key, source)) is not None:
                 told += self._look_at_numbers(key, source, kind)
-            else:
+            elif key not in self._over:
                 told += self._look_at(key, source)
         if self._stale and (self._size() <= MUCH_BYTES or self._looks % SELDOM == 1):
             self._read_numbers()
@@ -141,7 +152,11 @@ class Followed:
         named = {**{self._key(one): one for one in joined(others)}, **alone}
         for key, log in list(self._logs.items()):
             here = named.get(key)
-            if key in lying and (here is None or self._keys(here.parts) != self._keys(log.parts)):
+            if (
+                key in lying
+                and key not in self._over
+                and (here is None or self._keys(here.parts) != self._keys(log.parts))
+            ):
                 # It became a part, or has other parts than it had: all is read anew.
                 del self._logs[key]
         return named
@@ -181,30 +196,63 @@ class Followed:
                 return
         except OSError:
             return
-        del self._logs[key]
         was = "truncated"
         if stat.st_ino != known.inode:
             was = "rotated"
             self._past.add(known.inode)
         if was == "rotated" and _is_answer(source):
+            del self._logs[key]
             yield f"{known.name} says something else"
             return
         self._anew.add(key)
-        print(f"rerail: {known.name} was {was}; a new chapter begins", file=sys.stderr)
+        rest = 0 if key in self._finished else _read_rest(known)
+        unread = ""
+        if rest is None:
+            unread = f"; whether it said more behind line {known.lines} is not known{_moved_to(known.path)}"
+        elif rest:
+            self._over.add(key)
+            yield f"{known.name} +{rest:,} bytes, the last before it was {was}"
+            return
+        del self._logs[key]
+        print(f"rerail: {known.name} was {was}; a new chapter begins{unread}", file=sys.stderr)
         yield f"{known.name} was {was}: a new chapter"
 
 
 def _moved_to(path: Path) -> str:
     """Say where the last lines of a file that is gone may be, which nobody read: in a part that was moved away or packed."""
+    parts = _parts_beside(path)
+    if parts is None:
+        return ""
+    if not parts:
+        return "" if path.exists() else "; a new file of this name is read as soon as it is there"
+    return f"; what it said last may be in {parts[0]}: rerail diagnose {path.parent / parts[0]}"
+
+
+def _parts_beside(path: Path) -> list[str] | None:
+    """Return the names of the other parts of a rotated log, by their names; None where nobody may look."""
     try:
         near = [one.name for one in path.parent.iterdir()]
     except OSError:
-        return ""
+        return None
     log = rotated_parts([*near, path.name])
-    parts = sorted(one for one in near if one in log and log[one].log == log[path.name].log)
-    if path.name not in log or not parts:
-        return "; a new file of this name is read as soon as it is there"
-    return f"; what it said last may be in {parts[0]}: rerail diagnose {path.parent / parts[0]}"
+    if path.name not in log:
+        return []
+    same = (one for one in near if one in log and log[one].log == log[path.name].log)
+    return sorted(one for one in same if one != path.name)
+
+
+def _read_rest(known: FollowedFile) -> int | None:
+    """Read to its end what a file said before it was moved away, packed or copied; None where that is not found."""
+    beside = [known.path.with_name(name) for name in _parts_beside(known.path) or []]
+    newest = sorted(beside, key=_changed_at, reverse=True)[:_LOOKED_INTO]
+    return next((n for one in newest if (n := known.read_to_its_end(one)) is not None), None)
+
+
+def _changed_at(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def _inode(source: Source) -> int:

@@ -89,12 +89,12 @@ def launchers(
         bool, typer.Option("--remake", help="Run the faults anew (root) and record them.")
     ] = False,
     environment: Annotated[
-        Path, typer.Option(help="Environment with the launchers; made if it is not there.")
+        Path, typer.Option(help="Folder with the environments of the launchers; what is missing is made.")
     ] = Path(".venv-launchers"),
     json_output: Annotated[bool, typer.Option("--json")] = False,
     failures: Annotated[bool, typer.Option(help="Say what was wrong in each run.")] = False,
 ) -> None:
-    """Score the same faults under a dozen launchers and frameworks, beside simpler ways."""
+    """Score the same faults under launchers and frameworks that really ran, beside simpler ways."""
     from rerail.evals.launchers.command import launchers_command
     from rerail.evals.launchers.command import remake as make_anew
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING
 
-from rerail.domain.evidence import LogLine, Observation, Role
+from rerail.domain.evidence import LogLine, Observation, Role, Stream
 from rerail.knowledge_base.job_facts import NOTHING, JobFacts
 from rerail.knowledge_base.phrases import phrase_in_bytes
 from rerail.late_dataclass import dataclass
 from rerail.log_parsers.clocks import clock_offsets
 from rerail.log_parsers.line_kinds import LineKinds
-from rerail.log_parsers.sources import Problem
+from rerail.log_parsers.sources import Problem, origin_of
 from rerail.log_parsers.step_numbers import StepRow
 from rerail.log_parsers.view import LogView
 
@@ -44,6 +44,8 @@ class Case:
     """Parts of the logs that were to be read elsewhere and of which nothing came back."""
     kinds: LineKinds = field(default_factory=LineKinds)
     """Which kept lines differ in digits alone: what is looked for in all of them is looked for once in each kind."""
+    withheld: list[str] = field(default_factory=list)
+    """What may hold the lines of those that would have been named for their silence."""
     _by_name: dict[str, LogView] = field(default_factory=dict)
     _said: dict[str, bool] = field(default_factory=dict)
     _below: dict[tuple[str, int], float | None] = field(default_factory=dict)
@@ -110,6 +112,37 @@ class Case:
             if below is not None and (time := self.time(below)) is not None:
                 return time
         return None
+
+    def unread_of(self, ranks: Collection[int]) -> str:
+        """Return what was not read and may hold lines of one of these ranks, or nothing; who asks withholds their names.
+
+        Nobody is named for what was not seen of a rank where it may stand in there. A file of another rank does not hold
+        it, nor does one of a kernel, nor one that ends too early in which none of them is heard where whole ones are theirs.
+        """
+        found = ""
+        if self.missing_shards:
+            found = "of the parts that are missing"
+        elif self.says("lines-left-out"):
+            found = "of the lines that were left out"
+        else:
+            told = (p for p in self.problems if (p.cut or p.unread) and self._may_hold(p, ranks))
+            found = next((f"of {problem.subject}" for problem in told), "")
+        if found and found not in self.withheld:
+            self.withheld.append(found)
+        return found
+
+    def _may_hold(self, problem: Problem, ranks: Collection[int]) -> bool:
+        """Tell whether what was not read of a file may hold lines of one of these ranks."""
+        view = next((one for one in self.views if problem.subject in one.names()), None)
+        origin = origin_of(problem.subject) if view is None else view.origin
+        if origin.stream is Stream.KERNEL:
+            return False
+        if origin.rank is not None or view is None or not ranks:
+            return origin.rank in (None, *ranks)
+        here = self.facts.ranks_heard_in([view.name])
+        cut = {p.subject for p in self.problems if p.cut or p.unread}
+        whole = [one.name for one in self.views if not cut.intersection(one.names())]
+        return bool(here.intersection(ranks)) or not self.facts.ranks_heard_in(whole) >= set(ranks)
 
     def with_role(self, *roles: Role) -> list[Observation]:
         """Return the observations that have one of the roles."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import lru_cache
 
 from rerail.log_parsers.facts import ANY, Shapes, Writer, time_in
@@ -66,9 +66,15 @@ class JobFacts:
         """Return the ranks of which there is any line."""
         return self._ranks([ANY])
 
-    def _ranks(self, signatures: list[int]) -> set[int]:
+    def ranks_heard_in(self, files: Collection[str]) -> set[int]:
+        """Return the ranks of which there is any line in these files."""
+        return self._ranks([ANY], files)
+
+    def _ranks(self, signatures: list[int], files: Collection[str] | None = None) -> set[int]:
         found: set[int] = set()
         for at, view in enumerate(self._views):
+            if files is not None and view.name not in files:
+                continue
             streams = view.survey.facts.streams(*signatures)
             if streams:
                 writers = self._writers(at)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 from pathlib import Path
+from typing import AnyStr
 
 from rerail.cached_yaml import load_cached
 from rerail.errors import RuleError
@@ -52,16 +53,20 @@ def phrase(name: str) -> re.Pattern[str]:
     Raises:
         RuleError: when the pattern is not valid.
     """
-    try:
-        return re.compile(phrases()[name].pattern)
-    except re.error as error:
-        raise RuleError(f"phrases.yaml: {name!r}: pattern: {error}", subject=name) from None
+    return _compiled(name, phrases()[name].pattern)
 
 
 @lru_cache(maxsize=64)
 def phrase_in_bytes(name: str) -> re.Pattern[bytes]:
     """Return the same pattern for lines that are not decoded yet; it matches ASCII words alone."""
-    return re.compile(phrase(name).pattern.encode())
+    return _compiled(name, phrases()[name].pattern.encode())
+
+
+def _compiled(name: str, pattern: AnyStr) -> re.Pattern[AnyStr]:
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise RuleError(f"phrases.yaml: {name!r}: pattern: {error}", subject=name) from None
 
 
 def says(name: str, text: str) -> bool:

@@ -6,6 +6,7 @@ know how rules are matched.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
@@ -33,7 +34,7 @@ FOLDER = Path(__file__).with_name("rules")
 LEARNED = "learned-"
 """How the names of learned rules begin."""
 MARKS = frozenset({
-    "activity", "asked_again", "attempt_started", "cancelled", "check_passed", "checked_elsewhere",
+    "accounted_failed", "activity", "asked_again", "attempt_started", "cancelled", "check_passed", "checked_elsewhere",
     "checkpoint_blocks", "checkpoint_loaded", "checkpoint_saved", "collective_timeout", "crashed",
     "ended_by_itself", "ends_step", "finished_early", "first_rank_prints", "idle_device", "interrupted", "learned",
     "of_a_benchmark", "only_over", "orderly_end", "others_run_on", "peer_gone", "pod_assigned", "rank_columns",
@@ -131,7 +132,12 @@ def usable_rules() -> tuple[tuple[Rule, ...], tuple[RuleError, ...]]:
     settings = load_settings()
     # Rules that people accepted lie in the data folder, see learning/.
     for folder in (settings.rules_dir, settings.data_dir / "rules"):
-        for path in sorted(folder.expanduser().glob("*.yaml")) if folder is not None else ():
+        try:
+            paths = rule_files(folder) if folder is not None else []
+        except RuleError as error:
+            broken.append(error)
+            continue
+        for path in paths:
             try:
                 found = parse_rules(load_cached(path), path.name)
                 _check_patterns(found)
@@ -139,6 +145,24 @@ def usable_rules() -> tuple[tuple[Rule, ...], tuple[RuleError, ...]]:
             except RuleError as error:
                 broken.append(error)
     return tuple(rules), tuple(broken)
+
+
+def rule_files(folder: Path) -> list[Path]:
+    """Return the rule files of a folder, none where there is no such folder.
+
+    Raises:
+        RuleError: The folder may not be read, as that of another account.
+    """
+    folder = folder.expanduser()
+    try:
+        names = os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise RuleError(
+            f"{folder}: {error.strerror}", subject=str(folder), hint=f"ls -ld {folder}"
+        ) from None
+    return [folder / name for name in sorted(names) if name.endswith(".yaml")]
 
 
 def _shipped(files: Sequence[Path]) -> list[Rule]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from rerail.lazy_patterns import lazy
 
 _STRANGE = bytes((*range(1, 7), *range(14, 27), *range(28, 32)))
@@ -29,6 +31,11 @@ def packed_as(chunk: bytes) -> str | None:
     if not chunk.startswith(_MAGIC):
         return None
     return next(said for magic, said in _PACKED if chunk.startswith(magic))
+
+
+def holes_in(block: bytes) -> Iterator[tuple[int, int]]:
+    """Yield where the holes of a block of bytes begin and end."""
+    return (hole.span() for hole in _HOLE.finditer(block))
 
 
 def looks_binary(chunk: bytes) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from rerail.log_parsers.needed_words import Needed
+    from rerail.log_parsers.needed_words import Needed, WordIndex
 
 Notice = Callable[[str], None]
 T = TypeVar("T")
@@ -117,6 +118,34 @@ def words_needed(patterns: Sequence[str], cache: Path | None) -> list[Needed]:
     return _kept("words", needed_words.__file__, needed_words.needed_words, patterns, cache)
 
 
+def word_index(patterns: Sequence[str], cache: Path | None) -> WordIndex:
+    """Return the index of the words that patterns need, from the cache where it was made before."""
+    from rerail.log_parsers import needed_words
+
+    path = _path_of(f"index-{sys.byteorder}", needed_words.__file__, patterns, cache)
+    try:
+        kept = json.loads(path.read_bytes()) if path is not None else []
+        if kept and len(kept[0]) == len(patterns):
+            return needed_words.WordIndex(kept[0], kept[1:])
+    except (OSError, ValueError, TypeError, KeyError):
+        pass  # it is made anew
+    needed = list(map(needed_words.needed_words, patterns))
+    made = needed_words.WordIndex(needed)
+    if path is not None and write_whole(path, json.dumps([needed, *made.parts()]).encode()):
+        keep_newest(path, "index-*.json", _KEPT)
+    return made
+
+
+def _path_of(name: str, code: str, patterns: Sequence[str], cache: Path | None) -> Path | None:
+    """Return where what follows from patterns and the code of a module lies, or will lie."""
+    if cache is None:
+        return None
+    digest = sha256(Path(code).read_bytes())
+    for pattern in patterns:
+        digest.update(pattern.encode() + b"\0")
+    return cache / f"{name}-{digest.hexdigest()[:24]}.json"
+
+
 def _kept(
     name: str,
     code: str,
@@ -125,10 +154,7 @@ def _kept(
     cache: Path | None,
 ) -> list[T]:
     """Return what is made of each pattern; it follows from the pattern and from the code that makes it."""
-    digest = sha256(Path(code).read_bytes())
-    for pattern in patterns:
-        digest.update(pattern.encode() + b"\0")
-    path = None if cache is None else cache / f"{name}-{digest.hexdigest()[:24]}.json"
+    path = _path_of(name, code, patterns, cache)
     if path is not None:
         try:
             held = json.loads(path.read_bytes())
@@ -141,10 +167,8 @@ def _kept(
         ):
             return held
     made = [make(pattern) for pattern in patterns]
-    if path is not None:
-        for old in sorted(path.parent.glob(f"{name}-*.json"))[_KEPT:]:
-            old.unlink(missing_ok=True)
-        write_whole(path, json.dumps(made).encode())
+    if path is not None and write_whole(path, json.dumps(made).encode()):
+        keep_newest(path, f"{name}-*.json", _KEPT)
     return made
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import IO
 
 from rerail.log_parsers.binary_content import looks_binary
-from rerail.log_parsers.opening import Joined, is_packed
+from rerail.log_parsers.opening import Joined, is_damage, is_packed, open_source
 from rerail.log_parsers.scan import Scanner, Signature
 from rerail.log_parsers.sources import Source
 from rerail.log_parsers.survey import CHUNK, FilePass, FileSurvey, survey
@@ -74,11 +75,56 @@ class FollowedFile:
         if self._whole is not None or not self.read_bytes:
             return False
         with self.path.open("rb", buffering=0) as file:
-            for at, known in ((0, self._first), (self.read_bytes - len(self._last), self._last)):
+            for at, known in self._places():
                 now = os.pread(file.fileno(), len(known), at)
                 if now != known and b"\0" not in known and b"\0" not in now:
                     return True
         return False
+
+    def read_to_its_end(self, path: Path) -> int | None:
+        """Read what stands behind the last look in another name of the file or a copy of it, packed or not.
+
+        Returns:
+            How many bytes that were; None where the other file does not begin with what was read of this one.
+        """
+        if self._whole is not None or not self.read_bytes:
+            return None
+        try:
+            with path.open("rb", buffering=0) as file:
+                if is_packed(file.read(6)):
+                    with open_source(Source(path, path.name)) as packed:
+                        return self._rest(packed) if self._goes_by(packed) else None
+                for at, known in self._places():
+                    if os.pread(file.fileno(), len(known), at) != known:
+                        return None
+                file.seek(self.read_bytes)
+                return self._rest(file)
+        except Exception as error:
+            if not is_damage(error):
+                raise
+            return None
+
+    def _places(self) -> tuple[tuple[int, bytes], tuple[int, bytes]]:
+        """Return what was read at the beginning and in front of where the last look ended, each with its place."""
+        return (0, self._first), (self.read_bytes - len(self._last), self._last)
+
+    def _goes_by(self, file: IO[bytes]) -> bool:
+        """Read on in a file to where the last look ended, and tell whether it holds what was read of this one."""
+        left, first, last = self.read_bytes, b"", b""
+        while left and (block := file.read(min(CHUNK, left))):
+            left -= len(block)
+            first += block[: len(self._first) - len(first)]
+            last = (last + block)[-_KEPT:]
+        return not left and first == self._first and last == self._last
+
+    def _rest(self, file: IO[bytes]) -> int:
+        before = self.read_bytes
+        while block := file.read(CHUNK):
+            self.read_bytes += len(block)
+            self._take(block)
+        if self._open:
+            self._take(b"\n")  # it goes on no more
+        return self.read_bytes - before
 
     def _begin(self) -> int:
         """Read the older parts, which grow no more, and return how many bytes that were."""
@@ -108,6 +154,11 @@ class FollowedFile:
         if cut:
             self._pass.feed(held[:cut])
         self._open = held[cut:]
+
+    @property
+    def lines(self) -> int:
+        """How many lines were read."""
+        return self._pass.result.lines
 
     @property
     def name(self) -> str:

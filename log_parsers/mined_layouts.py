@@ -32,7 +32,7 @@ _MASKED = lazy(
     r"\d{4}[-/]\d\d[-/]\d\d(?:T\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z\b|[-+]\d\d:?\d\d\b)?)?"  # dates
     r"|\d\d/\d\d/\d\d(?:\d\d)?"
     r"|\b\d{1,2}/[A-Z][a-z]{2}/\d{4}(?::\d\d:\d\d:\d\d)?|\b[A-Z][a-z]{2} {1,2}\d{1,2} \d\d:\d\d:\d\d(?: \d{4})?"
-    r"|(?<![\w.])\d{1,3}:\d\d(?::\d\d)?(?:[.,]\d+)?(?:[AP]M)?"  # times of day, and left
+    r"|(?<![\w.])\d{1,3}:\d\d(?::\d\d)?(?:[.,]\d+){0,2}(?:[AP]M)?"  # times of day, and left
     r"|\b\d{1,3}(?:\.\d{1,3}){3}\b|\b0x[0-9a-fA-F]+"  # addresses
     r"|\d+(?:\.\d+)? ?%|\d+(?:\.\d+)? ?[KMGT]i?B?\b(?!/)"  # percentages, memory
     r"|\d+:\d\d\.\d+(?:[AP]M)"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Container, Sequence
+from typing import Any
 
 from rerail.lazy_patterns import lazy
 
@@ -60,16 +61,30 @@ def _fours(text: bytes) -> set[int]:
 
 
 class WordIndex:
-    """Which of thousands of patterns a text may match: only those are asked of which it begins a word."""
+    """Which of thousands of patterns a text may match: only those are asked of which it begins a word.
 
-    def __init__(self, needed: Sequence[Needed]) -> None:
+    To make it takes as long as to start a program; `parts` are what may be kept of it.
+    """
+
+    def __init__(self, needed: Sequence[Needed], parts: Sequence[list[Any]] | None = None) -> None:
         self._needed = needed
-        short = _Short()
-        self._always = [at for at, one in enumerate(needed) if holds(one, short, short)]
+        self._always: list[int] = []
         self._by_four: dict[int, list[int]] = {}
         self._by_small: dict[int, list[int]] = {}
+        if parts is not None:
+            self._always, fours, places, small, of_small = parts
+            self._by_four = dict(zip(fours, places, strict=True))
+            self._by_small = dict(zip(small, of_small, strict=True))
+            return
+        short = _Short()
+        self._always = [at for at, one in enumerate(needed) if holds(one, short, short)]
         for at, one in enumerate(needed):
             self._add(at, one, self._by_four)
+
+    def parts(self) -> list[list[Any]]:
+        """Return what another index of the same words is made of."""
+        tables = self._by_four, self._by_small
+        return [self._always, *(list(one) for table in tables for one in (table, table.values()))]
 
     def _add(self, at: int, needed: Needed, table: dict[int, list[int]]) -> None:
         if isinstance(needed, str):

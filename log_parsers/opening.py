@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from rerail.late_dataclass import dataclass
+from rerail.log_parsers.binary_content import holes_in
 from rerail.log_parsers.sources import STDIN_HINT, Problem, Source
 
 WRITER_S = 10.0
@@ -25,6 +26,7 @@ WRITER_S = 10.0
 _GZIP, _ZSTD, _XZ, _BZIP2 = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ\x00", b"BZh"
 
 
+_MOST_RESCUED = 64 << 20
 UNPACKERS = frozenset("zstd zstandard _lzma lzma zlib isal backend_c".split())
 """Modules whose own errors tell that a packed file is damaged."""
 
@@ -98,17 +100,41 @@ def _open_pipe(path: Path) -> io.BufferedReader:
 
 
 class Counted:
-    """Counts the bytes of a stream, those that are left out of its pieces as well."""
+    """Counts the bytes of a stream, those that are left out of its pieces as well.
 
-    def __init__(self, stream: IO[bytes] | Joined) -> None:
+    `line` tells how many lines were taken from it; it is asked for where a hole of NUL bytes begins.
+    """
+
+    def __init__(self, stream: IO[bytes] | Joined, line: Callable[[], int] = int) -> None:
         self._stream = stream
-        self.size = 0
+        self._line = line
+        self.size = self._leading = 0
+        self._padded = False
+        self.lost = 0
+        """Bytes of holes behind the beginning: what was written there is gone."""
+        self.first_hole = 0
+        """The line in which the first of them begins."""
 
     def read(self, size: int) -> bytes:
         """Return up to `size` bytes, none only at the end."""
         block = self._stream.read(size)
+        if not self.size:
+            self._padded = block[257:262] == b"ustar"  # an archive of tar fills its blocks up
+        if b"\0" in block and not self._padded:
+            self._look_for_holes(block)
         self.size += len(block)
         return block
+
+    def _look_for_holes(self, block: bytes) -> None:
+        for start, end in holes_in(block):
+            if self.size + start == self._leading:
+                self._leading += (
+                    end - start
+                )  # truncated under its writer: its beginning was moved away
+                continue
+            if not self.lost:
+                self.first_hole = self._line() + block.count(b"\n", 0, start) + 1
+            self.lost += end - start
 
 
 def is_damage(error: Exception) -> bool:
@@ -122,7 +148,7 @@ def unopened(source: Source, error: OSError) -> Problem:
     hint = f"ls -l {source.path}" if source.path else "name the log file"
     if source.path is not None and error.errno == errno.ETIMEDOUT:
         hint = f"write into it; {STDIN_HINT}"
-    return Problem(source.name, f"cannot be opened: {error.strerror or error}", hint)
+    return Problem(source.name, f"cannot be opened: {error.strerror or error}", hint, unread=True)
 
 
 def stopped(name: str, line: int, error: Exception) -> Problem:
@@ -132,6 +158,16 @@ def stopped(name: str, line: int, error: Exception) -> Problem:
         f"reading stopped behind line {line}: {error or type(error).__name__}",
         "the file is truncated or damaged; copy it again",
         cut=True,
+    )
+
+
+def with_hole(name: str, line: int, size: int) -> Problem:
+    """Return that a file has a hole in its middle."""
+    return Problem(
+        name,
+        f"{size:,} NUL bytes stand in it, the first in line {line}: what was written there is lost",
+        "look for another copy of the log",
+        unread=True,
     )
 
 
@@ -289,6 +325,11 @@ class _Inflating(io.RawIOBase):
         self._error: Exception | None = None
         self._ended = False
         self._fresh = True
+        # Where the file was read to, where its member begins, and how many bytes that gave.
+        seekable = self._raw.seekable()
+        self._came = self._member = self._raw.tell() if seekable else 0
+        self._given = 0
+        self._size = 1 << 18 if seekable else 1 << 13
 
     def readable(self) -> bool:
         """Tell that the stream can be read."""
@@ -324,7 +365,10 @@ class _Inflating(io.RawIOBase):
                 block = self._inflate.unused_data.lstrip(b"\0")
                 self._inflate = _inflater()
                 self._fresh = True
-            block = block or self._raw.read(1 << 18)
+                self._member, self._given = self._came - len(block), 0
+            if not block:
+                block = self._raw.read(self._size)
+                self._came += len(block)
             if not block:
                 self._ended = True
                 if not self._fresh:
@@ -336,9 +380,39 @@ class _Inflating(io.RawIOBase):
             except Exception as error:  # zlib and isal each have an error class of their own
                 self._ended = True
                 self._error = ValueError(f"damaged gzip data: {error}")
+                self._ready = self._before_the_damage()
                 break
             self._fresh = False
+            self._given += len(self._ready)
         return bool(self._ready)
+
+    def _before_the_damage(self) -> bytes:
+        """Return what the last call swallowed with its error: the member is inflated once more, slower and slower."""
+        try:
+            self._raw.seek(self._member)
+        except OSError:  # a pipe
+            return b""
+        import zlib
+
+        inflate, left = zlib.decompressobj(31), self._given
+        found: list[bytes] = []
+        size = 1 << 14
+        block = b""
+        while block := block or self._raw.read(size):
+            kept = inflate.copy()
+            try:
+                piece = inflate.decompress(block[:size])
+            except zlib.error:
+                if size == 1:
+                    break
+                inflate, size = kept, size // 16 or 1
+                continue
+            block = block[size:]
+            found.append(piece[left:])
+            left = max(0, left - len(piece))
+            if inflate.eof or sum(map(len, found)) > _MOST_RESCUED:
+                break
+        return b"".join(found)
 
 
 def _inflater() -> Any:

@@ -23,15 +23,15 @@ from rerail.log_parsers.compiled_cache import (
     only_one,
     skeleton_images,
     tell,
-    words_needed,
+    word_index,
     write_whole,
 )
-from rerail.log_parsers.needed_words import WordIndex
 from rerail.log_parsers.relaxed import FORM, relaxed
 from rerail.log_parsers.scan_library import BlindLibraryError, must_find
 from rerail.log_parsers.text import strip_escapes
 
 if TYPE_CHECKING:
+    from rerail.log_parsers.needed_words import WordIndex
     from rerail.log_parsers.sieve import Sieve
 
 # Compiling all patterns takes as long as looking for each of them in some 800 kB with Python's `re`.
@@ -337,7 +337,7 @@ def _at_hand(signatures: Sequence[Signature], cache: Path | None) -> bool:
         _database_path([shipped[place] for place in block], cache, block)
         for block in _blocks(list(range(len(shipped))), [s.pattern for s in shipped])
     ]
-    return all(path is not None and path.is_file() for path in paths)
+    return all(path is not None and os.path.isfile(path) for path in paths)
 
 
 class _Layers(_Compiled):
@@ -539,7 +539,7 @@ class _PlainRe:
         self, chunk: bytes, skip: Container[int] = (), only: Container[int] | None = None
     ) -> list[tuple[int, int]]:
         if self._index is None:
-            self._index = WordIndex(words_needed(self._patterns, self._cache))
+            self._index = word_index(self._patterns, self._cache)
         found = []
         for at in self._index.may_match(chunk):
             number = self._numbers[at]

@@ -62,6 +62,8 @@ class Problem:
     hint: str = ""
     cut: bool = False
     """What came behind a point was not read."""
+    unread: bool = False
+    """It is a log, or seems to be one, of which nothing was read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +229,7 @@ def _add(path: Path, found: Discovery, seen: set[tuple[int, int]], folder: Path 
     except OSError as error:
         shown = _shown(path.relative_to(folder) if folder else path)
         why, hint = f"cannot be read: {error.strerror}", f"ls -l {_shown(path)}"
-        found.problems.append(Problem(shown, why, hint))
+        found.problems.append(Problem(shown, why, hint, unread=True))
         return
     key = (stat.st_dev, stat.st_ino)
     if key in seen:
@@ -283,6 +285,7 @@ def _walk(folder: Path, found: Discovery, seen: set[tuple[int, int]], root: Path
                 _shown(folder),
                 f"folder cannot be read: {error.strerror}",
                 f"ls -ld {_shown(folder)}",
+                unread=True,
             )
         )
         return
@@ -297,7 +300,7 @@ def _walk(folder: Path, found: Discovery, seen: set[tuple[int, int]], root: Path
         if entry.is_symlink() and leads_astray(path):
             why = "a link of one account to a file of another is not followed"
             found.problems.append(
-                Problem(_shown(path.relative_to(root)), why, f"ls -l {_shown(path)}")
+                Problem(_shown(path.relative_to(root)), why, f"ls -l {_shown(path)}", unread=True)
             )
             continue
         _add(path, found, seen, root)

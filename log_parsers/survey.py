@@ -48,6 +48,7 @@ from rerail.log_parsers.opening import (
     open_source,
     stopped,
     unopened,
+    with_hole,
 )
 from rerail.log_parsers.piece import Piece
 from rerail.log_parsers.redactor import Redactor
@@ -161,7 +162,7 @@ def survey_bytes(
 def _drain(
     stream: IO[bytes] | Joined, reader: FilePass, on_bytes: Progress | None, chunk_size: int
 ) -> None:
-    counted = Counted(stream)
+    counted = Counted(stream, lambda: reader.result.lines)
     if isinstance(stream, Joined):
         reader.result.parts = stream.parts
     _read_chunks(counted, reader, on_bytes, chunk_size)
@@ -171,6 +172,9 @@ def _drain(
     if counted.size != reader.result.size:
         reader.result.marks.clear()  # bytes were left out: lines do not lie where they were counted
     reader.result.size = counted.size
+    if counted.lost and not reader.result.binary:
+        name = reader.result.source.name
+        reader.result.problems.append(with_hole(name, counted.first_hole, counted.lost))
 
 
 def _read_chunks(

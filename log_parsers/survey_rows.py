@@ -34,7 +34,7 @@ _PLACE = ("rank", "local_rank", "node", "pid", "place", "attempt")
 
 def problem_row(problem: Problem) -> list[object]:
     """Return a problem as a row of JSON."""
-    return [problem.subject, problem.why, problem.hint, problem.cut]
+    return [problem.subject, problem.why, problem.hint, problem.cut, problem.unread]
 
 
 def problem_of(row: Sequence[object]) -> Problem:
@@ -43,8 +43,9 @@ def problem_of(row: Sequence[object]) -> Problem:
     Raises:
         ValueError, TypeError: when the row is none.
     """
-    subject, why, hint, *cut = row
-    return Problem(str(subject), str(why), str(hint), cut=bool(cut and cut[0]))
+    subject, why, hint, *marks = row
+    cut, unread = (*map(bool, marks), False, False)[:2]
+    return Problem(str(subject), str(why), str(hint), cut=cut, unread=unread)
 
 
 def source_row(source: Source) -> dict[str, Any]:

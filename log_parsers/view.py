@@ -46,6 +46,10 @@ class LogView:
         """How the file is called in reports."""
         return self.survey.source.name
 
+    def names(self) -> set[str]:
+        """Return how the file is called, and the parts of a rotated log."""
+        return {self.name, *(part.source.name for part in self.survey.parts)}
+
     def text(self, number: int) -> str | None:
         """Return the cleaned text of a line; the reader masked its secrets, or None where it was not kept."""
         found = self._texts.get(number)

@@ -14,6 +14,7 @@ from typing import IO, Any
 _MAGIC = 0xFD2FB528
 _SKIPPABLE = 0x184D2A50
 _ALL = 1 << 62
+_PIECE = 1 << 17  # bytes; no block of a frame holds more
 
 
 class ZstdStream(io.RawIOBase):
@@ -23,6 +24,7 @@ class ZstdStream(io.RawIOBase):
         import zstandard
 
         self._frames = _Frames(raw)
+        self._error: Exception | None = None
         self._stream: Any = zstandard.ZstdDecompressor().stream_reader(
             io.BufferedReader(self._frames, 1 << 18),
             read_across_frames=True,
@@ -39,15 +41,31 @@ class ZstdStream(io.RawIOBase):
         super().close()
 
     def read(self, size: int = -1) -> bytes:
-        """Return up to `size` inflated bytes.
+        """Return up to `size` inflated bytes; what came before a damage comes before its error.
 
         Raises:
             EOFError: when the stream ends inside a frame, after all that could be inflated.
         """
-        block: bytes = self._stream.read(size)
-        if not block and size and not self._frames.whole:
-            raise EOFError("the compressed file ends before its end marker")
-        return block
+        wanted = size if size >= 0 else _ALL
+        parts: list[bytes] = []
+        held = 0
+        while held < wanted and self._error is None:
+            try:
+                # The library's own loop gives out nothing at all of a read that ends with an error.
+                piece: bytes = self._stream.read1(min(wanted - held, _PIECE))
+            except Exception as error:  # an error class of the library's own
+                self._error = error
+                break
+            if not piece:
+                break
+            parts.append(piece)
+            held += len(piece)
+        if not parts and size:
+            if self._error is not None:
+                raise self._error
+            if not self._frames.whole:
+                raise EOFError("the compressed file ends before its end marker")
+        return b"".join(parts)
 
 
 class _Frames(io.RawIOBase):

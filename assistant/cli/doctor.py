@@ -66,6 +66,8 @@ def _try(name: str, look: Callable[[Site], tuple[str, str]], site: Site) -> Find
         return (name, *look(site))
     except RerailError as error:
         return (name, "bad", f"{error.message} ({error.hint})")
+    except PermissionError as error:
+        return (name, "bad", f"{error.filename}: {error.strerror} (ls -ld {error.filename})")
 
 
 def _policy(site: Site) -> Finding:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import gc
 import os
 import sys
@@ -17,7 +16,7 @@ os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 def run_guarded(call: Callable[[], object]) -> None:
     """Run a command to its end, which is a SystemExit wherever the command or an error says with which code."""
     from rerail.assistant.cli.quick_start import collect_seldom
-    from rerail.assistant.cli.standard_streams import EXIT_INTERRUPTED, guard
+    from rerail.assistant.cli.standard_streams import EXIT_INTERRUPTED, EXIT_NO_MEMORY, guard
 
     collect_seldom()
     guard()
@@ -37,8 +36,13 @@ def run_guarded(call: Callable[[], object]) -> None:
     except KeyboardInterrupt:
         raise SystemExit(EXIT_INTERRUPTED) from None
     except Exception as error:  # a bug must not show the engineer a traceback
-        if isinstance(error, OSError) and error.errno == errno.EPIPE:
-            raise SystemExit(1) from None  # nobody reads standard error, and nothing can be said
+        if isinstance(error, MemoryError):
+            error.__traceback__ = None  # what it holds is let go
+            print(
+                "rerail: there is not enough memory\n  try: a higher limit (ulimit -v), or RERAIL_WORKERS=1",
+                file=sys.stderr,
+            )
+            raise SystemExit(EXIT_NO_MEMORY) from None
         if _interrupted(error):
             raise SystemExit(EXIT_INTERRUPTED) from None
         from rerail.assistant.cli.bug_report import report_bug

@@ -1,4 +1,4 @@
-"""Standard output that cannot be written: a full disk, a closed descriptor, a reader that has gone.
+"""Standard output, or error, that cannot be written: a full disk, a closed descriptor, a reader that has gone.
 
 The command line's library would end with 1, or Python with a traceback; here each has a word and a code.
 """
@@ -18,6 +18,9 @@ EXIT_NO_READER = 141
 """The reader of the pipe has gone; what shells report of a program that SIGPIPE ended."""
 
 EXIT_INTERRUPTED = 130
+
+EXIT_NO_MEMORY = 11
+"""The evidence could not be read: there is not enough memory for it."""
 
 
 class _Guarded:
@@ -56,18 +59,49 @@ class _Guarded:
             _failed(error)
 
 
+class _MayBeLost:
+    """Standard error: what cannot be written is lost, and the program ends with the code of what it found."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write, or leave it."""
+        try:
+            return self._stream.write(text)
+        except OSError:
+            _to_nowhere(2)
+            return len(text)
+
+    def flush(self) -> None:
+        """Flush, or leave it."""
+        try:
+            self._stream.flush()
+        except OSError:
+            _to_nowhere(2)
+
+
 def guard() -> None:
-    """Put the guard before standard output; where standard error is closed, what goes there is lost."""
+    """Put a guard before both outputs; where standard error is closed or nobody reads it, what goes there is lost."""
     sys.stdout = cast("Any", _Guarded(sys.stdout))
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")
+    else:
+        sys.stderr = cast("Any", _MayBeLost(sys.stderr))
+
+
+def _to_nowhere(descriptor: int) -> None:
+    # What is still in the buffer would fail once more at exit.
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, descriptor)
+    os.close(nothing)
 
 
 def _failed(error: OSError) -> NoReturn:
-    # What is still in the buffer would fail once more at exit.
-    nothing = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nothing, 1)
-    os.close(nothing)
+    _to_nowhere(1)
     if error.errno == errno.EPIPE:
         raise SystemExit(EXIT_NO_READER) from None
     _unwritable(error.strerror or str(error))

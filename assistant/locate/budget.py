@@ -19,6 +19,7 @@ T = TypeVar("T")
 SHARE = 0.25
 """How much of the whole time a single question may take, as long as others wait behind it."""
 LEAST_S = 0.05
+_MORE = "give it more time: --locate-budget SECONDS"
 
 
 class TimeIsUp(ClusterError):
@@ -53,12 +54,27 @@ class Budget:
         Raises:
             TimeIsUp: It did not; it may go on, and nobody listens.
         """
+        self._begin()
+        return self._call(action, what, self.share_s)
+
+    def in_time(self, action: Callable[[], T], what: str) -> T:
+        """Return what `action` returns, which may ask several questions, if it does so in all the time that is left.
+
+        Raises:
+            TimeIsUp: It did not; it may go on, and nobody listens.
+        """
+        self._begin()
+        return self._call(action, what, self.left_s)
+
+    def _begin(self) -> None:
         if self._ends is None:
             self._ends = self._clock() + self.seconds
-        limit_s = self.share_s
+
+    def _call(self, action: Callable[[], T], what: str, limit_s: float) -> T:
         if limit_s <= 0:
             raise TimeIsUp(
                 f"{what}: not asked, the {self.seconds:g} s for the search are over",
+                hint=_MORE,
                 recoverable=True,
             )
         answer: list[T] = []
@@ -74,7 +90,9 @@ class Budget:
 
         threading.Thread(target=run, daemon=True, name=f"locate {what}"[:60]).start()
         if not done.wait(limit_s):
-            raise TimeIsUp(f"{what}: no answer within {limit_s:.3g} s", recoverable=True)
+            raise TimeIsUp(
+                f"{what}: no answer within {limit_s:.3g} s", hint=_MORE, recoverable=True
+            )
         if errors:
             raise errors[0]
         return answer[0]

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
@@ -22,12 +23,14 @@ from typing import BinaryIO
 from rerail.assistant.locate.budget import Budget, TimeIsUp, in_words
 from rerail.assistant.locate.job_name import JobName
 from rerail.assistant.locate.locator import Found, Item, Locator, NothingYetError, locators_for
+from rerail.domain.evidence import Stream
 from rerail.errors import RerailError
 from rerail.log_parsers.sources import Discovery, Problem, source_at
 
 MOST_COPIED_BYTES = 256 << 20
 """Of one item that is no file here."""
 SIDE_BY_SIDE = 8
+_OWN = __name__.rpartition(".")[0]
 PIECE = 1 << 20
 
 
@@ -93,7 +96,8 @@ class Gathered:
                 self._copy(locator, item, place, budget)
         except (RerailError, OSError) as error:
             why, hint = in_words(error)
-            self._miss(item.name, why.removeprefix(f"{item.name} ").removeprefix(": "), hint)
+            why = why.removeprefix(f"{item.name} ").removeprefix(": ")
+            self._miss(item.name, why, hint, unread=item.stream is not Stream.KERNEL)
 
     def _hold(self, stream: BinaryIO, item: Item, place: Path) -> None:
         facts = os.fstat(stream.fileno())
@@ -112,7 +116,7 @@ class Gathered:
             return
         if not facts.st_size:
             stream.close()
-            self._miss(item.name, "the file is empty", "")
+            self._miss(item.name, "the file is empty", "check that the job wrote to it")
             return
         self._held.append(stream)
         place.mkdir()
@@ -153,12 +157,14 @@ class Gathered:
             cut.append(f"{late.message}; the {got:,} bytes that came are read")
         with self._lock:
             if cut:
-                self._miss(item.name, cut[0], "--locate-budget SECONDS")
+                self._miss(item.name, cut[0], "--locate-budget SECONDS", cut=True)
             if target.stat().st_size:
                 self.evidence.sources.append(source_at(target, item.name, item.node, item.stream))
 
-    def _miss(self, what: str, why: str, hint: str) -> None:
-        self.evidence.problems.append(Problem(what, why, hint))
+    def _miss(
+        self, what: str, why: str, hint: str, *, cut: bool = False, unread: bool = False
+    ) -> None:
+        self.evidence.problems.append(Problem(what, why, hint, cut=cut, unread=unread))
 
 
 def gather(
@@ -212,12 +218,18 @@ def _located(
 ) -> Found | None:
     """Return what one locator finds; the first one has to know the job, further ones may add to it."""
     try:
-        found = locator.locate(name.job, attempt, budget)
+        if type(locator).__module__.startswith(_OWN):
+            found = locator.locate(name.job, attempt, budget)  # it keeps the budget itself
+        else:
+            ask = partial(locator.locate, name.job, attempt, budget)
+            found = budget.in_time(ask, f"locator {type(locator).__name__} of this site")
     except Exception as error:
         if needed and isinstance(error, RerailError):
             raise
         why, hint = in_words(error)
-        gathered.evidence.problems.append(Problem(type(locator).__name__, why, hint))
+        kind = type(locator)
+        hint = hint or f"mend {kind.__module__}.{kind.__name__}, or leave its entry point out"
+        gathered.evidence.problems.append(Problem(kind.__name__, why, hint))
         return None
     if needed:
         gathered.job, gathered.attempt = found.job, found.attempt

@@ -20,6 +20,7 @@ from rerail.log_parsers.sources import Problem
 from rerail.tools.clusters.kubernetes_logs import ContainerLog, describe, event_line, logs_of
 from rerail.tools.clusters.kubernetes_read import (
     READABLE,
+    Kind,
     attempt_of,
     default_api,
     failed,
@@ -28,6 +29,7 @@ from rerail.tools.clusters.kubernetes_read import (
 )
 
 MOST_EVENTS = 5_000
+_MOST_PAGES = 10  # a server may give out fewer at once than it is asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,15 +126,22 @@ class KubernetesLocator:
         return next(iter(chosen.items()))
 
     def _get(self, kind: str, namespace: str, name: str, budget: Budget) -> dict[str, Any] | None:
+        one = READABLE[kind]
+        versions = (one.version, *one.read_too)
+        answers = (self._of_version(one, version, namespace, name, budget) for version in versions)
+        return next((answer for answer in answers if answer is not None), None)
+
+    def _of_version(
+        self, one: Kind, version: str, namespace: str, name: str, budget: Budget
+    ) -> dict[str, Any] | None:
         from kubernetes.client import CustomObjectsApi
         from kubernetes.client.exceptions import ApiException
 
-        one = READABLE[kind]
         calls: Any = CustomObjectsApi(self._api)
         try:
             return dict(
                 calls.get_namespaced_custom_object(
-                    *(one.group, one.version, namespace, one.plural, name),
+                    *(one.group, version, namespace, one.plural, name),
                     _request_timeout=max(0.1, budget.share_s),
                 )
             )
@@ -144,9 +153,15 @@ class KubernetesLocator:
             raise failed(error, f"get {one.plural}/{name}") from None
 
     def _list(self, call: str, namespace: str, budget: Budget, **how: Any) -> list[dict[str, Any]]:
+        return self._page(call, namespace, budget, **how)[0]
+
+    def _page(
+        self, call: str, namespace: str, budget: Budget, **how: Any
+    ) -> tuple[list[dict[str, Any]], str]:
+        """Return a part of a list, and how to ask for the next one; nothing behind the last one."""
         from kubernetes.client import CoreV1Api
 
-        def ask() -> list[dict[str, Any]]:
+        def ask() -> tuple[list[dict[str, Any]], str]:
             try:
                 answer = getattr(CoreV1Api(self._api), call)(
                     namespace,
@@ -154,19 +169,35 @@ class KubernetesLocator:
                     _request_timeout=max(0.1, budget.share_s),
                     **how,
                 )
-                return list(json.loads(answer.data)["items"])
+                found = json.loads(answer.data)
+                return list(found["items"]), (found.get("metadata") or {}).get("continue") or ""
             except Exception as error:
                 raise failed(error, call.replace("_namespaced_", " ")) from None
 
         return budget.call(ask, call.replace("_namespaced_", " "))
 
     def _events(self, namespace: str, budget: Budget, found: Found) -> list[dict[str, Any]]:
-        try:
-            return self._list("list_namespaced_event", namespace, budget, limit=MOST_EVENTS)
-        except ClusterError as error:
+        events: list[dict[str, Any]] = []
+        further, why = "", ""
+        for _ in range(_MOST_PAGES):
+            how = {"_continue": further} if further else {}
+            try:
+                page, further = self._page(
+                    "list_namespaced_event", namespace, budget, limit=MOST_EVENTS, **how
+                )
+            except ClusterError as error:
+                why = error.message
+                break
+            events += page
+            if not further or len(events) >= MOST_EVENTS:
+                break
+        if further and not why:
+            why = "there are more than were asked for"
+        if why:
+            why += f"; {len(events):,} are read" if events else ""
             hint = f"kubectl get events -n {namespace}"
-            found.missing.append(Problem(f"events of {namespace}", error.message, hint))
-            return []
+            found.missing.append(Problem(f"events of {namespace}", why, hint))
+        return events
 
     def _add_pod(
         self,

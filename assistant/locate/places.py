@@ -25,11 +25,15 @@ _BEFORE_ASSIGNED = frozenset(("export", "declare", "readonly"))
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where one kind of evidence may lie: patterns of `glob`, filled in; `shared` ones are other jobs' places too."""
+    """Where one kind of evidence may lie: patterns of `glob`, filled in; `shared` ones are other jobs' places too.
+
+    `unclaimed` are pairs: folders of runs of which no name tells whose they are, and the files in them.
+    """
 
     what: str
     patterns: tuple[str, ...]
     shared: tuple[str, ...] = ()
+    unclaimed: tuple[tuple[str, str], ...] = ()
 
 
 def places_of(
@@ -73,7 +77,12 @@ def places_of(
         at_home = place.get("home", ()) if home else ()
         shared = [one.format(home=glob.escape(home or "")) for one in at_home]
         shared += place.get("here", ()) if on_node else ()
-        yield Place(place["what"], tuple(patterns), tuple(shared))
+        others = place.get("unclaimed", {}) if folder else {}
+        unclaimed = [
+            (run.format(folder=glob.escape(folder or "")), others["files"])
+            for run in others.get("runs", ())
+        ]
+        yield Place(place["what"], tuple(patterns), tuple(shared), tuple(unclaimed))
 
 
 def _values(commands: Iterable[Sequence[str]], names: set[str]) -> Iterator[str]:

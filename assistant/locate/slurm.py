@@ -15,13 +15,14 @@ import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from glob import escape
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
 from rerail.assistant.locate.attempt import Chosen, choose, one_job
 from rerail.assistant.locate.budget import Budget, TimeIsUp, in_words
 from rerail.assistant.locate.locator import Found, Item, UnknownJobError
-from rerail.assistant.locate.places import MOST_FILES, files_of, places_of
+from rerail.assistant.locate.places import MOST_FILES, Place, files_of, places_of
 from rerail.assistant.locate.ranges import ranged
 from rerail.assistant.locate.system_logs import add_system_logs, on_this_host
 from rerail.assistant.watch.evidence import attempt_table, fill
@@ -42,6 +43,7 @@ from rerail.tools.clusters.slurm_records import AttemptRecord, NodeRecord
 
 T = TypeVar("T")
 MOST_ITEMS = 5_000
+_MOST_NAMED = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +260,7 @@ class _Search:
         ):
             taken = [self._take_all(pattern) for pattern in place.patterns]
             taken += [self._take_all(pattern, shared=True) for pattern in place.shared]
-            if not sum(taken):
+            if not sum(taken) and not self._name_unclaimed(place):
                 empty.append(place.what)
         if empty:
             where = f"{folder} and the folders in it" if folder else "no folder of the job is known"
@@ -274,30 +276,47 @@ class _Search:
         )
 
     def _take_all(self, pattern: str, *, shared: bool = False) -> int:
-        """Take the files of a pattern, those of others and of other attempts left out without a word.
-
-        In a `shared` place a later job writes under the same names.
-        """
-        root = Path(pattern.split("*")[0]).parent
-        last = self.chosen.span.last_s(CLOCKS_DIFFER_S, CLOCKS_DIFFER_S) if shared else None
-        names = self._try(lambda: self.budget.on_files(lambda: files_of(pattern), root), pattern)
-        taken = 0
-        for name in names or ():
-            path = Path(name)
-            if path in self.seen:
-                taken += 1
-                continue
-            try:
-                facts = self.budget.on_files(partial(os.stat, path), path)
-            except (TimeIsUp, OSError):
-                continue
-            own = facts.st_uid in self._user_file(path).owners
-            late = last is not None and facts.st_mtime > last
-            if own and not late and not self.chosen.span.of_another(facts.st_mtime):
-                taken += self._take(path)
-        if names and len(names) == MOST_FILES:
+        """Take the files of a pattern, those of others and of other attempts left out without a word."""
+        names = self._names(pattern)
+        taken = sum(
+            path in self.seen or (self._of_its_time(path, shared=shared) and self._take(path))
+            for path in map(Path, names)
+        )
+        if len(names) == MOST_FILES:
             self._miss(pattern, f"more than {MOST_FILES} files; the first ones are read")
         return taken
+
+    def _names(self, pattern: str) -> list[str]:
+        root = Path(pattern.split("*")[0]).parent
+        ask = partial(self.budget.on_files, partial(files_of, pattern), root)
+        return self._try(ask, pattern) or []
+
+    def _of_its_time(self, path: Path, *, shared: bool) -> bool:
+        """Tell whether a file is the user's and of this attempt; in a `shared` place a later job writes, too."""
+        try:
+            facts = self.budget.on_files(partial(os.stat, path), path)
+        except (TimeIsUp, OSError):
+            return False
+        last = self.chosen.span.last_s(CLOCKS_DIFFER_S, CLOCKS_DIFFER_S) if shared else None
+        own = facts.st_uid in self._user_file(path).owners
+        late = last is not None and facts.st_mtime > last
+        return own and not late and not self.chosen.span.of_another(facts.st_mtime)
+
+    def _name_unclaimed(self, place: Place) -> bool:
+        """Name the runs of a place that were written in the attempt's time, where no name tells whose they are."""
+        runs = [
+            run
+            for folders, files in place.unclaimed
+            for run in self._names(folders)
+            if any(
+                self._of_its_time(Path(one), shared=True)
+                for one in self._names(f"{escape(run)}/{files}")
+            )
+        ]
+        for run in runs[:_MOST_NAMED]:
+            why = "written while the job ran, and no name tells whose it is: not read"
+            self._miss(f"{place.what}: {run}", why, f"rerail diagnose {run}")
+        return bool(runs)
 
     def _configured(self) -> Sequence[str]:
         logs = self.budget.call(self.reader.daemon_logs, "scontrol show config")

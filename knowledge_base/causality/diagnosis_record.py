@@ -347,6 +347,8 @@ def _consequences(case: Case, verdict: Verdict) -> list[Consequence]:
         return []
     groups: dict[str, list[Observation]] = defaultdict(list)
     for observation in case.observations:
+        if observation.line is verdict.line:
+            continue
         loser = observation in verdict.selection.candidates and observation.leaf != verdict.leaf
         if observation.role in (Role.CASCADE, Role.TEARDOWN) or loser:
             groups[observation.leaf or observation.rule_id].append(observation)

@@ -16,7 +16,7 @@ from rerail.knowledge_base.phrases import says
 from rerail.log_parsers.view import LogView
 
 _LEAST_RANKS = 3
-_LAST_ROWS = 2_000
+_LAST_ROWS, _TAKEN_APART = 2_000, 20_000
 _MOST_BEHIND = 0.25
 _LEAST_STEPS_BEHIND = 2
 
@@ -61,25 +61,54 @@ def behind(case: Case) -> dict[int, int]:
     """Return the last step of each rank that was seen `_LEAST_STEPS_BEHIND` steps behind the others.
 
     Ranks that wait for each other cannot be so far apart, so few that are behind did not come
-    along. Nobody is when the ranks differ among themselves, as those do whose output is buffered.
+    along. Nobody is when the ranks differ among themselves, as those do whose output is buffered,
+    and nobody where a file that may hold their further steps was read in part only.
     """
     furthest: dict[int, int] = {}
     for view in case.views:
-        for row in step_rows(view)[-_LAST_ROWS:]:
-            rank = view.origin.rank
-            if (
-                rank is None
-            ):  # lines are only taken apart where the file does not tell whose they are
-                line = view.line(row.line)
-                rank = row.rank if line is None or line.rank is None else line.rank
-            if rank is not None and row.step is not None:
-                furthest[rank] = max(row.step, furthest.get(rank, row.step))
+        for rank, step in _furthest(view).items():
+            furthest[rank] = max(step, furthest.get(rank, step))
     if len(furthest) < _LEAST_RANKS:
         return {}
     front, count = Counter(furthest.values()).most_common(1)[0]
     late = {r: step for r, step in furthest.items() if step <= front - _LEAST_STEPS_BEHIND}
     together = count + len(late) == len(furthest) and len(late) <= _MOST_BEHIND * len(furthest)
-    return late if together else {}
+    return late if together and not case.unread_of(late) else {}
+
+
+def _furthest(view: LogView) -> dict[int, int]:
+    """Return how far each rank came in the last rows of a file; above them count those alone whom these do not show.
+
+    Of thousands of ranks the last rows hold a step or two of each. Above a row at which the steps begin anew is another
+    attempt.
+    """
+    rows = step_rows(view)
+    furthest: dict[int, int] = {}
+    own: set[int | None] = set()  # ranks that rows tell by themselves
+    lowest, left = 1 << 62, _TAKEN_APART
+    for place, row in enumerate(reversed(rows)):
+        above = place >= _LAST_ROWS
+        if above and (not furthest or view.origin.rank is not None):
+            break
+        if row.step is None:
+            continue
+        if above and row.step >= lowest + _LEAST_STEPS_BEHIND:
+            break
+        lowest = min(row.step, lowest)
+        if above and row.rank in own:
+            continue
+        rank = view.origin.rank
+        if rank is None:  # lines are only taken apart where the file does not tell whose they are
+            left -= 1
+            if left < 0:
+                break
+            line = view.line(row.line)
+            rank = row.rank if line is None or line.rank is None else line.rank
+            if rank == row.rank is not None:
+                own.add(rank)
+        if rank is not None:
+            furthest[rank] = max(row.step, furthest.get(rank, row.step))
+    return furthest
 
 
 def laggards(late: dict[int, int]) -> str:

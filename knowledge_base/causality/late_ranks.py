@@ -102,6 +102,8 @@ def far_behind(case: Case) -> SlowPace | None:
     alike = max(paces) <= _EVEN * min(paces)
     if not slow or not alike or pace < _SLOWER * max(paces) or step > _DONE * min(steps):
         return None
+    if case.unread_of([slow]):
+        return None
     return SlowPace(slow, step, min(steps), pace, max(paces), line)
 
 

@@ -110,7 +110,7 @@ def left_behind(
     if not stood or _stood(case, end, last):
         found += _unsaid(recent)
     ranks = {one.ranks for one in found}
-    return found[0] if len(ranks) == 1 else None
+    return found[0] if len(ranks) == 1 and not case.unread_of(ranks.pop()) else None
 
 
 def _unsaid(recent: dict[int, list[LogLine]]) -> Iterator[LeftBehind]:

@@ -12,6 +12,7 @@ from rerail.knowledge_base.causality.verdict import Verdict
 from rerail.knowledge_base.taxonomy import leaves
 from rerail.knowledge_base.waiting.engine import How
 from rerail.late_dataclass import dataclass
+from rerail.log_parsers.sources import Problem
 
 _LIBRARIES = {"NCCL": (b"NCCL",), "gloo": (b"gloo", b"Gloo"), "JAX": (b"jax", b"xla/")}
 _HARDWARE = frozenset({"hardware_gpu", "gpu_memory_ecc", "nvlink_nvswitch"})
@@ -27,7 +28,7 @@ class Lack:
 
 def missing(case: Case, verdict: Verdict) -> list[Lack]:
     """Return what is missing for a firmer verdict, most useful first."""
-    found = [Lack(f"{p.subject}: {p.why}", p.hint or "copy the file again") for p in case.problems]
+    found = [Lack(f"{p.subject}: {p.why}", p.hint or _by_hand(p)) for p in case.problems]
     found += _which_job(case)
     if verdict.waiting is None and any("ras_mismatch" in o.marks for o in case.observations):
         what = "whether the ranks that NCCL's report shows behind catch up"
@@ -86,6 +87,10 @@ def missing(case: Case, verdict: Verdict) -> list[Lack]:
     if verdict.outcome is Outcome.INCONCLUSIVE:
         found += _inconclusive(case, verdict)
     return found
+
+
+def _by_hand(problem: Problem) -> str:
+    return "copy the file again" if problem.cut else f"look for {problem.subject} by hand"
 
 
 def _which_job(case: Case) -> list[Lack]:

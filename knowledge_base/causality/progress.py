@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import accumulate
 
 from rerail.domain.evidence import LogLine, Observation, Role, Tier
 from rerail.knowledge_base.case import Case
@@ -17,6 +18,7 @@ from rerail.log_parsers.tracebacks import looks_like_exception
 from rerail.log_parsers.view import LogView
 
 _FURTHER_EPOCHS = 2
+_OUTLIVED_STEPS = 5
 _LONG_AFTER_S = (
     1200.0  # twice what a process group waits for (torch's and NCCL's watchdogs: ten minutes)
 )
@@ -117,17 +119,50 @@ def survived(
 
 
 def waits_outlived(case: Case) -> list[Observation]:
-    """Return the lines of ranks that waited for others in vain, which training outlived by far: they explain nothing later."""
-    found = []
+    """Return the lines of ranks that waited in vain and that training outlived by far: they explain nothing later."""
     last = last_step(case)
+    if last is None or last.time is None:
+        return []
+    by_file: dict[str, _Climb] = {}
+    known: dict[tuple[str, int], bool] = {}
+    found = []
     for one in case.observations:
-        if one.role is not Role.CASCADE or last is None or last.time is None:
+        when = case.time(one.line) if one.role is Role.CASCADE else None
+        if when is None or last.time - when < _LONG_AFTER_S:
             continue
-        when = case.time(one.line)
-        if when is None or last.time - when < _LONG_AFTER_S or not survived(case, one, steps=5):
-            continue
-        found.append(one)
+        view = case.view(one.line)
+        if step_rows(view) and not view.headings():
+            climb = by_file.get(view.name) or by_file.setdefault(view.name, _Climb(case, view))
+            outlived = climb.goes_on(one.line.number, when)
+        else:
+            # Of what was printed in the same minute all was outlived, or none.
+            key = (view.name, int(when // 60))
+            if key not in known:
+                known[key] = survived(case, one, steps=_OUTLIVED_STEPS)
+            outlived = known[key]
+        if outlived:
+            found.append(one)
     return found
+
+
+class _Climb:
+    """How high the steps of one file go above and below each of its lines."""
+
+    def __init__(self, case: Case, view: LogView) -> None:
+        rows = [row for row in step_rows(view) if row.step is not None]
+        self._lines = [row.line for row in rows]
+        steps = [row.step or 0 for row in rows]
+        self._above = [0, *accumulate(steps, max)]
+        self._below = [*reversed(list(accumulate(reversed(steps), max))), 0]
+        line = view.line(rows[-1].line) if rows else None
+        self._ends = case.near_time(line) if line is not None else None
+
+    def goes_on(self, number: int, when: float) -> bool:
+        """Tell whether steps go on behind a line that was printed at a time, higher than before and for long."""
+        if self._ends is None or self._ends - when < _LONG_AFTER_S:
+            return False
+        at = bisect_right(self._lines, number)
+        return self._below[at] - self._above[at] >= _OUTLIVED_STEPS
 
 
 def last_report(case: Case) -> LogLine | None:

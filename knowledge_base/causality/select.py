@@ -439,6 +439,10 @@ def _goes_on(case: Case, start: Observation) -> bool:
     view = case.view(start.line)
     if any(row.line > start.line.number for row in view.survey.steps):
         return True
+    if start.role is Role.INITIATING and any(
+        "accounted_failed" in o.marks for o in case.observations
+    ):
+        return True  # of a job that waits to be started again no accounting says that it failed
     telling = (Role.INITIATING, Role.CASCADE, Role.SUCCESS)
     return any(
         o.role in telling and o.line.file == start.line.file and o.line.number > start.line.number + 2
@@ -460,7 +464,9 @@ def _last_attempt(case: Case, result: Selection) -> list[Observation]:
             (o.line.number for o in result.attempt_starts if o.line.file == observation.line.file),
             default=0,
         )
-        if observation.line.number < cut:
+        # What a scheduler says of a requeue ended the attempt before it.
+        ended_it = observation.role is Role.INITIATING and observation.line.number == cut
+        if observation.line.number < cut or ended_it:
             continue
         kept.append(observation)
     return kept

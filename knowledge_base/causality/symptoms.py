@@ -77,7 +77,7 @@ def from_quiet_rank(case: Case, identities: Identities, exits: list[ExitFact]) -
     if identities.world_size is not None and identities.world_size <= 4096:
         known |= set(range(identities.world_size))
     quiet = sorted(known - lost - failed)
-    if len(quiet) != 1:
+    if len(quiet) != 1 or case.unread_of(quiet):
         return None
     last = _last_line(case, quiet[0])
     line = last or next(o.line for o in case.with_role(Role.CASCADE))

@@ -140,6 +140,9 @@ def judge(case: Case, rules: dict[str, Rule], dumps: DumpVerdict | None = None) 
         from rerail.knowledge_base.waiting.dumps.merge import apply
 
         apply(verdict, dumps)
+    if case.withheld and verdict.outcome is not Outcome.NO_FAILURE and not verdict.ranks:
+        unread = ", ".join(case.withheld)
+        verdict.why += f"; what was not read {unread} may hold the lines of whoever seems silent"
     if case.missing_shards:
         _of_a_part(case, verdict)
     return verdict

@@ -45,7 +45,8 @@ def node_not_joined(case: Case, identities: Identities, winner: Observation) -> 
         or not _all_labelled(case, identities, winner.line)
     ):
         return None
-    return silent.pop()
+    name = silent.pop()
+    return None if case.unread_of(identities.ranks_on(name)) else name
 
 
 def _hosts_that_gave_up(case: Case, identities: Identities) -> set[str]:

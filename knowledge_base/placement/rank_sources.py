@@ -597,4 +597,6 @@ def _silent(asked: Asked) -> int | None:
     there = set(asked.identities.ranks_on(node)) if node else set()
     cried = {o.line.rank for o in asked.case.with_role(Role.CASCADE, Role.INITIATING)}
     left = there - cried
-    return left.pop() if len(there) > 1 and len(left) == 1 else None
+    return (
+        left.pop() if len(there) > 1 and len(left) == 1 and not asked.case.unread_of(left) else None
+    )

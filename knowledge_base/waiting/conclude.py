@@ -97,7 +97,7 @@ def _was_read(case: Case, identities: Identities, victims: set[int], found: Find
 
     It does not where each file is of a rank, or the only file is of one host's launcher, and theirs is not among them.
     """
-    if case.missing_shards or case.says("lines-left-out"):
+    if case.unread_of(found.ranks):
         return False
     if len(case.views) == 1 and case.says("ranks-left-out"):
         return False

@@ -59,6 +59,8 @@ def still_speaking(case: Case, identities: Identities, waiting: Waiting) -> Find
     if len(heard) != 1 or (found is None and heard[0] in {0, *_only_one_with_steps(case)}):
         return None
     rank = heard[0]
+    if case.unread_of([rank]):
+        return None  # it may say there that it waits as well
     lines = sorted(said[rank], key=lambda one: _when(case, one))
     line = next((one for one in lines if warns(one)), lines[0])
     words = f"rank {rank} still said something of its own when the others had begun to wait, or just before"

@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from rerail.lazy_patterns import lazy
@@ -25,6 +26,7 @@ from rerail.log_parsers.step_numbers import StepRow
 from rerail.log_parsers.survey import FileSurvey
 
 _MOST_BYTES = 128 << 20  # of a JSON or CSV file; a million steps take some 60 MB
+_LATEST_S = 4e9  # seconds since the epoch
 _LINE = 400
 _CHECKPOINT = lazy(r"(?:^|/)checkpoint-\d+$")
 # Numbers and one name, as loggers write them: nothing in it can be a secret.
@@ -202,5 +204,13 @@ def _record_lines(run: _Run, rows: list[StepRow]) -> dict[int, bytes]:
             for name in ("loss", "grad_norm", "step_time", "throughput", "learning_rate")
             if (value := getattr(row, name)) is not None
         )
-        kept[row.line] = f"{file}record {row.line - start + 1}: step {row.step}, {said}".encode()
+        number = row.line - start + 1
+        kept[row.line] = f"{file}record {number}: {_when(row)}step {row.step}, {said}".encode()
     return kept
+
+
+def _when(row: StepRow) -> str:
+    """Return the time at which a record was written, by which it is compared with the lines of logs."""
+    if row.time is None or not 0 < row.time < _LATEST_S:
+        return ""
+    return f"{datetime.fromtimestamp(row.time, UTC):%Y-%m-%dT%H:%M:%SZ} "

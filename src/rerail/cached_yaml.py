@@ -26,7 +26,7 @@ def cache_folder() -> Path:
     try:
         return load_settings().cache_dir.expanduser()
     except ConfigError:
-        return Path(Settings.defaults["cache_dir"]).expanduser()
+        return Path(os.path.expanduser(Settings.defaults["cache_dir"]))
 
 
 @lru_cache(maxsize=256)
@@ -68,7 +68,7 @@ def parse_yaml(path: Path) -> Any:
     """Parse one YAML file without any cache.
 
     Raises:
-        RuleError: when it is not valid YAML, naming file and line.
+        RuleError: when it cannot be read or is not valid YAML, naming file and line.
     """
     import yaml
 
@@ -81,3 +81,6 @@ def parse_yaml(path: Path) -> Any:
         raise RuleError(
             f"{where}: {getattr(error, 'problem', error)}", subject=str(path), hint="rerail kb lint"
         ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise RuleError(f"{path}: {why}", subject=str(path), hint=f"ls -l {path}") from None

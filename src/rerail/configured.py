@@ -35,6 +35,14 @@ def from_file() -> tuple[dict[str, object], str]:
     return {}, ""
 
 
+def without_home() -> dict[str, str]:
+    """Return folders that nobody can make, for an account without a home: what would lie there is not kept."""
+    if os.path.expanduser("~") != "~":
+        return {}
+    nowhere = os.path.join(os.devnull, "no-home", "rerail")
+    return {"cache_dir": nowhere, "data_dir": nowhere}
+
+
 def from_environment(keys: tuple[str, ...]) -> dict[str, str]:
     """Return the values of `RERAIL_<KEY>` for those keys that are set, in capitals or not."""
     variables = {name.upper(): value for name, value in os.environ.items()}

@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-from rerail.configured import CLUSTER, DATA_DIR, from_environment, from_file
+from rerail.configured import CLUSTER, DATA_DIR, from_environment, from_file, without_home
 from rerail.domain.record import Record
 from rerail.domain.secret import Secret
 from rerail.errors import ConfigError
@@ -103,7 +103,8 @@ def load_settings() -> Settings:
                 hint=f"did you mean {near[0]!r}?" if near else "rerail config show",
             )
     try:
-        return Settings.model_validate(values | from_environment(tuple(Settings.defaults)))
+        given = values | from_environment(tuple(Settings.defaults))
+        return Settings.model_validate(without_home() | given)
     except ValueError as error:
         from pydantic import ValidationError
 

@@ -414,3 +414,55 @@ def test_a_log_that_was_packed_and_removed_between_two_looks_is_told_with_its_pl
     log.unlink()
     files.look([])
     assert "a new file of this name is read" in capsys.readouterr().err
+
+
+def _renamed(path: Path) -> None:
+    path.rename(f"{path}.1")
+
+
+def _copied(path: Path) -> None:
+    Path(f"{path}.1").write_bytes(path.read_bytes())
+    os.truncate(path, 0)
+
+
+def _packed(path: Path) -> None:
+    Path(f"{path}.1.gz").write_bytes(gzip.compress(path.read_bytes()))
+    path.unlink()
+
+
+@pytest.mark.parametrize("rotate", [_renamed, _copied, _packed])
+@pytest.mark.parametrize("folder", [False, True])
+def test_what_stood_behind_the_last_look_is_told_before_a_new_chapter(
+    rotate: Callable[[Path], None],
+    folder: bool,
+    watch: Watch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = tmp_path / "live.log"
+    path.write_text(STEPS)
+
+    def fails_and_is_rotated() -> None:
+        append(path, OOM)()
+        rotate(path)
+        path.write_text("step 1 loss 9.0\n")
+
+    assert watch(tmp_path if folder else path, fails_and_is_rotated) == 3
+    told = capsys.readouterr()
+    verdicts = [line.split()[1] for line in told.out.splitlines()]
+    assert verdicts == ["no_failure", "failure", "no_failure"]
+    assert "a new chapter begins" in told.err and "not known" not in told.err
+
+
+def test_a_log_that_lies_nowhere_any_more_may_have_said_more(
+    watch: Watch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "live.log"
+    path.write_text(STEPS)
+    (tmp_path / "live.log.1").write_text("something else\n" + STEPS * 9)
+
+    def is_written_anew() -> None:
+        path.write_text("step 1 loss 9.0\n")
+
+    watch(path, is_written_anew)
+    assert "whether it said more behind line 19 is not known" in capsys.readouterr().err

@@ -20,10 +20,15 @@ import pytest
 import zstandard
 
 from rerail import cached_yaml
+from rerail.assistant import pipeline
+from rerail.assistant.cli.edge import run_guarded
 from rerail.assistant.pipeline import diagnose_paths
+from rerail.cached_yaml import cache_folder
 from rerail.domain.diagnosis import Outcome
 from rerail.errors import EvidenceError
-from rerail.log_parsers import opening
+from rerail.knowledge_base.rules import usable_rules
+from rerail.log_parsers import opening, scan
+from rerail.settings import load_settings
 
 XID = b"[Wed Mar  4 02:00:00 2026] NVRM: Xid (PCI:0000:4e:00): 79, pid=2290, GPU has fallen off the bus.\n"
 STEPS = b"".join(b"[rank0]: iteration %8d/ 500 | lm loss: 2.0E+00 |\n" % step for step in range(50))
@@ -191,6 +196,82 @@ def test_a_reader_that_has_gone(log: Path) -> None:
         process.stdout.close()
         assert process.wait() == 141
         assert process.stderr.read() == b""
+
+
+@pytest.mark.parametrize(("arguments", "code"), [(["nowhere.log"], 11), (["--nonsense", "x"], 2)])
+def test_a_standard_error_that_cannot_be_written_changes_no_code(
+    arguments: list[str], code: int, tmp_path: Path
+) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open("/dev/full", "wb") as full, open(writer, "wb") as gone:
+        for where in (full, gone):
+            done = subprocess.run([*CALL, *arguments], stderr=where, cwd=tmp_path, check=False)
+            assert done.returncode == code
+
+
+def test_too_little_memory_is_no_bug(capsys: pytest.CaptureFixture[str]) -> None:
+    def call() -> None:
+        raise MemoryError
+
+    with pytest.raises(SystemExit) as ended:
+        run_guarded(call)
+    said = capsys.readouterr().err
+    assert ended.value.code == 11 and "not enough memory" in said and "bug" not in said
+
+
+def test_folders_of_another_account_are_done_without(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root reads everything, so the file system's answer is made up."""
+    closed, stat, listdir = "/closed/by/another", os.stat, os.listdir
+
+    def refused(call: Callable[..., object]) -> Callable[..., object]:
+        def ask(path: object = ".", *how: object, **more: object) -> object:
+            if str(path).startswith(closed):
+                raise PermissionError(errno.EACCES, "Permission denied", str(path))
+            return call(path, *how, **more)
+
+        return ask
+
+    monkeypatch.setenv("RERAIL_DATA_DIR", f"{closed}/data")
+    monkeypatch.setenv("RERAIL_CACHE_DIR", f"{closed}/cache")
+    monkeypatch.setattr(os, "stat", refused(stat))
+    monkeypatch.setattr(os, "listdir", refused(listdir))
+    for held in (load_settings, usable_rules, pipeline.rules):
+        held.cache_clear()
+    try:
+        assert not scan.compiled_at_hand(pipeline.rules().signatures, cache_folder())
+        found = diagnose_paths([log]).diagnosis
+    finally:
+        monkeypatch.undo()
+        for held in (load_settings, usable_rules, pipeline.rules):
+            held.cache_clear()
+    assert found.failure_type == "gpu_ecc_uncorrectable"
+    assert f"{closed}/data/rules: Permission denied" in found.missing[0].what
+
+
+def test_an_account_without_a_home_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RERAIL_DATA_DIR", "RERAIL_CACHE_DIR"):
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    load_settings.cache_clear()
+    try:
+        folders = load_settings().data_dir, cache_folder()
+    finally:
+        load_settings.cache_clear()
+    for folder in folders:
+        with pytest.raises(OSError, match="Not a directory"):
+            folder.mkdir(parents=True)
+
+
+def test_a_rule_file_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "odd.yaml").write_bytes(b"rules: [\xff]\n")
+    (tmp_path / "folder.yaml").mkdir()
+    (tmp_path / "x.log").write_bytes(STEPS + ERROR)
+    done = run(tmp_path / "x.log", env={**os.environ, "RERAIL_RULES_DIR": str(tmp_path)})
+    assert done.returncode == 0, done.stderr
+    assert b"odd.yaml" in done.stdout and b"folder.yaml" in done.stdout
 
 
 @pytest.mark.parametrize(

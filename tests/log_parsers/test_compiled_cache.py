@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from rerail.log_parsers import scan, skeleton_patterns
-from rerail.log_parsers.compiled_cache import only_one, skeleton_images, tell, told, write_whole
+from rerail.log_parsers.compiled_cache import (
+    only_one,
+    skeleton_images,
+    tell,
+    told,
+    word_index,
+    write_whole,
+)
 from rerail.log_parsers.scan import Signature, make_scanner
 from rerail.log_parsers.skeleton_patterns import skeleton_pattern
 
@@ -125,3 +132,18 @@ def test_what_another_process_compiled_meanwhile_is_not_said_to_be_compiled(
     with told(said.append):
         make_scanner(signatures, cache=tmp_path, engine="hyperscan")
     assert said == []
+
+
+@pytest.mark.parametrize("torn", [b"", b"[]", b"[[]]", b'[["a"], 1, 2, 3, 4, 5]', b"{}"])
+def test_an_index_of_words_that_was_kept_finds_what_the_first_one_found(
+    torn: bytes, tmp_path: Path
+) -> None:
+    patterns = [r"alpha \d+ beta", r"(?i)gamma", r"x|y", r"(?:delta|epsilon) zeta"]
+    texts = (b"alpha 3 beta", b"GAMMA", b"x", b"epsilon zeta", b"nothing", b"")
+    first = [word_index(patterns, tmp_path).may_match(text) for text in texts]
+    (kept,) = tmp_path.glob("index-*.json")
+    assert [word_index(patterns, tmp_path).may_match(text) for text in texts] == first
+    assert [word_index(patterns, None).may_match(text) for text in texts] == first
+    kept.write_bytes(torn)
+    assert [word_index(patterns, tmp_path).may_match(text) for text in texts] == first
+    assert word_index(patterns[:2], tmp_path).may_match(texts[0]) == [0]

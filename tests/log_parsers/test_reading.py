@@ -288,7 +288,7 @@ def test_a_small_log_on_a_new_machine_waits_for_no_compiler(tmp_path, monkeypatc
         return [hit.line for hit in collect([path], job).views[0].survey.hits]
 
     assert lines(small) == [2]
-    assert {path.name.partition("-")[0] for path in cache.iterdir()} == {"words"}
+    assert {path.name.partition("-")[0] for path in cache.iterdir()} == {"index"}
     assert lines(large) == [501]
     assert {path.suffix for path in cache.iterdir()} == {".hsdb", ".json", ".lock"}
     assert lines(small) == [2]

@@ -8,9 +8,12 @@ import gzip
 import io
 import lzma
 import os
+import random
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import zstandard
@@ -247,6 +250,49 @@ def test_compression_is_known_by_content_not_by_name(kind: str, tmp_path: Path) 
     path.write_bytes(PACKERS[kind](TEXT))
     with open_source(Source(path, "x")) as stream:
         assert b"".join(iter_chunks(stream, 4096)) == TEXT
+
+
+def _checked(data: bytes) -> bytes:
+    return zstandard.ZstdCompressor(write_checksum=True).compress(data)
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, _checked, lzma.compress])
+@pytest.mark.parametrize("piped", [False, True])
+def test_what_stands_before_damaged_bytes_is_read(
+    pack: Callable[[bytes], bytes], piped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance = random.Random(4)
+    text = b"".join(b"%d %s\n" % (n, chance.randbytes(30).hex().encode()) for n in range(12_000))
+    damaged = bytearray(pack(text))
+    at = len(damaged) * 9 // 10
+    damaged[at : at + 8] = b"\xff" * 8
+    path = tmp_path / "log"
+    path.write_bytes(damaged)
+    if piped:
+        stream = io.BufferedReader(_Piped(bytes(damaged)))
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=stream))
+    found = bytearray()
+    with open_source(Source(None if piped else path, "log")) as opened:
+        with pytest.raises(Exception, match=r"(?i)corrupt|damaged|checksum"):
+            list(iter(lambda: _added(found, opened.read(1 << 20)), b""))
+    whole = 0.8 * len(text)
+    assert found[: int(whole)] == text[: int(whole)]
+
+
+def _added(found: bytearray, block: bytes) -> bytes:
+    found += block
+    return block
+
+
+class _Piped(io.RawIOBase):
+    def __init__(self, data: bytes) -> None:
+        self._data = io.BytesIO(data)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        return self._data.readinto(buffer)
 
 
 def test_a_torn_gzip_file_gives_out_all_it_holds_and_then_fails(tmp_path: Path) -> None:

@@ -34,11 +34,16 @@ class Kind:
     version: str
     plural: str
     pod_label: str
+    read_too: tuple[str, ...] = ()
+    """Further versions in which a server may know a job."""
 
 
 def _kinds(*, restarts: bool) -> dict[str, Kind]:
     return {
-        one["kind"]: Kind(one["group"], one["version"], one["plural"], one["pod_label"])
+        one["kind"]: Kind(
+            *(one["group"], one["version"], one["plural"], one["pod_label"]),
+            tuple(one.get("read_too", ())),
+        )
         for one in load_cached(KINDS_FILE)["kinds"]
         if one["restarts"] or not restarts
     }

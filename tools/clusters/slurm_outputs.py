@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +142,10 @@ def outputs_of(
     guessed = False
     if not stdout:
         stdout, stderr, guessed = _by_command(head, script)
-    told = [_told(replace(head, nodes=nodes), "the job", one) for one in (stdout, stderr) if one]
+    here = replace(head, nodes=nodes)
+    told = [_told(here, "the job", one) for one in (stdout, stderr) if one]
+    if present.get("StdOut"):
+        told = _beside(told, here, script if set("%\\") & set(stdout + stderr) else str)
     for one in own:
         if one.step and one.line.split()[:1] and Path(one.line.split()[0]).name == "srun":
             step = replace(
@@ -153,6 +157,27 @@ def outputs_of(
     complete = [_in_folder(one, folder) for one in told if one is not None]
     commands = tuple(one.line for one in own if one.line)
     return Outputs(tuple(dict.fromkeys(complete)), folder, commands, guessed)
+
+
+def _beside(
+    told: list[Told | None], head: OutputRow, script: Callable[[], str]
+) -> list[Told | None]:
+    """Add to the names that the controller tells those that the command line means.
+
+    It fills in once more what `%%` or a backslash had switched off, and letters that the writer leaves as they stand.
+    """
+    stdout, stderr, guessed = _by_command(head, script)
+    named = [] if guessed else [stdout, stderr or stdout]
+    others = [_told(head, "the job", one) for one in named]
+    return [
+        one if one is None or other is None else replace(one, files=_joined(one, other))
+        for one, other in zip_longest(told, others[: len(told)])
+    ]
+
+
+def _joined(one: Told, other: Told) -> tuple[tuple[str, ...], ...]:
+    pairs = zip_longest(one.files, other.files, fillvalue=())
+    return tuple(tuple(dict.fromkeys((*names, *more))) for names, more in pairs)
 
 
 def _of_attempt(rows: list[OutputRow], attempt: int | None) -> list[OutputRow]:
@@ -232,12 +257,15 @@ def _filled(pattern: str, one: OutputRow) -> Iterator[tuple[str, ...]]:
         yield (pattern.replace("\\", ""),)
         return
     array, _, index = one.shown.partition("_")
+    no_index = str(_known()["no_index"]["value"])
     fixed = {
-        **{"%": "%", "j": one.job, "A": array.partition("+")[0], "a": index, "u": one.user},
+        **{"%": "%", "j": one.job, "A": array.partition("+")[0], "u": one.user},
         **{"x": one.name, "s": one.step or "batch"},
         "J": f"{one.job}.{one.step}" if one.step else one.job,
-        "b": str(int(index) % 10) if index.isdigit() else "",
+        "a": index or no_index,
+        "b": str(int(index if index.isdigit() else no_index) % 10),
     }
+    unfilled = _known()["letters"]["unfilled"]
     used = {match["letter"] for match in _LETTER.finditer(pattern)}
     by_task = "t" in used and one.step != ""
     tasks = range(min(max(one.tasks, 1), MOST_NAMES)) if by_task else range(1)
@@ -253,10 +281,13 @@ def _filled(pattern: str, one: OutputRow) -> Iterator[tuple[str, ...]]:
     else:
         pairs = [[(0, place, node)] for place, node in nodes]
     for alternatives in pairs:
-        yield tuple(
-            _fill(pattern, {**fixed, "t": str(t), "n": str(place), "N": node.split(".")[0]})
+        given = [
+            {**fixed, "t": str(t), "n": str(place), "N": node.split(".")[0]}
             for t, place, node in alternatives
-        )
+        ]
+        if used & set(unfilled):
+            given += [{k: v for k, v in one.items() if k not in unfilled} for one in given]
+        yield tuple(_fill(pattern, one) for one in given)
 
 
 def _fill(pattern: str, values: dict[str, str]) -> str:

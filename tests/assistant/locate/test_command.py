@@ -9,6 +9,10 @@ import time
 
 import pytest
 
+from rerail.assistant.locate import gather as gather_module
+from rerail.assistant.locate.job_name import job_name
+from rerail.errors import ClusterError
+
 FAULT = "[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
 
 
@@ -102,3 +106,18 @@ def test_a_file_loads_nothing_of_the_search(tmp_path):
     done = run("train.log", "--no-store", cwd=tmp_path, before=before)
     assert "cuda_oom" in done.stdout
     assert [one for one in done.stderr.splitlines() if one.startswith("[")] == ["[]"]
+
+
+def test_a_locator_of_the_site_that_does_not_keep_the_time_is_left_behind(monkeypatch):
+    class Slow:
+        def locate(self, job, attempt, budget):
+            time.sleep(30)
+
+        def open(self, item, first=0, length=None):
+            raise AssertionError
+
+    monkeypatch.setattr(gather_module, "locators_for", lambda scheme: ([Slow()], []))
+    began = time.monotonic()
+    with pytest.raises(ClusterError, match="locator Slow of this site: no answer within"):
+        gather_module.gather(job_name("lsf://99"), 0.3)
+    assert time.monotonic() - began < 10

@@ -302,3 +302,49 @@ def test_a_lost_call_is_put_into_words(server):
     server.api.configuration.host = "http://127.0.0.1:1"
     with pytest.raises(ClusterError, match=r"no connection|no answer"):
         look(server, "k8s://ml/Job/llm")
+
+
+def test_a_kind_is_asked_for_in_each_version_that_operators_serve(server):
+    server.answers["/apis/kubeflow.org/v1/namespaces/ml/mpijobs/llm"] = {
+        "metadata": {"name": "llm", "namespace": "ml"}
+    }
+    server.pods = [pod("llm-launcher", READABLE["MPIJob"].pod_label, "llm")]
+    server.answers["llm-launcher"] = OOM
+    with look(server) as found:
+        assert found.job == "ml/MPIJob/llm"
+        assert any("llm-launcher" in one.name for one in found.evidence.sources)
+
+
+@pytest.mark.parametrize(("pages", "whole"), [(3, True), (99, False)])
+def test_events_are_asked_for_page_by_page_and_what_is_left_is_told(server, pages, whole):
+    server.put("Job")
+    server.pods = [pod("llm-0", "job-name", "llm")]
+    server.answers["llm-0"] = OOM
+    about = {"kind": "Pod", "name": "llm-0", "namespace": "ml"}
+    event = {"involvedObject": about, "reason": "Evicted", "message": "no room", "type": "Warning"}
+
+    class Pages(dict):
+        def items(self):
+            asked = sum("/events" in one for one in server.asked)
+            more = {"continue": f"page{asked}"} if asked < pages else {}
+            return {"metadata": more, "items": [event]}.items()
+
+    server.events = Pages(one=1)
+    with look(server) as found:
+        told = why(found, "events of ml")
+    asked = [one for one in server.asked if "/events" in one]
+    assert all(f"continue=page{n}" in one for n, one in enumerate(asked[1:], 1))
+    if whole:
+        assert len(asked) == pages and not told
+    else:
+        assert f"there are more than were asked for; {len(asked)} are read" in told
+
+
+def test_what_was_not_to_be_had_in_time_is_to_be_given_more(server):
+    server.put("Job")
+    server.pods = [pod("llm-0", "job-name", "llm"), pod("llm-1", "job-name", "llm")]
+    server.answers |= {"llm-0": OOM, "llm-1": threading.Event()}
+    with look(server, seconds=2.0) as found:
+        found_hints = {p.hint for p in found.evidence.problems if "llm-1" in p.subject}
+    assert found_hints == {"give it more time: --locate-budget SECONDS"}
+    server.answers["llm-1"].set()

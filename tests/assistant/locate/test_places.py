@@ -220,3 +220,16 @@ def test_what_the_debug_server_of_pytorch_writes_is_found(look, slurm):
     assert {str(one) for one in folder.iterdir()} <= found
     assert len(list(folder.iterdir())) == len(wanted)
     assert DEBUG not in " ".join(missing)
+
+
+def test_a_run_that_no_name_ties_to_the_job_is_named_and_not_read(look, slurm):
+    slurm.command = "sbatch train.sh"
+    path = written(slurm.folder / "elastic/big_ab12cd34/attempt_0/3/stderr.log")
+    written(slurm.folder / "elastic/old_ab12cd34/attempt_0/3/stderr.log", at=START - 3600)
+    written(slurm.folder / "elastic/next_ab12cd34/attempt_0/3/stderr.log", at=END + 3600)
+    written(slurm.folder / "elastic/8_ab12cd34/attempt_0/3/stderr.log")
+    found, missing = look()
+    assert path not in found
+    told = {what: why for what, why in missing.items() if ELASTIC in what}
+    assert list(told) == [f"{ELASTIC}: {slurm.folder}/elastic/big_ab12cd34"]
+    assert "no name tells whose it is" in told[f"{ELASTIC}: {slurm.folder}/elastic/big_ab12cd34"]

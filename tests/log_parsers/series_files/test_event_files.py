@@ -138,7 +138,7 @@ def test_a_restart_overwrites_the_steps_that_it_repeats(tmp_path: Path) -> None:
     assert (
         one.kept[one.steps[-1].line]
         .decode()
-        .startswith("events.out.tfevents.2000000000.a, record 7: step 10")
+        .startswith("events.out.tfevents.2000000000.a, record 7: 2033-05-18T03:33:30Z step 10")
     )
 
 
@@ -225,3 +225,19 @@ def test_a_file_without_a_known_name_says_so(tmp_path: Path) -> None:
     (one,) = read(tmp_path)
     assert "no loss, step time or throughput" in one.problems[0].why
     assert math.isfinite(one.size)
+
+
+def test_training_that_an_event_file_shows_went_on_behind_a_failed_start(tmp_path: Path) -> None:
+    failed = (
+        "[2026-02-25 06:00:00,000][train][INFO] - Starting training!\n"
+        "Traceback (most recent call last):\n"
+        '  File "train.py", line 110, in train\n'
+        "RuntimeError: Distributed package doesn't have NCCL built in\n"
+        "[2026-02-25 06:00:01,000][train][INFO] - Output dir: results\n"
+    )
+    (tmp_path / "train.log").write_text(failed)
+    alone = diagnose_paths([tmp_path]).diagnosis
+    assert alone.failure_type == "package_version_conflict"
+    rows = b"".join(event(step, value=2.0, time=1.772e9 + 60 * step) for step in range(1, 90))
+    write(tmp_path, "1772000000.a", rows)
+    assert diagnose_paths([tmp_path]).diagnosis.failure_type == "no_failure"

@@ -173,3 +173,29 @@ def test_without_the_later_fields_the_question_is_asked_again():
     found = Old().outputs(AttemptRecord("1", 0, "FAILED", ("n1", "n2")))
     assert "/tmp/locjobs/step-1-0001-0.log" in found.paths()
     assert len([one for one in asked if one[0] == "sacct"]) == 3  # the script is asked for as well
+
+
+@pytest.mark.parametrize(
+    ("pattern", "told", "written"),
+    [
+        ("p%%j-%j.out", "/tmp/locjobs/p%6-6.out", "/tmp/locjobs/p%j-6.out"),
+        ("l\\%j-x.log", "/tmp/locjobs/l\\6-x.log", "/tmp/locjobs/l%j-x.log"),
+        ("b-%a-%b.log", "/tmp/locjobs/b-2-2.log", "/tmp/locjobs/b-2-%b.log"),
+    ],
+)
+def test_the_command_line_is_believed_beside_what_the_controller_filled_in_twice(
+    pattern, told, written
+):
+    text = ARRAY.replace("--array=1-3", f"-o {pattern}")
+    present = {"StdOut": told, "StdErr": told, "WorkDir": "/tmp/locjobs"}
+    for one in of(text, job="6", present=present).told:
+        assert told.replace("\\", "") in one.files[0] and written in one.files[0]
+    script = f"#!/bin/bash\n#SBATCH -o {pattern}\n"
+    if "%" in told or "\\" in told:
+        assert written in of(ARRAY, job="6", present=present, script=script).told[0].files[0]
+
+
+def test_letters_of_arrays_in_the_name_of_a_job_that_is_none():
+    text = REAL.replace("-J tr", "-o u-%a-%b-%j.log")
+    (told,) = [one for one in of(text).told if one.whose == "the job"]
+    assert "/tmp/locjobs/u-4294967294-%b-1.log" in told.files[0]
