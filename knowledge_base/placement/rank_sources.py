@@ -423,7 +423,8 @@ def _only_exit_there(asked: Asked) -> Answer[int] | None:
         f for f in asked.exits if f.node and short(f.node) == short(node) and f.how != "ordered"
     ]
     ranks = {f.rank for f in there}
-    if killed and ranks & _waited_in_vain(asked):
+    lost = {asked.identities.rank_of(o.line) for o in asked.case.with_role(Role.CASCADE)} - {None}
+    if killed and ranks & lost:
         return None  # who is killed does not say that it lost another one
     cried = {
         o.line.rank
@@ -436,10 +437,6 @@ def _only_exit_there(asked: Asked) -> Answer[int] | None:
     if rank is None or _on_another_gpu(asked, rank):
         return None
     return Answer(rank, "the only process of this host that ended by itself", there[0].line)
-
-
-def _waited_in_vain(asked: Asked) -> set[int | None]:
-    return {asked.identities.rank_of(o.line) for o in asked.case.with_role(Role.CASCADE)} - {None}
 
 
 def _raised_exit(asked: Asked) -> Answer[int] | None:
