@@ -89,7 +89,10 @@ def launchers(
         bool, typer.Option("--remake", help="Run the faults anew (root) and record them.")
     ] = False,
     environment: Annotated[
-        Path, typer.Option(help="Folder with the environments of the launchers; what is missing is made.")
+        Path,
+        typer.Option(
+            help="Folder with the environments of the launchers; what is missing is made."
+        ),
     ] = Path(".venv-launchers"),
     json_output: Annotated[bool, typer.Option("--json")] = False,
     failures: Annotated[bool, typer.Option(help="Say what was wrong in each run.")] = False,

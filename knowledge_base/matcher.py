@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from functools import lru_cache
 
 from rerail.domain.evidence import LogLine, Observation, Role, Tier
 from rerail.knowledge_base.odd_row import without_like_rows
 from rerail.knowledge_base.one_device import of_one_device
+from rerail.knowledge_base.phrases import says
 from rerail.knowledge_base.rules import Rule
 from rerail.knowledge_base.taken_twice import without_single
 from rerail.late_dataclass import dataclass
@@ -248,10 +249,24 @@ class _Matcher:
             found = self._tracebacks[key] = traceback_above(line, view.line)
         return found
 
+    def _logged_by(self, view: LogView, line: LogLine) -> LogLine:
+        """Return an exception's line with the rank of the record above its traceback: a logger prints both at once."""
+        above = self.traceback(view, line)
+        if not above.complete or line.label or above.chained:
+            return line
+        if any(says("frame-of-a-launcher", one.message) for one in above.lines):
+            return line
+        record = view.line(above.lines[0].number - 1)
+        if record is None or record.rank is None or not says("record-of-an-error", record.text):
+            return line
+        return replace(line, rank=record.rank, local_rank=record.local_rank)
+
     def _observe(self, rule: Rule, view: LogView, line: LogLine, order: int) -> Observation:
         found = compiled(rule.pattern).search(line.whole)
         groups = {k: v for k, v in found.groupdict().items() if v is not None} if found else {}
         lines: tuple[LogLine, ...] = ()
+        if line.rank is None and looks_like_exception(line.message):
+            line = self._logged_by(view, line)
         if rule.role is Role.INITIATING and looks_like_exception(line.message):
             self._traceback_count[rule.id] += 1
             if self._traceback_count[rule.id] <= _MAX_TRACEBACKS_PER_RULE:

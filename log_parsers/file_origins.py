@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -20,6 +20,7 @@ from rerail.log_parsers.json_records import fields_of
 from rerail.log_parsers.labels import PATH, Label
 from rerail.log_parsers.named_after_hosts import named_after_hosts, told_by
 from rerail.log_parsers.prefixes import Origin
+from rerail.log_parsers.ranks_of_files import hosts_by_ranks, own_ranks
 from rerail.log_parsers.sections import titled
 from rerail.log_parsers.survey import FileSurvey
 from rerail.log_parsers.text import clean
@@ -76,6 +77,8 @@ def content_origins(surveys: Sequence[FileSurvey], *, year: int) -> dict[str, Or
     - Numbers that srun puts in front of lines count its tasks; they are no ranks where several are behind one.
     - A label that no pattern knows is learned from the lines that carry it.
     - `run_gn-12_9.err` is of rank 9 on gn-12 where the labels inside say so of two such files, and of none otherwise.
+    - Files of local ranks that call themselves by ranks are those of the ranks; files that hold all ranks between them
+      are those of the hosts.
     - A file without a node whose name holds a host that the other lines name is that host's, and so are those called alike.
     """
     found = _single_tree(surveys)
@@ -121,8 +124,37 @@ def content_origins(surveys: Sequence[FileSurvey], *, year: int) -> dict[str, Or
             found[name] = changed
     _called_after_tasks(surveys, found)
     _called_after_hosts(surveys, found, short)
+    _hosts_by_ranks(surveys, found)
     _counted_on_each_host(surveys, found)
+    _ranks_of_processes(surveys, found)
     return found
+
+
+def _hosts_by_ranks(surveys: Sequence[FileSurvey], found: dict[str, Origin]) -> None:
+    """Give files that hold all ranks of a job between them to the hosts that they are called after."""
+    free = [one for one in surveys if _is_free(found.get(one.source.name, one.source.origin))]
+    if not 1 < len(free) <= _MOST_INDUCED:
+        return
+    files = [(one.source.name, _lines_of(one)) for one in free]
+    for name, host in hosts_by_ranks(files).items():
+        origin = next(one.source.origin for one in free if one.source.name == name)
+        found[name] = replace(found.get(name, origin), node=host)
+
+
+def _ranks_of_processes(surveys: Sequence[FileSurvey], found: dict[str, Origin]) -> None:
+    """Give the files of single processes to the ranks by which their processes call themselves."""
+    own = [
+        (one, origin)
+        for one in surveys
+        if (origin := found.get(one.source.name, one.source.origin)).local_rank is not None
+        and origin.rank is None
+    ]
+    if not 1 < len(own) <= _MOST_INDUCED:
+        return
+    files = [(origin.node, origin.local_rank or 0, _lines_of(one)) for one, origin in own]
+    for (one, origin), rank in zip(own, own_ranks(files), strict=True):
+        if rank is not None:
+            found[one.source.name] = replace(origin, rank=rank)
 
 
 def _counted_on_each_host(surveys: Sequence[FileSurvey], found: dict[str, Origin]) -> None:
@@ -239,10 +271,10 @@ def _heads(one: FileSurvey) -> list[str]:
 
 
 def _records(one: FileSurvey) -> list[str]:
-    """Return the sampled lines of a file, where most of them end as records in JSON do."""
+    """Return the sampled lines of a file, where most of them end as records in JSON do, or only those that do."""
     lines = [line for number in _sampled(one) if (line := one.kept[number].rstrip())]
-    ended = sum(line.endswith(b"}") and b"{" in line for line in lines)
-    return list(map(clean, lines)) if 2 * ended >= len(lines) else []
+    ended = [line for line in lines if line.endswith(b"}") and b"{" in line]
+    return list(map(clean, lines if 2 * len(ended) >= len(lines) else ended))
 
 
 def _hosts_in_front(sample: _Sample) -> frozenset[str]:
@@ -261,6 +293,10 @@ def _hosts_in_front(sample: _Sample) -> frozenset[str]:
 def _starts_several() -> tuple[bytes, ...]:
     """Return the words of launchers whose tasks are no ranks."""
     return tuple(word.encode() for word in load_cached(PATH)["starts_several"])
+
+
+def _lines_of(one: FileSurvey) -> Iterator[bytes]:
+    return (one.kept[number] for number in _sampled(one))
 
 
 def _in_front_of_grep(sample: _Sample) -> tuple[Label, ...]:

@@ -23,7 +23,8 @@ _LONGEST, _FRONT = 16_000, 120
 _DEEPEST = 6
 _MOST_RANKS = 1 << 20
 _NEARLY_ALL = 0.8
-_LEAST = 2  # records of a file
+_LEAST, _LEAST_AMONG_OTHERS = 2, 8
+"""Records of a file; of one in which what others print stands between them."""
 _SIGNS = lazy(r"[^a-z0-9]+")
 _HOST = lazy(r"[A-Za-z0-9][\w.-]{1,120}")
 
@@ -51,10 +52,13 @@ class Fields:
 
 
 def fields_of(lines: Iterable[str]) -> tuple[Fields | None, list[str]]:
-    """Return the fields of a file's writers, None without any, and the messages inside its records."""
+    """Return the fields of a file's writers, None without any, and the messages inside its records.
+
+    What a launcher or a library prints among the records of a program's logger takes nothing from them.
+    """
     lines = [line for line in lines if line.strip()]
     records = [one for one in map(record_in, lines) if one is not None]
-    if len(records) < _LEAST or 2 * len(records) < len(lines):
+    if len(records) < (_LEAST if 2 * len(records) >= len(lines) else _LEAST_AMONG_OTHERS):
         return None, []
     seen = Counter(path for one in records for path in one)
     always = {path for path, count in seen.items() if count >= _NEARLY_ALL * len(records)}

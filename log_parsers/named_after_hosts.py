@@ -77,7 +77,7 @@ def named_after_hosts(
         known: further hosts.
     """
     hosts = {host for one in told for host in one.hosts} | set(known)
-    stems = [_stem(name) for name in names]
+    stems = [stem_of(name) for name in names]
     found = [_held(stem, hosts) or _in_front(stem) for stem in stems]
     machines = [_of_machine(stem) for stem in stems]
     if len(set(machines) - {None}) > 1:
@@ -92,7 +92,7 @@ def named_after_hosts(
         alike = {series_of(host) for at in members if (host := found[at]) is not None}
         for at in members if front is not None else ():
             name = stems[at].removeprefix(front or "")
-            if found[at] is None and (_may_be_one(name) or series_of(name) in alike):
+            if found[at] is None and (may_be_one(name) or series_of(name) in alike):
                 found[at] = name
     return found
 
@@ -102,7 +102,7 @@ def _in_front(stem: str) -> str | None:
     machines = load_cached(FILE)["of_machines"]
     for word in _WORD.finditer(stem):
         host = stem[: word.start() - 1]
-        if word[0] in machines and _BEHIND.fullmatch(stem, word.end()) and _may_be_one(host):
+        if word[0] in machines and _BEHIND.fullmatch(stem, word.end()) and may_be_one(host):
             return host if looks_like_host(host) else None
     return None
 
@@ -139,7 +139,8 @@ def _front(
     return ""
 
 
-def _stem(name: str) -> str:
+def stem_of(name: str) -> str:
+    """Return the name of a log without its folders and endings."""
     match = _STEM.match(name)
     return match["stem"] if match else name
 
@@ -154,7 +155,7 @@ def _held(stem: str, hosts: Collection[str]) -> str | None:
 def _stands_in(host: str, stem: str) -> bool:
     at = stem.find(host)
     # What a line says to be a host and what counts hosts in other jobs as well is one, gpu041 for example.
-    if at < 0 or not (_may_be_one(host) or _counts_hosts(host)):
+    if at < 0 or not (may_be_one(host) or _counts_hosts(host)):
         return False
     before, behind = stem[at - 1 : at], stem[at + len(host) : at + len(host) + 1]
     return before in ("", "-", "_", ".") and behind in ("", "-", "_", ".")
@@ -164,7 +165,8 @@ def _counts_hosts(name: str) -> bool:
     return re.fullmatch(counted_host(), name) is not None and not is_local(name)
 
 
-def _may_be_one(name: str) -> bool:
+def may_be_one(name: str) -> bool:
+    """Tell whether a host may be called so."""
     return (
         _NAME.fullmatch(name) is not None and not is_no_host_as_a_file(name) and not is_local(name)
     )

@@ -269,7 +269,7 @@ LAUNCHERS = (
     Launcher("loguru", "r3 within loguru's own form, a file a host", ("compute-0-3", "compute-0-4"), 2,
              "train_loguru.py", torchrun),
     Launcher("tensorflow", "none; a file a worker", ("tfh1", "tfh2"), 2, "train_tensorflow.py", collectors.tensorflow,
-             environment="tensorflow"),
+             environment="tensorflow", no_host=("argument",)),
     Launcher("paddle", "none; workerlog.N in a folder a host", ("yq01-a100-11", "yq01-a100-12"), 2, "train_paddle.py",
              collectors.paddle, environment="paddle"),
     Launcher("mindspore", "[WARNING] DISTRIBUTED(pid,...); worker_N.log in a folder a host", ("ascend-1", "ascend-2"), 2,

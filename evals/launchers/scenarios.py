@@ -21,6 +21,8 @@ HANG_LEAVES = (
     "dataloader_hang",
     "job_time_limit",
 )
+# What MindSpore warns of while its processes find each other, in every run.
+_STARTS = r"^(?!\[WARNING\] DISTRIBUTED\().*?"
 VANISH_LEAVES = ("node_crash", "node_fail_scheduler", "host_hang", "tcp_network_failure")
 
 
@@ -120,7 +122,7 @@ SCENARIOS = (
         "crash",
         "A sample of rank 3 lacks a key, the program ends by the exception.",
         ("data_schema_error", "python_exception"),
-        (r"KeyError: 'tokens'",),
+        (r"KeyError: 'tokens'", r'"exc_type": "KeyError"'),
         _drop_tokens,
     ),
     Scenario(
@@ -128,7 +130,8 @@ SCENARIOS = (
         "Rank 3 waits for its storage for ever.",
         HANG_LEAVES,
         (
-            r"(?i)timed out waiting|time limit|timed out|timeout|deadline exceeded|DUE TO TIME",
+            rf"(?i){_STARTS}(?:timed out waiting|time limit|timed out|timeout|deadline exceeded|DUE TO TIME"
+            r"|\bwait (?:sending|receiving) .*failed|Launch kernel failed|KernelMod launch failed)",
             r"(?i)cancelled|terminated|signal 15|KeyboardInterrupt",
         ),
         _pipe,
@@ -150,10 +153,12 @@ SCENARIOS = (
         "The second host is gone from one moment to the next, without a word.",
         VANISH_LEAVES,
         (
-            r"(?i)not responding|unable to reliably start|ssh exited with exit code 255|lost communication"
+            rf"(?i){_STARTS}(?:not responding|unable to reliably start|ssh exited with exit code 255|lost communication"
             r"|node fail|lost (connection|contact)|unreachable|No route to host"
             r"|has died|unhealthy|closed by remote|disconnected|missed too many|heartbeat"
-            r"|timed out waiting|connection closed by peer|timed out|connection reset",
+            r"|timed out waiting|connection closed by peer|timed out|connection reset|TIMEOUT self_rank"
+            r"|failed to report back|remote host: |daemon exit status|exited with status 255"
+            r"|\bwait (?:sending|receiving) .*failed|Launch kernel failed|KernelMod launch failed)",
         ),
         vanish=True,
     ),

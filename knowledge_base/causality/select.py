@@ -256,12 +256,12 @@ def _drop_old(case: Case, result: Selection) -> None:
 
 
 def _drop_late_crashes(case: Case, in_last: list[Observation], result: Selection) -> None:
-    """Reject the death of a process behind the time-outs of others: they had waited for as long as they may by then."""
+    """Reject the death of a process, or its loss, behind the time-outs of others: these had waited to their limit."""
     waited = [o for o in in_last if "collective_timeout" in o.marks]
     gone = [
         o
         for o in result.candidates
-        if "crashed" in o.marks
+        if o.marks & {"crashed", "peer_gone"}
         and any((gap := case.seconds_between(w, o)) is not None and gap > _APART_S for w in waited)
     ]
     _drop(result, gone, "the process died only when others had already waited in vain")

@@ -13,7 +13,7 @@ from rerail.knowledge_base.placement.identities import MOST_RANKS, Identities
 from rerail.knowledge_base.placement.names import pci_key, same_host, short
 from rerail.knowledge_base.placement.other_runs import OtherRuns
 from rerail.knowledge_base.placement.own_words import node_in, number_in
-from rerail.knowledge_base.placement.processes import Identity
+from rerail.knowledge_base.placement.processes import Identity, pid_in_front
 from rerail.knowledge_base.statements import Statement
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
@@ -51,6 +51,8 @@ class Reading:
     """The containers, pods and replicas in which a process calls itself by a rank."""
     aliases: HostAliases = field(default_factory=HostAliases)
     labels: set[str] = field(default_factory=set)
+    threads: dict[int, tuple[int, LogLine]] = field(default_factory=dict)
+    """The lowest thread in front of the lines of a rank: its first one, which has the number of the process."""
     printed: dict[int, LogLine] = field(default_factory=dict)
     """Lines of ranks that are nothing but a name, as `srun -l hostname` prints them."""
     printed_by_tasks: dict[int, LogLine] = field(default_factory=dict)
@@ -382,8 +384,24 @@ def _read_label(line: LogLine, found: Identities, reading: Reading) -> None:
         found.nodes_seen.add(line.node)
         if line.stream is not Stream.KERNEL:
             found.nodes_at_work.add(line.node)
-    if line.pid is not None and line.rank is not None:
-        found.by_pid.learn(line.pid, rank=line.rank, node=line.node)
+    if line.rank is not None:
+        _read_process(line, line.rank, found, reading)
+
+
+def _read_process(line: LogLine, rank: int, found: Identities, reading: Reading) -> None:
+    """Take the process in front of a rank's line, or its thread."""
+    if line.pid is not None:
+        found.by_pid.learn(line.pid, rank=rank, node=line.node)
+    elif (thread := pid_in_front(line)) is not None:
+        known = reading.threads.get(rank)
+        if known is None or thread < known[0]:
+            reading.threads[rank] = thread, line
+
+
+def learn_threads(found: Identities, reading: Reading) -> None:
+    """Take the first thread of each rank for its process."""
+    for rank, (thread, line) in reading.threads.items():
+        found.by_pid.learn(thread, rank=rank, node=line.node)
 
 
 def read_locals(case: Case, found: Identities) -> None:

@@ -423,6 +423,9 @@ def _only_exit_there(asked: Asked) -> Answer[int] | None:
         f for f in asked.exits if f.node and short(f.node) == short(node) and f.how != "ordered"
     ]
     ranks = {f.rank for f in there}
+    lost = {asked.identities.rank_of(o.line) for o in asked.case.with_role(Role.CASCADE)} - {None}
+    if killed and ranks & lost:
+        return None  # who is killed does not say that it lost another one
     cried = {
         o.line.rank
         for o in asked.case.with_role(Role.CASCADE)

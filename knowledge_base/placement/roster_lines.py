@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rerail.cached_yaml import load_cached
 from rerail.domain.evidence import LogLine
+from rerail.knowledge_base.phrases import phrase
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.host_names import is_address, is_local, is_short_name, looks_like_host
@@ -113,6 +114,7 @@ def parts_told(text: str, known: frozenset[str]) -> list[Part]:
     """Return what a text tells, one for each of its parts that are alike; none where it speaks of somebody else."""
     if _data().not_in.search(text):
         return []
+    text = phrase("logger-in-front").sub("", text)
     text = _LIST.sub(_as_range, _RANGE.sub(r"\g<a>~\g<b>", text))
     for sign in _PARTS:
         parts = [part for part in sign.split(text, _MOST_PARTS) if part.strip()]

@@ -19,6 +19,7 @@ from rerail.knowledge_base.placement.identity_statements import (
     MOST_TASKS,
     Reading,
     introduce,
+    learn_threads,
     read,
     read_labels,
     read_locals,
@@ -76,6 +77,7 @@ def build(case: Case, statements: list[Statement]) -> Identities:
         for line, who in described(case, view):
             introduce(line, who, found)
         read_labels(case, view, found, reading)
+    learn_threads(found, reading)
     read_locals(case, found)
     found.told_of_several = (
         case.says("several-nodes")

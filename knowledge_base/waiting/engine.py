@@ -121,6 +121,8 @@ def ask(
     known |= {rank for one in facts.told for rank in one.came}
     told = [_all_but_who_came(one, known) for one in facts.told]
     told = [one for one in told if one.ranks and _of_the_job(one, job)]
+    # Who waited in vain itself ends of that, and is gone for it.
+    told = [one for one in told if not (one.gone and set(one.ranks) <= facts.victims)]
     named = _named(told, known)
     if named is None and facts.report is not None:
         named = _named([facts.report], set())
@@ -143,6 +145,7 @@ def ask(
                 _one_in_another_call(waiting) or _one_far_apart(waiting) or _other_sites(waiting)
             )
     named = _of_a_host(named, job) if named is not None and named.how is How.NAMED else None
+    named = _with_its_host(named, absent) if named is not None else None
     return [one for one in (named, other, still, behind, absent) if one is not None]
 
 
@@ -467,6 +470,15 @@ def _of_a_host(found: Finding, job: Identities) -> Finding:
     if set(job.ranks_on(host)) != set(found.ranks):
         return found
     return replace(found, nodes=(host,), lost_node=host)
+
+
+def _with_its_host(found: Finding, absent: Finding | None) -> Finding:
+    """Where who sends no more heartbeats is of a host of which nothing more was heard, that host is gone."""
+    if not found.gone or absent is None or absent.lost_node is None:
+        return found
+    if not set(found.ranks) <= set(absent.ranks):
+        return found
+    return replace(found, ranks=absent.ranks, nodes=absent.nodes, lost_node=absent.lost_node)
 
 
 def _only_host(ranks: Sequence[int], job: Identities) -> str | None:

@@ -13,11 +13,7 @@ RECORDED = Path(__file__).parents[2] / "data" / "launchers"
 # What rerail does not tell of these runs today; README.md of the lab says why.
 OPEN = {
     "deepspeed/argument",
-    "mpich/hang",
     "mpich/vanish",
-    "openmpi/hang",
-    "openmpi/vanish",
-    "ray/oom",
     "ray/vanish",
 }
 LEAST_LAUNCHERS, LEAST_FAULTS = 10, 6

@@ -1,0 +1,81 @@
+"""What files side by side tell by the ranks in them: whose file each is.
+
+Files of single processes, each of which calls itself by a rank of its own, are those of the ranks. Files that hold
+several ranks each, no rank twice and together all of a job, are those of its hosts, by whose names they are called.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+
+from rerail.lazy_patterns import lazy
+from rerail.log_parsers.host_names import series_of
+from rerail.log_parsers.named_after_hosts import may_be_one, stem_of
+
+_LINES, _WIDTH = 120, 300
+_LEAST = 2  # ranks of a host, files
+_LETTER = lazy(r"(?<=[-_])[a-z]$")
+_OWN = lazy(
+    rb"(?i)(?<![\w-])(?:global |world )?(?:rank|trainer|worker|process)[ =:#]{1,2}"
+    rb"(?P<rank>\d{1,6})(?: of |/)(?P<world>\d{1,6})(?![\w.])"
+)
+# Not the rank within a host or a group: local_rank, node rank, tp_rank, and what scripts of transformers call Process rank
+_NAMED = lazy(
+    rb"(?i)(?<![a-z_-])(?<!local )(?<!node )(?<!group )(?<!process )"
+    rb"(?:global[ _]?)?rank[ :=_]{0,2}(?P<rank>\d{1,6})(?![\d%]|\.\d\d)"
+)
+
+
+def own_ranks(files: Sequence[tuple[str | None, int, Iterable[bytes]]]) -> list[int | None]:
+    """Return the rank of each file of one process, given its host, its local rank and its first lines.
+
+    A file counts that calls itself by one rank of a world, where no other file has the rank, all tell the same world,
+    and the ranks of each host are as far apart as their local ranks.
+    """
+    told = [_told(lines) for _, _, lines in files]
+    counted = Counter(one for one in told if one is not None)
+    firsts: dict[str | None, set[int]] = defaultdict(set)
+    for (node, local, _), one in zip(files, told, strict=True):
+        if one is not None:
+            firsts[node].add(one[0] - local)
+    sound = (
+        len(counted) >= _LEAST
+        and max(counted.values()) == 1
+        and len({world for _, world in counted}) == 1
+        and all(len(first) == 1 and min(first) >= 0 for first in firsts.values())
+    )
+    return [one[0] if sound and one is not None else None for one in told]
+
+
+def _told(lines: Iterable[bytes]) -> tuple[int, int] | None:
+    found = set()
+    for line, _ in zip(lines, range(_LINES), strict=False):
+        for match in _OWN.finditer(line[:_WIDTH]):
+            found.add((int(match["rank"]), int(match["world"])))
+    one = found.pop() if len(found) == 1 else None
+    return one if one is not None and one[0] < one[1] else None
+
+
+def hosts_by_ranks(files: Sequence[tuple[str, Iterable[bytes]]]) -> dict[str, str]:
+    """Return the hosts that files side by side are called after, by their names; none where the ranks do not tell."""
+    series: dict[str, list[tuple[str, str, Iterable[bytes]]]] = defaultdict(list)
+    for name, lines in files:
+        stem = stem_of(name)
+        if may_be_one(stem) and may_be_one(_LETTER.sub("1", stem)):
+            series[series_of(stem)].append((name, stem, lines))
+    found: dict[str, str] = {}
+    for members in series.values():
+        if len({stem for _, stem, _ in members}) < max(_LEAST, len(members)):
+            continue
+        ranks = [_named(lines) for _, _, lines in members]
+        together = sorted(rank for one in ranks for rank in one)
+        if min(map(len, ranks)) >= _LEAST and together == list(range(len(together))):
+            found |= {name: stem for name, stem, _ in members}
+    return found
+
+
+def _named(lines: Iterable[bytes]) -> set[int]:
+    """Return the ranks that the first lines of a file name."""
+    heads = (line[:_WIDTH] for line, _ in zip(lines, range(_LINES), strict=False))
+    return {int(match["rank"]) for head in heads for match in _NAMED.finditer(head)}
