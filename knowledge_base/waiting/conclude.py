@@ -24,6 +24,7 @@ from rerail.knowledge_base.placement.one_node import local_that_is_rank, one_nod
 from rerail.knowledge_base.waiting.engine import Finding, How, Waiting, ask
 from rerail.knowledge_base.waiting.read import Position, read
 from rerail.knowledge_base.waiting.spoke import still_speaking, warns
+from rerail.knowledge_base.waiting.torn import without_torn
 
 _MOST_STEPS_OF_PREFETCH = 50
 
@@ -31,6 +32,7 @@ _MOST_STEPS_OF_PREFETCH = 50
 def waiting_in(case: Case, identities: Identities) -> Waiting | None:
     """Return who waits for whom, or None where nothing tells of waiting."""
     facts = read(case)
+    without_torn(case, facts)
     if any("ras_report" in o.marks for o in case.observations):
         from rerail.knowledge_base.waiting.ras import told_by_report
 

@@ -233,3 +233,18 @@ def test_all_ranks_that_are_missing_are_told_however_many() -> None:
     found = said(started + lines)
     assert set(found.suspects.ranks) == silent
     assert "Ranks 64 to 87" in (found.headline or "")
+
+
+def test_the_torn_last_line_of_a_log_accuses_nobody() -> None:
+    started = "".join(f"[rank{rank}]: INFO train: rank {rank} of 16\n" for rank in range(16))
+    lines = [
+        f"[rank{rank}]:[E304 01:23:20.000345678 ProcessGroupNCCL.cpp:632] [Rank {rank}] Watchdog caught collective "
+        "operation timeout: WorkNCCL(SeqNum=9, OpType=ALLGATHER, NumelIn=2, NumelOut=2, Timeout(ms)=600000) ran for "
+        "600012 milliseconds before timing out."
+        for rank in range(16)
+        if rank != 5
+    ]
+    whole = started + "\n".join(lines)
+    assert said(whole + "\n").suspects.ranks == [5]
+    for cut in (20, 70, 120, 170):
+        assert said(whole[:-cut]).suspects.ranks == [5], cut
