@@ -373,3 +373,10 @@ def _meanings(one: Layout) -> dict[int, str]:
     if not any(meaning.startswith(TIMES) for meaning in found.values()):
         found |= time_of(one, found)
     return found
+
+
+def unknown_alone(steps: Sequence[StepRow], mined: Sequence[StepRow]) -> Sequence[StepRow]:
+    """Return the mined rows, or none where a form is known that reads most of their lines: its count is the step's."""
+    known = {row.line for row in steps}
+    both = sum(row.line in known for row in mined)
+    return [] if 2 * both > len(mined) else mined

@@ -56,7 +56,7 @@ from rerail.log_parsers.room import WHOLE_FILE, Room
 from rerail.log_parsers.scan import Scanner, Signature, searchable
 from rerail.log_parsers.skeletons import SkeletonMiner
 from rerail.log_parsers.sources import Problem, Source, iter_chunks
-from rerail.log_parsers.step_mining import StepMiner, beside_known, may_name_a_loss
+from rerail.log_parsers.step_mining import StepMiner, beside_known, may_name_a_loss, unknown_alone
 from rerail.log_parsers.step_numbers import StepRow
 from rerail.log_parsers.tallies import sieves_pay, vectors_pay
 from rerail.log_parsers.text import MAX_LINE, clean
@@ -553,6 +553,8 @@ class FilePass:
             mined = self._mined.finish()
             if self._mined.within_known:
                 result.steps, mined = beside_known(result.steps, mined), []
+            else:
+                mined = list(unknown_alone(result.steps, mined))
             result.counted = [row for row in mined if row.form in STEPLESS]
             mined = [row for row in mined if row.form not in STEPLESS]
             result.steps = sorted([*result.steps, *mined], key=lambda row: row.line)

@@ -437,3 +437,16 @@ def test_a_time_that_is_measured_anew_at_each_step_is_the_step_time(line: str) -
     assert rows and all((row.step_time is None) is several for row in rows)
     grown = mine([line.format(i=i, x=i * 7 % 97, t=f"{0.8 * (i + 1):.3f}") for i in range(60)])
     assert grown and all(row.step_time is None for row in grown)
+
+
+def test_a_rank_in_front_is_no_step_where_the_step_is_known(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    path.write_text(
+        "".join(
+            f"global_rank={rank} host=n{rank // 8} INFO step {step} loss 2.{step}\n"
+            for step in range(1, 5)
+            for rank in range(64)
+        )
+    )
+    (view,) = collect([path], ScanPlan(())).views
+    assert {row.step for row in view.survey.steps} == {1, 2, 3, 4}
