@@ -103,6 +103,19 @@ def test_the_last_step_of_each_of_many_ranks_is_known(diagnose: Run) -> None:
     assert "behind" not in diagnose(again).summary
 
 
+def test_the_last_step_of_tens_of_thousands_of_ranks_is_known(diagnose: Run) -> None:
+    """Few of so many lines are kept, but the row of a step tells its rank: as many are looked at as there are."""
+    found = diagnose(
+        "".join(
+            f"[default{rank % 8}]:[rank{rank}]: 2026-03-01 02:00:{step:02d} step {step} loss 3.{step:02d}\n"
+            for step in range(1, 5)
+            for rank in range(24_000)
+            if rank != 611 or step < 2
+        )
+    )
+    assert "Rank 611 was last seen at step 1, behind all others." in found.summary
+
+
 def test_a_hole_in_the_middle_is_told_and_may_hold_what_seems_unsaid(diagnose: Run) -> None:
     told = spoken_by(range(RANKS)).encode()
     half = told.index(b"\n", len(told) // 2) + 1
