@@ -8,6 +8,10 @@ from rerail.lazy_patterns import lazy
 
 _STRANGE = bytes((*range(1, 7), *range(14, 27), *range(28, 32)))
 _HOLE = lazy(rb"\x00{64,}")
+# Bytes that no text holds, close behind one another.
+_JUNK = lazy(
+    rb"[\x01-\x06\x0e-\x1a\x1c-\x1f](?:[^\x01-\x06\x0e-\x1a\x1c-\x1f]{0,63}[\x01-\x06\x0e-\x1a\x1c-\x1f]){15,}"
+)
 _NOISE_STRANGE, _NOISE_UNDECODABLE = 0.05, 0.2
 _LINE = lazy(rb"(?:^|\n)[\t\x20-\x7e]{20,}\r?(?=\n|$)")
 # What gzip, zstandard, xz or bzip2 packed once is unpacked before anybody looks here.
@@ -36,6 +40,15 @@ def packed_as(chunk: bytes) -> str | None:
 def holes_in(block: bytes) -> Iterator[tuple[int, int]]:
     """Yield where the holes of a block of bytes begin and end."""
     return (hole.span() for hole in _HOLE.finditer(block))
+
+
+def junk_in(block: bytes) -> Iterator[tuple[int, int]]:
+    """Yield where bytes that are no text begin and end in a block of text in any encoding."""
+    if block.isascii() or len(block) - len(block.translate(None, _STRANGE)) < 16:
+        return
+    for junk in _JUNK.finditer(block):
+        if _is_noise(junk[0]):
+            yield junk.span()
 
 
 def looks_binary(chunk: bytes) -> bool:

@@ -136,7 +136,8 @@ def assemble(surveys: Sequence[FileSurvey], problems: Sequence[Problem] = ()) ->
             collection.binaries.append(one)
         elif _is_a_hole(one):
             why = "not a text file, but NUL bytes alone: what was written is lost"
-            collection.problems.append(Problem(one.source.name, why, "name the job's log, as text"))
+            hint = "name the job's log, as text"
+            collection.problems.append(Problem(one.source.name, why, hint, unread=True))
         elif one.kept:
             texts.append(one)
     year = collection.year = _year(texts)

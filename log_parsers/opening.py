@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from rerail.late_dataclass import dataclass
-from rerail.log_parsers.binary_content import holes_in
+from rerail.log_parsers.binary_content import holes_in, junk_in
 from rerail.log_parsers.sources import STDIN_HINT, Problem, Source
 
 WRITER_S = 10.0
@@ -114,6 +114,8 @@ class Counted:
         """Bytes of holes behind the beginning: what was written there is gone."""
         self.first_hole = 0
         """The line in which the first of them begins."""
+        self.junk = self.first_junk = 0
+        """Bytes of stretches that are no text, and the line in which the first of them begins."""
 
     def read(self, size: int) -> bytes:
         """Return up to `size` bytes, none only at the end."""
@@ -122,6 +124,8 @@ class Counted:
             self._padded = block[257:262] == b"ustar"  # an archive of tar fills its blocks up
         if b"\0" in block and not self._padded:
             self._look_for_holes(block)
+        if not self._padded:
+            self._look_for_junk(block)
         self.size += len(block)
         return block
 
@@ -135,6 +139,12 @@ class Counted:
             if not self.lost:
                 self.first_hole = self._line() + block.count(b"\n", 0, start) + 1
             self.lost += end - start
+
+    def _look_for_junk(self, block: bytes) -> None:
+        for start, end in junk_in(block):
+            if not self.junk:
+                self.first_junk = self._line() + block.count(b"\n", 0, start) + 1
+            self.junk += end - start
 
 
 def is_damage(error: Exception) -> bool:
@@ -166,6 +176,16 @@ def with_hole(name: str, line: int, size: int) -> Problem:
     return Problem(
         name,
         f"{size:,} NUL bytes stand in it, the first in line {line}: what was written there is lost",
+        "look for another copy of the log",
+        unread=True,
+    )
+
+
+def with_junk(name: str, line: int, size: int) -> Problem:
+    """Return that bytes which are no text stand among the lines of a file."""
+    return Problem(
+        name,
+        f"about {size:,} bytes in it are no text, the first in line {line}: what was written there is lost",
         "look for another copy of the log",
         unread=True,
     )

@@ -254,7 +254,12 @@ def _add(path: Path, found: Discovery, seen: set[tuple[int, int]], folder: Path 
         found.profiles.append(path)
         return
     if stat.st_size == 0 and path.is_file():
-        if not folder:
+        if _PACKED.fullmatch(
+            path.name
+        ):  # a packed file holds some bytes, even that of an empty log
+            why, hint = "a packed file without a byte: what it held is lost", "copy it again"
+            found.problems.append(Problem(name, why, hint, unread=True))
+        elif not folder:
             found.problems.append(
                 Problem(name, "the file is empty", "check that the job wrote to it")
             )

@@ -49,6 +49,7 @@ from rerail.log_parsers.opening import (
     stopped,
     unopened,
     with_hole,
+    with_junk,
 )
 from rerail.log_parsers.piece import Piece
 from rerail.log_parsers.redactor import Redactor
@@ -172,9 +173,13 @@ def _drain(
     if counted.size != reader.result.size:
         reader.result.marks.clear()  # bytes were left out: lines do not lie where they were counted
     reader.result.size = counted.size
-    if counted.lost and not reader.result.binary:
-        name = reader.result.source.name
+    if reader.result.binary:
+        return
+    name = reader.result.source.name
+    if counted.lost:
         reader.result.problems.append(with_hole(name, counted.first_hole, counted.lost))
+    if counted.junk:
+        reader.result.problems.append(with_junk(name, counted.first_junk, counted.junk))
 
 
 def _read_chunks(

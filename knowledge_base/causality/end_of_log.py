@@ -99,10 +99,8 @@ def _furthest(view: LogView) -> dict[int, int]:
             continue
         rank = view.origin.rank
         if rank is None:  # lines are only taken apart where the file does not tell whose they are
-            left -= 1
-            if left < 0:
-                break
-            line = view.line(row.line)
+            line = view.line(row.line) if left > 0 else None
+            left -= line is not None
             rank = row.rank if line is None or line.rank is None else line.rank
             if rank == row.rank is not None:
                 own.add(rank)

@@ -13,6 +13,7 @@ from rerail.knowledge_base.placement.allocation import listed, without_foreign
 from rerail.knowledge_base.placement.column_tables import Row, rows
 from rerail.knowledge_base.placement.described_pods import tells_no_place
 from rerail.knowledge_base.placement.environments import environments
+from rerail.knowledge_base.placement.free_seats import free_seats
 from rerail.knowledge_base.placement.host_aliases import without_domain
 from rerail.knowledge_base.placement.identities import Identities, rivals
 from rerail.knowledge_base.placement.identity_statements import (
@@ -153,6 +154,10 @@ def _labelled(case: Case, found: Identities) -> None:
         found.node_of_rank.setdefault(rank, node)
         found.nodes_seen.add(node)
         found.nodes_at_work.add(node)
+    # Of the many lines of a large job only those that matter are kept: a silent rank may have none among them.
+    for rank, node in free_seats(found.node_of_rank).items():
+        if rank not in found.conflicts:
+            found.node_of_rank[rank] = node
 
 
 def _mostly_on_the_same(hosts: Mapping[int, Collection[str]]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -102,6 +103,19 @@ def test_the_last_step_of_each_of_many_ranks_is_known(diagnose: Run) -> None:
     assert "behind" not in diagnose(again).summary
 
 
+def test_the_last_step_of_tens_of_thousands_of_ranks_is_known(diagnose: Run) -> None:
+    """Few of so many lines are kept, but the row of a step tells its rank: as many are looked at as there are."""
+    found = diagnose(
+        "".join(
+            f"[default{rank % 8}]:[rank{rank}]: 2026-03-01 02:00:{step:02d} step {step} loss 3.{step:02d}\n"
+            for step in range(1, 5)
+            for rank in range(24_000)
+            if rank != 611 or step < 2
+        )
+    )
+    assert "Rank 611 was last seen at step 1, behind all others." in found.summary
+
+
 def test_a_hole_in_the_middle_is_told_and_may_hold_what_seems_unsaid(diagnose: Run) -> None:
     told = spoken_by(range(RANKS)).encode()
     half = told.index(b"\n", len(told) // 2) + 1
@@ -116,3 +130,34 @@ def test_a_file_that_was_cut_from_its_beginning_or_is_no_log_has_no_holes(diagno
     assert diagnose(bytes(9_000) + told).suspects.ranks == [SILENT]
     header = b"all.log".ljust(257, b"\0") + b"ustar".ljust(255, b"\0")
     assert not any("NUL" in one.what for one in diagnose(header + told + bytes(900)).missing)
+
+
+@pytest.mark.parametrize(
+    ("name", "lost"), [(f"rank{SILENT}.log", bytes(9_000)), (f"rank{SILENT}.log.gz", b"")]
+)
+def test_a_rank_whose_file_is_lost_is_not_silent(diagnose: Run, name: str, lost: bytes) -> None:
+    """NUL bytes alone, or a packed file without a byte, tell nothing of what the rank printed."""
+    own: dict[str, str | bytes] = {f"rank{r}.log": spoken_by(range(r, r + 1)) for r in range(RANKS)}
+    assert diagnose(own).suspects.ranks == [SILENT]
+    del own[f"rank{SILENT}.log"]
+    found = diagnose({**own, name: lost})
+    assert found.suspects.ranks == [] and name in found.missing[0].what
+    heard = own | {f"rank{SILENT}.log": spoken_by(range(SILENT, SILENT + 1))}
+    assert diagnose({**heard, name.replace(str(SILENT), "77"): lost}).suspects.ranks == [SILENT]
+
+
+def test_bytes_that_are_no_text_may_hold_what_seems_unsaid(diagnose: Run) -> None:
+    """A block of random bytes in the middle of a log lies where lines stood; other encodings hide nothing."""
+    told = spoken_by(range(RANKS)).encode()
+    half = told.index(b"\n", len(told) // 2) + 1
+    found = diagnose(told[:half] + random.Random(3).randbytes(2_700) + told[half:])
+    assert (
+        f"are no text, the first in line {told.count(bytes([10]), 0, half) + 1}"
+        in found.missing[0].what
+    )
+    assert found.suspects.ranks == []
+    other = (
+        "训练第步 损失值 节点已经断开连接\n".encode("gb18030") * 90
+        + b"\x1b[32m100%\x1b[0m\r\xe2\x96\x88" * 90
+    )
+    assert diagnose(told[:half] + other + b"\n" + told[half:]).suspects.ranks == [SILENT]

@@ -65,3 +65,17 @@ def test_the_name_of_a_file_alone_on_a_line_heads_its_lines(name):
 
 def test_a_listing_of_files_heads_nothing():
     assert ranks("$ ls logs\nrank_3.log\nrank_4.log\n" + FAULT + "\n") == []
+
+
+@pytest.mark.parametrize("name", ["global_rank", "globalRank", "SLURM_PROCID", "process_index"])
+def test_records_of_a_large_file_tell_their_writers_by_any_name_of_a_rank(name):
+    """What many lines say is only counted; the silent rank is known all the same, on its host."""
+    timeout = (
+        "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, NumelIn=8, "
+        "NumelOut=8, Timeout(ms)=600000) ran for 600012 milliseconds before timing out."
+    )
+    said = [(rank, f"step {step} loss 2.{step}") for step in range(1, 7) for rank in range(160)]
+    said += [(rank, timeout) for rank in range(160) if rank != 77]
+    rows = [{"host": f"gn-{r // 8:02d}", name: r, "msg": text} for r, text in said]
+    found = diagnose_texts({"job.log": "\n".join(map(json.dumps, rows))}).diagnosis.suspects
+    assert (found.ranks, found.nodes) == ([77], ["gn-09"])
