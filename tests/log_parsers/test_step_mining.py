@@ -437,3 +437,15 @@ def test_a_time_that_is_measured_anew_at_each_step_is_the_step_time(line: str) -
     assert rows and all((row.step_time is None) is several for row in rows)
     grown = mine([line.format(i=i, x=i * 7 % 97, t=f"{0.8 * (i + 1):.3f}") for i in range(60)])
     assert grown and all(row.step_time is None for row in grown)
+
+
+@pytest.mark.parametrize(
+    "line", ["第{}步 损失 {:.4f} 耗时{:.2f}秒", "шаг {} потери {:.4f} время {:.2f}сек"]
+)
+def test_a_number_ends_where_a_unit_in_other_letters_begins(line: str) -> None:
+    """None of the lines is lost, and the time of each step is read."""
+    found = mine([line.format(n, 3.0 + n % 7 / 100, 0.8 + n % 9 / 100) for n in range(1, 61)])
+    assert [row.step for row in found] == list(range(1, 61))
+    assert [row.step_time for row in found] == [
+        pytest.approx(0.8 + n % 9 / 100) for n in range(1, 61)
+    ]
