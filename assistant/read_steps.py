@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+
 from rerail.domain.series import StepSeries
 from rerail.errors import EvidenceError
 
@@ -24,7 +26,10 @@ def read_steps(path: Path, read_log: LogReader | None) -> list[StepSeries]:
 
     if path.suffix.lower() in _TABLES or read_log is None:
         try:
-            return read_series(path)
+            found = read_series(path)
+            if read_log is None or not is_metrics_csv(path):
+                return found
+            return _with_times(found, path, read_log)
         except UnknownColumnsError:
             # A logger's CSV has columns of its own; where that is none either, the first error says more.
             if read_log is None or not is_metrics_csv(path):
@@ -39,3 +44,14 @@ def read_steps(path: Path, read_log: LogReader | None) -> list[StepSeries]:
             hint="give a CSV file with the columns step,step_time_s",
         )
     return found
+
+
+def _with_times(table: list[StepSeries], path: Path, read_log: LogReader) -> list[StepSeries]:
+    """Return the series of a logger's table; where no column is known to tell the time of its steps, as a log is read.
+
+    Loggers call that by many more names (`series_files/names.yaml`), and some write the rate instead.
+    """
+    if any(one.rank is not None or np.isfinite(one.step_time_s).any() for one in table):
+        return table
+    read = read_log(path)
+    return read if any(np.isfinite(one.step_time_s).any() for one in read) else table

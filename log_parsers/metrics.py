@@ -49,7 +49,7 @@ _LAST_CHUNKS, _FEWEST_LAST_CHUNKS = 8, 2
 
 # Each pattern is led by a literal, so that a chunk without it costs one memchr-like search. Where
 # a form begins with a choice of letters, the literal starts behind them and a guard looks back.
-_ITER = rb"[ :#=\[]{1,4}(?P<step>\d+)"
+_ITER = rb"[ :#=\[]{1,16}(?P<step>\d+)"
 _LOOK_BACK = 24
 _AHEAD = 400
 _FRAMES_OF_LINE = 2_000
@@ -78,7 +78,7 @@ _FORMS: tuple[_Form, ...] = tuple(
         ("olmo", rb"\[step=(?P<step>\d+)/\d+[,\]]", b""),
         (
             "step",
-            rb"tep\b[ :=#\[]{0,4}(?P<step>\d[\d,]*)(?![\d,]*(?:\.\d| ?m?s(?:ec)?\b))",
+            rb"tep\b[ :=#\[]{0,16}(?P<step>\d[\d,]*)(?![\d,]*(?:\.\d| ?m?s(?:ec)?\b))",
             rb"\b(?:[Gg]lobal[ _])?[Ss]",
         ),
         (
@@ -93,7 +93,7 @@ _FORMS: tuple[_Form, ...] = tuple(
         ("iter", rb"atch" + _ITER, rb"(?<![\w-])[Bb]"),
         (
             "epoch_bracket",
-            rb"Epoch(?:\(train\))?:? *\[?\d+\]?(?:/\d+\]?)?[ \t]*\[ *(?P<step>\d+)/ *\d+"
+            rb"Epoch(?:\(train\))?:? *\[? *\d+\]?(?:/\d+\]?)?[ \t]*\[ *(?P<step>\d+)/ *\d+"
             rb"(?: \( *\d+%\))?\]",
             b"",
         ),

@@ -38,15 +38,16 @@ _MASKED = lazy(
     r"|\d+:\d\d\.\d+(?:[AP]M)"
 )
 _NUMBER = lazy(
-    # Leader dots may stand in front of a number, and the full stop of a sentence behind it.
-    r"(?:(?<![\w.])|(?<=\.{3}))"
+    # Leader dots may stand in front of a number, and the full stop of a sentence behind it; scripts without blanks
+    # between words have none around a number either, and a unit in letters that are not Latin ends one.
+    r"(?:(?<![\w.])|(?<=\.{3})|(?<=[\u3040-\u30ff\u4e00-\u9fff]))"
     r"(?P<v>[-+]?(?:(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.(?!\s|$)\d*)?(?:[eE][-+]?\d+)?|\.\d+|(?i:nan|inf(?:inity)?)(?![\w])))"
-    r"(?P<after>(?:ms|s|batch|it)?(?:/[A-Za-z]\w*)?(?!\w|\.(?!\s|$)))"
+    r"(?P<after>(?:ms|s|batch|it)?(?:/[A-Za-z]\w*)?(?![0-9A-Za-z_]|\.(?!\s|$)))"
 )
 _DECIMAL_COMMA = lazy(r"(?<![\w.,])([-+]?\d+),(\d+(?:[eE][-+]?\d+)?)(?!\w|[.,]\d)")
 _NO_THOUSANDS = lazy(r"(?<![\w.,])(?:[-+]?\d+,(?:\d{1,2}|\d{4,})|[-+]?0\d*,\d+)(?!\w|[.,]\d)")
 _POINT = lazy(r"(?<![\w.])\d+\.\d")
-_LEFT = lazy(r"([^\W\d][\w./'-]*(?: [^\W\d][\w./'-]*){0,3})[\s:=(\[<|>*\"'~#-]*$")
+_LEFT = lazy(r"([^\W\d][\w./'-]*(?: [^\W\d][\w./'-]*){0,3})(?:(?<=\w)@|[\s:=(\[<|>*\"'~#-]*)$")
 _ONE_WORD = lazy(r"\s+[^\W\d]+[\s:=]+")
 _COUNTER = lazy(r"[^\W\d_]*[^\w\0]*\Z")
 _LEADERS = lazy(r"(?:\s?\.){3,}|…+")

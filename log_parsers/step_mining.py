@@ -333,7 +333,8 @@ def _counter(one: Layout) -> int | None:
         if one.after_slash[at] or not (meaning in ("step", "epoch", "") or shared):
             continue
         of_many = at + 1 < len(one.names) and one.after_slash[at + 1] and is_constant(one, at + 1)
-        if meaning == "" and not of_many and at > 0:
+        # A pid or a rank may stand in front of the count.
+        if meaning == "" and not of_many and not all(is_constant(one, i) for i in range(at)):
             continue
         if counts_up(one, at):
             choices.append(

@@ -36,7 +36,7 @@ _TIME = lazy(
 )
 _SEC_STEP = lazy(rb"(?P<value>[\d.]+) ?(?:sec/step|s/step|s/it\b)")
 # "step 1.021s": how long it took, and not which one.
-_TIMED_STEP = lazy(rb"(?<![\w-])[Ss]tep[ :=]{1,3}(?P<value>\d{1,6}\.\d{1,6}) ?(?P<milli>m)?s\b")
+_TIMED_STEP = lazy(rb"(?<![\w-])[Ss]tep[ :=]{1,16}(?P<value>\d{1,6}\.\d{1,6}) ?(?P<milli>m)?s\b")
 _SEC_FIELD = lazy(
     rb"(?:\(sec: |, time = |(?<![\w(-])(?<!apsed )(?<!all )(?<!otal )(?<!ining )"
     rb"[Tt]ime(?::| ) *|\bseconds: )(?P<value>\d[\d.]*\d) ?(?P<ms>ms)?"
@@ -75,7 +75,7 @@ STEP_BEHIND = {
     "hf": lazy(rb"'global_step/max_steps': '(\d+)/"),
     "fairseq": lazy(rb"\bnum_updates=(\d+)"),
 }
-_EPOCH = lazy(rb"(?:'epoch': |epoch[ :=\[]{1,3})([\d.]+)", re.IGNORECASE)
+_EPOCH = lazy(rb"(?:'epoch': |epoch[ :=\[]{1,16})([\d.]+)", re.IGNORECASE)
 # What a launcher puts in front of the rank that a process tells of itself numbers it on its own node or in a part.
 _RANK = lazy(
     rb"^\s*(?:(?:(?:\d{1,6}: ?|\[[a-z]+ ?\d+\]:?|\[\d+,\d+\]<\w+>:?) ?){1,3}(?=\[rank ?\d))?"

@@ -71,11 +71,11 @@ def test_the_loss_of_training_is_read_beside_that_of_held_out_data() -> None:
 def test_lines_of_an_unknown_form_are_told_apart_by_their_label(tmp_path: Path) -> None:
     path = tmp_path / "run.log"
     text = "".join(
-        f"[fit] update#{i} ce {3 - i / 900:.4f} sec 0.6{i % 7}\n"
-        + (f"[valid] update#{i} ce nan\n" if not i % 5 else "")
+        f"[fit] update#{i} crit {3 - i / 900:.4f} sec 0.6{i % 7}\n"
+        + (f"[valid] update#{i} crit nan\n" if not i % 5 else "")
         for i in range(1, 200)
     )
     path.write_text(text)
     (series,) = read_step_log(path)
-    assert len(series) == 199 and series.value_name == "ce"
+    assert len(series) == 199 and series.value_name == "crit"
     assert diagnose_paths([path]).diagnosis.failure_type in (None, "no_failure")

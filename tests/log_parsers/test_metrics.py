@@ -84,6 +84,21 @@ def test_a_step_line(name: str, text: str, expected: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
+    "form",
+    [
+        "Step: {:8d} | Loss: {:10.4f}",
+        "step {:12d} loss {:.3f}",
+        "[Iter {:7d}] loss={:.3f}",
+        "Batch:{:9d} loss: {:.3f}",
+    ],
+)
+def test_a_right_aligned_count_is_read_from_its_first_digit_on(form: str) -> None:
+    steps = [1, 9, 10, 99, 100, 999, 1000, 99_999]
+    found = rows("".join(form.format(step, 2.5) + "\n" for step in steps))
+    assert [(row.step, row.loss) for row in found] == [(step, 2.5) for step in steps]
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "loss of signal on port 3",

@@ -439,6 +439,7 @@ def test_a_time_that_is_measured_anew_at_each_step_is_the_step_time(line: str) -
     assert grown and all(row.step_time is None for row in grown)
 
 
+<<<<<<< HEAD
 def test_a_rank_in_front_is_no_step_where_the_step_is_known(tmp_path: Path) -> None:
     path = tmp_path / "train.log"
     path.write_text(
@@ -450,3 +451,32 @@ def test_a_rank_in_front_is_no_step_where_the_step_is_known(tmp_path: Path) -> N
     )
     (view,) = collect([path], ScanPlan(())).views
     assert {row.step for row in view.survey.steps} == {1, 2, 3, 4}
+=======
+@pytest.mark.parametrize(
+    "line", ["第{}步 损失 {:.4f} 耗时{:.2f}秒", "шаг {} потери {:.4f} время {:.2f}сек"]
+)
+def test_a_number_ends_where_a_unit_in_other_letters_begins(line: str) -> None:
+    """None of the lines is lost, and the time of each step is read."""
+    found = mine([line.format(n, 3.0 + n % 7 / 100, 0.8 + n % 9 / 100) for n in range(1, 61)])
+    assert [row.step for row in found] == list(range(1, 61))
+    assert [row.step_time for row in found] == [
+        pytest.approx(0.8 + n % 9 / 100) for n in range(1, 61)
+    ]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "May 06 08:00:00 node-b7 worker[4411]: round #{} objective={:.4f} dur=0.80s",
+        ">> update {}\n   L_total  {:.4f}\n   L_reg  0.12",
+        "[{:4d}/900] ce: {:.4f} (0.80s/it)",
+        "loss@{}={:.4f}",
+        "paso {}/900 perdida={:.4f}",
+    ],
+)
+def test_a_count_may_stand_behind_a_pid_or_at_the_name_of_the_loss(line: str) -> None:
+    text = "\n".join(line.format(n, 3.0 + n % 7 / 100) for n in range(1, 61))
+    found = mine(text.split("\n"))
+    assert [row.step for row in found] == list(range(1, 61))
+    assert [row.loss for row in found] == pytest.approx([3.0 + n % 7 / 100 for n in range(1, 61)])
+>>>>>>> wx

@@ -1,4 +1,4 @@
-"""Which slow phases the whole series bears out: what a short stretch of lucky steps made look slow is none.
+"""Which changes the whole series bears out: what a short stretch of lucky steps made look slow, or a rise, is none.
 
 The detector judges step by step, against the level that it learned last. Here each phase is compared once more with all
 healthy steps before it. Blocks of steps stand for one value each, so that noise that drifts counts as what it is.
@@ -21,6 +21,10 @@ HIGHEST = 0.95  # quantile
 FAR = float(np.log(1.5))
 LEAST_SHARE = 0.5
 """Share of the change that the detector must find, or of what it measured where that is less."""
+RECENT = 50  # rows in front of a rise that tell the level: those before them may be of a loss that still fell
+LEAST_BEFORE, LEAST_BEHIND = 5, 20
+MOST = 0.8
+"""Share of the rows behind a rise that are higher than all of those in front of it."""
 
 
 def borne_out(phases: Sequence[Episode], time_s: FloatArray, rows: IntArray) -> list[bool]:
@@ -62,3 +66,28 @@ def _is_slower(before: FloatArray, inside: FloatArray, phase: Episode) -> bool:
 def _blocks(values: FloatArray, size: int) -> FloatArray:
     whole = len(values) // size * size
     return np.asarray(np.median(values[:whole].reshape(-1, size), axis=1))
+
+
+def rises(heights: FloatArray, first: int) -> bool:
+    """Tell whether all rows of a loss from one on stand apart from those before it, and not by its own noise alone.
+
+    Args:
+        heights: the finite losses since the run began, on the scale that is watched (log).
+        first: the first row of the rise.
+    """
+    before, behind = heights[max(0, first - RECENT) : first], heights[first:]
+    if len(before) < LEAST_BEFORE and len(behind) < LEAST_BEHIND:
+        return True  # too short to be judged better than row by row
+    if len(before) >= LEAST_BEFORE and float(np.mean(behind > before.max())) >= MOST:
+        return True
+    noise = noise_of(behind)
+    own = noise_of(heights[:first]) if first > LEAST_BEHIND else noise
+    doubt = 1.25 * float(np.sqrt(own**2 / max(1, len(before)) + noise**2 / len(behind)))
+    return float(np.median(behind) - np.median(before)) >= SIGMAS * doubt if len(before) else True
+
+
+def noise_of(heights: FloatArray) -> float:
+    """Return how much neighbours differ by noise; trends and jumps do not count."""
+    if len(heights) < LEAST_BLOCKS:
+        return 0.0
+    return 1.4826 / float(np.sqrt(2)) * float(np.median(np.abs(np.diff(heights))))

@@ -11,6 +11,7 @@ import math
 import numpy as np
 
 from rerail.domain.series import FloatArray, IntArray
+from rerail.tools.detectors.borne_out import noise_of, rises
 from rerail.tools.detectors.events import Event, EventKind, Stage
 
 FALL, RISE = 0.02, 0.005  # gain of the level towards lower and higher values
@@ -29,22 +30,44 @@ def find_loss_faults(
 
     After a restart (its row given) the level is learned anew.
     """
-    watch = LossWatch(kind=EventKind.LOSS_SPIKE)
-    begin = set(restarts)
-    usable = np.isfinite(loss)
+    usable = np.flatnonzero(np.isfinite(loss))
+    if not len(usable):
+        return []
+    # Losses may be negative (reinforcement, likelihood bounds): then a linear scale serves.
     positive = bool((loss[usable] > 0).all())
-    scale = float(np.median(np.abs(loss[usable]))) if usable.any() else 1.0
-    for row in range(len(loss)):
-        if row in begin:
-            watch.restart()
-        value = float(loss[row])
-        if not math.isfinite(value):
-            continue
-        # Losses may be negative (reinforcement, likelihood bounds): then a linear scale serves.
-        height = math.log(value) if positive else value / (scale or 1.0)
-        watch.take(row, int(step[row]), value, height)
-    watch.finish()
-    return watch.events
+    scale = 1.0 if positive else float(np.median(np.abs(loss[usable]))) or 1.0
+    heights = np.full(len(loss), math.nan)
+    heights[usable] = np.log(loss[usable]) if positive else loss[usable] / scale
+    return [
+        event
+        for rows in np.split(usable, np.searchsorted(usable, sorted(set(restarts))))
+        for event in _faults_of(rows, step, loss, heights)
+    ]
+
+
+def _faults_of(
+    rows: IntArray, step: IntArray, loss: FloatArray, heights: FloatArray
+) -> list[Event]:
+    """Return the faults of the rows of one start of a job.
+
+    Where the loss rose by no more than its own noise, it is looked at anew with the noise of all its rows.
+    """
+    least = 0.0
+    for _ in range(2):
+        watch = LossWatch(kind=EventKind.LOSS_SPIKE, least_noise=least)
+        for row in rows:
+            watch.take(int(row), int(step[row]), float(loss[row]), float(heights[row]))
+        watch.finish()
+        borne = [
+            event
+            for event in watch.events
+            if event.kind is not EventKind.LOSS_DIVERGENCE
+            or rises(heights[rows], int(np.searchsorted(rows, event.index)))
+        ]
+        if len(borne) == len(watch.events):
+            break
+        least = noise_of(heights[rows])
+    return borne
 
 
 class LossWatch:
@@ -53,8 +76,9 @@ class LossWatch:
     The last rows are kept to find where a rise began.
     """
 
-    def __init__(self, kind: EventKind = EventKind.LOSS_SPIKE) -> None:
+    def __init__(self, kind: EventKind = EventKind.LOSS_SPIKE, *, least_noise: float = 0.0) -> None:
         self.kind = kind
+        self.least_noise = least_noise
         self.events: list[Event] = []
         self.open: tuple[int, int, float, int, float] | None = None
         self.restart()
@@ -76,7 +100,7 @@ class LossWatch:
     @property
     def limit(self) -> float:
         """Log units above the level that are out of the ordinary."""
-        return max(LEAST_LIMIT, SIGMAS * self.noise)
+        return max(LEAST_LIMIT, SIGMAS * max(self.noise, self.least_noise))
 
     def take(self, row: int, step: int, value: float, height: float) -> None:
         """Take one row: its number, step, loss, and loss on the scale that is watched (log)."""

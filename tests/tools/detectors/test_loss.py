@@ -19,6 +19,23 @@ def test_healthy_curves_are_quiet():
     assert all(kinds(curve(5000, seed)) == [] for seed in range(10))
 
 
+def noisy(seed, n=1000, sigma=0.3):
+    return 0.5 * np.exp(sigma * 0.7 * np.random.default_rng(seed).standard_t(3, n))
+
+
+def test_a_flat_loss_that_is_noisy_does_not_diverge():
+    """A few low rows in front of the usual ones are no rise."""
+    found = [kinds(noisy(seed, n)) for seed in range(20) for n in (150, 1000)]
+    assert not any(EventKind.LOSS_DIVERGENCE in one for one in found)
+
+
+def test_a_noisy_loss_that_leaves_its_noise_diverges():
+    for seed in range(10):
+        values = noisy(seed)
+        values[500:] *= 8
+        assert kinds(values)[-1] is EventKind.LOSS_DIVERGENCE
+
+
 def test_spike_and_recovery():
     values = curve(3000)
     values[1500:1540] *= 1 + 0.5 * np.exp(-np.arange(40) / 15)
