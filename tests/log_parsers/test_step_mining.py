@@ -439,7 +439,6 @@ def test_a_time_that_is_measured_anew_at_each_step_is_the_step_time(line: str) -
     assert grown and all(row.step_time is None for row in grown)
 
 
-<<<<<<< HEAD
 def test_a_rank_in_front_is_no_step_where_the_step_is_known(tmp_path: Path) -> None:
     path = tmp_path / "train.log"
     path.write_text(
@@ -451,7 +450,8 @@ def test_a_rank_in_front_is_no_step_where_the_step_is_known(tmp_path: Path) -> N
     )
     (view,) = collect([path], ScanPlan(())).views
     assert {row.step for row in view.survey.steps} == {1, 2, 3, 4}
-=======
+
+
 @pytest.mark.parametrize(
     "line", ["第{}步 损失 {:.4f} 耗时{:.2f}秒", "шаг {} потери {:.4f} время {:.2f}сек"]
 )
@@ -479,4 +479,3 @@ def test_a_count_may_stand_behind_a_pid_or_at_the_name_of_the_loss(line: str) ->
     found = mine(text.split("\n"))
     assert [row.step for row in found] == list(range(1, 61))
     assert [row.loss for row in found] == pytest.approx([3.0 + n % 7 / 100 for n in range(1, 61)])
->>>>>>> wx
