@@ -6,25 +6,28 @@ several ranks each, no rank twice and together all of a job, are those of its ho
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from pathlib import Path
 
+from rerail.cached_yaml import load_cached
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.host_names import series_of
 from rerail.log_parsers.named_after_hosts import may_be_one, stem_of
 
+PATH = Path(__file__).with_name("ranks_of_files.yaml")
 _LINES, _WIDTH = 120, 300
 _LEAST = 2  # ranks of a host, files
 _LETTER = lazy(r"(?<=[-_])[a-z]$")
-_OWN = lazy(
-    rb"(?i)(?<![\w-])(?:global |world )?(?:rank|trainer|worker|process)[ =:#]{1,2}"
-    rb"(?P<rank>\d{1,6})(?: of |/)(?P<world>\d{1,6})(?![\w.])"
-)
-# Not the rank within a host or a group: local_rank, node rank, tp_rank, and what scripts of transformers call Process rank
-_NAMED = lazy(
-    rb"(?i)(?<![a-z_-])(?<!local )(?<!node )(?<!group )(?<!process )"
-    rb"(?:global[ _]?)?rank[ :=_]{0,2}(?P<rank>\d{1,6})(?![\d%]|\.\d\d)"
-)
+
+
+@lru_cache(maxsize=1)
+def patterns() -> dict[str, re.Pattern[bytes]]:
+    """Return how lines call their writer by a rank, by name."""
+    raw = load_cached(PATH)
+    return {name: re.compile(raw[name]["pattern"].encode()) for name in ("own", "named")}
 
 
 def own_ranks(files: Sequence[tuple[str | None, int, Iterable[bytes]]]) -> list[int | None]:
@@ -51,7 +54,7 @@ def own_ranks(files: Sequence[tuple[str | None, int, Iterable[bytes]]]) -> list[
 def _told(lines: Iterable[bytes]) -> tuple[int, int] | None:
     found = set()
     for line, _ in zip(lines, range(_LINES), strict=False):
-        for match in _OWN.finditer(line[:_WIDTH]):
+        for match in patterns()["own"].finditer(line[:_WIDTH]):
             found.add((int(match["rank"]), int(match["world"])))
     one = found.pop() if len(found) == 1 else None
     return one if one is not None and one[0] < one[1] else None
@@ -78,4 +81,4 @@ def hosts_by_ranks(files: Sequence[tuple[str, Iterable[bytes]]]) -> dict[str, st
 def _named(lines: Iterable[bytes]) -> set[int]:
     """Return the ranks that the first lines of a file name."""
     heads = (line[:_WIDTH] for line, _ in zip(lines, range(_LINES), strict=False))
-    return {int(match["rank"]) for head in heads for match in _NAMED.finditer(head)}
+    return {int(match["rank"]) for head in heads for match in patterns()["named"].finditer(head)}
