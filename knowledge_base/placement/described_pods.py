@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from email.utils import parsedate_to_datetime
-
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.statements import Statement
 from rerail.log_parsers.timestamps import find_stamp
@@ -33,6 +31,8 @@ def tells_no_place(case: Case, statement: Statement) -> bool:
 
 
 def _seconds(text: str) -> float | None:
+    from email.utils import parsedate_to_datetime  # kubectl writes times as letters do
+
     try:
         return parsedate_to_datetime(text).timestamp()
     except ValueError:
