@@ -7,7 +7,7 @@ from itertools import islice
 
 from rerail.domain.incident import Incident, SnapshotLine, SourceFile
 from rerail.errors import RerailError, UsageError
-from rerail.log_parsers.digest import ranges
+from rerail.log_parsers.number_ranges import ranges
 from rerail.log_parsers.opening import open_source
 from rerail.log_parsers.prefixes import NOWHERE, parse_line
 from rerail.log_parsers.redaction import redact

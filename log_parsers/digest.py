@@ -20,6 +20,7 @@ from rerail.domain.evidence import LogLine
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.job_templates import Family, JobTemplate, JobTemplates, natural
 from rerail.log_parsers.masks import is_protected, mask
+from rerail.log_parsers.number_ranges import ranges
 from rerail.log_parsers.skeletons import SkeletonMiner
 from rerail.log_parsers.text import clean
 
@@ -366,20 +367,6 @@ def _size(text: str) -> int:
 
 def _number(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
-
-
-def ranges(numbers: Sequence[int]) -> str:
-    """Return sorted integers as `0-16,18-63`."""
-    parts: list[str] = []
-    start = previous = None
-    for number in [*numbers, None]:
-        if start is not None and previous is not None and number == previous + 1:
-            previous = number
-            continue
-        if start is not None:
-            parts.append(str(start) if start == previous else f"{start}-{previous}")
-        start = previous = number
-    return ",".join(parts)
 
 
 def fold_names(names: Sequence[str]) -> str:

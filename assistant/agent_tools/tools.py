@@ -252,7 +252,7 @@ def _first_of_each(lines: list[SnapshotLine]) -> list[SnapshotLine]:
 
 
 def _fold(ranks: list[int]) -> str:
-    from rerail.log_parsers.digest import ranges
+    from rerail.log_parsers.number_ranges import ranges
 
     text = ranges(ranks)
     return text if len(text) <= 120 else text[:117] + "..."

@@ -10,7 +10,7 @@ from rerail.assistant.postmortem.impact import impact_of, in_words
 from rerail.assistant.presentation.words import action_words, type_words
 from rerail.knowledge_base.store.incidents import IncidentFile, IncidentRow
 from rerail.knowledge_base.taxonomy import leaves
-from rerail.log_parsers.digest import ranges
+from rerail.log_parsers.number_ranges import ranges
 
 Question = Callable[[IncidentFile, Sequence[IncidentRow]], list[Line]]
 

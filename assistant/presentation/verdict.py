@@ -11,7 +11,7 @@ from rerail.assistant.presentation.words import (
     type_words,
 )
 from rerail.domain.diagnosis import Diagnosis, Evidence, Outcome
-from rerail.log_parsers.digest import ranges
+from rerail.log_parsers.number_ranges import ranges
 from rerail.tools.durations import seconds
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rerail.lazy_patterns import lazy
-from rerail.log_parsers.digest import ranges
 from rerail.log_parsers.host_names import is_address
+from rerail.log_parsers.number_ranges import ranges
 
 _MOST_NAMED = 8
 _HEX_BUS = lazy(r"[0-9a-f]{3,12}")

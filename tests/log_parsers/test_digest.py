@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rerail.domain.evidence import LogLine
-from rerail.log_parsers.digest import LIMIT, build_digest, fold_names, ranges
+from rerail.log_parsers.digest import LIMIT, build_digest, fold_names
 from rerail.log_parsers.masks import mask
+from rerail.log_parsers.number_ranges import ranges
 from rerail.log_parsers.skeletons import SkeletonMiner
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB"
