@@ -132,13 +132,13 @@ def content_origins(surveys: Sequence[FileSurvey], *, year: int) -> dict[str, Or
 
 def _hosts_by_ranks(surveys: Sequence[FileSurvey], found: dict[str, Origin]) -> None:
     """Give files that hold all ranks of a job between them to the hosts that they are called after."""
-    free = [one for one in surveys if _is_free(found.get(one.source.name, one.source.origin))]
+    origins = {one.source.name: found.get(one.source.name, one.source.origin) for one in surveys}
+    free = [one for one in surveys if _is_free(origins[one.source.name])]
     if not 1 < len(free) <= _MOST_INDUCED:
         return
     files = [(one.source.name, _lines_of(one)) for one in free]
     for name, host in hosts_by_ranks(files).items():
-        origin = next(one.source.origin for one in free if one.source.name == name)
-        found[name] = replace(found.get(name, origin), node=host)
+        found[name] = replace(origins[name], node=host)
 
 
 def _ranks_of_processes(surveys: Sequence[FileSurvey], found: dict[str, Origin]) -> None:

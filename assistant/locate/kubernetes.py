@@ -265,8 +265,8 @@ def _parts(job: str) -> tuple[str, str, str]:
 def _launches(pod: dict[str, Any]) -> bool:
     """Tell whether a pod starts the ranks in other pods (the MPI operator's launcher)."""
     labels = pod["metadata"].get("labels") or {}
-    roles = {value for key, value in labels.items() if key.endswith("/job-role")}
-    return "launcher" in roles or says("only-launches", pod["metadata"]["name"])
+    roles = [value for key, value in labels.items() if key.endswith("/job-role")]
+    return any(says("only-launches", one) for one in (*roles, pod["metadata"]["name"]))
 
 
 def _about(event: dict[str, Any]) -> str:

@@ -159,9 +159,7 @@ def no_fault_told(
 
 def _announced_that_it_goes_on(case: Case, observation: Observation) -> bool:
     """Tell whether a program's logger shows a traceback beneath a sentence that says what is done instead."""
-    view = case.view(observation.line)
-    above = view.text(observation.lines[0].number - 1)
-    line = view.line(observation.lines[0].number - 1) if above is not None else None
+    line = case.view(observation.line).line(observation.lines[0].number - 1)
     if line is None or line.rank not in (None, observation.line.rank):
         return False
     return says("says-that-it-goes-on", line.message)

@@ -11,7 +11,7 @@ from rerail.knowledge_base.causality.progress import last_command
 from rerail.knowledge_base.phrases import phrase, says
 from rerail.knowledge_base.placement.allocation import listed, without_foreign
 from rerail.knowledge_base.placement.column_tables import Row, rows
-from rerail.knowledge_base.placement.described_pods import tells_no_place
+from rerail.knowledge_base.placement.described_pods import DescribedPods
 from rerail.knowledge_base.placement.environments import environments
 from rerail.knowledge_base.placement.free_seats import free_seats
 from rerail.knowledge_base.placement.host_aliases import without_domain
@@ -60,11 +60,12 @@ def build(case: Case, statements: list[Statement]) -> Identities:
     """Return everything that ties names together: statements, self-descriptions, and labels."""
     found = Identities()
     reading = Reading()
+    described_pods = DescribedPods(case)
     for statement in with_ranks(without_parts(statements)):
         line = statement.line
         if reading.other_runs.told_by(line.text) or _names_no_host(statement):
             continue
-        if "began" in statement.slots and tells_no_place(case, statement):
+        if "began" in statement.slots and described_pods.tells_no_place(statement):
             continue
         if "own_run" not in statement.form.tells or line.number > last_command(
             case, case.view(line)

@@ -344,7 +344,7 @@ def test_what_was_not_to_be_had_in_time_is_to_be_given_more(server):
     server.put("Job")
     server.pods = [pod("llm-0", "job-name", "llm"), pod("llm-1", "job-name", "llm")]
     server.answers |= {"llm-0": OOM, "llm-1": threading.Event()}
-    with look(server, seconds=2.0) as found:
+    with look(server, seconds=8.0) as found:
         found_hints = {p.hint for p in found.evidence.problems if "llm-1" in p.subject}
     assert found_hints == {"give it more time: --locate-budget SECONDS"}
     server.answers["llm-1"].set()
