@@ -216,7 +216,7 @@ class KubernetesLocator:
         for log in logs_of(pod):
             before = ".previous" if log.previous else ""
             address = f"k8s://{namespace}/pods/{name}/{log.container}{before}.log"
-            key = _Log(namespace, log, max(0.1, budget.share_s))
+            key = _Log(namespace, log, _patience(budget))
             found.items.append(Item(address, key, node=node, stream=Stream.TRAIN))
 
     def open(self, item: Item, first: int = 0, length: int | None = None) -> BinaryIO:
@@ -260,6 +260,11 @@ def _parts(job: str) -> tuple[str, str, str]:
             + ", ".join(READABLE),
         )
     return parts[0], kind, parts[-1]
+
+
+def _patience(budget: Budget) -> float:
+    """Return how long a request for a log may take: longer than the budget waits for it, which says so then."""
+    return 2 * max(0.1, budget.share_s)
 
 
 def _launches(pod: dict[str, Any]) -> bool:
