@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import field
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
+from typing import TypeVar
 
 from rerail.cached_yaml import load_cached
 from rerail.late_dataclass import dataclass
@@ -20,6 +21,7 @@ from rerail.lazy_patterns import lazy
 from rerail.log_parsers.held_out import counts_held_out, hints_at_held_out, measures_held_out
 from rerail.log_parsers.text import strip_escapes
 
+_Number = TypeVar("_Number", int, float)
 PATH = Path(__file__).with_name("step_mining.yaml")
 LEAST_ROWS = 8  # lines of a layout
 _LONGEST = 1_000  # bytes of a line
@@ -80,6 +82,8 @@ class Layout:
     lines: list[Line] = field(default_factory=list)
     counter: int | None = None
     counts_steps: bool = True
+    counts_parts: bool = False
+    """The counter is no whole number: it tells which part of its epochs the training has done."""
     is_training: bool = True
     meanings: dict[int, str] = field(default_factory=dict)
     values: tuple[int, ...] = ()
@@ -283,9 +287,13 @@ def _times() -> dict[str, re.Pattern[str]]:
 
 def counts_of(one: Layout, at: int) -> list[int]:
     """Return the values of a number on the lines of the rank that has most of them; none where one is not whole."""
-    by_rank: dict[int | None, list[int]] = defaultdict(list)
+    return _of_one_rank(one, at, whole_of)
+
+
+def _of_one_rank(one: Layout, at: int, read: Callable[[str], _Number | None]) -> list[_Number]:
+    by_rank: dict[int | None, list[_Number]] = defaultdict(list)
     for line in one.lines:
-        value = whole_of(line.values[at])
+        value = read(line.values[at])
         if value is None:
             return []
         by_rank[line.rank].append(value)
@@ -294,7 +302,17 @@ def counts_of(one: Layout, at: int) -> list[int]:
 
 def counts_up(one: Layout, at: int) -> bool:
     """Tell whether a whole number rises from line to line of a rank, and seldom begins anew."""
-    values = counts_of(one, at)
+    return _rises(counts_of(one, at))
+
+
+def counts_parts(one: Layout, at: int) -> bool:
+    """Tell whether a number of epochs that is written with a point rises so: "epoch 0.12"."""
+    return is_real([line.values[at] for line in one.lines]) and _rises(
+        _of_one_rank(one, at, real_of)
+    )
+
+
+def _rises(values: Sequence[float]) -> bool:
     if len(values) < LEAST_ROWS:
         return False
     gaps = [b - a for a, b in pairwise(values)]

@@ -25,6 +25,7 @@ from rerail.log_parsers.mined_layouts import (
     TIMES,
     Layout,
     accumulates,
+    counts_parts,
     counts_up,
     distinct,
     group,
@@ -125,11 +126,10 @@ class StepMiner:
             known = self._open.pop(rank, None)
             if known is not None:
                 self._keep(known[1])
-            step = whole_of(values[layout.counter])
-            if step is None:
+            row = _counted(number, rank, values[layout.counter], layout)
+            if row is None:
                 return False
-            form = FORM if layout.counts_steps else UNSTEPPED if layout.is_training else COUNTED
-            self._open[rank] = number, StepRow(number, form, step, rank=rank)
+            self._open[rank] = number, row
         opened = self._open.get(rank)
         if opened is None or number - opened[0] > _REACH:
             return False
@@ -165,6 +165,16 @@ class StepMiner:
             if len(self.rows) >= MAX_ROWS:
                 return
         self.rows.append(row)
+
+
+def _counted(number: int, rank: int | None, text: str, layout: Layout) -> StepRow | None:
+    """Return the row that a count begins, without a step where the epochs are counted in parts."""
+    form = FORM if layout.counts_steps else UNSTEPPED if layout.is_training else COUNTED
+    if layout.counts_parts:
+        epoch = real_of(text)
+        return None if epoch is None else StepRow(number, form, rank=rank, epoch=epoch)
+    step = whole_of(text)
+    return None if step is None else StepRow(number, form, step, rank=rank)
 
 
 def _measured(row: StepRow) -> float | None:
@@ -273,6 +283,9 @@ def _step_layouts(found: dict[str, Layout]) -> dict[str, Layout]:
     common = {key: one for key, one in found.items() if len(one.lines) >= LEAST_ROWS}
     for one in common.values():
         one.counter = _counter(one)
+        if one.counter is None:
+            one.counter = _parts_of_epochs(one)
+            one.counts_parts = one.counter is not None
         one.meanings = _meanings(one)
     whole = {
         k: o for k, o in common.items() if o.counter is not None and "loss" in o.meanings.values()
@@ -341,6 +354,12 @@ def _counter(one: Layout) -> int | None:
                 (meaning != "step", meaning == "epoch", not of_many, -distinct(one, at), at)
             )
     return min(choices)[-1] if choices else None
+
+
+def _parts_of_epochs(one: Layout) -> int | None:
+    """Return which number counts the epochs in parts, where nothing else is counted: "epoch 0.12"."""
+    epochs = (at for at, name in enumerate(one.names) if meaning_of(name) == "epoch")
+    return next((at for at in epochs if counts_parts(one, at)), None)
 
 
 def _is_batch_of_epoch(one: Layout, at: int) -> bool:

@@ -16,6 +16,9 @@ from rerail.log_parsers.sources import Problem
 
 _LIBRARIES = {"NCCL": (b"NCCL",), "gloo": (b"gloo", b"Gloo"), "JAX": (b"jax", b"xla/")}
 _HARDWARE = frozenset({"hardware_gpu", "gpu_memory_ecc", "nvlink_nvswitch"})
+_LEAST_STEPS = 20
+"""Step lines from which on something can be said of a course that was not judged."""
+_AS_COLUMNS = "rerail detect FILE.csv, a table with the columns"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +37,9 @@ def missing(case: Case, verdict: Verdict) -> list[Lack]:
         what = "whether the ranks that NCCL's report shows behind catch up"
         found.append(Lack(what, "ncclras -v >> FILE twice, ten seconds apart, and diagnose FILE"))
     if verdict.moving and verdict.last is not None:
-        return [*found, *_what_became(verdict.last, verdict.late)]
+        return [*found, *_what_became(verdict.last, verdict.late), *_not_judged(case)]
     if verdict.outcome is Outcome.NO_FAILURE:
-        return found
+        return found + _not_judged(case)
     leaf = leaves().get(verdict.leaf or "")
     kernel = any(o.line.stream is Stream.KERNEL for o in case.observations) or any(
         v.origin.stream is Stream.KERNEL for v in case.views
@@ -87,6 +90,35 @@ def missing(case: Case, verdict: Verdict) -> list[Lack]:
     if verdict.outcome is Outcome.INCONCLUSIVE:
         found += _inconclusive(case, verdict)
     return found
+
+
+def _not_judged(case: Case) -> list[Lack]:
+    """Say of which step lines not all could be judged, for no word names their loss or nothing tells their time."""
+    unnamed, untimed = [], []
+    for view in case.views:
+        rows = [*view.survey.steps, *view.survey.counted]
+        if len(rows) < _LEAST_STEPS:
+            continue
+        if any(row.value is not None for row in rows) and all(row.loss is None for row in rows):
+            unnamed.append(view.name)
+        if not any(row.step_time or row.throughput or row.time for row in rows) and not any(
+            view.wall_time(row.line) for row in rows[:_LEAST_STEPS]
+        ):
+            untimed.append(view.name)
+    found = []
+    if unnamed:
+        why = "no word tells which number it is, only values that are not finite were looked for"
+        found.append(
+            Lack(f"the loss in {_first_of(unnamed)}: {why}", f"{_AS_COLUMNS} step and loss")
+        )
+    if untimed:
+        what = f"how long the steps in {_first_of(untimed)} took: whether they became slower was not judged"
+        found.append(Lack(what, f"{_AS_COLUMNS} step and step_time_s"))
+    return found
+
+
+def _first_of(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more files"
 
 
 def _by_hand(problem: Problem) -> str:

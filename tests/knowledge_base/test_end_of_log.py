@@ -41,3 +41,16 @@ def test_ranks_that_differ_among_themselves_accuse_nobody(diagnose: Run) -> None
     assert "behind" not in diagnose(logs).summary
     one_behind = {f"rank{r}.log": rank_log(r, 89 if r == 2 else 90) for r in range(4)}
     assert "behind" not in diagnose(one_behind).summary
+
+
+def test_step_lines_of_which_not_all_could_be_judged_are_told(diagnose: Run) -> None:
+    """A loss that no word names may have diverged, and steps without a time may have become slower."""
+    lines = [f"n_iter = {n} , J = {2 + n % 7 / 100:.4f}" for n in range(1, 61)]
+    told = [lack.what for lack in diagnose({"train.log": "\n".join(lines)}).missing]
+    assert any(what.startswith("the loss in train.log: no word tells") for what in told)
+    assert any("whether they became slower was not judged" in what for what in told)
+    named = [
+        f"n_iter = {n} loss = {2 + n % 7 / 100:.4f} step_time = 0.8{n % 9}" for n in range(1, 61)
+    ]
+    told = [lack.what for lack in diagnose({"train.log": "\n".join(named)}).missing]
+    assert not any("judged" in what or "no word tells" in what for what in told)

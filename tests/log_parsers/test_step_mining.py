@@ -479,3 +479,17 @@ def test_a_count_may_stand_behind_a_pid_or_at_the_name_of_the_loss(line: str) ->
     found = mine(text.split("\n"))
     assert [row.step for row in found] == list(range(1, 61))
     assert [row.loss for row in found] == pytest.approx([3.0 + n % 7 / 100 for n in range(1, 61)])
+
+
+@pytest.mark.parametrize(
+    "line", ["ep {:.2f} ce {:.4f} sec/it {:.3f}", "<epoch={:.3f}> nll {:.4f} took {:.3f}s"]
+)
+def test_epochs_that_are_counted_in_parts_count_the_rows(line: str) -> None:
+    found = mine([line.format(n / 50, 3.0 + n % 7 / 100, 0.8 + n % 9 / 100) for n in range(1, 121)])
+    assert [row.epoch for row in found] == pytest.approx([n / 50 for n in range(1, 121)])
+    assert {row.step for row in found} == {None}
+    assert [row.step_time for row in found] == pytest.approx(
+        [0.8 + n % 9 / 100 for n in range(1, 121)]
+    )
+    falling = mine([line.format(5 - n / 50, 3.0 + n % 7 / 100, 0.8) for n in range(1, 121)])
+    assert not falling
