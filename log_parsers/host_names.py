@@ -130,7 +130,8 @@ def counted_host() -> str:
 
 @lru_cache(maxsize=1)
 def _own_names() -> frozenset[str]:
-    return frozenset(load_cached(PATH)["addresses_of_no_node"])
+    data = load_cached(PATH)
+    return frozenset([*data["addresses_of_no_node"], *data["names_of_no_node"]])
 
 
 @lru_cache(maxsize=1)

@@ -36,3 +36,7 @@ def test_what_only_carries_a_number_is_none(word):
 def test_the_own_address_of_every_host_names_none():
     assert is_local("127.0.0.1") and is_local("localhost") and not is_local(None)
     assert host_names.is_no_host("epoch-3") and not host_names.is_no_host("gn-3")
+
+
+def test_a_word_of_any_sentence_names_no_host():
+    assert all(map(is_local, ("of", "the", "which"))) and not is_local("theta")
