@@ -14,7 +14,7 @@ import tempfile
 import threading
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -25,7 +25,7 @@ from rerail.assistant.locate.job_name import JobName
 from rerail.assistant.locate.locator import Found, Item, Locator, NothingYetError, locators_for
 from rerail.domain.evidence import Stream
 from rerail.errors import RerailError
-from rerail.log_parsers.sources import Discovery, Problem, source_at
+from rerail.log_parsers.sources import Discovery, Problem, Source, source_at
 
 MOST_COPIED_BYTES = 256 << 20
 """Of one item that is no file here."""
@@ -122,7 +122,7 @@ class Gathered:
         place.mkdir()
         link = place / Path(item.name).name
         link.symlink_to(f"/proc/{os.getpid()}/fd/{stream.fileno()}")
-        self.evidence.sources.append(source_at(link, item.name, item.node, item.stream))
+        self.evidence.sources.append(_source(link, item))
         if facts.st_uid == os.geteuid():
             self.paths.add(str(Path(item.name).parent))
 
@@ -159,12 +159,19 @@ class Gathered:
             if cut:
                 self._miss(item.name, cut[0], "--locate-budget SECONDS", cut=True)
             if target.stat().st_size:
-                self.evidence.sources.append(source_at(target, item.name, item.node, item.stream))
+                self.evidence.sources.append(_source(target, item))
 
     def _miss(
         self, what: str, why: str, hint: str, *, cut: bool = False, unread: bool = False
     ) -> None:
         self.evidence.problems.append(Problem(what, why, hint, cut=cut, unread=unread))
+
+
+def _source(path: Path, item: Item) -> Source:
+    found = source_at(path, item.name, item.node, item.stream)
+    if item.attempt is None:
+        return found
+    return replace(found, origin=replace(found.origin, attempt=item.attempt))
 
 
 def gather(

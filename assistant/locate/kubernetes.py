@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, BinaryIO
 
-from rerail.assistant.locate.attempt import ENDED
+from rerail.assistant.locate.attempt import ENDED, MOST_SHOWN
 from rerail.assistant.locate.budget import Budget
 from rerail.assistant.locate.locator import Found, Item, UnknownJobError
 from rerail.assistant.locate.ranges import ranged
@@ -27,6 +27,7 @@ from rerail.tools.clusters.kubernetes_read import (
     job_of,
     state_of,
 )
+from rerail.tools.clusters.kubernetes_tries import tries_of
 
 MOST_EVENTS = 5_000
 _MOST_PAGES = 10  # a server may give out fewer at once than it is asked for
@@ -77,8 +78,20 @@ class KubernetesLocator:
             command = f"kubectl get pods -n {namespace} -l {label}"
             found.missing.append(Problem(f"pods of {namespace}/{name}", why, command))
         events = self._events(namespace, budget, found)
-        for pod in pods:
-            self._add_pod(namespace, pod, events, budget, found)
+        tries = tries_of(pods)
+        for pod, number in zip(pods, tries, strict=True):
+            told_apart = number if max(tries) > 1 else None
+            self._add_pod(namespace, pod, events, budget, found, told_apart)
+        if pods and max(tries) > 1:
+            last = [
+                p["metadata"]["name"]
+                for p, one in zip(pods, tries, strict=True)
+                if one == max(tries)
+            ]
+            found.told.append(
+                f"{namespace}/{name} was tried {max(tries)} times; the verdict is that of the last try "
+                f"({', '.join(last[:MOST_SHOWN])}{', ...' if len(last) > MOST_SHOWN else ''})"
+            )
         told = [event_line(event) for event in events if _about(event) == name]
         if told:
             text = "\n".join(told) + "\n"
@@ -206,18 +219,19 @@ class KubernetesLocator:
         events: list[dict[str, Any]],
         budget: Budget,
         found: Found,
+        attempt: int | None = None,
     ) -> None:
         name = pod["metadata"]["name"]
         # What a launcher prints, and how it ends, comes from the ranks that it started on other nodes.
         node = None if _launches(pod) else (pod.get("spec") or {}).get("nodeName")
         own = [event for event in events if _about(event) == name]
         said = f"kubectl describe pod {name} -n {namespace}"
-        found.items.append(Item(said, describe(pod, own).encode(), node=node))
+        found.items.append(Item(said, describe(pod, own).encode(), node=node, attempt=attempt))
         for log in logs_of(pod):
             before = ".previous" if log.previous else ""
             address = f"k8s://{namespace}/pods/{name}/{log.container}{before}.log"
             key = _Log(namespace, log, _patience(budget))
-            found.items.append(Item(address, key, node=node, stream=Stream.TRAIN))
+            found.items.append(Item(address, key, node, Stream.TRAIN, attempt=attempt))
 
     def open(self, item: Item, first: int = 0, length: int | None = None) -> BinaryIO:
         """Return an item's bytes; of a log those of the file that the node writes now.

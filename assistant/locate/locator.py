@@ -33,7 +33,8 @@ class Item:
 
     `key` is the locator's own: what it needs to open the item. `file` says that it is a file here,
     which is read where it lies; everything else is copied for as long as the diagnosis takes. `by_site` says
-    that the site's policy names its place, and not the job.
+    that the site's policy names its place, and not the job. `attempt` counts the tries of a job within what was
+    found: the verdict is that of the last one.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Item:
     stream: Stream | None = None
     file: bool = False
     by_site: bool = False
+    attempt: int | None = None
 
 
 @dataclass(slots=True)

@@ -13,6 +13,7 @@ from rerail.assistant.locate.kubernetes import KubernetesLocator
 from rerail.assistant.pipeline import diagnose_paths
 from rerail.errors import ClusterError, EvidenceError, UsageError
 from rerail.tools.clusters.kubernetes_read import READABLE
+from rerail.tools.clusters.kubernetes_tries import tries_of
 
 kubernetes = pytest.importorskip("kubernetes")
 OOM = "[rank0]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
@@ -348,3 +349,52 @@ def test_what_was_not_to_be_had_in_time_is_to_be_given_more(server):
         found_hints = {p.hint for p in found.evidence.problems if "llm-1" in p.subject}
     assert found_hints == {"give it more time: --locate-budget SECONDS"}
     server.answers["llm-1"].set()
+
+
+def lived(one, begun, ended=None, index=None):
+    """Give a pod its times, as minutes of one hour."""
+    one["metadata"]["creationTimestamp"] = f"2026-03-01T10:{begun:02d}:00Z"
+    state = one["status"]["containerStatuses"][0]
+    state["state"] = {"running": {}}
+    if ended is not None:
+        at = f"2026-03-01T10:{ended:02d}:00Z"
+        state["state"] = {"terminated": {"exitCode": 1, "reason": "Error", "finishedAt": at}}
+    if index is not None:
+        one["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"] = str(index)
+    return one
+
+
+def test_of_a_job_that_was_tried_again_the_last_try_counts(server):
+    server.put("Job")
+    names = ("llm-x", "llm-b", "llm-r")  # in no order of theirs
+    server.pods = [
+        lived(pod(name, "job-name", "llm", node=f"g{at}"), 10 * at, 10 * at + 8)
+        for at, name in enumerate(names)
+    ]
+    server.answers["llm-x"] = server.answers["llm-b"] = OOM
+    server.answers["llm-r"] = (
+        "[rank0]: FileNotFoundError: [Errno 2] No such file or directory: '/data/x'\n"
+    )
+    with look(server) as found:
+        diagnosis = diagnose_paths([], located=found.evidence).diagnosis
+    assert diagnosis.first_fault.file == "k8s://ml/pods/llm-r/train.log"
+    assert [one.number for one in diagnosis.attempts] == [1, 2, 3]
+    assert "was tried 3 times" in found.told[0] and "llm-r" in found.told[0]
+
+
+def test_a_pod_that_lives_on_while_another_one_is_replaced_belongs_to_the_last_try():
+    pods = [
+        lived(pod("a", "job-name", "llm"), 0, 8, index=0),
+        lived(pod("b", "job-name", "llm"), 0, 30, index=1),
+        lived(pod("c", "job-name", "llm"), 9, 29, index=0),
+        lived(pod("d", "job-name", "llm"), 31, index=0),
+    ]
+    assert tries_of(pods) == [1, 2, 2, 3]
+    waits = lived(pod("e", "job-name", "llm"), 40, index=1)
+    waits["status"]["containerStatuses"] = []
+    assert tries_of([*pods, waits]) == [1, 2, 2, 3, 3]
+    others = [
+        lived(pod(one, "training.kubeflow.org/job-name", "llm"), 10 * at, 10 * at + 5)
+        for at, one in enumerate("xyz")
+    ]
+    assert tries_of(others) == [1, 1, 1]
