@@ -31,6 +31,7 @@ from rerail.knowledge_base.causality.verdict import Verdict
 from rerail.knowledge_base.headline.sentence import Where, headline
 from rerail.knowledge_base.phrases import says
 from rerail.knowledge_base.placement.names import same_host, short
+from rerail.knowledge_base.placement.one_node import node_of_all_ranks
 from rerail.knowledge_base.taxonomy import NO_FAILURE, has, leaves
 from rerail.knowledge_base.waiting.engine import How
 from rerail.lazy_patterns import lazy
@@ -104,7 +105,7 @@ def _first_fault(case: Case, verdict: Verdict) -> FirstFault | None:
         text=line.whole[:MAX_TEXT],
         time=iso(case.time(line)),
         rank=verdict.ranks[0] if len(verdict.ranks) == 1 else told,
-        node=_node_of_fault(case, verdict, line),
+        node=_node_of_fault(case, verdict, line) or node_of_all_ranks(verdict.identities),
         gpu=verdict.gpu,
         rule=verdict.observation.rule_id if verdict.observation else None,
     )

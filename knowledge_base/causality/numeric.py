@@ -510,7 +510,7 @@ def _data_wait(view: LogView, one: LogSeries) -> list[NumericFinding]:
         if r.data_time is not None and r.step_time and r.data_time <= 1.05 * r.step_time
     ]  # fmt: skip
     if len(rows) < MIN_ROWS:
-        return []
+        return _few_that_wait(view)
     waited = sum(r.data_time or 0.0 for r in rows)
     share = waited / sum(r.step_time or 0.0 for r in rows)
     if share < DATA_SHARE or waited / len(rows) < DATA_WAIT_S:
@@ -527,20 +527,22 @@ def _data_wait(view: LogView, one: LogSeries) -> list[NumericFinding]:
 
 
 def _few_that_wait(view: LogView) -> list[NumericFinding]:
-    """In a log of too few steps for a series, each of which spends most of its time waiting for data."""
-    rows = [row for row in step_rows(view) if row.step_time]
+    """In a log of too few steps for a series, most of whose time goes into waiting for data, more than once."""
+    # The first batches of a run always wait.
+    rows = [row for row in step_rows(view) if row.step_time and (row.step or 0) >= _PAST_START]
     waits = [
-        row.data_time is not None
+        row
+        for row in rows
+        if row.data_time is not None
         and DATA_WAIT_S <= row.data_time <= 1.05 * (row.step_time or 0.0)
         and row.data_time >= _MOST_OF_FEW * (row.step_time or 0.0)
-        for row in rows
     ]
-    # The first batches of a run always wait.
-    begun = bool(rows) and (rows[0].step or 0) >= _PAST_START
-    line = view.line(rows[0].line) if begun and len(rows) >= _LEAST_NOTES and all(waits) else None
-    if line is None:
+    line = view.line(waits[0].line) if len(waits) >= _FEWEST_BAD else None
+    if line is None or len(rows) < _LEAST_NOTES or any(row.data_time is None for row in rows):
         return []
     share = sum(row.data_time or 0.0 for row in rows) / sum(row.step_time or 0.0 for row in rows)
+    if share < _MOST_OF_FEW:
+        return []
     what = f"{share:.0%} of the time of the few steps shown is spent waiting for data"
     return [NumericFinding("slow_dataloading_storage", line, what)]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
 
@@ -284,6 +284,24 @@ def ends_non_finite(case: Case) -> bool:
         if losses and not math.isfinite(losses[-1]):
             return True
     return False
+
+
+def gradient_recovered(case: Case, line: LogLine) -> bool:
+    """Tell whether a step line has a loss that is a number, and a later one of its rank such a loss and gradient norm.
+
+    An optimizer that took a step with gradients that are no numbers has weights, and so losses, that are none either:
+    the step was skipped.
+    """
+    rows = step_rows(case.view(line))
+    at = bisect_left(rows, line.number, key=lambda row: row.line)
+    if at == len(rows) or rows[at].line != line.number or not _is_number(rows[at].loss):
+        return False
+    later = (row for row in rows[at + 1 :] if row.rank == rows[at].rank)
+    return any(_is_number(row.loss) and _is_number(row.grad_norm) for row in later)
+
+
+def _is_number(value: float | None) -> bool:
+    return value is not None and math.isfinite(value)
 
 
 def _of_this_run(rows: Sequence[StepRow]) -> Sequence[StepRow]:

@@ -9,7 +9,12 @@ from dataclasses import replace
 from rerail.domain.evidence import LogLine, Observation, Role, Tier
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.error_lines import first_cry
-from rerail.knowledge_base.causality.progress import step_rows, survived
+from rerail.knowledge_base.causality.progress import (
+    ends_non_finite,
+    gradient_recovered,
+    step_rows,
+    survived,
+)
 from rerail.knowledge_base.phrases import phrase_in_bytes, says
 from rerail.knowledge_base.rules import Rule
 from rerail.log_parsers.view import LogView
@@ -133,7 +138,7 @@ def no_fault_told(
     sessions: Sequence[tuple[str, range]],
     observation: Observation,
 ) -> str | None:
-    """Return why an error that tests printed, or a sentence that no traceback stands above, tells of no fault, or None.
+    """Return why an error that tests printed, a sentence without a traceback, or a gradient tells of no fault, or None.
 
     `sessions` are the files and lines of test runners' sessions.
     """
@@ -146,6 +151,12 @@ def no_fault_told(
             if goes_on
             else None
         )
+    if (
+        observation.leaf == "loss_nan"
+        and not ends_non_finite(case)
+        and gradient_recovered(case, observation.line)
+    ):
+        return "its step was skipped: loss and gradients are numbers later"
     if says("text-of-a-sample", observation.line.message):
         return "it stands in a text that is shown"
     rule = rules.get(observation.rule_id)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from rerail.domain.evidence import LogLine
 from rerail.knowledge_base.placement.identities import Identities
+from rerail.log_parsers.host_names import is_local
 from rerail.log_parsers.prefixes import DEVICE
 
 GPUS_OF_A_NODE = 8
@@ -51,3 +52,12 @@ def node_around(identities: Identities, ranks: Sequence[int]) -> str | None:
     enclosed = bool(there) and min(there) <= min(ranks) and max(ranks) <= max(there)
     numbered = identities.ranks_seen or identities.ranks_heard or (identities.world_size or 1) > 1
     return node if identities.node_count == 1 or enclosed or not numbered else None
+
+
+def node_of_all_ranks(identities: Identities) -> str | None:
+    """Return the one host at work where the job is known to have started all its ranks on one node, or None."""
+    if identities.told_of_several or len(identities.nodes_at_work) != 1:
+        return None
+    (node,) = identities.nodes_at_work
+    all_there = identities.per_node is not None and identities.per_node == identities.world_size
+    return node if all_there and not is_local(node) else None

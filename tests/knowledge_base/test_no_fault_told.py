@@ -74,3 +74,25 @@ def test_an_announced_change_is_no_excuse_for_a_loss_that_stays_high(diagnose):
 def test_slowness_that_is_told_again_is_not_denied_by_steps_that_were_slow_from_the_start(diagnose):
     told = "straggler detected: rank 12 on gn-04 is 2.1x slower than the median"
     assert diagnose("\n".join([told, *STEPS, told]) + "\n").outcome is Outcome.FAILURE
+
+
+def test_a_gradient_that_is_no_number_was_skipped_where_later_ones_are(diagnose):
+    """A loss that is none, or gradients that never are numbers again, are the fault."""
+    row = "Iter [{}/900] lr: 2e-05, time: 5.4, data_time: 0.02, loss: {}, grad_norm: {}\n"
+    norms = ("nan", "41.2", "nan", "18.0", "nan", "15.4")
+    rows = [row.format(50 * at + 50, f"{7 - at / 2}", norm) for at, norm in enumerate(norms)]
+    assert diagnose("".join(rows)).outcome is Outcome.NO_FAILURE
+    lost = [row.format(350 + 50 * at, "nan", "nan") for at in range(3)]
+    found = diagnose("".join([*rows, *lost]))
+    assert found.failure_type == "loss_nan"
+
+
+def test_steps_that_wait_for_data_in_bursts_are_slow_where_that_takes_most_of_the_time(diagnose):
+    row = "Epoch: [0][{:3d}/626]\tTime {:.3f} ({:.3f})\tData {:.3f} ({:.3f})\tLoss 7.08 (7.08)\n"
+    steps = [(0, 81.4, 74.9), (10, 0.4, 0.0), (20, 67.6, 67.2), (30, 0.4, 0.0), (40, 71.2, 70.8)]
+    found = diagnose("".join(row.format(step, t, 8.0, d, 7.4) for step, t, d in steps))
+    assert found.failure_type == "slow_dataloading_storage"
+    assert "[ 20/626]" in found.first_fault.text
+    once = [(0, 81.4, 74.9), (10, 0.4, 0.0), (20, 67.6, 67.2), (30, 0.4, 0.0), (40, 0.4, 0.0)]
+    found = diagnose("".join(row.format(step, t, 8.0, d, 7.4) for step, t, d in once))
+    assert found.outcome is not Outcome.FAILURE

@@ -131,3 +131,31 @@ def test_a_local_rank_is_no_rank_where_the_launcher_starts_fewer_on_a_node(
         "local_rank: 3 (pid: 1088) of binary: /usr/bin/python\n"
     )
     assert diagnose(log).suspects.ranks == ranks
+
+
+WAITED = (
+    "[E ProcessGroupNCCL.cpp:474] [Rank {}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1, "
+    "OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=120000) ran for 120621 milliseconds before timing out.\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "node"),
+    [
+        ("(ml) ann@dusk:~/run$ torchrun --nproc_per_node 4 train.py\n", "dusk"),
+        (
+            "root@box-17:/ws# python3 -m torch.distributed.launch --nproc_per_node=4 train.py\n",
+            "box-17",
+        ),
+        ("ann@dusk:~/run$ torchrun --nnodes 2 --nproc_per_node 4 train.py\n", None),
+        ("ann@dusk:~/run$ mpirun -np 4 --hostfile hosts python train.py\n", None),
+    ],
+)
+def test_where_all_ranks_were_started_on_one_host_the_failure_is_there(
+    diagnose: Run, prompt: str, node: str | None
+) -> None:
+    """Nobody is accused by that: which rank kept the others waiting is not known."""
+    found = diagnose(prompt + "".join(map(WAITED.format, (1, 3, 0, 2))))
+    assert found.failure_type == "nccl_timeout_unexplained"
+    assert found.first_fault.node == node
+    assert not found.suspects.ranks and not found.suspects.nodes
