@@ -8,9 +8,10 @@ from pathlib import Path
 from rerail.assistant.agent_tools.lines import SnapshotSource, as_snapshot
 from rerail.domain.incident import Incident, SnapshotLine, SourceFile
 from rerail.knowledge_base.store.clock import from_iso
+from rerail.log_parsers.file_names import origin_of
 from rerail.log_parsers.find_lines import between, find
 from rerail.log_parsers.line_marks import Marks
-from rerail.log_parsers.sources import STDIN, Source, leads_astray, origin_of
+from rerail.log_parsers.sources import STDIN, Source, leads_astray
 
 
 class StoredSource:

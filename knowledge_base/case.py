@@ -11,8 +11,9 @@ from rerail.knowledge_base.job_facts import NOTHING, JobFacts
 from rerail.knowledge_base.phrases import phrase_in_bytes
 from rerail.late_dataclass import dataclass
 from rerail.log_parsers.clocks import clock_offsets
+from rerail.log_parsers.file_names import origin_of
 from rerail.log_parsers.line_kinds import LineKinds
-from rerail.log_parsers.sources import Problem, origin_of
+from rerail.log_parsers.sources import Problem
 from rerail.log_parsers.step_numbers import StepRow
 from rerail.log_parsers.view import LogView
 

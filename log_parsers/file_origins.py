@@ -12,6 +12,8 @@ from rerail.cached_yaml import load_cached
 from rerail.domain.evidence import Stream
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
+from rerail.log_parsers.file_names import PATH as FILE_NAMES
+from rerail.log_parsers.file_names import named_form
 from rerail.log_parsers.files_in_front import names_in_front
 from rerail.log_parsers.front_parts import may_count
 from rerail.log_parsers.host_names import is_no_host, looks_like_host
@@ -53,14 +55,6 @@ _SAID_HOST = lazy(
     rb"(?P<host>(?=[\w.-]*[\d-])[A-Za-z][\w.-]{0,79}\w)\b"
 )
 _LEAST_FRONTS = 2
-# srun --output=..%N_%t: the host and the number of the task, which is the rank where each task is one process
-_TASK_FILE = lazy(
-    r"(?:^|[/._-])(?P<host>[A-Za-z][A-Za-z0-9-]*?\d[A-Za-z0-9-]*)_(?P<rank>\d{1,6})\.(?:log|out|err|txt|stdout|stderr)$"
-)
-# The same where a line says so, over which grep has put the names of the files in front of their lines.
-_TOLD_FORM = lazy(
-    rb"(?:--(?:output|error)|\s-[oe])[= ](?:\S{0,200}/)?%[Nn](?P<between>[_.-])%t(?P<end>\.[a-z]{2,6})(?=[\s\"']|$)"
-)
 _DIGITS = lazy(r"\d+")
 _PART = lazy(r"[/_]|\.(?!\d)")
 
@@ -193,7 +187,7 @@ def _called_after_tasks(surveys: Sequence[FileSurvey], found: dict[str, Origin])
     """Give the files of tasks that are called after host and rank, as their lines bear out, to those ranks and hosts."""
     series: dict[str, list[tuple[FileSurvey, re.Match[str]]]] = defaultdict(list)
     for one in surveys:
-        match = _TASK_FILE.search(one.source.name)
+        match = named_form("srun_file").search(one.source.name)
         if match is None or not looks_like_host(match["host"]):
             continue
         if found.get(one.source.name, one.source.origin).rank is None:
@@ -299,11 +293,16 @@ def _lines_of(one: FileSurvey) -> Iterator[bytes]:
     return (one.kept[number] for number in _sampled(one))
 
 
+@lru_cache(maxsize=1)
+def _srun_says() -> re.Pattern[bytes]:
+    return re.compile(load_cached(FILE_NAMES)["srun_says"].encode())
+
+
 def _in_front_of_grep(sample: _Sample) -> tuple[Label, ...]:
     """Return the labels of lines behind the names of files, which tell a rank by themselves or as srun was to name them."""
     if (own := names_in_front(sample.heads)) or b"%t" not in sample.text:
         return own
-    told = {(m["between"], m["end"]) for m in _in(sample, b"%t", _TOLD_FORM)}
+    told = {(m["between"], m["end"]) for m in _in(sample, b"%t", _srun_says())}
     if len(told) != 1 or any(word in sample.text for word in _starts_several()):
         return ()
     between, end = (re.escape(part.decode()) for part in told.pop())

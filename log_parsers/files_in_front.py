@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
+from rerail.cached_yaml import load_cached
 from rerail.lazy_patterns import lazy
+from rerail.log_parsers.file_names import PATH, origin_of
 from rerail.log_parsers.labels import Label, peel
 from rerail.log_parsers.prefixes import Origin
-from rerail.log_parsers.sources import origin_of
 
-_FRONT = lazy(
-    rb"(?P<name>(?:[\w.=-]{0,100}/){0,12}[\w.=-]{0,100}\d[\w.=-]{0,20}(?:(?<=workerlog\.\d)|(?<=workerlog\.\d\d)|"
-    rb"\.(?:log|out|err|txt)))(?::(?:\d{1,7}:)?|-\d{1,7}-)(?=[^\s/])"
-)
 _DIGITS = lazy(r"\d+")
 _MOST_FORMS = 8
 _NUMBER = r"(?:\d{1,7}[:-])?"
@@ -26,7 +24,7 @@ def names_in_front(heads: Iterable[bytes]) -> tuple[Label, ...]:
     """Return the labels of lines that begin with names of files that tell ranks, one for each form of name."""
     forms: dict[str, str] = {}
     for head in heads:
-        match = _FRONT.match(head)
+        match = _front().match(head)
         if match is None:
             continue
         name = match["name"].decode()
@@ -37,6 +35,11 @@ def names_in_front(heads: Iterable[bytes]) -> tuple[Label, ...]:
         if form not in forms and len(forms) < _MOST_FORMS and (pattern := _pattern(name)):
             forms[form] = pattern
     return tuple(Label("induced", "own", f"{one}[:-]{_NUMBER}") for one in forms.values())
+
+
+@lru_cache(maxsize=1)
+def _front() -> re.Pattern[bytes]:
+    return re.compile(load_cached(PATH)["in_front"].encode())
 
 
 def _pattern(name: str) -> str | None:

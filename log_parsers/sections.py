@@ -19,11 +19,11 @@ from pathlib import Path
 from rerail.cached_yaml import load_cached
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
+from rerail.log_parsers.file_names import origin_of
 from rerail.log_parsers.host_names import is_counter, is_local, looks_like_host
 from rerail.log_parsers.named_after_hosts import Told, named_after_hosts
 from rerail.log_parsers.prefixes import Origin
 from rerail.log_parsers.shell_loops import AskedHost, asked_host, looped
-from rerail.log_parsers.sources import origin_of
 from rerail.log_parsers.text import ZERO
 
 FILE = Path(__file__).with_name("sections.yaml")

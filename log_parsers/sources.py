@@ -19,7 +19,7 @@ from rerail.domain.evidence import Stream
 from rerail.errors import EvidenceError
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
-from rerail.log_parsers.host_names import looks_like_host
+from rerail.log_parsers.file_names import file_of_a_host, is_no_machine, numbered_folders, origin_of
 from rerail.log_parsers.prefixes import NOWHERE, Origin
 from rerail.log_parsers.redaction import redact
 from rerail.log_parsers.redactor import cut_of
@@ -329,92 +329,6 @@ def _natural(name: str) -> list[tuple[int, str]]:
     return [(int(p), "") if p.isdigit() else (-1, p) for p in parts]
 
 
-# <run id>/attempt_<k>/<local rank>/stdout.log of torchrun --log-dir
-_TORCHRUN = lazy(r"(?:^|/)attempt_(?P<attempt>\d+)/(?P<local>\d+)/(?:stdout|stderr|error)")
-_RANK_FILE = lazy(
-    r"(?<!lora)(?<!local)(?<!^node)(?<![/._-]node)(?<!(?<![a-z])[detpc]p)(?:^|[/._-])(?:global_?)?rank[-_.]?(?P<rank>\d{1,6})(?=[/._-]|$)"
-    r"(?!-lora)(?!-\d{1,6}(?:[/._]|$))",
-    re.I,
-)
-# PaddlePaddle's launcher numbers the workers of a node, Azure ML the processes of a job.
-_PADDLE_FILE = lazy(r"(?:^|/)workerlog\.(?P<local>\d{1,4})$")
-_AZURE_FILE = lazy(r"(?:^|/)std_log_process_(?P<rank>\d{1,6})\.txt$")
-_DDP_FILE = lazy(
-    r"(?:^|/)(?:worker|task|trainer|process|proc)[-_.](?P<rank>\d{1,6})(?=[/._-]|$)", re.I
-)
-_NCCL_FILE = lazy(r"(?:^|/)nccl[\w-]*?[._](?P<node>[A-Za-z][\w-]*?)[._](?P<pid>\d+)(?:\.|$)", re.I)
-_KERNEL_FILE = lazy(
-    r"(?:^|/)(?:(?:dmesg|kern|kernel|syslog|journal(?:ctl)?|messages|(?:net|serial[-_]?)?console)(?:[-_.](?P<after>[A-Za-z][A-Za-z0-9-]*?\d[A-Za-z0-9-]*))?"
-    r"|(?P<before>[A-Za-z][A-Za-z0-9-]*?\d[A-Za-z0-9-]*)[-_.](?:(?:vmcore-)?dmesg|kern|kernel|syslog|journal|console)|[^/]*[-_.]dmesg)(?:[-_][A-Za-z])?(?:\.|$)"
-    # A folder of kernel logs, one file a node: dmesg/gpu-a019.log
-    r"|(?:^|/)(?:dmesg|kern|kernel|syslog|journal|console)s?/(?P<inside>[A-Za-z][A-Za-z0-9-]*?\d[A-Za-z0-9-]*)(?:\.[^/]*)?$",
-    re.I,
-)
-_SCHEDULER_FILE = lazy(r"(?:^|/)(?:slurmctld|slurmd|slurm_logs|sacct|scontrol)", re.I)
-_NODE_DIR = lazy(r"(?<![^/])(?P<node>[A-Za-z][A-Za-z0-9-]*?\d{1,5})/")
-_HOST_LIKE = lazy(
-    r"(?i)(?:[a-z0-9]+-)*(?:node|host|compute|gpu|[dh]gx|cn|nid|ip|server|machine|vm|rack|blade)-?\d"
-)
-_NODE_FILE = lazy(
-    r"(?i)(?:^|[/._-])(?P<node>(?!(?:accelerate|torchrun|deepspeed|train(?:ing|er)?|launch(?:er)?|log|out|err|stdout|stderr|output|job)-)"
-    r"(?:[a-z0-9]+-)*?(?:node|host|compute|[dh]gx|nid)-?\d{1,6})(?!\.\d)(?:[._][^/]*)?$"
-)
-# As scp and rsync write a file of another host: gn-07:/var/log/train.log; a slash may be replaced
-_REMOTE_FILE = lazy(r"^(?P<node>(?=[\w.-]*\d)[A-Za-z][\w.-]{1,80}):[/_](?!/)")
-# SageMaker's log streams: algo-<number of the instance>-<seconds since the epoch>
-_ALGO_STREAM = lazy(r"(?:^|[/._-])(?P<node>algo-\d{1,4})-1\d{9}(?:\d{3})?(?:[._][^/]*)?$")
-# What `kubectl logs <pod>` printed
-_POD_FILE = lazy(r"(?:^|/)kubectl[-_]logs?[-_](?P<node>[a-z][a-z0-9-]{0,80}\d)(?:\.[^/]*)?$")
-_ADDRESS_DIR = lazy(r"(?<![^/])(?:[A-Za-z]+[-_])?(?P<node>\d{1,3}(?:\.\d{1,3}){3})/")
-# Files of several hosts side by side: cn0411.log, cn0412.log; hgx-r3-04.out, hgx-r3-09.out
-_HOST_FILE = lazy(r"(?:^|/)(?P<node>[A-Za-z][A-Za-z0-9-]*?\d{1,6})\.(?:log|out|err|txt)$")
-_MACHINE = lazy(
-    r"(?i)(?:[a-z0-9]+-)*(?:node|host|compute|[dh]gx|cn|nid|ip|server|machine|vm|rack|blade)(?:-?[a-z]{0,2}\d{1,6})+$"
-)
-_NO_HOST = lazy(
-    r"(?i)(?:attempt|retry|restart|try|rank|worker|task|run|job|step|epoch|iter|log|part|shard|exp|trial|test|inc|ticket"
-    r"|case|v|ver|version|seed|config|cfg|model|ckpt|checkpoint|phase|stage|day|week|user|team|proj|tmp|out|dir)[a-z]*-?\d"
-)
-
-
-def origin_of(name: str) -> Origin:
-    """Return what a path tells about the lines inside, before any of them is read."""
-    match = _TORCHRUN.search(name)
-    if match:
-        return Origin(local_rank=int(match["local"]), attempt=int(match["attempt"]))
-    kernel = _KERNEL_FILE.search(name)
-    if kernel:
-        node = kernel["after"] or kernel["before"] or kernel["inside"]
-        if not node or node in ("log", "txt") or _NO_HOST.match(node):
-            node = _node_of(name)
-        return Origin(node=node, stream=Stream.KERNEL)
-    nccl = _NCCL_FILE.search(name)
-    if nccl:
-        return Origin(node=nccl["node"], pid=int(nccl["pid"]))
-    if _SCHEDULER_FILE.search(name):
-        return Origin(stream=Stream.SCHEDULER)
-    worker = _PADDLE_FILE.search(name)
-    if worker:
-        return Origin(local_rank=int(worker["local"]), node=_node_of(name))
-    match = _RANK_FILE.search(name) or _DDP_FILE.search(name) or _AZURE_FILE.search(name)
-    return Origin(rank=int(match["rank"]) if match else None, node=_node_of(name))
-
-
-def _node_of(name: str) -> str | None:
-    """Return the part of a path that is called like a host, the deepest first."""
-    file = _NODE_FILE.search(name) or _ALGO_STREAM.search(name) or _POD_FILE.search(name)
-    if file:
-        return file["node"]
-    remote = _REMOTE_FILE.match(name)
-    if remote and looks_like_host(remote["node"]):
-        return remote["node"]
-    address = _ADDRESS_DIR.search(name)
-    if address:
-        return address["node"]
-    folders = [match["node"] for match in _NODE_DIR.finditer(name)]
-    return next((folder for folder in reversed(folders) if _HOST_LIKE.match(folder)), None)
-
-
 def _with_nodes(sources: list[Source]) -> list[Source]:
     """Take folders for nodes where they come in company: `hx-01/`, `hx-02/`, or around a dmesg; files too.
 
@@ -422,10 +336,10 @@ def _with_nodes(sources: list[Source]) -> list[Source]:
     """
     groups: dict[tuple[str, str], set[str]] = defaultdict(set)
     for source in sources:
-        for group, node, _ in _folders(source.name):
+        for group, node, _ in numbered_folders(source.name):
             groups[group].add(node)
     for source in sources:
-        if source.origin.rank is None and (file := _host_file(source.name)):
+        if source.origin.rank is None and (file := file_of_a_host(source.name)):
             groups[file[0]].add(file[1])
     around = {
         source.name.rpartition("/")[0]
@@ -436,31 +350,15 @@ def _with_nodes(sources: list[Source]) -> list[Source]:
     for source in sources:
         origin = source.origin
         if origin.node is None and origin.stream is not Stream.SCHEDULER:
-            for group, node, folder in _folders(source.name):
+            for group, node, folder in numbered_folders(source.name):
                 beside = "-" in node and folder in around
-                if (len(groups[group]) > 1 or beside) and not _NO_HOST.match(node):
+                if (len(groups[group]) > 1 or beside) and not is_no_machine(node):
                     source = replace(source, origin=replace(origin, node=node))
-            file = _host_file(source.name) if origin.rank is None else None
+            file = file_of_a_host(source.name) if origin.rank is None else None
             if source.origin.node is None and file and len(groups[file[0]]) > 1:
                 source = replace(source, origin=replace(origin, node=file[1]))
         result.append(source)
     return result
-
-
-def _host_file(name: str) -> tuple[tuple[str, str], str] | None:
-    """Return place and form of a file that is called like a machine, and the machine."""
-    match = _HOST_FILE.search(name)
-    if match is None or not _MACHINE.fullmatch(match["node"]) or _NO_HOST.match(match["node"]):
-        return None
-    form = re.sub(r"\d+", "0", name[match.start("node") :])
-    return (name[: match.start("node")], form), match["node"]
-
-
-def _folders(name: str) -> Iterator[tuple[tuple[str, str], str, str]]:
-    """Yield the numbered folders of a path: place and name without number, name, whole path."""
-    for match in _NODE_DIR.finditer(name):
-        stem = match["node"].rstrip("0123456789")
-        yield (name[: match.start("node")], stem), match["node"], name[: match.end("node")]
 
 
 class Readable(Protocol):

@@ -13,11 +13,12 @@ import zstandard
 
 from rerail.errors import EvidenceError
 from rerail.log_parsers.collect import ScanPlan, collect
+from rerail.log_parsers.file_names import origin_of
 from rerail.log_parsers.prefixes import parse_line
 from rerail.log_parsers.redaction import redact
 from rerail.log_parsers.room import HEAD_LINES
 from rerail.log_parsers.scan import Signature, make_scanner
-from rerail.log_parsers.sources import Source, discover, iter_chunks, origin_of
+from rerail.log_parsers.sources import Source, discover, iter_chunks
 from rerail.log_parsers.survey import survey, survey_bytes
 from rerail.log_parsers.text import clean
 from rerail.log_parsers.timestamps import find_stamp

@@ -22,13 +22,13 @@ from hypothesis import strategies as st
 
 from rerail.domain.evidence import Stream
 from rerail.errors import EvidenceError
+from rerail.log_parsers.file_names import origin_of
 from rerail.log_parsers.opening import open_source
 from rerail.log_parsers.sources import (
     STDIN,
     Source,
     discover,
     iter_chunks,
-    origin_of,
 )
 
 TEXT = b"".join(b"iteration %d/ 900 | lm loss: 2.5E+00 |\n" % i for i in range(900))
