@@ -16,45 +16,12 @@ from rerail.lazy_patterns import lazy
 from rerail.log_parsers.host_names import is_address
 from rerail.log_parsers.json_records import Fields, writer_of
 from rerail.log_parsers.labels import Label, peel
+from rerail.log_parsers.line_stream import stream_of
 from rerail.log_parsers.timestamps import Stamp, find_stamp
 
 _WORD_IN_FRONT = lazy(r"(?P<node>[A-Za-z][\w.-]{1,80})(?:: | {1,8}\| )")
 # A number within two groups at once (`Worker_PP1_TP2`) is no rank.
 _INNER_NUMBER = lazy(r"(?<![A-Z]\d_)(?:Worker|rank|Rank|TP|DP)[_-]?(?:TP|DP|R)?(\d+)$")
-_KERNEL = lazy(
-    r"(?:^|[\s\]])(?:kernel: ?|NVRM: |nvidia-nvswitch\d|mlx5_core |pcieport |NVRM |"
-    r"Out of memory: |Memory cgroup out of memory|"
-    r"oom-kill:|[\w./:-]+ invoked oom-killer|watchdog: BUG|rcu: INFO|INFO: task |INFO: rcu_|"
-    r"Kernel panic|mce: |LustreError: |"
-    r"Lustre: |nfs: server|EXT4-fs|XFS \(|Buffer I/O error|nvme nvme|blk_update_request|EDAC |"
-    r"\{\d+\}\[Hardware Error\]|GHES|nvidia-peermem)"
-)
-_SCHEDULER = lazy(
-    r"(?:^|[\s\]:])(?:slurmstepd(?:-[\w.-]+)?: |srun: |sbatch: |salloc: |"
-    r"slurmctld(?:-[\w.-]+)?: |slurmd(?:-[\w.-]+)?: |scontrol: |scancel: |"
-    r"mpirun |mpiexec |PRTE |=>> PBS)"
-)
-_AGENT = lazy(
-    r"torch[./]distributed[./](?:elastic|launcher|run|agent)|ChildFailedError|\[launch\.py:\d+|Killing subprocess|"
-    r"torchrun|elastic_launch|deepspeed/launcher|Root Cause \(first observed"
-)
-_CONTAINER = lazy(
-    r"kubelet|kubectl|default-scheduler|BackOff|ImagePull|OOMKilled|nvidia-container-cli|enroot|pyxis|docker: |"
-    r"Evicted|NodeNotReady|TaintManager|pytorchjob|PyTorchJob|BackoffLimitExceeded|apptainer|singularity|FailedScheduling"
-)
-_FABRIC = lazy(r"NVSwitch|[Ff]abric ?[Mm]anager|nv-fabricmanager")
-# Of whatever one of the patterns above finds, one of these words is a part: most lines hold none of them.
-_TELLING = (
-    "kernel:", "NVRM", "nvidia-nvswitch", "mlx5_core ", "pcieport ", "ut of memory", "oom-kill", "watchdog: BUG",
-    "rcu: INFO", "INFO: task ", "INFO: rcu_", "Kernel panic", "mce: ", "Lustre", "nfs: server", "EXT4-fs", "XFS (",
-    "Buffer I/O error", "nvme nvme", "blk_update_request", "EDAC ", "[Hardware Error]", "GHES", "nvidia-peermem",
-    "slurm", "srun: ", "sbatch: ", "salloc: ", "scontrol: ", "scancel: ", "mpirun ", "mpiexec ", "PRTE ", "=>> PBS",
-    "distributed", "ChildFailedError", "[launch.py:", "Killing subprocess", "torchrun", "elastic_launch",
-    "deepspeed/launcher", "Root Cause (first observed",
-    "kubelet", "kubectl", "default-scheduler", "BackOff", "ImagePull", "OOMKilled", "nvidia-container-cli", "enroot",
-    "pyxis", "docker: ", "Evicted", "NodeNotReady", "TaintManager", "pytorchjob", "PyTorchJob", "BackoffLimitExceeded",
-    "apptainer", "singularity", "FailedScheduling", "NVSwitch", "abric",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +184,7 @@ def parse_line(
         pid=front.pid,
         time=stamp.seconds if stamp else None,
         clock=stamp.clock if stamp else None,
-        stream=origin.stream or _stream(text, front.kernel),
+        stream=origin.stream or (Stream.KERNEL if front.kernel else stream_of(text)),
         label="/".join(front.names),
         place=front.place,
         alias=front.alias,
@@ -228,24 +195,3 @@ def _behind_stamp(text: str, end: int) -> int:
     while end < len(text) and text[end] in "]:) ":
         end += 1
     return end + 2 if text.startswith("| ", end) else end
-
-
-def _stream(text: str, kernel_label: bool) -> Stream:
-    if kernel_label:
-        return Stream.KERNEL
-    for word in _TELLING:  # a loop in plain sight takes half the time of a generator's
-        if word in text:
-            break
-    else:
-        return Stream.TRAIN
-    if _KERNEL.search(text):
-        return Stream.KERNEL
-    if _SCHEDULER.search(text):
-        return Stream.SCHEDULER
-    if _AGENT.search(text):
-        return Stream.AGENT
-    if _CONTAINER.search(text):
-        return Stream.CONTAINER
-    if _FABRIC.search(text):
-        return Stream.FABRIC
-    return Stream.TRAIN

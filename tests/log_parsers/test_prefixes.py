@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from re import _constants as constants  # type: ignore[attr-defined]
-from re import _parser as parser  # type: ignore[attr-defined]
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rerail.domain.evidence import LogLine, Stream
-from rerail.log_parsers import prefixes
 from rerail.log_parsers.prefixes import Origin, parse_line
 
 
@@ -286,29 +281,3 @@ def test_a_device_in_front_is_a_local_rank(text: str) -> None:
     line = parse_line("a.log", 1, text, year=2026)
     assert (line.rank, line.local_rank) == (None, 4)
     assert parse_line("a.log", 1, "GPU 4: NVIDIA H100 80GB HBM3", year=2026).local_rank is None
-
-
-def test_whatever_tells_a_stream_holds_one_of_the_words_that_are_asked_for_first() -> None:
-    for pattern in (prefixes._KERNEL, prefixes._SCHEDULER, prefixes._AGENT, prefixes._CONTAINER, prefixes._FABRIC):  # fmt: skip
-        for said in _alternatives(parser.parse(pattern.pattern)):
-            assert any(word in said for word in prefixes._TELLING), said
-
-
-def _alternatives(items: Any) -> list[str]:
-    """Return a text for each way through a pattern, with the least of what repeats and one sign of each class."""
-    said = [""]
-    for operator, value in items:
-        if operator is constants.LITERAL:
-            more = [chr(value)]
-        elif operator is constants.BRANCH:
-            more = [text for branch in value[1] for text in _alternatives(branch)]
-        elif operator is constants.SUBPATTERN:
-            more = _alternatives(value[3])
-        elif operator is constants.MAX_REPEAT:
-            more = [""] if value[0] == 0 else _alternatives(value[2])
-        elif operator is constants.IN:
-            more = [chr(what) for kind, what in value if kind is constants.LITERAL] or ["\0"]
-        else:
-            more = [""]
-        said = [begun + end for begun in said for end in more]
-    return said
