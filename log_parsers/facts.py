@@ -20,6 +20,7 @@ from typing import Any
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.known_hits import OnlyCounted, in_order
+from rerail.log_parsers.last_steps import LastSteps
 from rerail.log_parsers.line_tables import grouped, new_facts
 from rerail.log_parsers.piece import Piece
 from rerail.log_parsers.prefixes import Origin, parse_line
@@ -80,6 +81,8 @@ class Facts:
     last_windows: bytes = b""
     last_stamped: bytes = b""
     """The beginning of the last line that tells a wall-clock time; nothing where none does."""
+    last_steps: LastSteps = field(default_factory=LastSteps)
+    """Where a file has several streams, the last step of each."""
 
     def of(self, *signatures: int) -> Iterator[Shown]:
         """Yield what is known of the lines that show any of the signatures (or `ANY` line), by stream.
@@ -261,6 +264,11 @@ class FactCounter:
         self._add_plain(islice(enumerate(listed), continued, None), _EVERY_LINE)
         self._open = listed[-1] if listed else NOBODY
         return listed
+
+    @property
+    def several(self) -> bool:
+        """Whether lines of several labels were read."""
+        return len(self.streams.writers.examples) > 2
 
     def _take_stamped(self, piece: Piece, least: int) -> None:
         row = self.streams.stamped
