@@ -13,7 +13,7 @@ from rerail.late_dataclass import dataclass
 from rerail.log_parsers.line_tables import taken
 from rerail.log_parsers.piece import Piece
 
-_HELD = 32 << 20  # bytes of pieces that are held as they are
+_HELD = 16 << 20  # bytes of pieces that are held as they are
 _LONGEST, _SHORTEST = 4_000, 400  # bytes of a line
 _ALL = 32 << 20  # bytes of long lines of all streams
 
@@ -60,8 +60,8 @@ class LastLines:
         rows = np.asarray(rows, np.int64)
         ends = piece.ends
         rows = rows[rows < len(ends)]
-        long = ends[rows] - np.where(rows > 0, ends[rows - 1], -1) > _SHORTEST
         own = np.asarray(streams)[rows]
+        long = ends[rows] - np.where(rows > 0, ends[rows - 1], -1) > _longest(int(own.max(initial=0)))
         if long.any():
             self._add_cut(piece, first_line, _last_of(rows[long], own[long]), streams)
             rows, own = rows[~long], own[~long]
@@ -81,7 +81,7 @@ class LastLines:
             self._drop_others()
 
     def _add_cut(self, piece: Piece, first_line: int, rows: Sequence[int], streams: Any) -> None:
-        longest = max(_SHORTEST, min(_LONGEST, _ALL // (len(self._cut) + 1)))
+        longest = _longest(len(self._cut))
         latest = {int(streams[row]): row for row in rows}
         for stream, row in latest.items():
             self._cut[stream] = first_line + row, piece.line(row)[:longest]
@@ -115,6 +115,11 @@ class LastLines:
                 if stream not in found or found[stream][0] < number:
                     found[stream] = number, line
         return sorted((number, stream, line) for stream, (number, line) in found.items())
+
+
+def _longest(streams: int) -> int:
+    """Return how many bytes of a line are held where there are so many streams."""
+    return max(_SHORTEST, min(_LONGEST, _ALL // (streams + 1)))
 
 
 def _last_of(rows: Any, streams: Any) -> list[int]:
