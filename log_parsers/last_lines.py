@@ -61,7 +61,9 @@ class LastLines:
         ends = piece.ends
         rows = rows[rows < len(ends)]
         own = np.asarray(streams)[rows]
-        long = ends[rows] - np.where(rows > 0, ends[rows - 1], -1) > _longest(int(own.max(initial=0)))
+        long = ends[rows] - np.where(rows > 0, ends[rows - 1], -1) > _longest(
+            int(own.max(initial=0))
+        )
         if long.any():
             self._add_cut(piece, first_line, _last_of(rows[long], own[long]), streams)
             rows, own = rows[~long], own[~long]

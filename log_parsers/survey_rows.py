@@ -175,6 +175,7 @@ def _facts_row(facts: Facts) -> dict[str, Any]:
         **{name: _packed(values) for name, values in columns.items()},
         **{name: base64.b64encode(value).decode() for name, value in windows.items()},
         "last_stamped": _text(facts.last_stamped),
+        "by_records": facts.by_records,
         "last_steps": [
             _packed([stream_at[stream] for stream in facts.last_steps.streams]),
             _packed(facts.last_steps.lines),
@@ -196,6 +197,7 @@ def _facts_of(row: dict[str, Any]) -> Facts:
         [tuple(map(int, one)) for one in row["sets"]], keys, counts, firsts, lasts,
         base64.b64decode(row["first_windows"]), base64.b64decode(row["last_windows"]),
         _bytes(row.get("last_stamped", "")), LastSteps(*map(_unpacked, row.get("last_steps", ()))),
+        bool(row.get("by_records", False)),
     )  # fmt: skip
     rows = len(facts.keys)
     whole = len(facts.examples) == len(facts.ends) and all(
