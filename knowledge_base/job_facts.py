@@ -81,6 +81,20 @@ class JobFacts:
                 found |= {rank for s in streams if (rank := writers[s].rank) is not None}
         return found
 
+    def last_steps(self, file: str) -> dict[int, tuple[int, int]]:
+        """Return by rank the line and the step of the last step that it told in one file.
+
+        Nothing where the file tells no writers apart.
+        """
+        found: dict[int, tuple[int, int]] = {}
+        for at, view in enumerate(self._views):
+            if view.name == file and view.survey.facts.last_steps:
+                writers = self._writers(at)
+                for stream, line, step in view.survey.facts.last_steps:
+                    if (rank := writers[stream].rank) is not None:
+                        found[rank] = max((line, step), found.get(rank, (0, 0)))
+        return found
+
     def nodes_of_ranks(self) -> dict[int, set[str]]:
         """Return the hosts of each rank that its labels name."""
         seen: dict[int, set[str]] = {}

@@ -96,6 +96,18 @@ class BarrenKinds:
         self.left_out = bool(self._away)
         return rows[looked] if self.left_out else rows
 
+    def but_barren(self, tally: Tally | None, rows: Any) -> Any:
+        """Return some rows of a piece without those of kinds that were looked at and never showed anything."""
+        if tally is None or tally.codes is None or tally.lines is not None:
+            return rows
+        import numpy as np
+
+        told, lines = self._told, self._lines
+        may = np.fromiter(
+            (key in told or key not in lines for key in tally.keys), np.bool_, len(tally.keys)
+        )
+        return rows if may.all() else rows[may[tally.codes[rows]]]
+
     def left(self, found: Iterable[int]) -> Any:
         """Take in on which rows something was found, and return those left out that must be looked at in any case."""
         import numpy as np

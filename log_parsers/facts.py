@@ -19,7 +19,9 @@ from typing import Any
 
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
+from rerail.log_parsers.early_origin import with_labels, with_records
 from rerail.log_parsers.known_hits import OnlyCounted, in_order
+from rerail.log_parsers.last_steps import LastSteps
 from rerail.log_parsers.line_tables import grouped, new_facts
 from rerail.log_parsers.piece import Piece
 from rerail.log_parsers.prefixes import Origin, parse_line
@@ -41,6 +43,8 @@ _MASK = (1 << SHIFT) - 1
 _PENDING = 100_000
 _LEARNED = 8
 _DIGITS = lazy(rb"\d+")
+_LARGE = 1 << 19  # bytes of a first piece, from which on a file is worth a look at its own labels
+_FEW = 40  # lines that show whether they have known labels
 _STAMPED = 400  # bytes of a line, as many as are looked at for its time
 
 
@@ -80,6 +84,10 @@ class Facts:
     last_windows: bytes = b""
     last_stamped: bytes = b""
     """The beginning of the last line that tells a wall-clock time; nothing where none does."""
+    last_steps: LastSteps = field(default_factory=LastSteps)
+    """Where a file has several streams, the last step of each."""
+    by_records: bool = False
+    """Whether the streams were told apart by the fields of records."""
 
     def of(self, *signatures: int) -> Iterator[Shown]:
         """Yield what is known of the lines that show any of the signatures (or `ANY` line), by stream.
@@ -230,6 +238,7 @@ class FactCounter:
         self._here: tuple[Piece, int, Sequence[int], Sequence[int]] | None = None
         self._vector = False
         self._open = NOBODY
+        self._origin = origin
         self._known = 0
         self._last_stamped = b""
 
@@ -244,6 +253,8 @@ class FactCounter:
             tally: its skeletons with codes, where numpy and pyarrow are at hand.
             continued: its first line began in the piece before.
         """
+        if first_line == 1 and not continued:
+            self._learn(piece)
         plain = tally is None or tally.codes is None or continued
         self._vector = not plain
         if self._vector and tally is not None:
@@ -261,6 +272,23 @@ class FactCounter:
         self._add_plain(islice(enumerate(listed), continued, None), _EVERY_LINE)
         self._open = listed[-1] if listed else NOBODY
         return listed
+
+    def _learn(self, piece: Piece) -> None:
+        """Learn from the first piece of a file how its lines tell who writes them, where no known label does."""
+        if self._voices is None:
+            return
+        origin = with_records(self._origin, piece.raw)
+        if origin is self._origin and len(piece) >= _LARGE:
+            few = piece.cut(range(0, piece.rows, max(1, piece.rows // _FEW)))
+            if 2 * Streams(origin).of_lines(few)[0].count(NOBODY) > len(few):
+                origin = with_labels(origin, piece.lines())
+        if origin is not self._origin:
+            self.streams = Streams(origin)
+
+    @property
+    def several(self) -> bool:
+        """Whether lines of several labels were read."""
+        return len(self.streams.writers.examples) > 2
 
     def _take_stamped(self, piece: Piece, least: int) -> None:
         row = self.streams.stamped
@@ -451,7 +479,7 @@ class FactCounter:
         if self._voices is not None and self._voices.examples:
             found.examples = labelled.examples + self._voices.examples
             found.ends = labelled.ends + self._voices.ends
-        found.last_stamped = self._last_stamped
+        found.last_stamped, found.by_records = self._last_stamped, self.streams.by_records
         if self._pending:
             self._merge()
         columns = self._counted_columns() if self._counted else self._columns

@@ -18,7 +18,7 @@ from rerail.log_parsers.files_in_front import names_in_front
 from rerail.log_parsers.front_parts import may_count
 from rerail.log_parsers.host_names import is_no_host, looks_like_host
 from rerail.log_parsers.induced_labels import in_brackets, induce
-from rerail.log_parsers.json_records import fields_of
+from rerail.log_parsers.json_records import fields_of, is_like_a_record
 from rerail.log_parsers.labels import PATH, Label
 from rerail.log_parsers.named_after_hosts import named_after_hosts, told_by
 from rerail.log_parsers.prefixes import Origin
@@ -107,8 +107,8 @@ def content_origins(surveys: Sequence[FileSurvey], *, year: int) -> dict[str, Or
                 or induce(messages, year=year)
             )
             changed = replace(changed, induced=own) if own else changed
-            # Of what is told of many lines at once only their beginnings are kept, and no record.
-            if fields and len(one.kept) <= 2 * _SAMPLE:
+            # Of records that were not told apart by their fields only the beginnings of many are known.
+            if fields and (len(one.kept) <= 2 * _SAMPLE or one.facts.by_records):
                 changed = replace(changed, records=fields)
         if _tasks_hold_ranks(sample):
             changed = replace(changed, tasks_hold_ranks=True)
@@ -267,7 +267,7 @@ def _heads(one: FileSurvey) -> list[str]:
 def _records(one: FileSurvey) -> list[str]:
     """Return the sampled lines of a file, where most of them end as records in JSON do, or only those that do."""
     lines = [line for number in _sampled(one) if (line := one.kept[number].rstrip())]
-    ended = [line for line in lines if line.endswith(b"}") and b"{" in line]
+    ended = [line for line in lines if is_like_a_record(line)]
     return list(map(clean, lines if 2 * len(ended) >= len(lines) else ended))
 
 

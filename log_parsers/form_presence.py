@@ -70,7 +70,10 @@ class Presence:
         low, high = np.bitwise_or.reduce(found, axis=0, initial=0).tolist()
         present = low | high << _HALF
         frames = np.flatnonzero(found.any(axis=1)[tally.codes])
-        return present, frames if tally.lines is None else np.unique(tally.lines[frames])
+        if tally.lines is None:
+            return present, frames
+        lines = tally.lines[frames]  # in order
+        return present, lines[np.diff(lines, prepend=-1) != 0]
 
     def _bits(self, skeleton: bytes) -> int:
         bits = self._in.get(skeleton)

@@ -1,12 +1,14 @@
-"""Who wrote a record in JSON, read by the fields that all records of its file have, in whatever objects they stand.
+"""Who wrote a record in JSON or logfmt, read by the fields that all records of its file have, in whatever objects.
 
 Collectors wrap a program's line, which may be a record itself: a record inside a string is read like one inside an
-object. The names of fields are data (`json_records.yaml`).
+object. The names of fields are data (`json_records.yaml`). Of a record that was cut short the fields are looked for by
+their own names.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
@@ -25,6 +27,8 @@ _MOST_RANKS = 1 << 20
 _NEARLY_ALL = 0.8
 _LEAST, _LEAST_AMONG_OTHERS = 2, 8
 """Records of a file; of one in which what others print stands between them."""
+_LONGEST_NAME = 40
+_PAIR = lazy(r'(?P<name>[A-Za-z_@][\w.@/-]{0,60})=(?P<value>"(?:[^"\\]|\\.)*"|[^\s"]*)(?:\s+|$)')
 _SIGNS = lazy(r"[^a-z0-9]+")
 _HOST = lazy(r"[A-Za-z0-9][\w.-]{1,120}")
 
@@ -79,8 +83,12 @@ def fields_of(lines: Iterable[str]) -> tuple[Fields | None, list[str]]:
 def writer_of(text: str, fields: Fields) -> Writer | None:
     """Return who wrote a record, or None where a line is none."""
     record = record_in(text)
-    if record is None:
-        return None
+    if record is None and not text.rstrip().endswith("}"):
+        record = _values_in(text, fields)
+    return None if record is None else _writer(record, fields)
+
+
+def _writer(record: Mapping[_Path, Any], fields: Fields) -> Writer:
     rank, local, node, place = (
         _value(kind, record.get(path)) if path is not None else None
         for kind, path in (
@@ -98,11 +106,98 @@ def writer_of(text: str, fields: Fields) -> Writer | None:
 @lru_cache(maxsize=1024)
 def record_in(text: str) -> Mapping[_Path, Any] | None:
     """Return the values of the record that a line is, by their paths; None for another line."""
+    if _begins_logfmt().match(text):
+        return _pairs_in(text)
     start = text.find("{")
     if not 0 <= start <= _FRONT or len(text) > _LONGEST or not text.rstrip().endswith("}"):
         return None
     held = _parsed(text[start:])
     return None if held is None else dict(_flat(held, ()))
+
+
+@lru_cache(maxsize=1)
+def _begins_logfmt() -> re.Pattern[str]:
+    return re.compile(f"(?:{'|'.join(map(re.escape, load_cached(FILE)['logfmt']))})=[^=]")
+
+
+def is_like_a_record(line: bytes) -> bool:
+    """Tell whether a line ends as a record in JSON does, or begins as one in logfmt."""
+    line = line.strip()
+    return (line.endswith(b"}") and b"{" in line) or (
+        b"=" in line[:_LONGEST_NAME]
+        and _begins_logfmt().match(line[:_LONGEST_NAME].decode("ascii", "replace")) is not None
+    )
+
+
+def _pairs_in(text: str) -> Mapping[_Path, Any] | None:
+    """Return the values of a line that is nothing but pairs, by their names."""
+    if len(text) > _LONGEST:
+        return None
+    at, text, found = 0, text.strip(), dict[_Path, Any]()
+    while at < len(text):
+        pair = _PAIR.match(text, at)
+        if pair is None:
+            return None
+        value = pair["value"]
+        found.setdefault((pair["name"].lower(),), value[1:-1] if value[:1] == '"' else value)
+        at = pair.end()
+    return found if len(found) >= load_cached(FILE)["least_pairs"] else None
+
+
+@lru_cache(maxsize=16)
+def _finder(fields: Fields) -> re.Pattern[bytes]:
+    """Return what finds the fields of a writer by the last of their names, in whatever signs they stand."""
+    paths = (fields.rank, fields.local, fields.node, fields.place)
+    names = sorted({path[-1] for path in paths if path is not None}, key=len, reverse=True)
+    named = "|".join(map(re.escape, names))
+    return re.compile(
+        rf'(?<![\w.@/-])(?i:(?P<name>{named}))(?:\\{{0,7}}"\s?:\s?\\{{0,7}}"?|="?)(?P<value>[A-Za-z0-9][\w.-]{{0,120}})'.encode()
+    )
+
+
+def writer_spans(line: bytes, fields: Fields) -> list[tuple[int, int]]:
+    """Return where the first of each of the fields of a writer stands in a record, with name and value, in order."""
+    if not line.lstrip()[:1] == b"{" and not is_like_a_record(line):
+        return []
+    first: dict[bytes, tuple[int, int]] = {}
+    for match in _finder(fields).finditer(line):
+        first.setdefault(match["name"].lower(), match.span())
+    return sorted(first.values())
+
+
+def _values_in(text: str, fields: Fields) -> Mapping[_Path, Any] | None:
+    """Return the values of the fields in a record, by the last of their names alone."""
+    line = text[:_LONGEST].encode("utf-8", "surrogateescape")
+    told = {
+        match["name"].decode().lower(): match["value"].decode()
+        for start, stop in writer_spans(line, fields)
+        if (match := _finder(fields).match(line, start)) is not None and match.end() <= stop
+    }
+    paths = (fields.rank, fields.local, fields.node, fields.place)
+    found = {path: told[path[-1]] for path in paths if path is not None and path[-1] in told}
+    return found or None
+
+
+@lru_cache(maxsize=1)
+def _begins_message() -> re.Pattern[bytes]:
+    names = "|".join(load_cached(FILE)["message"])
+    return re.compile(rf'(?<![\w.@/-])(?:{names})(?:\\{{0,7}}"\s?:|=)'.encode())
+
+
+def message_in(front: bytes) -> bool:
+    """Tell whether the message of a record begins in a part of it."""
+    return _begins_message().search(front) is not None
+
+
+def may_be_cut(lines: Iterable[str], fields: Fields) -> bool:
+    """Tell whether the names of the fields alone tell the same of the writers of records as their places in them."""
+    for line in lines:
+        whole = record_in(line)
+        if whole is not None:
+            named = _values_in(line, fields)
+            if named is None or _writer(named, fields) != _writer(whole, fields):
+                return False
+    return True
 
 
 def _parsed(text: str) -> dict[str, Any] | None:

@@ -11,7 +11,7 @@ import re
 import threading
 from array import array
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from rerail.lazy_patterns import lazy
 from rerail.log_parsers.barren_lines import BarrenKinds, BarrenLines
 from rerail.log_parsers.digit_blind import digit_blind
 from rerail.log_parsers.form_presence import Presence
+from rerail.log_parsers.last_lines import LastLines
 from rerail.log_parsers.line_tables import taken
 from rerail.log_parsers.piece import Piece, ends_of_frames, rows_of
 from rerail.log_parsers.step_layouts import Laid, Span, StepLayouts
@@ -46,6 +47,7 @@ _DENSE_OF_EACH, _DENSE_OF_MANY = 128, 16_000  # rows of a rank, of all
 _MOST_LATEST, _LONGEST_LATEST = 4_096, 4_000
 _MOST_ALIKE, _LONGEST_ALIKE = 2_000, 2_000
 _LAST_CHUNKS, _FEWEST_LAST_CHUNKS = 8, 2
+_FEWEST_STREAMS = 2
 
 # Each pattern is led by a literal, so that a chunk without it costs one memchr-like search. Where
 # a form begins with a choice of letters, the literal starts behind them and a guard looks back.
@@ -173,14 +175,23 @@ class StepReader:
         # Where numbers stand in lines that differ in digits alone; no search below tells digits apart, but `_SAMPLES`.
         self._alike: dict[tuple[str, bytes], dict[str, Span]] = {}
         self._times: LineTimes | None = None
+        self._last = LastLines()
 
-    def feed(self, piece: Piece, first_line: int) -> None:
-        """Read one piece of whole lines whose first line has the number `first_line`."""
+    def feed(self, piece: Piece, first_line: int, streams: Any = None) -> None:
+        """Read one piece of whole lines whose first line has the number `first_line`.
+
+        Of each of the `streams` of its lines, where these are told, the last step is found whatever is left out.
+        """
         self._number += 1
         if self._number % self._stride:
             self._unread.append((piece, first_line))
+            if streams is not None:
+                self._last.add(piece, first_line, self._may_tell(piece, first_line), streams)
             return
-        self._feed(piece, first_line)
+        found = self._feed(piece, first_line)
+        if streams is not None:
+            rows = self._may_tell(piece, first_line, found)
+            self._last.add(piece, first_line, rows, streams)
         many = len(self._ranks) >= _MANY_RANKS
         if many and self._stride == 1:
             wanted = max(_DENSE_OF_MANY // 2, _DENSE_OF_EACH * len(self._ranks))
@@ -213,32 +224,64 @@ class StepReader:
         self._unread.clear()
         return self.rows.copy()
 
-    def _feed(self, piece: Piece, first_line: int) -> None:
+    def _may_tell(self, piece: Piece, first_line: int, found: Collection[int] | None = None) -> Any:
+        """Return the rows of a piece that may be step lines; where that is not known those on which they were `found`."""
+        known = _PRESENCE.lines(piece, _ALL_FORMS)
+        if known is not None:
+            return self._kinds.but_barren(piece.known_tally, known[1])
+        if found is None:
+            rows, self.rows = self.rows, StepRows()
+            found = self._read_piece(piece, first_line)
+            self.rows = rows
+        return [number - first_line for number in sorted(found)]
+
+    def last_steps(self) -> list[tuple[int, int, int, bytes]]:
+        """Return (stream, number of the line, step, line) of the last step line of each stream that `feed` was told of."""
+        lines = self._last.found()
+        if len(lines) < _FEWEST_STREAMS:
+            return []
+        rows, self.rows = self.rows, StepRows()
+        piece = Piece(b"".join(line + b"\n" for _, _, line in lines))
+        self._find(piece, 1, _FORMS, [number for number, _, _ in lines])
+        rows, self.rows = self.rows, rows
+        step_of = {
+            row.line: row.step
+            for row in rows.unread()
+            if row.form not in WEAK_FORMS and row.step is not None
+        }
+        return [
+            (stream, number, step_of[number], line)
+            for number, stream, line in lines
+            if number in step_of
+        ]
+
+    def _feed(self, piece: Piece, first_line: int) -> Collection[int]:
         if self._times is None:
-            self._read_piece(piece, first_line)
-            return
+            return self._read_piece(piece, first_line)
         parts = self.rows.parts()
         last = (
             max(0, len(parts) - 1),
             len(parts[-1]) if parts and isinstance(parts[-1], list) else 0,
         )
-        self._read_piece(piece, first_line)
+        found = self._read_piece(piece, first_line)
         self.fill_times(piece, first_line, last)
+        return found
 
-    def _read_piece(self, piece: Piece, first_line: int) -> None:
+    def _read_piece(self, piece: Piece, first_line: int) -> Collection[int]:
+        """Read a piece; return the numbers of its step lines where its skeletons are not known."""
         # Steps may begin behind any amount of other text, as that of a library that was told to say all that it does.
         known = _PRESENCE.lines(piece, _ALL_FORMS)
         if known is None:
             places = _occurring(piece, range(len(_FORMS)))
-            self._find(piece, first_line, [_FORMS[at] for at in places])
-            return
+            return self._find(piece, first_line, [_FORMS[at] for at in places])
         present, rows = known
         if not present:
-            return
+            return ()
         some = self._kinds.some(piece.known_tally, rows)
         left = self._kinds.left(self._among(piece, first_line, present, some))
         if len(left):
             self._among(piece, first_line, present, left)
+        return ()
 
     def _among(self, piece: Piece, first_line: int, present: int, rows: Any) -> Sequence[int]:
         """Read the step lines of forms among some rows of a piece, and return on which rows they stand."""

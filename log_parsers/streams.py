@@ -19,6 +19,7 @@ from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.by_skeleton import BySkeleton
 from rerail.log_parsers.front_table import FrontTable, Writers
+from rerail.log_parsers.json_records import message_in, writer_spans
 from rerail.log_parsers.line_tables import compiled
 from rerail.log_parsers.piece import Piece
 from rerail.log_parsers.prefixes import Origin, parse_line
@@ -36,6 +37,8 @@ _KIND = 96  # bytes of a line whose skeleton tells whether it has a label
 _MORE_DIGITS = 12
 _WIDEST = 160
 _PARSED = 400
+_RECORD = 4_000  # bytes of a record in which its fields are looked for
+_SURELY = 1  # byte in front of a record; with the digits that may be more it is known by these
 _DIGITS = lazy(r"\d+")
 _SHAPES, _ORIGINS = 20_000, 16
 _BEFORE_STAMP = 4
@@ -45,7 +48,8 @@ _BEFORE_STAMP = 4
 class _Cut:
     """Where labels end, which parts of them do not tell who writes, and where to look for the time.
 
-    `slow` fronts hold escape codes; `stamped` lines tell a wall-clock time near their beginning.
+    `slow` fronts hold escape codes, or are of a `record` whose fields stand anywhere; `stamped` lines tell a
+    wall-clock time near their beginning.
     """
 
     end: int = 0
@@ -53,6 +57,7 @@ class _Cut:
     window: int = 0
     slow: bool = False
     stamped: bool = False
+    record: bool = False
 
 
 class _Fronts:
@@ -80,14 +85,20 @@ class _Fronts:
 _of_thread = threading.local()
 
 
+def _only_own(origin: Origin) -> Origin:
+    return Origin(
+        node=origin.node, place=origin.place, hosts=origin.hosts, induced=origin.induced, records=origin.records
+    )  # fmt: skip
+
+
 def _fronts_of(origin: Origin) -> _Fronts:
     # The rank of a file is what its labels do not tell; which of their numbers name a writer is the same in all.
-    # Hosts and labels that only this file knows are learned when all of it is read.
-    own = origin.node, origin.place, origin.hosts
+    # What was learned of labels and records from the beginning of a file is of the file alone.
+    own = origin.node, origin.place, origin.hosts, origin.induced, origin.records
     held: dict[Any, _Fronts] = _of_thread.__dict__.setdefault("fronts", {})
     found = held.pop(own, None)
     if found is None or (found.table is None) is not (compiled() is None):
-        found = _Fronts(Origin(node=origin.node, place=origin.place, hosts=origin.hosts))
+        found = _Fronts(_only_own(origin))
     while len(held) >= _ORIGINS:
         del held[next(iter(held))]
     held[own] = found
@@ -104,6 +115,7 @@ class Streams:
     def __init__(self, origin: Origin) -> None:
         self.writers = Writers()
         self.stamped = -1
+        self.by_records = origin.records is not None
         self._fronts = _fronts_of(origin)
         self._masked: dict[bytes, int] = {}
 
@@ -136,9 +148,10 @@ class Streams:
         self.stamped = _last(stamped != 0, skeletons)
         table = self._fronts.table
         if table is not None:
+            longest = _RECORD if self._fronts.origin.records is not None else _PARSED
 
             def ask(row: int) -> tuple[int, int]:
-                return self._of_front(_line(piece, row), int(widths[skeletons[row]]))
+                return self._of_front(_line(piece, row, longest), int(widths[skeletons[row]]))
 
             return table.read(piece, skeletons, widths, windows, self.writers, ask)
         windows = windows[skeletons]
@@ -179,7 +192,7 @@ class Streams:
         streams[rows] = ids[codes_of_names]
         windows[rows] = np.fromiter((cut.window for cut in cuts), np.int32, len(cuts))[codes]
         for row in rows[np.isin(codes, slow)].tolist() if slow else ():
-            streams[row], windows[row], _ = self._of(_line(piece, row))
+            streams[row], windows[row], _ = self._of(_line(piece, row, _RECORD))
         return streams, windows
 
     def _width(self, key: bytes, tally: Tally, at: int) -> int:
@@ -229,6 +242,8 @@ class Streams:
         cut = fronts.keep(shape, self._learn(line)) if cut_there is None else cut_there
         if fronts.table is not None:
             fronts.table.learn(shape, cut.end, cut.gaps, cut.window, slow=cut.slow)
+        if cut.record:
+            return self._of_record(line), cut.window
         if cut.slow:
             # One byte a character, so that what is cut by characters is cut by bytes.
             plain = clean(line[:_PARSED]).encode("ascii", "replace")
@@ -243,14 +258,28 @@ class Streams:
             key = key[:start] + key[stop:]
         return self.writers.number(key, line, cut.end)
 
+    def _of_record(self, line: bytes) -> int:
+        """Return the stream of a record, of which its writer's fields are kept as an example."""
+        records = self._fronts.origin.records
+        spans = () if records is None else writer_spans(line, records)
+        if not spans:
+            return NOBODY
+        begins = b"{" if line.lstrip()[:1] == b"{" else line[: line.find(b"=") + 2]
+        key = b" ".join((begins, *(line[start:stop].replace(b'="', b"=") for start, stop in spans)))
+        return self.writers.number(key, key, len(key))
+
     def _learn(self, line: bytes) -> _Cut:
-        line = line[:_PARSED]
+        whole, line = line, line[:_PARSED]
         text = clean(line)
         parsed = parse_line("", 1, text, origin=self._fronts.origin, year=1970)
         stamp = find_stamp(text, year=1970)
         window = max(0, stamp.start - _BEFORE_STAMP) if stamp else 0
         stamped = stamp is not None and stamp.clock == WALL and stamp.end <= _KIND
         own = self._fronts.origin
+        if own.records is not None and (found := writer_spans(whole[:_RECORD], own.records)):
+            label = len(text) - len(parsed.message)
+            if found[-1][1] > label:
+                return self._of_fields(line, found, window, stamped=stamped)
         if (
             not parsed.label
             and parsed.place is None
@@ -264,6 +293,17 @@ class Streams:
         if stamp and text[: stamp.end].encode() != line[: stamp.end]:
             window = 0
         gaps = tuple(sorted(self._gaps(parsed, text[:end], stamp)))
+        return _Cut(end, gaps, window, stamped=stamped)
+
+    def _of_fields(
+        self, line: bytes, found: Sequence[tuple[int, int]], window: int, *, stamped: bool
+    ) -> _Cut:
+        """Return how records are cut: what is between their fields tells nothing, where these stand above the message."""
+        end = found[-1][1]
+        if end > _WIDEST - _MORE_DIGITS or message_in(line[:end]):
+            return _Cut(_SURELY, (), window, slow=True, stamped=stamped, record=True)
+        stops = [0, *(stop for _, stop in found)]
+        gaps = tuple(zip(stops, (start for start, _ in found), strict=False))
         return _Cut(end, gaps, window, stamped=stamped)
 
     def _gaps(self, parsed: LogLine, front: str, stamp: Stamp | None) -> Iterator[tuple[int, int]]:
@@ -314,10 +354,10 @@ def _last(wanted: Any, codes: Any) -> int:
     return -1
 
 
-def _line(piece: Piece, row: int) -> bytes:
+def _line(piece: Piece, row: int, longest: int = _PARSED) -> bytes:
     ends = piece.ends
     start = int(ends[row - 1]) + 1 if row else 0
-    return piece.raw[start : min(int(ends[row]), start + _PARSED)]
+    return piece.raw[start : min(int(ends[row]), start + longest)]
 
 
 def _fronts(raw: bytes, starts: Any, width: int) -> Any:

@@ -27,6 +27,7 @@ from rerail.log_parsers.kept_lines import KeptLines
 from rerail.log_parsers.known_hits import KnownHits, OnlyCounted
 from rerail.log_parsers.known_lines import compiled
 from rerail.log_parsers.last_hits import LastHits
+from rerail.log_parsers.last_steps import LastSteps, behind_others
 from rerail.log_parsers.line_marks import LineMarks
 from rerail.log_parsers.metrics import StepReader
 from rerail.log_parsers.mined_layouts import LEAST_ROWS
@@ -282,7 +283,7 @@ class FilePass:
             # The first line of a writer often tells who it is.
             self._kept.keep_rows(raw, first, self._facts.new_rows())
         self._continued = not result.ends_with_newline
-        self._steps.feed(piece, first)
+        self._steps.feed(piece, first, streams if self._facts.several else None)
         if self._mined is not None:
             self._mined.feed(piece.lines(), first)
         pairs, seen = self._candidates.of(piece, first, self._hits.present, bulk=bulk)
@@ -536,6 +537,7 @@ class FilePass:
         result = self.result
         if not result.ends_with_newline and result.size:
             result.lines += 1
+        last_steps = self._steps.last_steps()
         if self._small is not None:
             whole = Piece(b"".join(self._small))
             result.kept.update(enumerate(whole.lines() if whole.raw else [], 1))
@@ -547,6 +549,7 @@ class FilePass:
             self._keep_last_hits()
             steps = self._steps.finish()
             self._kept.keep_lines(self._steps.latest_lines(), always=True)
+            self._kept.keep_lines(behind_others(last_steps), always=True)
         for number, raw in self._cut.items():
             result.kept[number] = raw
         last = reversed(sorted(result.kept)[-TAIL_LINES:])
@@ -565,6 +568,7 @@ class FilePass:
             result.steps = sorted([*result.steps, *mined], key=lambda row: row.line)
             self._kept.keep_lines(list(self._mined.kept.items()), always=True)
         result.facts = self._facts.finish()
+        result.facts.last_steps = LastSteps.of(row[:3] for row in last_steps)
         return result
 
     def _keep_last_hits(self) -> None:

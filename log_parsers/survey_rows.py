@@ -11,7 +11,7 @@ import base64
 import binascii
 import sys
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import astuple
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from typing import Any
 from rerail.domain.evidence import Stream
 from rerail.errors import EvidenceError
 from rerail.log_parsers.facts import SHIFT, Facts
+from rerail.log_parsers.last_steps import LastSteps
 from rerail.log_parsers.line_marks import LineMarks
 from rerail.log_parsers.opening import Part
 from rerail.log_parsers.prefixes import Origin
@@ -174,6 +175,12 @@ def _facts_row(facts: Facts) -> dict[str, Any]:
         **{name: _packed(values) for name, values in columns.items()},
         **{name: base64.b64encode(value).decode() for name, value in windows.items()},
         "last_stamped": _text(facts.last_stamped),
+        "by_records": facts.by_records,
+        "last_steps": [
+            _packed([stream_at[stream] for stream in facts.last_steps.streams]),
+            _packed(facts.last_steps.lines),
+            _packed(facts.last_steps.steps),
+        ],
     }
 
 
@@ -189,20 +196,24 @@ def _facts_of(row: dict[str, Any]) -> Facts:
         [_bytes(one) for one in row["examples"]], array("i", row["ends"]),
         [tuple(map(int, one)) for one in row["sets"]], keys, counts, firsts, lasts,
         base64.b64decode(row["first_windows"]), base64.b64decode(row["last_windows"]),
-        _bytes(row.get("last_stamped", "")),
+        _bytes(row.get("last_stamped", "")), LastSteps(*map(_unpacked, row.get("last_steps", ()))),
+        bool(row.get("by_records", False)),
     )  # fmt: skip
     rows = len(facts.keys)
     whole = len(facts.examples) == len(facts.ends) and all(
         len(getattr(facts, name)) == rows for name in _COLUMNS[1:]
     )
+    if len({len(facts.last_steps.lines), len(facts.last_steps.steps), len(facts.last_steps)}) > 1:
+        raise ValueError("columns of different lengths")
     if not whole or {len(facts.first_windows), len(facts.last_windows)} != {rows * WINDOW}:
         raise ValueError("columns of different lengths")
-    if any(key & ((1 << SHIFT) - 1) >= len(facts.examples) for key in facts.keys):
+    streams = (*(key & ((1 << SHIFT) - 1) for key in facts.keys), *facts.last_steps.streams)
+    if any(stream >= len(facts.examples) for stream in streams):
         raise ValueError("a stream that is not there")
     return facts
 
 
-def _packed(values: list[int]) -> str:
+def _packed(values: Iterable[int]) -> str:
     column = array("q", values)
     if sys.byteorder == "big":
         column.byteswap()

@@ -66,7 +66,8 @@ def behind(case: Case) -> dict[int, int]:
     """
     furthest: dict[int, int] = {}
     for view in case.views:
-        for rank, step in _furthest(view).items():
+        told = {rank: step for rank, (_, step) in last_steps(case, view).items()}
+        for rank, step in (told or _furthest(view)).items():
             furthest[rank] = max(step, furthest.get(rank, step))
     if len(furthest) < _LEAST_RANKS:
         return {}
@@ -74,6 +75,30 @@ def behind(case: Case) -> dict[int, int]:
     late = {r: step for r, step in furthest.items() if step <= front - _LEAST_STEPS_BEHIND}
     together = count + len(late) == len(furthest) and len(late) <= _MOST_BEHIND * len(furthest)
     return late if together and not case.unread_of(late) else {}
+
+
+def last_steps(case: Case, view: LogView) -> dict[int, tuple[int, int]]:
+    """Return the line and the step of the last step that each rank told in the last attempt of a file.
+
+    Nothing where the labels of its lines do not tell all ranks that its steps tell.
+    """
+    told = case.facts.last_steps(view.name)
+    if len(told) < _LEAST_RANKS or {row.rank for row in step_rows(view)} - {None, *told}:
+        return {}
+    begun = _begun(view)
+    return {rank: one for rank, one in told.items() if one[0] >= begun}
+
+
+def _begun(view: LogView) -> int:
+    """Return the line of the first step that was kept of the last attempt, below which the steps do not begin anew."""
+    lowest, begun = 1 << 62, 0
+    for row in reversed(step_rows(view)):
+        if row.step is None:
+            continue
+        if row.step >= lowest + _LEAST_STEPS_BEHIND:
+            return begun
+        lowest, begun = min(row.step, lowest), row.line
+    return 0
 
 
 def _furthest(view: LogView) -> dict[int, int]:

@@ -14,6 +14,8 @@ from itertools import pairwise
 
 from rerail.domain.evidence import LogLine, Observation
 from rerail.knowledge_base.case import Case
+from rerail.knowledge_base.causality.end_of_log import last_steps
+from rerail.knowledge_base.causality.progress import step_rows
 from rerail.knowledge_base.phrases import phrase
 from rerail.knowledge_base.placement.identities import Identities
 from rerail.knowledge_base.placement.names import named
@@ -93,6 +95,8 @@ def left_behind(
 ) -> LeftBehind | None:
     """Return who was left behind before a line told of the end, or None; as long as the job `stood` still before it."""
     recent = _recent(case, end)
+    if rounds and len(ends := _last_steps(case, end)) > len(recent):
+        return _behind_in_steps(case, end, ends, stood=stood)  # of so many not all lines are kept
     if len(recent) < _LEAST_RANKS:
         return None
     told_in: dict[str, dict[int, list[tuple[int, LogLine]]]] = defaultdict(dict)
@@ -111,6 +115,48 @@ def left_behind(
         found += _unsaid(recent)
     ranks = {one.ranks for one in found}
     return found[0] if len(ranks) == 1 and not case.unread_of(ranks.pop()) else None
+
+
+def _last_steps(case: Case, end: LogLine) -> dict[int, tuple[int, LogView, int]]:
+    """Return by rank its last step, and where it stands; nothing where a step stands behind the end."""
+    found: dict[int, tuple[int, LogView, int]] = {}
+    for view in case.views:
+        for rank, (number, step) in last_steps(case, view).items():
+            if view.name == end.file and number > end.number:
+                return {}
+            if rank not in found or step > found[rank][0]:
+                found[rank] = step, view, number
+    return found
+
+
+def _behind_in_steps(
+    case: Case, end: LogLine, told: dict[int, tuple[int, LogView, int]], *, stood: bool
+) -> LeftBehind | None:
+    """Return the few whose last step is before that of all others, by the facts of all lines."""
+    top = max(step for step, _, _ in told.values())
+    late = sorted(rank for rank, (step, _, _) in told.items() if step < top)
+    reached = {told[rank][0] for rank in late}
+    if len(told) < _LEAST_RANKS or not late or len(late) > _FEW * len(told) or len(reached) > 1:
+        return None
+    of_each = {at: list(_a_line_of_each_step(view)) for at, view in enumerate(case.views)}
+    if (stood and not _stood(case, end, of_each)) or case.unread_of(late):
+        return None
+    _, view, number = told[late[0]]
+    line = view.line(number)
+    return None if line is None else LeftBehind(tuple(late), line, rounds=(reached.pop(), top))
+
+
+def _a_line_of_each_step(view: LogView) -> Iterator[tuple[int, LogLine]]:
+    """Yield the last steps with the first line of each that was kept, and the last line of all."""
+    first: dict[int, LogLine] = {}
+    for row in reversed(step_rows(view)):
+        if row.step is not None and (line := view.line(row.line)) is not None:
+            if not first:
+                yield row.step, line
+            first[row.step] = line
+            if len(first) > _RECENT:
+                break
+    yield from first.items()
 
 
 def _unsaid(recent: dict[int, list[LogLine]]) -> Iterator[LeftBehind]:
@@ -185,7 +231,7 @@ def _recent(case: Case, end: LogLine) -> dict[int, list[LogLine]]:
 
 def _round(line: LogLine) -> tuple[str, int] | None:
     """Return the wording of a line that tells one number, and the number."""
-    text = _without_time(line)
+    text = item_of(line)
     numbers = _NUMBER.findall(text)
     return (_NUMBER.sub("0", text), int(numbers[0])) if len(numbers) == 1 else None
 

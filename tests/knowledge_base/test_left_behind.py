@@ -66,3 +66,45 @@ def test_files_of_ranks_say_the_same_as_one_file() -> None:
     }
     files["slurm-77.out"] = whole[-1]
     assert diagnose_texts(files).diagnosis.suspects.ranks == [3]
+
+
+def steps(label: str, late: int, *, ranks: int = 24, last: int = 4) -> str:
+    lines = [
+        f"{label.format(rank=rank, node=rank // 8)}2026-03-01 02:0{step}:00 INFO step {step} loss {3 - step / 100:.4f}"
+        for step in range(1, last + 1)
+        for rank in range(ranks)
+        if rank != late or step < 2
+    ]
+    return "\n".join([*lines, ""])
+
+
+LABELS = ["[default0]:[rank{rank}]: ", "[pod/w-{node}/pytorch] [rank{rank}]: ", "{rank}: "]
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_what_each_rank_measures_makes_no_other_round_of_it(label: str) -> None:
+    found = diagnose_texts({"a.log": steps(label, 5) + LIMIT.format(end="03:00:00")}).diagnosis
+    assert found.suspects.ranks == [5]
+    assert "last round is 1, that of all others 4" in found.summary
+
+
+@pytest.mark.parametrize("label", LABELS)
+@pytest.mark.parametrize("end", ["03:00:00", "02:04:20"])
+def test_of_more_ranks_than_lines_are_looked_at_the_facts_tell_who_stopped(
+    label: str, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rerail.knowledge_base.causality.left_behind._MOST_LINES", 12)
+    found = diagnose_texts({"a.log": steps(label, 5) + LIMIT.format(end=end)}).diagnosis
+    assert found.suspects.ranks == ([5] if end == "03:00:00" else []), "it stood, or went on"
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_of_more_ranks_than_rows_are_looked_at_the_facts_tell_who_is_behind(
+    label: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rerail.knowledge_base.causality.end_of_log._LAST_ROWS", 12)
+    monkeypatch.setattr("rerail.knowledge_base.causality.end_of_log._TAKEN_APART", 12)
+    found = diagnose_texts({"a.log": steps(label, 5)}).diagnosis
+    assert "Rank 5 was last seen at step 1, behind all others." in found.summary
+    again = steps(label, 5) + steps(label, 99, last=2)
+    assert "behind" not in diagnose_texts({"a.log": again}).diagnosis.summary
