@@ -420,7 +420,12 @@ def _choose(case: Case, rules: dict[str, Rule], result: Selection) -> None:
 
 
 def _stage_failed(case: Case, observations: list[Observation], observation: Observation) -> bool:
-    """A whole traceback in the main thread behind a stage's end marker is a failure of the next stage."""
+    """A whole traceback in the main thread behind a stage's end marker is a failure of the next stage.
+
+    Unless somebody interrupted it there: a stage that is stopped behind its end hung in its teardown.
+    """
+    if "interrupted" in observation.marks:
+        return False
     if any("run_complete" in o.marks and not case.before(observation, o) for o in observations):
         return False
     if any("run_complete" in o.marks and case.before(observation, o) for o in observations):
@@ -506,12 +511,21 @@ def _final_success(case: Case, observations: list[Observation]) -> Observation |
         if o.role is Role.SUCCESS
         and not _behind(begun.get(o.line.file), o.line)
         and not _ended_by_own_check(case, observations, o)
+        and not _was_cancelled(case, observations, o)
         and ("tests_passed" not in o.marks or only_tests_ran(case, o))
     ]
     if not markers or not _is_final(case, markers[-1]):
         return None
     # The first marker of the final stretch: what comes between the markers is teardown as well.
     return next(marker for marker in markers if _is_final(case, marker))
+
+
+def _was_cancelled(case: Case, observations: list[Observation], marker: Observation) -> bool:
+    """Tell whether what says that a run is over, as it would either way, stands behind a line that cancelled its step."""
+    return "only_over" in marker.marks and any(
+        {"cancelled", "ends_step"} <= set(o.marks) and case.known_before(o, marker)
+        for o in observations
+    )
 
 
 def _is_final(case: Case, marker: Observation) -> bool:
