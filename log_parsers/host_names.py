@@ -38,6 +38,16 @@ def address_in(name: str) -> str | None:
     return ".".join(part for part in match.groups() if part is not None) if match else None
 
 
+def is_container_id(name: str) -> bool:
+    """Tell whether a name is that of a container without a name."""
+    return _container_id().fullmatch(name) is not None
+
+
+@lru_cache(maxsize=1)
+def _container_id() -> re.Pattern[str]:
+    return re.compile(load_cached(PATH)["container_id"])
+
+
 def is_no_host(word: str) -> bool:
     """Tell whether a word in front of a colon is a counter, a level or a device, and no host."""
     return is_counter(word) or is_device(word)

@@ -13,7 +13,7 @@ from dataclasses import field
 from rerail.domain.evidence import LogLine, Stream
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
-from rerail.log_parsers.host_names import is_address
+from rerail.log_parsers.host_names import is_address, is_container_id
 from rerail.log_parsers.json_records import Fields, writer_of
 from rerail.log_parsers.labels import Label, peel
 from rerail.log_parsers.line_stream import stream_of
@@ -91,7 +91,7 @@ class _Front:
             # A program inside a container calls its host by another name than those who drain it.
             if not (label.program_host and self.launcher_host):
                 self._call(node, by_name=label.own_host)
-            elif self.node and is_address(self.node):
+            elif self.node and is_address(self.node) and not is_container_id(node):
                 self._call(node, by_name=True)
             self.launcher_host = self.launcher_host or not (label.program_host or _is_pod(label))
             self.names.append(node)

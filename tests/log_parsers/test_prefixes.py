@@ -281,3 +281,10 @@ def test_a_device_in_front_is_a_local_rank(text: str) -> None:
     line = parse_line("a.log", 1, text, year=2026)
     assert (line.rank, line.local_rank) == (None, 4)
     assert parse_line("a.log", 1, "GPU 4: NVIDIA H100 80GB HBM3", year=2026).local_rank is None
+
+
+def test_a_container_without_a_name_is_called_by_the_address_of_its_host() -> None:
+    front = "10.0.1.22: {}:34612:36818 [6] NCCL INFO proxy.cc:638 -> 6"
+    assert parse_line("a.log", 1, front.format("50428e4af543"), year=2026).node == "10.0.1.22"
+    named = parse_line("a.log", 1, front.format("gn-07"), year=2026)
+    assert (named.node, named.alias) == ("gn-07", "10.0.1.22")
