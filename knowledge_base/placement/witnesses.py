@@ -72,13 +72,21 @@ def told_again(other: Observation, winner: Observation) -> bool:
 
 
 def raised_alike(selection: Selection, winner: Observation) -> list[LogLine]:
-    """Return the only other exception of the same kind, where neither is signed: a launcher tells a child's again."""
+    """Return the only other exception of the same kind, where neither is signed: a launcher tells a child's again.
+
+    So it does what a child raised behind a warning of the same kind.
+    """
     others = [
         c.line
         for c in selection.candidates
         if c is not winner and c.lines and c.leaf == winner.leaf and not c.line.label
     ]
-    return others if winner.lines and len(others) == 1 else []
+    warned = all(_stands_below(winner.line, one) for one in others)
+    return others if len(others) == 1 and (winner.lines or warned) else []
+
+
+def _stands_below(above: LogLine, line: LogLine) -> bool:
+    return above.file == line.file and above.number < line.number
 
 
 def _holds(whole: str, message: str) -> bool:
