@@ -1,7 +1,6 @@
 """Step lines of training frameworks: step, loss, step time, gradient norm, at their log lines.
 
-Knows Megatron-LM, DeepSpeed, NeMo, torchtitan, Hugging Face Trainer, MLPerf loggers, Lightning and
-tqdm bars, timm/detectron style lines, and the plain `step N loss X` that people write themselves.
+The forms of training frameworks and the plain `step N loss X` that people write themselves are `step_lines.yaml`.
 It reads numbers; whether they are good is for the detectors.
 """
 
@@ -16,16 +15,16 @@ from functools import lru_cache
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from rerail.lazy_patterns import lazy
 from rerail.log_parsers.barren_lines import BarrenKinds, BarrenLines
 from rerail.log_parsers.digit_blind import digit_blind
 from rerail.log_parsers.form_presence import Presence
 from rerail.log_parsers.last_lines import LastLines
 from rerail.log_parsers.line_tables import taken
 from rerail.log_parsers.piece import Piece, ends_of_frames, rows_of
+from rerail.log_parsers.step_forms import Followed, StepForm, forms
 from rerail.log_parsers.step_layouts import Laid, Span, StepLayouts
 from rerail.log_parsers.step_numbers import (
-    VALUE,
+    EVALUATION,
     StepRow,
     has_layout,
     labelled,
@@ -40,7 +39,8 @@ if TYPE_CHECKING:
 
 MAX_ROWS = 200_000
 # Progress bars count images, shards and files too; they show life, not training steps.
-WEAK_FORMS = frozenset({"tqdm", "evaluation"})
+BAR = "bar"
+WEAK_FORMS = frozenset({BAR, EVALUATION})
 DENSE_ROWS = 60_000
 _MANY_RANKS = 8
 _DENSE_OF_EACH, _DENSE_OF_MANY = 128, 16_000  # rows of a rank, of all
@@ -49,102 +49,9 @@ _MOST_ALIKE, _LONGEST_ALIKE = 2_000, 2_000
 _LAST_CHUNKS, _FEWEST_LAST_CHUNKS = 8, 2
 _FEWEST_STREAMS = 2
 
-# Each pattern is led by a literal, so that a chunk without it costs one memchr-like search. Where
-# a form begins with a choice of letters, the literal starts behind them and a guard looks back.
-_ITER = rb"[ :#=\[]{1,16}(?P<step>\d+)"
-_LOOK_BACK = 24
-_AHEAD = 400
+_LOOK_BACK = 24  # bytes in front of a form in which its guard stands
+_AHEAD = 400  # bytes behind it in which what must follow does
 _FRAMES_OF_LINE = 2_000
-# What must follow within `_AHEAD` bytes of the line: words that are soon found, and the exact form.
-# As a look-ahead of the patterns above it would be tried at every byte of every line without it.
-_LOSS_AHEAD = (b"oss", b"LOSS"), re.compile(rb"[Ll]oss|LOSS")
-_STEP_AHEAD = (b"oss", b"LOSS", b"sec/step", b"ce "), re.compile(rb"[Ll]oss|sec/step|LOSS|ce \d")
-_FOLLOWED = {
-    "nemo": _LOSS_AHEAD,
-    "step": _STEP_AHEAD,
-    "iter": _LOSS_AHEAD,
-    "epoch_bracket": _LOSS_AHEAD,
-    "iter_bracket": _LOSS_AHEAD,
-    "clu": _LOSS_AHEAD,
-}
-_Form = tuple[str, re.Pattern[bytes], re.Pattern[bytes] | None]
-_FORMS: tuple[_Form, ...] = tuple(
-    (name, lazy(pattern), lazy(rb"(?:" + guard + rb")\Z") if guard else None)
-    for name, pattern, guard in (
-        ("megatron", rb"iteration +(?P<step>\d+)/ *\d+ \|", b""),
-        ("nemo", rb"global_step: (?P<step>\d+)", b""),
-        ("dll", rb"- Iteration (?P<step>\d+) \|", b""),
-        ("deepspeed", rb"step=(?P<step>\d+), skipped=", rb"(?<!\w)"),
-        ("engine", rb"steps: (?P<step>\d+) loss: ", b""),
-        ("clu", rb"logging_writer\.py:\d+\] \[(?P<step>\d+)\] ", b""),
-        ("olmo", rb"\[step=(?P<step>\d+)/\d+[,\]]", b""),
-        (
-            "step",
-            rb"tep\b[ :=#\[]{0,16}(?P<step>\d[\d,]*)(?![\d,]*(?:\.\d| ?m?s(?:ec)?\b))",
-            rb"\b(?:[Gg]lobal[ _])?[Ss]",
-        ),
-        (
-            "loss_step",
-            rb"oss[:= ]+[^\n]{1,200}\b(?:global_)?step[:= ]+(?P<step>\d[\d,]*)"
-            rb"(?![\d,]*(?:\.\d*[1-9]|(?:\.\d+)? ?m?s(?:ec)?\b))",
-            rb"[Ll]",
-        ),
-        ("iter", rb"ter(?:ation)?" + _ITER, rb"(?<![\w-])[Ii]"),
-        ("iter", rb"tr" + _ITER, rb"(?<![\w-])[Ii]"),
-        ("iter", rb"it" + _ITER, rb"(?<![\w-])"),
-        ("iter", rb"atch" + _ITER, rb"(?<![\w-])[Bb]"),
-        (
-            "epoch_bracket",
-            rb"Epoch(?:\(train\))?:? *\[? *\d+\]?(?:/\d+\]?)?[ \t]*\[ *(?P<step>\d+)/ *\d+"
-            rb"(?: \( *\d+%\))?\]",
-            b"",
-        ),
-        (
-            "epoch_bracket",
-            rb"Train: \d+ \[ *(?P<step>\d+)/ *\d+(?: \( *\d+%\))?\]",
-            b"",
-        ),
-        ("iter_bracket", rb"Iter\(train\) +\[ *(?P<step>\d+)/ *\d+\]", b""),
-        ("fairseq", rb"epoch \d+: +(?P<step>\d+) / \d+ loss=", b""),
-        ("fairseq_json", rb'"num_updates": "(?P<step>\d+)"', b""),
-        ("gnmt", rb"TRAIN \[\d+\]\[(?P<step>\d+)/\d+\]", b""),
-        ("mxnet", rb"[\]:] ?Epoch\[\d+\] Batch ?\[(?:\d+-)?(?P<step>\d+)\]\s", b""),
-        ("paddle", rb"Train Pass \d+, batch (?P<step>\d+),", b""),
-        (
-            "json",
-            rb'step": ?(?P<step>\d+)(?=[^\n]{0,400}loss": ?["\d.NnIi-])',
-            rb'"(?:global_|train/(?:global_)?)?',
-        ),
-        (
-            "json",
-            rb'loss": ?(?P<loss>' + VALUE + rb')[^\n]{1,300}?step": ?(?P<step>\d+)',
-            rb'"(?:train[_/])?',
-        ),
-        ("composer", rb"Train (?:metrics )?loss/train/total: (?P<loss>" + VALUE + rb")", b""),
-        ("tutorial", rb"\[\d+, +(?P<step>\d+)\] loss: ", b""),
-        (
-            "keras",
-            rb"s/step - (?:\w{1,40}: [\d.eE+-]{1,24} - ){0,6}loss: (?P<loss>" + VALUE + rb")",
-            b"",
-        ),
-        ("keras", rb"s - loss: (?P<loss>" + VALUE + rb")", rb"\d/\d{1,8} - \d{1,6}"),
-        ("hf", rb"\{'loss': '?(?P<loss>" + VALUE + rb")", b""),
-        ("hf_eval", rb"\{'train/(?:batch_)?loss': (?P<loss>" + VALUE + rb")", b""),
-        ("mllog", rb'"key": "(?:train_loss|loss)", "value": (?P<loss>' + VALUE + rb")", b""),
-        (
-            "mllog_rate",
-            rb'"key": "tracked_stats", "value": \{"throughput": (?P<tps>[\d.eE+-]+)',
-            b"",
-        ),
-        (
-            "tqdm",
-            rb"\| *(?P<step>\d+)/(?!1 )\d+ \[[\d:]+<[^,\]\n]{1,12}, +(?P<rate>[\d.]+)(?P<unit>s/it|it/s)",
-            b"",
-        ),
-    )
-)
-_ALL_FORMS = (1 << len(_FORMS)) - 1  # one bit for each, by its place
-_PRESENCE = Presence([pattern for _, pattern, _ in _FORMS])
 _FEW_FORMS = 6
 _MOSTLY = 0.5  # share of the lines of a piece above which it is read as it is
 
@@ -226,7 +133,7 @@ class StepReader:
 
     def _may_tell(self, piece: Piece, first_line: int, found: Collection[int] | None = None) -> Any:
         """Return the rows of a piece that may be step lines; where that is not known those on which they were `found`."""
-        known = _PRESENCE.lines(piece, _ALL_FORMS)
+        known = _presence().lines(piece, _all_forms())
         if known is not None:
             return self._kinds.but_barren(piece.known_tally, known[1])
         if found is None:
@@ -242,7 +149,7 @@ class StepReader:
             return []
         rows, self.rows = self.rows, StepRows()
         piece = Piece(b"".join(line + b"\n" for _, _, line in lines))
-        self._find(piece, 1, _FORMS, [number for number, _, _ in lines])
+        self._find(piece, 1, forms(), [number for number, _, _ in lines])
         rows, self.rows = self.rows, rows
         step_of = {
             row.line: row.step
@@ -270,10 +177,10 @@ class StepReader:
     def _read_piece(self, piece: Piece, first_line: int) -> Collection[int]:
         """Read a piece; return the numbers of its step lines where its skeletons are not known."""
         # Steps may begin behind any amount of other text, as that of a library that was told to say all that it does.
-        known = _PRESENCE.lines(piece, _ALL_FORMS)
+        known = _presence().lines(piece, _all_forms())
         if known is None:
-            places = _occurring(piece, range(len(_FORMS)))
-            return self._find(piece, first_line, [_FORMS[at] for at in places])
+            places = _occurring(piece, range(len(forms())))
+            return self._find(piece, first_line, [forms()[at] for at in places])
         present, rows = known
         if not present:
             return ()
@@ -290,12 +197,12 @@ class StepReader:
             rows = barren.others(piece, rows)
             if not len(rows):
                 return []
-        forms = [form for at, form in enumerate(_FORMS) if present >> at & 1]
+        some_forms = [form for at, form in enumerate(forms()) if present >> at & 1]
         if len(rows) > _MOSTLY * len(piece.ends) and not self._kinds.left_out:
-            found = self._find(piece, first_line, forms)
+            found = self._find(piece, first_line, some_forms)
         else:
             numbers = (rows + first_line).tolist()
-            found = self._find(Piece(taken(piece, rows)[0]), first_line, forms, numbers)
+            found = self._find(Piece(taken(piece, rows)[0]), first_line, some_forms, numbers)
         on = [number - first_line for number in found]
         if barren is not None:
             barren.found(on)
@@ -305,7 +212,7 @@ class StepReader:
         self,
         piece: Piece,
         first_line: int,
-        forms: Sequence[_Form],
+        wanted: Sequence[StepForm],
         numbers: Sequence[int] | None = None,
     ) -> set[int]:
         """Read the step lines of some forms in a piece, and return their numbers.
@@ -313,7 +220,7 @@ class StepReader:
         `numbers` are those of its lines, if they are only some.
         """
         found: set[int] = set()
-        known, others = self._layouts.lines(dict.fromkeys(name for name, _, _ in forms), piece.text)
+        known, others = self._layouts.lines(dict.fromkeys(form.name for form in wanted), piece.text)
         if known is not None:
             found.update(self._take(piece, first_line, known, numbers))
             if not others:
@@ -322,14 +229,14 @@ class StepReader:
                 first_line + row if numbers is None else numbers[row] for row in others or ()
             ]
             piece = Piece(_some_lines(piece.text, others or ()))
-        found.update(self._search(piece, first_line, forms, numbers))
+        found.update(self._search(piece, first_line, wanted, numbers))
         return found
 
     def _search(
         self,
         piece: Piece,
         first_line: int,
-        forms: Sequence[_Form],
+        wanted: Sequence[StepForm],
         numbers: Sequence[int] | None,
     ) -> set[int]:
         """Look for the forms in all lines of a piece, and return the numbers of those that have one."""
@@ -340,14 +247,15 @@ class StepReader:
         else:
             frame_ends = piece.frame_ends if chunk is piece.raw else ends_of_frames(chunk)
         found: dict[int, tuple[str, re.Match[bytes]]] = {}
-        for name, pattern, guard in forms:
+        for form in wanted:
+            name, guard, follows = form.name, form.guard, form.follows
             matches = [
                 match
-                for match in pattern.finditer(chunk)
+                for match in form.pattern.finditer(chunk)
                 if guard is None or _stands_behind(guard, chunk, match.start())
             ]
-            if name in _FOLLOWED:
-                matches = [m for m in matches if _follows(chunk, m.end(), *_FOLLOWED[name])]
+            if follows is not None:
+                matches = [m for m in matches if _is_followed(chunk, m.end(), follows)]
             if not matches:
                 continue
             for frame, match in zip(
@@ -363,7 +271,7 @@ class StepReader:
         stops = frame_ends if isinstance(frame_ends, list) else frame_ends.tolist()
         starts = [stops[frame - 1] + 1 if frame else 0 for frame in frames]
         rows = frames if frame_ends is ends else rows_of(starts, ends)
-        kept = _kept_frames(rows, all_frames=self._seen == {"tqdm"})
+        kept = _kept_frames(rows, all_frames=self._seen == {BAR})
         ranks: dict[int, int | None] = {}
         latest: dict[int | None, int] = {}
         for place in kept:
@@ -497,12 +405,23 @@ class StepReader:
 
 
 @lru_cache(maxsize=1)
+def _presence() -> Presence:
+    return Presence([form.pattern for form in forms()])
+
+
+@lru_cache(maxsize=1)
+def _all_forms() -> int:
+    """Return one bit for each form, by its place."""
+    return (1 << len(forms())) - 1
+
+
+@lru_cache(maxsize=1)
 def _blind_forms() -> int:
     """Return one bit for each form, by its place, that cannot tell one digit from another."""
     return sum(
         1 << at
-        for at, (_, pattern, _) in enumerate(_FORMS)
-        if digit_blind(bytes(pattern.pattern).decode())
+        for at, form in enumerate(forms())
+        if digit_blind(bytes(form.pattern.pattern).decode())
     )
 
 
@@ -536,11 +455,11 @@ def _some_lines(text: bytes, rows: Sequence[int]) -> bytes:
 def _occurring(piece: Piece, places: Sequence[int]) -> Sequence[int]:
     """Return the forms that may occur in a piece of which the skeletons are not known, of those of these places."""
     asked = len(places) > _FEW_FORMS
-    present = _PRESENCE.places(piece.text) if asked else None
+    present = _presence().places(piece.text) if asked else None
     if present is None:
         return places
-    wanted = {_FORMS[place][1] for place in present}
-    return [place for place in places if _FORMS[place][1] in wanted]
+    wanted = {forms()[place].pattern for place in present}
+    return [place for place in places if forms()[place].pattern in wanted]
 
 
 def _kept_frames(rows: Sequence[int], *, all_frames: bool) -> list[int]:
@@ -567,7 +486,7 @@ def _stands_behind(guard: re.Pattern[bytes], chunk: bytes, at: int) -> bool:
     return guard.search(chunk[max(0, at - _LOOK_BACK) : at]) is not None
 
 
-def _follows(chunk: bytes, at: int, words: tuple[bytes, ...], form: re.Pattern[bytes]) -> bool:
+def _is_followed(chunk: bytes, at: int, by: Followed) -> bool:
     stop = chunk.find(b"\n", at, at + _AHEAD)
     ahead = chunk[at : at + _AHEAD if stop < 0 else stop]
-    return any(word in ahead for word in words) and form.search(ahead) is not None
+    return any(word in ahead for word in by.words) and by.form.search(ahead) is not None

@@ -5,83 +5,20 @@ from __future__ import annotations
 import re
 
 from rerail.late_dataclass import dataclass
-from rerail.lazy_patterns import lazy
 from rerail.log_parsers.held_out import counts_held_out, hints_at_held_out, measures_held_out
+from rerail.log_parsers.step_forms import (
+    keyed_forms,
+    marked,
+    numbers,
+    rank_in_front,
+    rates,
+    step_behind,
+    step_key,
+)
 from rerail.log_parsers.step_layouts import Span
 
-NUMBER = rb"[-+]?(?:\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+)"
-VALUE = rb"(?:" + NUMBER + rb"|[-+]?(?:nan|inf)(?:inity)?)"
-_LOSS_VALUE = rb"(?:\s*\([^)]{1,12}\))?['\"]?\s*(?:[:= ]|is )\s*['\"]?\(?(" + VALUE + rb")"
-_LOSS = lazy(
-    rb"(?:lm[ _]loss|reduced_train_loss|train[_/]loss(?:_step)?|total[_ ]loss|loss[_ ]train|"
-    rb"(?<![\w/-])[Ll]oss(?:_?avg)?|(?<=, )ce)" + _LOSS_VALUE,
-    re.IGNORECASE,
-)
-# NeMo reduces it over all ranks; the bar's own `loss` beside it is a mean of one rank, nan where the rank has none.
-_REDUCED_LOSS = lazy(rb"reduced_train_loss" + _LOSS_VALUE)
-# Where no loss of the whole is printed, the first that is printed stands for it.
-# Losses of a part or of held-out data go their own ways: they do not.
-_SOME_LOSS = lazy(
-    rb"(?<!pg_)(?<!vf_)(?<!kl_)(?<!aux_)(?<!val_)(?<!eval_)(?<!test_)(?<!policy_)(?<!value_)(?<!entropy_)"
-    rb"(?<!balancing_)(?<!critic/)loss(?:_?avg)?" + _LOSS_VALUE,
-    re.IGNORECASE,
-)
-_TIME = lazy(
-    rb"(?:elapsed time per iteration|iteration_time|train_step_timing|step[_ ]time|"
-    rb"iter(?:ation)?[ _]time|time[ _]per[ _](?:step|iteration)|timing_s/step|batch[_ ]time|avg_batch_cost|Batch \(t\))"
-    rb"['\"]?\s*(?:in |\()?(?P<unit>ms|s)?\)?\s*[:=]?\s*(?P<value>"
-    + NUMBER
-    + rb")\s*(?P<after>ms|s)?",
-    re.IGNORECASE,
-)
-_SEC_STEP = lazy(rb"(?P<value>[\d.]+) ?(?:sec/step|s/step|s/it\b)")
-# "step 1.021s": how long it took, and not which one.
-_TIMED_STEP = lazy(rb"(?<![\w-])[Ss]tep[ :=]{1,16}(?P<value>\d{1,6}\.\d{1,6}) ?(?P<milli>m)?s\b")
-_SEC_FIELD = lazy(
-    rb"(?:\(sec: |, time = |(?<![\w(-])(?<!apsed )(?<!all )(?<!otal )(?<!ining )"
-    rb"[Tt]ime(?::| ) *|\bseconds: )(?P<value>\d[\d.]*\d) ?(?P<ms>ms)?"
-    rb"|[|(] ?(?P<mid>\d[\d.]*\d) ms \||\((?P<end>\d[\d.]*\d) sec\)"
-)
-_DATA = lazy(
-    rb"(?<![\w-])[Dd]ata(?:[_ ]?(?:[Ll]oad(?:ing|er)?|[Ww]ait(?:ing)?|[Ff]etch(?:ing)?)"
-    rb"(?:[_ ][Tt]ime|(?=[:= ]{1,3}\d+\.\d+ ?s(?:ec)?\b(?! \()))|[_ ][Tt]ime)?(?: \(t\))?['\"]?"
-    rb"(?:[:=]|[ \t])[ \t]*(?P<value>\d+\.\d+)"
-    rb"(?!\d|[ \t]?(?:[KMGTkmgt]i?[Bb]|m(?:illi)?s(?:ec(?:ond)?s?)?|us|%|util|[a-z]{2,9}/s(?:ec)?)\b)"
-)
-_GRAD = lazy(
-    rb"(?:grad(?:ient)?[ _]norm|gnorm|\| norm)['\"]?\s*[:= ]\s*['\"]?(" + VALUE + rb")",
-    re.IGNORECASE,
-)
-_LR = lazy(
-    rb"(?<![\w.])(?:learning[ _-]rate|lr(?:_0|-0)?)['\"]?\s*[:= ]\s*['\"\[(]*("
-    + NUMBER
-    + rb")(?![\w/:])",
-    re.IGNORECASE,
-)
-_SCALE = lazy(rb"loss[ _]scale['\"]?\s*[:= ]\s*(" + NUMBER + rb")", re.IGNORECASE)
-_TPS = lazy(
-    rb"(?:\btps|\bwps|\bips|\btgs(?: \(tokens/gpu/second\))?|(?:tokens|samples)_per_sec(?:ond)?(?:_per_gpu)?|"
-    rb"tokens/s(?:ec)?|(?<=\t)speed(?=: [\d.]+ samples/s)|samples/s(?:ec(?:ond)?)?|imgs/s|train_speed\(iter/s\)|"
-    rb"throughput(?: per GPU \(TFLOP/s/GPU\))?)['\"]?\s*[:= ]\s*(" + NUMBER + rb")",
-    re.IGNORECASE,
-)
-_SAMPLES_KEY = lazy(rb'"(?:step_num|samples_count|iteration|step|iter)": ?')
-_SAMPLES = lazy(_SAMPLES_KEY.pattern + rb"(\d+)(?:\.0+)?(?![\d.])")
-# Where a form begins with another number than the step, which stands somewhere behind it; ms-swift
-# prints the Trainer's line with the step beside the last one.
-STEP_BEHIND = {
-    "mllog": _SAMPLES,
-    "mllog_rate": _SAMPLES,
-    "hf": lazy(rb"'global_step/max_steps': '(\d+)/"),
-    "fairseq": lazy(rb"\bnum_updates=(\d+)"),
-}
-_EPOCH = lazy(rb"(?:'epoch': |epoch[ :=\[]{1,16})([\d.]+)", re.IGNORECASE)
-# What a launcher puts in front of the rank that a process tells of itself numbers it on its own node or in a part.
-_RANK = lazy(
-    rb"^\s*(?:(?:(?:\d{1,6}: ?|\[[a-z]+ ?\d+\]:?|\[\d+,\d+\]<\w+>:?) ?){1,3}(?=\[rank ?\d))?"
-    rb"(?:\[(?:rank|default) ?(\d+)\]|(\d+): |\[\d+,(\d+)\]<)",
-    re.IGNORECASE,
-)
+EVALUATION = "evaluation"
+"""The form of a line whose numbers are of held-out data."""
 
 
 @dataclass(slots=True)
@@ -111,25 +48,19 @@ class StepRow:
 
 def labelled(text: bytes) -> tuple[int | None, Span | None]:
     """Return the rank in the label of a line, and where it stands."""
-    label = _RANK.match(text)
+    label = rank_in_front().match(text)
     if label is None:
         return None, None
     group = label.lastindex or 1  # one of the forms matched
     return int(label[group]), Span(*label.span(group))
 
 
-_RATES = (b"tps", b"s/s", b"throughput", b"wps", b"ips", b"tgs", b"s_per_sec", b"speed(")
-
-# Sentences of one length make a batch here, so that healthy times differ threefold from line to line.
-_UNTIMED = frozenset({"gnmt"})
-
-
 def has_layout(form: str, text: bytes, spans: dict[str, Span]) -> bool:
     """Tell whether lines that differ from this one in numbers alone have theirs where it has its own."""
-    if STEP_BEHIND.get(form) is not _SAMPLES:
+    if form not in keyed_forms():
         return True
     # Which of several keys tells the step depends on the digits behind them.
-    key, step = _SAMPLES_KEY.search(text), spans.get("step")
+    key, step = step_key().search(text), spans.get("step")
     return key is None if step is None else key is not None and key.end() == step.start
 
 
@@ -147,9 +78,9 @@ def read_row(
     lower = text.lower()
     maybe_held_out = hints_at_held_out(lower)
     if maybe_held_out and counts_held_out(text[: match.start() - start]):
-        return StepRow(line, "evaluation", row.step), {}
+        return StepRow(line, EVALUATION, row.step), {}
     if b"reduced_train_loss" in text:
-        row.loss = _first(_REDUCED_LOSS, text, "loss", spans)
+        row.loss = _first(numbers()["reduced_loss"], text, "loss", spans)
     elif groups.get("loss") is not None:
         row.loss = _float(groups["loss"])
         spans["loss"] = Span(match.start("loss") - start, match.end("loss") - start)
@@ -157,7 +88,7 @@ def read_row(
         row.loss = _loss(text, spans) if not maybe_held_out else _loss_of_training(row, text, spans)
     _other_values(row, text, lower, spans)
     row.data_time = _data_time(text, lower, spans)
-    timed = form not in _UNTIMED
+    timed = form not in marked("untimed")
     row.step_time = _step_time(form, groups, text, lower, spans) if timed else None
     if groups.get("tps") is not None:
         spans["throughput"] = Span(match.start("tps") - start, match.end("tps") - start)
@@ -178,7 +109,7 @@ def row_alike(
     for name, span in places.items():
         raw = text[span.start : span.end]
         if name in ("step", "rank"):
-            if name == "rank" or form not in STEP_BEHIND:
+            if name == "rank" or form not in step_behind():
                 setattr(row, name, int(raw.replace(b",", b"")))
             continue
         value = _float(raw)
@@ -193,7 +124,7 @@ def _read_beside(
     """Read what stands in the place of other numbers, and return where such a step stands."""
     if groups.get("tps") is not None:
         row.throughput = _float(groups["tps"] or b"")
-    behind = STEP_BEHIND[form].search(text) if form in STEP_BEHIND else None
+    behind = step_behind()[form].search(text) if form in step_behind() else None
     if behind is None:
         return None
     row.step = int(behind[1])
@@ -202,37 +133,37 @@ def _read_beside(
 
 def _other_values(row: StepRow, text: bytes, lower: bytes, spans: dict[str, Span]) -> None:
     if b"norm" in lower:
-        row.grad_norm = _first(_GRAD, text, "grad_norm", spans)
+        row.grad_norm = _first(numbers()["grad_norm"], text, "grad_norm", spans)
     if b"scale" in lower:
-        row.loss_scale = _first(_SCALE, text, "loss_scale", spans)
-    if any(word in lower for word in _RATES):
-        row.throughput = _first(_TPS, text, "throughput", spans)
+        row.loss_scale = _first(numbers()["loss_scale"], text, "loss_scale", spans)
+    if any(word in lower for word in rates()):
+        row.throughput = _first(numbers()["throughput"], text, "throughput", spans)
     if b"epoch" in lower:
-        row.epoch = _first(_EPOCH, text, "epoch", spans)
+        row.epoch = _first(numbers()["epoch"], text, "epoch", spans)
     if b"lr" in lower or b"learning" in lower:
-        row.learning_rate = _first(_LR, text, "learning_rate", spans)
+        row.learning_rate = _first(numbers()["learning_rate"], text, "learning_rate", spans)
 
 
 def _loss(text: bytes, spans: dict[str, Span]) -> float | None:
-    found = _first(_LOSS, text, "loss", spans)
-    return _first(_SOME_LOSS, text, "loss", spans) if found is None else found
+    found = _first(numbers()["loss"], text, "loss", spans)
+    return _first(numbers()["some_loss"], text, "loss", spans) if found is None else found
 
 
 def _loss_of_training(row: StepRow, text: bytes, spans: dict[str, Span]) -> float | None:
     """Return the first loss that is not one of held-out data; a line of none but such is one of an evaluation."""
     seen = False
-    for pattern in (_LOSS, _SOME_LOSS):
+    for pattern in (numbers()["loss"], numbers()["some_loss"]):
         for match in pattern.finditer(text):
             if not measures_held_out(text[: match.start(1)]):
                 spans["loss"] = Span(*match.span(1))
                 return _float(match[1])
             seen = True
-    row.form = "evaluation" if seen else row.form
+    row.form = EVALUATION if seen else row.form
     return None
 
 
 def _data_time(text: bytes, lower: bytes, spans: dict[str, Span]) -> float | None:
-    match = _DATA.search(text) if b"data" in lower else None
+    match = numbers()["data_time"].search(text) if b"data" in lower else None
     if match is None:
         return None
     spans["data_time"] = Span(*match.span("value"))
@@ -246,12 +177,16 @@ def _step_time(
     lower: bytes,
     spans: dict[str, Span],
 ) -> float | None:
-    if form == "tqdm":
+    if groups.get("rate") is not None:
         rate = _float(groups["rate"] or b"0")
         if not rate:
             return None
         return rate if groups["unit"] == b"s/it" else 1.0 / rate
-    match = _TIME.search(text) if any(word in lower for word in (b"tim", b"(t)", b"cost")) else None
+    match = (
+        numbers()["step_time"].search(text)
+        if any(word in lower for word in (b"tim", b"(t)", b"cost"))
+        else None
+    )
     if match:
         value = _float(match["value"])
         unit = (match["unit"] or match["after"] or b"s").lower()
@@ -259,16 +194,16 @@ def _step_time(
         return None if value is None else value / 1000.0 if unit == b"ms" else value
     match = None
     if b"s/it" in text or b"/step" in text:
-        match = _SEC_STEP.search(text)
+        match = numbers()["seconds_per_step"].search(text)
         if match:
             spans["step_time"] = Span(*match.span("value"))
             return _float(match["value"])
-    if b"step" in lower and (match := _TIMED_STEP.search(text)) is not None:
+    if b"step" in lower and (match := numbers()["timed_step"].search(text)) is not None:
         spans["step_time"] = Span(*match.span("value"), milli=match["milli"] is not None)
         value = _float(match["value"])
         return value / 1000.0 if value is not None and match["milli"] else value
     if any(word in lower for word in (b"sec: ", b"time", b"seconds: ", b" ms |", b" sec)")):
-        match = _SEC_FIELD.search(text)
+        match = numbers()["seconds"].search(text)
     if match is None:
         return None
     group = "value" if match["value"] else "mid" if match["mid"] else "end"

@@ -14,6 +14,7 @@ from rerail.domain.series import BoolArray, FloatArray, IntArray, StepSeries
 from rerail.log_parsers.metrics import WEAK_FORMS
 from rerail.log_parsers.mined_layouts import PATH
 from rerail.log_parsers.series_files.forms import FORMS
+from rerail.log_parsers.step_forms import marked
 from rerail.log_parsers.step_numbers import StepRow
 from rerail.log_parsers.unnamed_series import COUNTED, STEPLESS
 from rerail.log_parsers.view import LogView
@@ -80,7 +81,7 @@ def _build(view: LogView, form: str, rank: int | None, rows: list[StepRow]) -> L
         step=steps,
         step_time_s=times if times is not None else np.full(len(rows), np.nan),
         rank=rank,
-        loss=None if form == "hf_eval" else _column(rows, "loss"),
+        loss=None if form in marked("no_loss") else _column(rows, "loss"),
         grad_norm=_column(rows, "grad_norm"),
         loss_scale=_column(rows, "loss_scale"),
         time=stamps,

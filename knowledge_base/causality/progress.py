@@ -13,6 +13,7 @@ from rerail.knowledge_base.causality.several_jobs import next_run
 from rerail.knowledge_base.phrases import phrase_in_bytes
 from rerail.late_dataclass import dataclass
 from rerail.log_parsers.metrics import WEAK_FORMS
+from rerail.log_parsers.step_forms import marked
 from rerail.log_parsers.step_numbers import StepRow
 from rerail.log_parsers.tracebacks import looks_like_exception
 from rerail.log_parsers.view import LogView
@@ -43,7 +44,7 @@ def step_rows(view: LogView) -> Sequence[StepRow]:
 
 def _only_a_rate(row: StepRow) -> bool:
     """MLPerf's loggers sum a run up in a line like those of its blocks, without a step."""
-    return row.form == "mllog_rate" and row.step is None
+    return row.step is None and row.form in marked("sums_up")
 
 
 def last_step(case: Case, attempt: int | None = None) -> LastStep | None:

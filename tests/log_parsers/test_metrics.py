@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rerail.cached_yaml import load_cached
 from rerail.log_parsers.metrics import StepReader
 from rerail.log_parsers.piece import Piece
+from rerail.log_parsers.step_forms import PATH, numbers
 from rerail.log_parsers.step_numbers import StepRow
 
 
@@ -81,6 +83,19 @@ def test_a_step_line(name: str, text: str, expected: dict[str, Any]) -> None:
         assert getattr(row, key) == (
             pytest.approx(value, nan_ok=True) if value is not None else None
         ), key
+
+
+@pytest.mark.parametrize("entry", load_cached(PATH)["forms"], ids=lambda entry: entry["program"])
+def test_a_form_reads_its_example(entry: dict[str, Any]) -> None:
+    assert entry["source"]
+    (row,) = rows(entry["example"] + "\n")
+    assert row.form == entry["form"]
+
+
+@pytest.mark.parametrize("name", load_cached(PATH)["numbers"])
+def test_the_name_of_a_number_is_known_where_its_examples_stand(name: str) -> None:
+    examples = load_cached(PATH)["numbers"][name]["matches"]
+    assert examples and all(numbers()[name].search(one.encode()) for one in examples)
 
 
 @pytest.mark.parametrize(
@@ -240,9 +255,9 @@ def test_of_a_bar_beside_step_lines_its_last_frame_counts() -> None:
     text = "".join(bar(step, 2.0) for step in range(9)) + "\n" + MEGATRON + "\n"
     found = rows(text + bar(9, 2.0) + bar(10, 2.0) + "\n")
     assert [(row.form, row.step, row.line) for row in found] == [
-        ("tqdm", 8, 1),
+        ("bar", 8, 1),
         ("megatron", 120, 2),
-        ("tqdm", 10, 3),
+        ("bar", 10, 3),
     ]
 
 
