@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+
+from rerail.errors import UsageError
 from rerail.evals.launchers.collectors import host_script
+from rerail.evals.launchers.hosts import PATH
 from rerail.evals.launchers.job import Job, Process, torchrun_command
 
 SUPERVISORD = """[unix_http_server]
@@ -179,6 +183,12 @@ def multilog(job: Job) -> list[Process]:
 
 def syslog_ng(job: Job) -> list[Process]:
     """Torchrun into logger(1) on each host, and syslog-ng with a template that begins with host and program."""
+    if shutil.which("syslog-ng", path=PATH) is None:
+        raise UsageError(
+            "not installed: syslog-ng",
+            subject="syslog_ng",
+            hint="apt-get install syslog-ng-core, which takes rsyslog away; rsyslog again afterwards",
+        )
     folder = job.folder.parent
     settings = folder / "syslog-ng.conf"
     settings.write_text(SYSLOG_NG.format(log=job.logs / "cluster.log"))
