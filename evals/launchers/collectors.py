@@ -17,7 +17,7 @@ action(type="omfile" file="{log}" template="traditional")
 
 def clush(job: Job) -> list[Process]:
     """Torchrun by ClusterShell's clush, which puts the host in front of every line."""
-    command = [job.program("clush"), "-w", ",".join(job.names), "-o", "-T", str(_script(job))]
+    command = [job.program("clush"), "-w", ",".join(job.names), "-o", "-T", str(host_script(job))]
     return [job.start(job.names[0], command, "clush.log")]
 
 
@@ -25,7 +25,7 @@ def parallel_ssh(job: Job) -> list[Process]:
     """Torchrun by parallel-ssh with `-i`: the output of each host behind its heading, at the end."""
     command = [
         *("parallel-ssh", "-t", "0", "-i", "-H", " ".join(job.names)),
-        str(_script(job)),
+        str(host_script(job)),
     ]
     return [job.start(job.names[0], command, "pssh.log")]
 
@@ -34,7 +34,7 @@ def gnu_parallel(job: Job) -> list[Process]:
     """Torchrun by GNU parallel with `--tag` and ssh, a job a host."""
     command = [
         *("parallel", "--will-cite", "--tag", "--line-buffer", "-j0"),
-        *("ssh", "{}", str(_script(job)), ":::", *job.names),
+        *("ssh", "{}", str(host_script(job)), ":::", *job.names),
     ]
     return [job.start(job.names[0], command, "parallel.log", {"SHELL": "/bin/sh"})]
 
@@ -44,7 +44,7 @@ def ansible(job: Job) -> list[Process]:
     command = [
         *(job.program("ansible"), "all", "-i", ",".join(job.names) + ","),
         *("-e", f"ansible_python_interpreter={job.python}", "-m", "ansible.builtin.shell"),
-        *("-a", str(_script(job))),
+        *("-a", str(host_script(job))),
     ]
     extra = {"ANSIBLE_SSH_ARGS": "", "HOME": str(job.folder), "ANSIBLE_LOCAL_TEMP": "/tmp/.ansible"}  # noqa: S108
     return [job.start(job.names[0], command, "ansible.log", extra)]
@@ -140,7 +140,7 @@ def mindspore(job: Job) -> list[Process]:
     return found
 
 
-def _script(job: Job) -> Path:
+def host_script(job: Job) -> Path:
     """Write what each host runs: torchrun, with the host's number from its name."""
     place = job.folder / "launch.sh"
     words = " ".join(torchrun_command(job, 0)).replace("--node-rank=0", "--node-rank=$node")

@@ -238,7 +238,13 @@ class Hosts:
             SSHD_CONFIG.format(address=self.address[name], folder=self.folder, environment=words)
         )
         command = ["/usr/sbin/sshd", "-D", "-e", "-f", str(config)]
-        self.run(name, command, self.folder / f"sshd-{name}.log")
+        log = self.folder / f"sshd-{name}.log"
+        self.run(name, command, log)
+        for _ in range(200):
+            if "listening" in log.read_text():
+                return
+            time.sleep(0.05)
+        raise UsageError(f"sshd of {name} did not start", subject="launchers", hint=str(log))
 
     def _write_files(self) -> None:
         (self.folder / "bin").mkdir(parents=True, exist_ok=True)

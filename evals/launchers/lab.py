@@ -98,7 +98,9 @@ def _watch(launcher: Launcher, scenario: Scenario, job: Job) -> Record:
         time.sleep(0.1)
     if scenario.memory_mb and (kernel := job.hosts.kernel_log()):
         # dmesg as somebody took it from the host where the killed process ran.
-        (job.logs / f"dmesg-{job.names[min(1, len(job.names) - 1)]}.txt").write_text(kernel)
+        group = re.search(rf"{job.hosts.token}\.(\d+)", kernel)
+        host = job.names[int(group[1]) if group else min(1, len(job.names) - 1)]
+        (job.logs / f"dmesg-{host}.txt").write_text(kernel)
     found = {
         str(path.relative_to(job.logs)): path.read_bytes().decode("utf-8", "replace")
         for path in _files(job.logs)
@@ -126,7 +128,8 @@ def _interrupt(processes: list[Process]) -> None:
 
 
 def _files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.is_file())
+    """Return all files; a link beside the file it leads to (as absl makes them) adds nothing."""
+    return sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
 
 
 def replacements(folder: Path, python: Path) -> list[tuple[re.Pattern[str], str]]:

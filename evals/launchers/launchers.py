@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rerail.evals.launchers import collectors
+from rerail.evals.launchers import collectors, managers
 from rerail.evals.launchers.job import STEP_LIMIT_S, Job, Launcher, Process, torchrun_command
 
 
@@ -97,9 +97,23 @@ def lightning(job: Job) -> list[Process]:
 
 def openmpi(job: Job) -> list[Process]:
     """Open MPI's mpirun with `--tag-output`, over ssh."""
+    return _openmpi(job, "--tag-output")
+
+
+def openmpi_stamps(job: Job) -> list[Process]:
+    """Open MPI's mpirun with `--tag-output --timestamp-output`: the time stands in front of the label."""
+    return _openmpi(job, "--tag-output", "--timestamp-output")
+
+
+def openmpi_folders(job: Job) -> list[Process]:
+    """Open MPI's mpirun with `--output-filename`: a folder for each rank, a file for each stream."""
+    return _openmpi(job, "--output-filename", f"{job.logs}/out")
+
+
+def _openmpi(job: Job, *form: str) -> list[Process]:
     where = ",".join(f"{name}:{job.per_host}" for name in job.names)
     command = [
-        *("mpirun.openmpi", "--allow-run-as-root", "--tag-output", "-np", str(job.world)),
+        *("mpirun.openmpi", "--allow-run-as-root", *form, "-np", str(job.world)),
         *("--host", where, "--map-by", "slot", "--mca", "btl_tcp_if_include", "eth0"),
         *("--mca", "oob_tcp_if_include", "eth0", "--mca", "btl", "self,tcp,vader"),
         *("--mca", "btl_vader_single_copy_mechanism", "none", "--bind-to", "none"),
@@ -138,8 +152,18 @@ def intelmpi(job: Job) -> list[Process]:
 
 def mpich(job: Job) -> list[Process]:
     """MPICH's Hydra with `-prepend-rank`, over ssh."""
+    return _mpich(job, "-prepend-rank")
+
+
+def mpich_files(job: Job) -> list[Process]:
+    """MPICH's Hydra with a file for each stream of each rank, host and rank in its name."""
+    name = f"{job.logs}/train.%h.%r"
+    return _mpich(job, "-outfile-pattern", f"{name}.out", "-errfile-pattern", f"{name}.err")
+
+
+def _mpich(job: Job, *form: str) -> list[Process]:
     command = [
-        *("mpiexec.hydra", "-prepend-rank", "-n", str(job.world), "-ppn", str(job.per_host)),
+        *("mpiexec.hydra", *form, "-n", str(job.world), "-ppn", str(job.per_host)),
         *("-hosts", ",".join(job.names), "-launcher", "ssh", "-iface", "eth0"),
         *("-wdir", str(job.folder), "-genvall"),
         *(str(job.python), "-m", "mpi4py", "train.py", *job.arguments),
@@ -274,6 +298,44 @@ LAUNCHERS = (
              collectors.paddle, environment="paddle"),
     Launcher("mindspore", "[WARNING] DISTRIBUTED(pid,...); worker_N.log in a folder a host", ("ascend-1", "ascend-2"), 2,
              "train_mindspore.py", collectors.mindspore, environment="mindspore"),
+    Launcher("submitit", "none; submitit's own lines, %j_%t_log.err", ("jzl1", "jzl2"), 2, "train_submitit.py",
+             _no_start, limit_s=70, environment="processes"),
+    Launcher("srun_files", "none; job, node and task in the name of each file", ("bgn1", "bgn2"), 2, "train_torch.py",
+             _no_start, limit_s=70, environment="processes"),
+    Launcher("job_array", "none; a job array with a rank a task, a file each", ("vsc1", "vsc2"), 2, "train_torch.py",
+             _no_start, limit_s=70, environment="processes"),
+    Launcher("openmpi_stamps", "time[1,3]<stderr>:", ("lrz-i01", "lrz-i02", "lrz-i05"), 2, "train_mpi.py",
+             openmpi_stamps, no_host=("argument",), environment="processes"),
+    Launcher("openmpi_folders", "none; rank.3/stderr", ("hk-a", "hk-b", "hk-c"), 2, "train_mpi.py", openmpi_folders,
+             no_host=("argument",), environment="processes"),
+    Launcher("mpich_files", "none; host and rank in the name of each file", ("th1-cn4", "th1-cn5", "th1-cn8"), 2,
+             "train_mpi.py", mpich_files, environment="processes"),
+    Launcher("supervisor", "none; supervisord's log, a file a stream of each process", ("edge-1", "edge-2"), 2,
+             "train_torch.py", managers.supervisor, limit_s=60, environment="processes"),
+    Launcher("circus", "time [pid] |; circusd's log, a file a rank", ("farm01", "farm02"), 2, "train_torch.py",
+             managers.circus, limit_s=60, environment="processes"),
+    Launcher("taktuk", "host-1: pid (command): error > in front of torchrun's lines", ("grisou-4", "grisou-9"), 2,
+             "train_torch.py", managers.taktuk, environment="processes"),
+    Launcher("dsh", "host: in front of torchrun's lines", ("oak", "elm"), 2, "train_torch.py", managers.dsh,
+             environment="processes"),
+    Launcher("fabric", "[host] out: in front of torchrun's lines", ("vm-7f3a", "vm-91c2"), 2, "train_torch.py",
+             managers.fabric, environment="processes"),
+    Launcher("svlogd", "time of svlogd -tt; current in a folder a host", ("rack2u14", "rack2u15"), 2, "train_torch.py",
+             managers.svlogd, environment="processes"),
+    Launcher("multilog", "TAI64N; current in a folder a rank of each host", ("zeus", "hera"), 2, "train_torch.py",
+             managers.multilog, environment="processes"),
+    Launcher("syslog_ng", "host torchrun[pid] time level: of a template", ("dc1-gpu-31", "dc1-gpu-32"), 2,
+             "train_torch.py", managers.syslog_ng, environment="processes"),
+    Launcher("json_logger", "JSON with rank and node, both hosts in one file", ("sagittarius", "aquila"), 2,
+             "train_json_logger.py", managers.one_file, environment="processes"),
+    Launcher("logfmt", "logfmt with rank, a file a host", ("eu-west-1a-0", "eu-west-1b-0"), 2, "train_logfmt.py",
+             torchrun, environment="processes"),
+    Launcher("absl", "absl's prefix; rank, host and process in the name of each file", ("t1v-n-0", "t1v-n-1"), 2,
+             "train_absl.py", managers.absl, environment="processes"),
+    Launcher("dask", "none; dask's own lines, the workers of a host in one file", ("dsk-sched", "dsk-w1"), 2,
+             "train_dask.py", managers.dask, limit_s=80, environment="dask"),
+    Launcher("spark", "none; Spark's own lines, the driver's log and each executor's streams", ("emr-m1", "emr-c1"), 2,
+             "train_spark.py", managers.spark, limit_s=200, environment="spark"),
     Launcher("srun", "3: by srun -l on a real Slurm", ("tgn1", "tgn2"), 2, "train_torch.py", _no_start),
 )  # fmt: skip
 BY_NAME = {one.name: one for one in LAUNCHERS}

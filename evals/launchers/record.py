@@ -27,7 +27,7 @@ def record(
     wanted = list(scenarios)
     for launcher in launchers:
         for scenario in wanted:
-            run = slurm.run if launcher.name == "srun" else lab.run
+            run = slurm.run if launcher.name in slurm.FORMS else lab.run
             done = run(launcher, scenario, environment)
             write(launcher, scenario, done, destination)
             limit = ", ended at the lab's limit" if done.timed_out else ""

@@ -21,8 +21,8 @@ HANG_LEAVES = (
     "dataloader_hang",
     "job_time_limit",
 )
-# What MindSpore warns of while its processes find each other, in every run.
-_STARTS = r"^(?!\[WARNING\] DISTRIBUTED\().*?"
+# What MindSpore warns of while its processes find each other, in every run; code in tracebacks of asyncio.
+_STARTS = r"^(?!\[WARNING\] DISTRIBUTED\(|.*(?:timeout=timeout|asyncio[./]timeout|TimeoutError(?: from exc_val)?$)).*?"
 VANISH_LEAVES = ("node_crash", "node_fail_scheduler", "host_hang", "tcp_network_failure")
 
 
@@ -122,7 +122,7 @@ SCENARIOS = (
         "crash",
         "A sample of rank 3 lacks a key, the program ends by the exception.",
         ("data_schema_error", "python_exception"),
-        (r"KeyError: 'tokens'", r'"exc_type": "KeyError"'),
+        (r"KeyError: 'tokens'|Exception: \"KeyError\('tokens'\)\"", r'"exc_type": "KeyError"'),
         _drop_tokens,
     ),
     Scenario(
@@ -142,7 +142,7 @@ SCENARIOS = (
         ("cgroup_oom_kill", "host_oom_kill"),
         (
             r"Killed process \d+|invoked oom-killer|oom-kill:|oom-kill event|OOM Killed|OUT_OF_ME"
-            r"|oom_kill event|out of memory",
+            r"|oom_kill event|[Oo]ut [Oo]f [Mm]emory",
             r"(?i)exitcode\s*:? ?-9|signal 9|SIGKILL|return code = -9|exit code[: ]+(-9|137|9\b)",
         ),
         _repeat,

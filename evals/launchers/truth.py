@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from rerail.errors import EvidenceError
-from rerail.evals.launchers.hosts import FIRST_ADDRESS
+from rerail.evals.launchers.hosts import FIRST_ADDRESS, SUBNET
 from rerail.evals.launchers.job import Launcher
 from rerail.evals.launchers.scenarios import RANK, Scenario
 
 TRUTH = "truth.json"
+_ON = re.compile(r"\brank (?P<rank>\d+) of \d+ on (?P<host>[\w.-]+), pid")
 _SEAT = re.compile(rf"\(ip=(?P<address>[\d.]+\.(?P<last>\d+)), pid=\d+\) world_rank={RANK},")
 
 
@@ -55,6 +56,11 @@ def truth_of(
     if not scenario.vanish and (seat := _SEAT.search("\n".join(logs.values()))):
         # Ray gives its ranks to hosts as it likes, and says so.
         culprit_host, address = launcher.hosts[int(seat["last"]) - FIRST_ADDRESS], seat["address"]
+    # Others give ranks to hosts as they like too; the program says which it is and where.
+    seats = {int(one["rank"]): one["host"] for one in _ON.finditer("\n".join(logs.values()))}
+    if not scenario.vanish and seats.get(RANK) in launcher.hosts:
+        culprit_host = seats[RANK]
+        address = f"{SUBNET}.{FIRST_ADDRESS + launcher.hosts.index(culprit_host)}"
     for pattern in scenario.lines:
         for name, text in logs.items():
             for number, line in enumerate(text.split("\n"), 1):
@@ -65,7 +71,8 @@ def truth_of(
             break
     whole_host = scenario.vanish
     first = RANK // launcher.per_host * launcher.per_host
-    culprits = list(range(first, first + launcher.per_host)) if whole_host else [RANK]
+    lost = sorted(rank for rank, host in seats.items() if host == culprit_host)
+    culprits = (lost or list(range(first, first + launcher.per_host))) if whole_host else [RANK]
     nobody = scenario.name in launcher.no_rank
     host = None if scenario.name in launcher.no_host else culprit_host
     return {
