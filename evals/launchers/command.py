@@ -60,7 +60,11 @@ def remake(only: list[str], destination: Path, environment: Path) -> int:
     _known(only, {*launchers.BY_NAME, *scenarios.BY_NAME})
     if reason := hosts.cannot_run():
         raise UsageError(reason, subject="launchers", hint="evals/launchers/install.sh, as root")
-    wanted = [one for one in launchers.LAUNCHERS if _wanted(one.name, only, launchers.BY_NAME)]
+    wanted = [
+        one
+        for one in launchers.LAUNCHERS
+        if _wanted(one.name, only, launchers.BY_NAME) and (one.name in only or not one.only_named)
+    ]
     for name in dict.fromkeys(one.environment for one in wanted):
         subprocess.run(["bash", str(SETUP), str(environment), name], check=True)
     messages = Console(stderr=True)

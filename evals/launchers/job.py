@@ -70,6 +70,7 @@ class Launcher:
         more_leaves: Further right types, by scenario.
         labels: How its lines are labelled, in words.
         environment: Name of its packages in `environment.sh`.
+        only_named: Whether it runs only when it is named; its logs are too large for the recorded set.
     """
 
     name: str
@@ -83,6 +84,7 @@ class Launcher:
     limit_s: float = 100
     more_leaves: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     environment: str = "torch"
+    only_named: bool = False
 
 
 def torchrun_command(job: Job, node: int, *more: str) -> list[str]:

@@ -335,7 +335,7 @@ LAUNCHERS = (
     Launcher("dask", "none; dask's own lines, the workers of a host in one file", ("dsk-sched", "dsk-w1"), 2,
              "train_dask.py", managers.dask, limit_s=80, environment="dask"),
     Launcher("spark", "none; Spark's own lines, the driver's log and each executor's streams", ("emr-m1", "emr-c1"), 2,
-             "train_spark.py", managers.spark, limit_s=200, environment="spark"),
+             "train_spark.py", managers.spark, limit_s=200, environment="spark", only_named=True),
     Launcher("srun", "3: by srun -l on a real Slurm", ("tgn1", "tgn2"), 2, "train_torch.py", _no_start),
 )  # fmt: skip
 BY_NAME = {one.name: one for one in LAUNCHERS}

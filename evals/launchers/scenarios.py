@@ -21,8 +21,12 @@ HANG_LEAVES = (
     "dataloader_hang",
     "job_time_limit",
 )
-# What MindSpore warns of while its processes find each other, in every run; code in tracebacks of asyncio.
-_STARTS = r"^(?!\[WARNING\] DISTRIBUTED\(|.*(?:timeout=timeout|asyncio[./]timeout|TimeoutError(?: from exc_val)?$)).*?"
+# What is no fault in any run: MindSpore's warnings while its processes find each other, code in tracebacks of
+# asyncio, and Spark's settings and the names of its parts.
+_STARTS = (
+    r"^(?!\[WARNING\] DISTRIBUTED\(|.*(?:timeout=timeout|asyncio[./]timeout|TimeoutError(?: from exc_val)?$"
+    r"|Spark Executor Command|MasterHeartbeat)).*?"
+)
 VANISH_LEAVES = ("node_crash", "node_fail_scheduler", "host_hang", "tcp_network_failure")
 
 
