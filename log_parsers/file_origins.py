@@ -16,13 +16,13 @@ from rerail.log_parsers.file_names import PATH as FILE_NAMES
 from rerail.log_parsers.file_names import named_form
 from rerail.log_parsers.files_in_front import names_in_front
 from rerail.log_parsers.front_parts import may_count
-from rerail.log_parsers.host_names import is_no_host, looks_like_host
+from rerail.log_parsers.host_names import is_no_host, looks_like_host, own_words
 from rerail.log_parsers.induced_labels import in_brackets, induce
 from rerail.log_parsers.json_records import fields_of, is_like_a_record
 from rerail.log_parsers.labels import PATH, Label
 from rerail.log_parsers.named_after_hosts import named_after_hosts, told_by
 from rerail.log_parsers.prefixes import Origin
-from rerail.log_parsers.ranks_of_files import hosts_by_ranks, own_ranks
+from rerail.log_parsers.ranks_of_files import hosts_by_folders, hosts_by_ranks, own_ranks
 from rerail.log_parsers.sections import titled
 from rerail.log_parsers.survey import FileSurvey
 from rerail.log_parsers.text import clean
@@ -50,6 +50,7 @@ _MAPS = (b"global_rank_mapping=", b"WORLD INFO DICT: ")
 _FRAMED = lazy(rb'^(?P<host>(?=[\w.-]*[\d-])[A-Za-z][\w.-]{1,80}): {3}File "')
 # Nor does one call a host what a program or a launcher further on calls its host.
 _FRONT = lazy(rb"^(?P<host>(?=[\w.-]*[\d-])[A-Za-z][\w.-]{1,80})(?:: | {1,8}\| )")
+_WORD = lazy(rb"^(?P<word>[A-Za-z][A-Za-z-]{1,40}): ")
 _SAID_HOST = lazy(
     rb"(?:\bon (?:(?:host|node) |(?=[\w.-]*\d))|# ?on |\bhost(?:name)? {0,8}[:=] {0,2})"
     rb"(?P<host>(?=[\w.-]*[\d-])[A-Za-z][\w.-]{0,79}\w)\b"
@@ -57,6 +58,7 @@ _SAID_HOST = lazy(
 _LEAST_FRONTS = 2
 _DIGITS = lazy(r"\d+")
 _PART = lazy(r"[/_]|\.(?!\d)")
+_PATH_PARTS = lazy(r"[/_.-]")
 
 
 def content_origins(surveys: Sequence[FileSurvey], *, year: int) -> dict[str, Origin]:
@@ -118,6 +120,8 @@ def content_origins(surveys: Sequence[FileSurvey], *, year: int) -> dict[str, Or
             found[name] = changed
     _called_after_tasks(surveys, found)
     _called_after_hosts(surveys, found, short)
+    _called_after_own_words(surveys, found)
+    _hosts_by_folders(surveys, found)
     _hosts_by_ranks(surveys, found)
     _counted_on_each_host(surveys, found)
     _ranks_of_processes(surveys, found)
@@ -132,6 +136,16 @@ def _hosts_by_ranks(surveys: Sequence[FileSurvey], found: dict[str, Origin]) -> 
         return
     files = [(one.source.name, _lines_of(one)) for one in free]
     for name, host in hosts_by_ranks(files).items():
+        found[name] = replace(origins[name], node=host)
+
+
+def _hosts_by_folders(surveys: Sequence[FileSurvey], found: dict[str, Origin]) -> None:
+    """Give files to the hosts that their folders are called after, where those part the ranks between them."""
+    origins = {one.source.name: found.get(one.source.name, one.source.origin) for one in surveys}
+    if any(origin.node is not None for origin in origins.values()):
+        return
+    of_ranks = [(name, origin.rank) for name, origin in origins.items()]
+    for name, host in hosts_by_folders(of_ranks).items():
         found[name] = replace(origins[name], node=host)
 
 
@@ -223,6 +237,25 @@ def _called_after_hosts(
             found[one.source.name] = replace(origin, node=name)
 
 
+def _called_after_own_words(surveys: Sequence[FileSurvey], found: dict[str, Origin]) -> None:
+    """Give files to the hosts without a number in their names that stand in their paths, where their lines say so.
+
+    `hera/rank3/current` is of hera where its process says that it is on hera, and another file is of another host so.
+    """
+    if not 1 < len(surveys) <= _MOST_INDUCED:
+        return
+    said: set[str] = set()
+    parts = [set(_PATH_PARTS.split(one.source.name)) for one in surveys]
+    for one, words in zip(surveys, parts, strict=True):
+        if any(word.isalpha() for word in words):
+            own = {word for number in _sampled(one) for word in own_words(one.kept[number][:_HEAD])}
+            said |= own & words
+    for one, words in zip(surveys, parts, strict=True) if len(said) > 1 else ():
+        origin = found.get(one.source.name, one.source.origin)
+        if origin.node is None and len(host := words & said) == 1:
+            found[one.source.name] = replace(origin, node=host.pop())
+
+
 def _is_free(origin: Origin) -> bool:
     return (
         origin.node is None
@@ -276,11 +309,23 @@ def _hosts_in_front(sample: _Sample) -> frozenset[str]:
     found = {host for host in hosts if not is_no_host(host)}
     fronts = Counter(m["host"].decode() for m in _in(sample, b" ", _FRONT))
     words = {host for host, count in fronts.items() if count >= _LEAST_FRONTS and may_count(host)}
+    if len(own := _own_fronts(sample)) > 1:
+        found |= own
     if not words:
         return frozenset(found)
     said = {m["host"].decode() for m in _in(sample, b"o", _SAID_HOST)} & words
     series = {_DIGITS.sub("0", host) for host in said}
     return frozenset(found | {host for host in words if _DIGITS.sub("0", host) in series})
+
+
+def _own_fronts(sample: _Sample) -> set[str]:
+    """Return the words without a number in front of lines that say of themselves to be on a host of that name."""
+    return {
+        word
+        for head in sample.heads
+        if (match := _WORD.match(head)) is not None
+        and (word := match["word"].decode()) in own_words(head)
+    }
 
 
 @lru_cache(maxsize=1)

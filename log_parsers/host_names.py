@@ -116,6 +116,19 @@ def says_host(line: bytes) -> set[str]:
     return {name for host in found if not is_local(name := host.decode("utf-8", "replace"))}
 
 
+def own_words(line: bytes) -> set[str]:
+    """Return the words without a number that a line says to be the host of its writer, whatever else they may be."""
+    if b"on " not in line and b"host" not in line:
+        return set()
+    found = {match["host"].decode() for match in _own_word().finditer(line)}
+    return {word for word in found if not is_local(word.lower()) and not is_no_host(word)}
+
+
+@lru_cache(maxsize=1)
+def _own_word() -> re.Pattern[bytes]:
+    return re.compile(load_cached(PATH)["own_word"].encode())
+
+
 @lru_cache(maxsize=1)
 def _said() -> tuple[re.Pattern[bytes], ...]:
     forms = [entry_form(raw) for raw in load_cached(PATH)["said_to_be_hosts"]]

@@ -1,7 +1,8 @@
 """What files side by side tell by the ranks in them: whose file each is.
 
 Files of single processes, each of which calls itself by a rank of its own, are those of the ranks. Files that hold
-several ranks each, no rank twice and together all of a job, are those of its hosts, by whose names they are called.
+several ranks each, no rank twice and together all of a job, are those of its hosts, by whose names they are called; so
+are folders that hold the files of several ranks each.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from rerail.cached_yaml import load_cached
 from rerail.lazy_patterns import lazy
+from rerail.log_parsers.file_names import is_no_machine
 from rerail.log_parsers.host_names import series_of
 from rerail.log_parsers.named_after_hosts import may_be_one, stem_of
 
@@ -76,6 +78,29 @@ def hosts_by_ranks(files: Sequence[tuple[str, Iterable[bytes]]]) -> dict[str, st
         if min(map(len, ranks)) >= _LEAST and together == list(range(len(together))):
             found |= {name: stem for name, stem, _ in members}
     return found
+
+
+def hosts_by_folders(files: Sequence[tuple[str, int | None]]) -> dict[str, str]:
+    """Return the hosts that folders side by side are called after, where they part all ranks of a job evenly between them.
+
+    Args:
+        files: paths, and the rank of each, None where it is not of one rank.
+    """
+    ranks: dict[str, list[int]] = defaultdict(list)
+    for name, rank in files:
+        if rank is not None:
+            ranks[name.partition("/")[0] if "/" in name else ""].append(rank)
+    together = sorted(rank for one in ranks.values() for rank in one)
+    counts = {len(one) for one in ranks.values()}
+    if (
+        len(ranks) < _LEAST
+        or together != list(range(len(together)))
+        or len(counts) > 1
+        or counts.pop() < _LEAST
+        or not all(may_be_one(folder) and not is_no_machine(folder) for folder in ranks)
+    ):
+        return {}
+    return {name: folder for name, _ in files if (folder := name.partition("/")[0]) in ranks}
 
 
 def _named(lines: Iterable[bytes]) -> set[int]:
