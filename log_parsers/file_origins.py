@@ -22,7 +22,12 @@ from rerail.log_parsers.json_records import fields_of, is_like_a_record
 from rerail.log_parsers.labels import PATH, Label
 from rerail.log_parsers.named_after_hosts import named_after_hosts, told_by
 from rerail.log_parsers.prefixes import Origin
-from rerail.log_parsers.ranks_of_files import hosts_by_folders, hosts_by_ranks, own_ranks
+from rerail.log_parsers.ranks_of_files import (
+    hosts_by_folders,
+    hosts_by_ranks,
+    own_ranks,
+    ranks_across_hosts,
+)
 from rerail.log_parsers.sections import titled
 from rerail.log_parsers.survey import FileSurvey
 from rerail.log_parsers.text import clean
@@ -125,6 +130,7 @@ def content_origins(surveys: Sequence[FileSurvey], *, year: int) -> dict[str, Or
     _hosts_by_ranks(surveys, found)
     _counted_on_each_host(surveys, found)
     _ranks_of_processes(surveys, found)
+    _numbered_across_hosts(surveys, found)
     return found
 
 
@@ -137,6 +143,22 @@ def _hosts_by_ranks(surveys: Sequence[FileSurvey], found: dict[str, Origin]) -> 
     files = [(one.source.name, _lines_of(one)) for one in free]
     for name, host in hosts_by_ranks(files).items():
         found[name] = replace(origins[name], node=host)
+
+
+def _numbered_across_hosts(surveys: Sequence[FileSurvey], found: dict[str, Origin]) -> None:
+    """Give files that are numbered on from host to host to those ranks."""
+    origins = {one.source.name: found.get(one.source.name, one.source.origin) for one in surveys}
+    free = [
+        (name, origin.node)
+        for name, origin in origins.items()
+        if origin.rank is None and origin.stream is None
+    ]
+    if not 1 < len(free) <= _MOST_INDUCED:
+        return
+    for name, (host, rank) in ranks_across_hosts(free).items():
+        found[name] = replace(
+            origins[name], node=origins[name].node or host, rank=rank, local_rank=None
+        )
 
 
 def _hosts_by_folders(surveys: Sequence[FileSurvey], found: dict[str, Origin]) -> None:

@@ -16,12 +16,14 @@ from pathlib import Path
 from rerail.cached_yaml import load_cached
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.file_names import is_no_machine
-from rerail.log_parsers.host_names import series_of
+from rerail.log_parsers.host_names import looks_like_host, series_of
 from rerail.log_parsers.named_after_hosts import may_be_one, stem_of
 
 PATH = Path(__file__).with_name("ranks_of_files.yaml")
 _LINES, _WIDTH = 120, 300
 _LEAST = 2  # ranks of a host, files
+_LAST_NUMBER = lazy(r"\d{1,6}(?=[^\d/]*$)")
+_PARTS = lazy(r"[/._]")
 _LETTER = lazy(r"(?<=[-_])[a-z]$")
 
 
@@ -101,6 +103,44 @@ def hosts_by_folders(files: Sequence[tuple[str, int | None]]) -> dict[str, str]:
     ):
         return {}
     return {name: folder for name, _ in files if (folder := name.partition("/")[0]) in ranks}
+
+
+def ranks_across_hosts(files: Sequence[tuple[str, str | None]]) -> dict[str, tuple[str, int]]:
+    """Return host and rank of files that are numbered on from host to host, so that all ranks of a job are there once.
+
+    `train.gn-4.0.err` and `train.gn-4.1.err` go on with gn-5 at 2; numbers that began anew would be local.
+
+    Args:
+        files: paths, and the host of each, None where only its name may tell it.
+    """
+    series: dict[str, list[tuple[str, str, int]]] = defaultdict(list)
+    for name, node in files:
+        host = node if node is not None and node in name else _host_in(name)
+        number = _LAST_NUMBER.search(name.replace(host, "*", 1)) if host is not None else None
+        if host is not None and number is not None:
+            rest = name.replace(host, "*", 1)
+            key = f"{rest[: number.start()]}#{rest[number.end() :]}"
+            series[key].append((name, host, int(number[0])))
+    found: dict[str, tuple[str, int]] = {}
+    for members in series.values():
+        numbers: dict[str, list[int]] = defaultdict(list)
+        for _, host, number in sorted(members, key=lambda one: one[2]):
+            numbers[host].append(number)
+        each = {len(one) for one in numbers.values()}
+        on = [number for one in sorted(numbers.values()) for number in one]
+        if (
+            len(numbers) >= _LEAST
+            and len(each) == 1
+            and min(each) >= _LEAST
+            and on == list(range(len(on)))
+        ):
+            found |= {name: (host, number) for name, host, number in members}
+    return found
+
+
+def _host_in(name: str) -> str | None:
+    hosts = {part for part in _PARTS.split(name) if looks_like_host(part) and may_be_one(part)}
+    return hosts.pop() if len(hosts) == 1 else None
 
 
 def _named(lines: Iterable[bytes]) -> set[int]:
