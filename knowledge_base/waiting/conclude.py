@@ -113,13 +113,16 @@ def _was_read(case: Case, identities: Identities, victims: set[int], found: Find
 
 
 def _heard_of(case: Case, host: str, ranks: set[int]) -> bool:
-    """Tell whether a host's processes or its launcher reported an end or an error."""
+    """Tell whether a host's processes or its launcher reported an end or an error that training did not survive."""
     return any(
-        o.line.rank in ranks
-        or same_host(o.line.node, host)
-        or same_host(o.fields.get("node"), host)
+        not survived(case, o)
         for o in case.observations
         if o.role is not Role.BENIGN
+        and (
+            o.line.rank in ranks
+            or same_host(o.line.node, host)
+            or same_host(o.fields.get("node"), host)
+        )
     )
 
 
