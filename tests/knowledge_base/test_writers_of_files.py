@@ -7,7 +7,12 @@ import json
 import pytest
 
 from rerail.assistant.pipeline import diagnose_texts
-from rerail.log_parsers.ranks_of_files import hosts_by_ranks, own_ranks
+from rerail.log_parsers.ranks_of_files import (
+    hosts_by_folders,
+    hosts_by_ranks,
+    own_ranks,
+    ranks_across_hosts,
+)
 
 GAVE_UP = "gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 9000ms for recv operation to complete"
 GLOO = f"RuntimeError: [/pytorch/third_party/gloo/{GAVE_UP}"
@@ -129,3 +134,45 @@ def test_the_process_that_the_kernel_killed_is_the_first_thread_in_front_of_the_
         }
     )
     assert found.suspects.ranks == [1]
+
+
+KEY = "Traceback (most recent call last):\n  File \"/w/fit.py\", line 7, in <module>\n    fit()\nKeyError: 'label'\n"
+
+
+def steps(count=3):
+    return "".join(f"2026-03-02 10:00:0{n} INFO step {n} loss 2.{n}\n" for n in range(1, count + 1))
+
+
+def test_a_host_without_a_number_is_known_by_what_its_own_lines_say():
+    """In front of the lines, or as a folder; what only one of several says of itself is none."""
+    lines = [
+        f"{host}: INFO fit: started on {host}, pid {9 + at}"
+        for at, host in enumerate(("oak", "elm"))
+    ]
+    merged = "\n".join([*lines, *(f"elm: {row}" for row in KEY.splitlines())]) + "\n"
+    assert verdict({"all.log": merged}).first_fault.node == "elm"
+    said = {"oak": "fit: started on oak, pid 9\n", "elm": f"fit: started on elm, pid 8\n{KEY}"}
+    assert verdict({f"{h}/out.log": text for h, text in said.items()}).first_fault.node == "elm"
+    one = {"oak/out.log": "fit: started\n", "elm/out.log": f"fit: started on elm, pid 8\n{KEY}"}
+    assert verdict(one).first_fault.node is None
+
+
+def test_folders_that_part_the_ranks_between_them_are_called_after_hosts():
+    ranks = [("zeus", 0), ("zeus", 1), ("hera", 2), ("hera", 3)]
+    names = [(f"{host}/rank{rank}/current", rank) for host, rank in ranks]
+    assert hosts_by_folders(names) == {name: name.partition("/")[0] for name, _ in names}
+    assert not hosts_by_folders([(f"{host}/rank{at % 2}.log", at % 2) for host, at in ranks])
+    assert not hosts_by_folders([(f"run{at // 2}/rank{at}.log", at) for _, at in ranks])
+
+
+def test_files_that_are_numbered_on_from_host_to_host_are_of_those_ranks():
+    names = [f"fit.gn-{4 + at // 2}.{at}.err" for at in range(6)]
+    assert ranks_across_hosts([(name, None) for name in names]) == {
+        name: (f"gn-{4 + at // 2}", at) for at, name in enumerate(names)
+    }
+    anew = [(f"fit.gn-{4 + at // 2}.{at % 2}.err", None) for at in range(6)]
+    assert not ranks_across_hosts(anew)
+    padded = [(f"edge-{1 + at // 2}/fit_0{at}.log", f"edge-{1 + at // 2}") for at in range(4)]
+    assert [rank for _, rank in ranks_across_hosts(padded).values()] == [0, 1, 2, 3]
+    found = verdict({name: steps() + (KEY if name == "fit.gn-6.5.err" else "") for name in names})
+    assert (found.first_fault.rank, found.first_fault.node) == (5, "gn-6")
