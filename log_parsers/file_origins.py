@@ -21,6 +21,7 @@ from rerail.log_parsers.induced_labels import in_brackets, induce
 from rerail.log_parsers.json_records import fields_of, is_like_a_record
 from rerail.log_parsers.labels import PATH, Label
 from rerail.log_parsers.named_after_hosts import named_after_hosts, told_by
+from rerail.log_parsers.outputs_of_jobs import hosts_of_outputs
 from rerail.log_parsers.prefixes import Origin
 from rerail.log_parsers.ranks_of_files import (
     hosts_by_folders,
@@ -129,6 +130,7 @@ def content_origins(surveys: Sequence[FileSurvey], *, year: int) -> dict[str, Or
     _hosts_by_folders(surveys, found)
     _hosts_by_ranks(surveys, found)
     _counted_on_each_host(surveys, found)
+    _written_by_jobs(surveys, found)
     _ranks_of_processes(surveys, found)
     _numbered_across_hosts(surveys, found)
     return found
@@ -159,6 +161,20 @@ def _numbered_across_hosts(surveys: Sequence[FileSurvey], found: dict[str, Origi
         found[name] = replace(
             origins[name], node=origins[name].node or host, rank=rank, local_rank=None
         )
+
+
+def _written_by_jobs(surveys: Sequence[FileSurvey], found: dict[str, Origin]) -> None:
+    """Give files to the hosts of the jobs that wrote them, where records of the scheduler say so, each of one file."""
+    told: dict[str, set[str]] = defaultdict(set)
+    for one in surveys:
+        if b"StdOut=" in _Sample.of(one).text:
+            for name, node in hosts_of_outputs(_lines_of(one)):
+                told[name].add(node)
+    for one in surveys if told else ():
+        origin = found.get(one.source.name, one.source.origin)
+        nodes = told.get(one.source.name.rpartition("/")[2], set())
+        if origin.node is None and len(nodes) == 1:
+            found[one.source.name] = replace(origin, node=next(iter(nodes)))
 
 
 def _hosts_by_folders(surveys: Sequence[FileSurvey], found: dict[str, Origin]) -> None:

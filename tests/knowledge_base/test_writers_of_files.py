@@ -176,3 +176,12 @@ def test_files_that_are_numbered_on_from_host_to_host_are_of_those_ranks():
     assert [rank for _, rank in ranks_across_hosts(padded).values()] == [0, 1, 2, 3]
     found = verdict({name: steps() + (KEY if name == "fit.gn-6.5.err" else "") for name in names})
     assert (found.first_fault.rank, found.first_fault.node) == (5, "gn-6")
+
+
+def test_a_file_that_a_schedulers_record_names_was_written_on_the_host_of_its_job():
+    record = "JobId={} JobName=fit\n   NodeList={}\n   StdOut=/home/u/logs/fit_{}.out\n\n"
+    told = record.format(7, "vx-1", 0) + record.format(8, "vx-2", 1)
+    files = {"fit_0.out": steps(), "fit_1.out": steps() + KEY, "scontrol.txt": told}
+    assert verdict(files).first_fault.node == "vx-2"
+    several = files | {"scontrol.txt": record.format(7, "vx-[1-2]", 1)}
+    assert verdict(several).first_fault.node is None
