@@ -15,6 +15,7 @@ from rerail.domain.evidence import LogLine, Role
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.beside_good import action_of, checks_of, leaf_of, worst
 from rerail.knowledge_base.causality.few_rows import behind_plan, slow_phase
+from rerail.knowledge_base.causality.grown_timer import GrownTimer, grown_timer
 from rerail.knowledge_base.causality.late_ranks import far_behind, late_rank
 from rerail.knowledge_base.causality.progress import step_rows
 from rerail.knowledge_base.causality.rank_timers import odd_rank, slow_rank
@@ -138,7 +139,18 @@ def _in_few_rows(case: Case) -> list[NumericFinding]:
         if phase is not None and line is not None and not _announced(case, view, phase.row):
             what = f"step time rises from {phase.before_s:.4g} s to {phase.after_s:.4g} s at step {phase.row.step}"
             found.append(_with_rank(case, NumericFinding("fail_slow_unexplained", line, what)))
+        elif phase is None and (grown := grown_timer(view)) is not None:
+            found += _as_finding(case, view, grown)
     return found
+
+
+def _as_finding(case: Case, view: LogView, grown: GrownTimer) -> list[NumericFinding]:
+    line = view.line(grown.row.line)
+    if line is None or _announced(case, view, grown.row):
+        return []
+    leaf = "slow_dataloading_storage" if grown.of_data else "fail_slow_unexplained"
+    what = f"{grown.name} grows from {grown.before:.4g} to {grown.after:.4g} at step {grown.row.step}, as the step does"
+    return [NumericFinding(leaf, line, what)]
 
 
 def _comes_late(case: Case) -> list[NumericFinding]:

@@ -96,3 +96,22 @@ def test_steps_that_wait_for_data_in_bursts_are_slow_where_that_takes_most_of_th
     once = [(0, 81.4, 74.9), (10, 0.4, 0.0), (20, 67.6, 67.2), (30, 0.4, 0.0), (40, 0.4, 0.0)]
     found = diagnose("".join(row.format(step, t, 8.0, d, 7.4) for step, t, d in once))
     assert found.outcome is not Outcome.FAILURE
+
+
+def test_a_timer_that_grows_as_the_steps_do_tells_why_a_few_are_slow(diagnose):
+    row = "iteration {}/ 900 | elapsed time per iteration (ms): {} | lm loss: 2.1E+00 |\n"
+    timers = "time (ms) | forward: {} | backward: {} | batch_input: {}\n"
+
+    def log(*rows):
+        shown = [row.format(100 * n, ms) + timers.format(*t) for n, (ms, *t) in enumerate(rows, 1)]
+        return diagnose("".join(shown))
+
+    fast = (10098.4, 2811.0, 6612.7, 11.9), (10100.9, 2813.5, 6615.0, 12.1)
+    found = log(*fast, (17112.9, 2815.2, 6614.3, 7002.4), (18268.7, 2812.9, 6613.6, 8160.0))
+    assert found.failure_type == "slow_dataloading_storage"
+    assert "iteration 300/" in found.first_fault.text
+    # Another timer grows as well: more work; or none by as much as the step.
+    both = log(*fast, (17112.9, 5815.2, 9614.3, 1002.4), (18268.7, 5812.9, 9613.6, 1160.0))
+    assert both.outcome is not Outcome.FAILURE
+    little = log(*fast, (17112.9, 2815.2, 6614.3, 902.4), (18268.7, 2812.9, 6613.6, 960.0))
+    assert little.outcome is not Outcome.FAILURE
