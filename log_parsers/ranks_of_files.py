@@ -116,11 +116,11 @@ def ranks_across_hosts(files: Sequence[tuple[str, str | None]]) -> dict[str, tup
     series: dict[str, list[tuple[str, str, int]]] = defaultdict(list)
     for name, node in files:
         host = node if node is not None and node in name else _host_in(name)
-        number = _LAST_NUMBER.search(name.replace(host, "*", 1)) if host is not None else None
-        if host is not None and number is not None:
-            rest = name.replace(host, "*", 1)
-            key = f"{rest[: number.start()]}#{rest[number.end() :]}"
-            series[key].append((name, host, int(number[0])))
+        rest = name.replace(host, "*", 1) if host is not None else ""
+        last = _LAST_NUMBER.search(rest)
+        if host is not None and last is not None:
+            key = f"{rest[: last.start()]}#{rest[last.end() :]}"
+            series[key].append((name, host, int(last[0])))
     found: dict[str, tuple[str, int]] = {}
     for members in series.values():
         numbers: dict[str, list[int]] = defaultdict(list)

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from rerail.cached_yaml import load_cached
 from rerail.errors import ClusterError, UsageError
 from rerail.tools.clusters.kubernetes_logs import logs_of
+from rerail.tools.clusters.kubernetes_tries import tries_of
 from rerail.tools.clusters.slurm_outputs import Outputs
 from rerail.tools.clusters.slurm_read import JobFiles
 from rerail.tools.clusters.slurm_records import AttemptRecord, NodeRecord, StepRecord
@@ -298,14 +299,21 @@ class KubernetesReader:
         return ""
 
     def save_logs(self, attempt: AttemptRecord, folder: Path) -> list[str]:
-        """Write the logs of the attempt's pods into `folder/job`, one file a container."""
+        """Write the logs of the attempt's pods into `folder/job`, one file a container; of several tries the last."""
         from kubernetes.client import CoreV1Api
 
         namespace, kind, _ = parse_job(attempt.job)
         one = next(o for o in self.chain(attempt.job) if attempt_of(o) == attempt.attempt)
         problems = []
-        for pod in pods_of(kind, one, self._pods()):
+        pods = pods_of(kind, one, self._pods())
+        tries = tries_of(pods)
+        for pod, number in zip(pods, tries, strict=True):
             name = pod["metadata"]["name"]
+            if number < max(tries):
+                problems.append(
+                    f"pod {name} is of try {number} of {max(tries)}: its log was not read"
+                )
+                continue
             for log in logs_of(pod):
                 try:
                     text = CoreV1Api(self.api).read_namespaced_pod_log(

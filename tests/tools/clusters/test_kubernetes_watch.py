@@ -214,6 +214,23 @@ def test_what_a_failed_pod_said_is_there_after_its_operator_removed_it(scripted,
     assert keeper.pods(but={"uid-llm-1"}) == []  # the server's own word goes before
 
 
+def test_of_a_job_that_was_tried_again_the_logs_of_the_last_try_are_written(
+    scripted, tmp_path, monkeypatch
+):
+    """The pods of earlier tries are told of."""
+    server = scripted([listed(10, job("llm", 5))], [[]])
+    first = pod("llm-1", 11, code=1, ended="2026-03-01T10:08:00Z")
+    last = pod("llm-2", 12, code=1, ended="2026-03-01T10:18:00Z")
+    first["metadata"]["creationTimestamp"] = "2026-03-01T10:00:00Z"
+    last["metadata"]["creationTimestamp"] = "2026-03-01T10:10:00Z"
+    monkeypatch.setattr(server.reader, "_pods", lambda: [first, last])
+    server.logs["llm-1"] = server.logs["llm-2"] = "KeyError: 'x'"
+    (tmp_path / "job").mkdir()
+    (problem,) = server.reader.save_logs(AttemptRecord("ml/Job/llm", 0, "FAILED", ()), tmp_path)
+    assert "pod llm-1 is of try 1 of 2" in problem
+    assert [one.name for one in (tmp_path / "job").iterdir()] == ["llm-2.train.log"]
+
+
 @pytest.mark.parametrize(
     ("one", "kept"),
     [
