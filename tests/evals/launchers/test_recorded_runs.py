@@ -21,13 +21,10 @@ UNMENDED = {
     "circus": "vanish",
     "dask": "crash hang vanish argument caught retried",
     "dsh": "crash hang oom vanish argument nan",
-    "fabric": "crash hang vanish",
     "job_array": "argument",
     "mpich_files": "crash hang oom vanish argument nan",
     "multilog": "crash hang oom vanish argument nan",
     "supervisor": "argument",
-    "syslog_ng": "crash hang vanish argument",
-    "taktuk": "crash hang vanish argument",
 }
 OPEN |= {f"{launcher}/{fault}" for launcher, faults in UNMENDED.items() for fault in faults.split()}
 LEAST_LAUNCHERS, LEAST_FAULTS = 43, 6
