@@ -43,7 +43,9 @@ def rank_told_again(case: Case, winner: Observation) -> int | None:
         # One host's lines of one kind, a warning and the exception behind it, are of one process there.
         beside = _front(winner) is not None and _front(other) == _front(winner)
         alike = other.leaf == winner.leaf and (beside or told_again(other, winner))
-        if not alike and not (winner.lines and quotes_raised(other.line.message, winner.line.message)):
+        if not alike and not (
+            winner.lines and quotes_raised(other.line.message, winner.line.message)
+        ):
             continue
         rank = _who(other.line)
         if rank is not None:
