@@ -168,13 +168,13 @@ def _written_by_jobs(surveys: Sequence[FileSurvey], found: dict[str, Origin]) ->
     told: dict[str, set[str]] = defaultdict(set)
     for one in surveys:
         if b"StdOut=" in _Sample.of(one).text:
-            for name, node in hosts_of_outputs(_lines_of(one)):
-                told[name].add(node)
+            for name, nodes in hosts_of_outputs(_lines_of(one)).items():
+                told[name] |= nodes
     for one in surveys if told else ():
         origin = found.get(one.source.name, one.source.origin)
-        nodes = told.get(one.source.name.rpartition("/")[2], set())
-        if origin.node is None and len(nodes) == 1:
-            found[one.source.name] = replace(origin, node=next(iter(nodes)))
+        hosts = told.get(one.source.name.rpartition("/")[2], set())
+        if origin.node is None and len(hosts) == 1:
+            found[one.source.name] = replace(origin, node=next(iter(hosts)))
 
 
 def _hosts_by_folders(surveys: Sequence[FileSurvey], found: dict[str, Origin]) -> None:

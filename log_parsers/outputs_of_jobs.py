@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import lru_cache
 
 from rerail.cached_yaml import load_cached
@@ -11,20 +11,26 @@ from rerail.log_parsers.file_names import PATH
 
 
 @lru_cache(maxsize=1)
-def _patterns() -> tuple[re.Pattern[bytes], re.Pattern[bytes], re.Pattern[bytes]]:
-    told = load_cached(PATH)["job_record"]
-    begins, node, path = (re.compile(told[key].encode()) for key in ("begins", "node", "path"))
-    return begins, node, path
+def _patterns() -> dict[str, re.Pattern[bytes]]:
+    return {key: re.compile(text.encode()) for key, text in load_cached(PATH)["job_record"].items()}
 
 
-def hosts_of_outputs(lines: Iterable[bytes]) -> Iterator[tuple[str, str]]:
-    """Yield the name of a file, without its folders, and the host of the job on one host that a record says wrote it."""
-    begins, of_node, of_path = _patterns()
-    node: str | None = None
+def hosts_of_outputs(lines: Iterable[bytes]) -> dict[str, set[str]]:
+    """Return by the name of a file, without its folders, the host of the job on one host that a record says wrote it.
+
+    Nothing where another record tells a file and no such host: the one that is known would seem to be the only one.
+    """
+    told, found = _patterns(), dict[str, set[str]]()
+    node, ends = None, False
     for line in lines:
-        if begins.search(line):
-            node = None
-        elif found := of_node.search(line):
-            node = found["node"].decode()
-        elif node is not None and (found := of_path.search(line)):
-            yield found["name"].decode("utf-8", "replace"), node
+        if told["begins"].search(line):
+            node, ends = None, False
+        elif told["ends_still"].search(line):
+            ends = True
+        elif match := told["node"].search(line):
+            node = None if ends else match["node"].decode()
+        elif match := told["path"].search(line):
+            if node is None:
+                return {}
+            found.setdefault(match["name"].decode("utf-8", "replace"), set()).add(node)
+    return found

@@ -9,6 +9,7 @@ from dataclasses import replace
 from rerail.domain.evidence import LogLine
 from rerail.log_parsers.opening import lies_at
 from rerail.log_parsers.prefixes import Origin, parse_line
+from rerail.log_parsers.records_of_lines import rank_of_record
 from rerail.log_parsers.sections import Sections, sections
 from rerail.log_parsers.survey import FileSurvey
 from rerail.log_parsers.text import clean
@@ -72,6 +73,9 @@ class LogView:
                 found = self._behind_front(found, clean(self.originals[number]))
             if self.survey.parts:
                 found = replace(found, stands=lies_at(self.survey.parts, number))
+            if not found.label:
+                rank = rank_of_record(found.message, number, self.text)
+                found = found if rank is None else replace(found, rank=rank)
             self._lines[number] = found
         return found
 

@@ -14,11 +14,14 @@ from rerail.knowledge_base.phrases import phrase, says
 from rerail.knowledge_base.placement.identities import Identities, rivals
 from rerail.knowledge_base.placement.names import same_host
 from rerail.knowledge_base.taxonomy import has
+from rerail.lazy_patterns import lazy
 from rerail.log_parsers.host_names import is_address, is_local
 from rerail.log_parsers.text import without_digits
+from rerail.log_parsers.tracebacks import looks_like_exception
 
 _LEAST_SENTENCE = 24
 _RIGHT_ABOVE = 3
+_OF_ANOTHER = lazy(r"\d|\w+ \w+ \w+")
 _RAISED_NEAR = 12  # lines from the output of a subprocess to the exception that reports it
 
 
@@ -39,7 +42,10 @@ def rank_told_again(case: Case, winner: Observation) -> int | None:
             ranks.add(other.line.rank)
         # One host's lines of one kind, a warning and the exception behind it, are of one process there.
         beside = _front(winner) is not None and _front(other) == _front(winner)
-        if other.leaf != winner.leaf or not (beside or told_again(other, winner)):
+        alike = other.leaf == winner.leaf and (beside or told_again(other, winner))
+        if not alike and not (
+            winner.lines and quotes_raised(other.line.message, winner.line.message)
+        ):
             continue
         rank = _who(other.line)
         if rank is not None:
@@ -69,6 +75,19 @@ def told_again(other: Observation, winner: Observation) -> bool:
         return True
     ours, theirs = winner.line.message.strip(), other.line.message.strip()
     return _holds(theirs, ours) or _holds(ours, theirs)
+
+
+def quotes_raised(message: str, raised: str) -> bool:
+    """Tell whether a line is an exception as `repr` prints it, KeyError('id'), that was raised as `KeyError: 'id'`.
+
+    A sentence in front of it, or a number, may speak of another process.
+    """
+    name, sign, said = raised.strip().partition(": ")
+    if not sign or not looks_like_exception(raised):
+        return False
+    name = name.rpartition(".")[2]
+    found = [message.find(f"{name}({one})") for one in (said, repr(said))]
+    return any(at >= 0 and not _OF_ANOTHER.search(message[:at]) for at in found)
 
 
 def raised_alike(selection: Selection, winner: Observation) -> list[LogLine]:

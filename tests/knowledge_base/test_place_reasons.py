@@ -29,6 +29,24 @@ def test_of_two_copies_the_one_with_a_place_is_cited(diagnose: Run) -> None:
         assert (first.rank, first.text.startswith("[rank2]")) == (2, True)
 
 
+def test_a_client_raises_again_what_the_worker_of_a_rank_told(diagnose: Run) -> None:
+    """Dask tells an exception beside the key of its task, and raises it in the client, which is no rank."""
+
+    def told(rank: int, error: str) -> str:
+        head = "2026-03-01 10:00:09,100 - distributed.worker - ERROR - Compute Failed\n"
+        return f'{head}Key:       fit-rank-{rank}\nState:     executing\nException: "{error}"\n\n'
+
+    client = (
+        'Traceback (most recent call last):\n  File "/w/client.py", line 9, in <module>\n'
+        "    client.gather(futures)\nZeroDivisionError: division by zero\n"
+    )
+    raised = "ZeroDivisionError('division by zero')"
+    one = diagnose({"client.log": client, "worker.log": told(5, raised)})
+    assert list(one.suspects.ranks) == [5]
+    two = diagnose({"client.log": client, "worker.log": told(5, raised) + told(6, raised)})
+    assert not two.suspects.ranks
+
+
 def mismatch(speaker: int, subject: int = 16) -> str:
     return (
         f"[rank{speaker}]: NCCL WARN Mismatched NCCL version detected : rank {speaker} version 22304 "

@@ -183,5 +183,6 @@ def test_a_file_that_a_schedulers_record_names_was_written_on_the_host_of_its_jo
     told = record.format(7, "vx-1", 0) + record.format(8, "vx-2", 1)
     files = {"fit_0.out": steps(), "fit_1.out": steps() + KEY, "scontrol.txt": told}
     assert verdict(files).first_fault.node == "vx-2"
-    several = files | {"scontrol.txt": record.format(7, "vx-[1-2]", 1)}
-    assert verdict(several).first_fault.node is None
+    ends = told.replace("   NodeList=vx-2", "   JobState=COMPLETING\n   NodeList=vx-2")
+    for none in (record.format(7, "vx-[1-2]", 1), ends + record.format(9, "vx-3", 2)):
+        assert verdict(files | {"scontrol.txt": none}).first_fault.node is None
