@@ -82,7 +82,7 @@ def read_row(
     if b"reduced_train_loss" in text:
         row.loss = _first(numbers()["reduced_loss"], text, "loss", spans)
     elif groups.get("loss") is not None:
-        row.loss = _float(groups["loss"])
+        row.loss = number_of(groups["loss"])
         spans["loss"] = Span(match.start("loss") - start, match.end("loss") - start)
     elif b"loss" in lower or b", ce" in lower:
         row.loss = _loss(text, spans) if not maybe_held_out else _loss_of_training(row, text, spans)
@@ -112,7 +112,7 @@ def row_alike(
             if name == "rank" or form not in step_behind():
                 setattr(row, name, int(raw.replace(b",", b"")))
             continue
-        value = _float(raw)
+        value = number_of(raw)
         setattr(row, name, value / 1000.0 if span.milli and value is not None else value)
     _read_beside(row, form, match.groupdict(), text)
     return row
@@ -123,7 +123,7 @@ def _read_beside(
 ) -> Span | None:
     """Read what stands in the place of other numbers, and return where such a step stands."""
     if groups.get("tps") is not None:
-        row.throughput = _float(groups["tps"] or b"")
+        row.throughput = number_of(groups["tps"] or b"")
     behind = step_behind()[form].search(text) if form in step_behind() else None
     if behind is None:
         return None
@@ -156,7 +156,7 @@ def _loss_of_training(row: StepRow, text: bytes, spans: dict[str, Span]) -> floa
         for match in pattern.finditer(text):
             if not measures_held_out(text[: match.start(1)]):
                 spans["loss"] = Span(*match.span(1))
-                return _float(match[1])
+                return number_of(match[1])
             seen = True
     row.form = EVALUATION if seen else row.form
     return None
@@ -167,7 +167,7 @@ def _data_time(text: bytes, lower: bytes, spans: dict[str, Span]) -> float | Non
     if match is None:
         return None
     spans["data_time"] = Span(*match.span("value"))
-    return _float(match["value"])
+    return number_of(match["value"])
 
 
 def _step_time(
@@ -178,7 +178,7 @@ def _step_time(
     spans: dict[str, Span],
 ) -> float | None:
     if groups.get("rate") is not None:
-        rate = _float(groups["rate"] or b"0")
+        rate = number_of(groups["rate"] or b"0")
         if not rate:
             return None
         return rate if groups["unit"] == b"s/it" else 1.0 / rate
@@ -188,7 +188,7 @@ def _step_time(
         else None
     )
     if match:
-        value = _float(match["value"])
+        value = number_of(match["value"])
         unit = (match["unit"] or match["after"] or b"s").lower()
         spans["step_time"] = Span(*match.span("value"), milli=unit == b"ms")
         return None if value is None else value / 1000.0 if unit == b"ms" else value
@@ -197,10 +197,10 @@ def _step_time(
         match = numbers()["seconds_per_step"].search(text)
         if match:
             spans["step_time"] = Span(*match.span("value"))
-            return _float(match["value"])
+            return number_of(match["value"])
     if b"step" in lower and (match := numbers()["timed_step"].search(text)) is not None:
         spans["step_time"] = Span(*match.span("value"), milli=match["milli"] is not None)
-        value = _float(match["value"])
+        value = number_of(match["value"])
         return value / 1000.0 if value is not None and match["milli"] else value
     if any(word in lower for word in (b"sec: ", b"time", b"seconds: ", b" ms |", b" sec)")):
         match = numbers()["seconds"].search(text)
@@ -209,7 +209,7 @@ def _step_time(
     group = "value" if match["value"] else "mid" if match["mid"] else "end"
     milli = group == "mid" or match["ms"] is not None
     spans["step_time"] = Span(*match.span(group), milli=milli)
-    value = _float(match[group])
+    value = number_of(match[group])
     return None if value is None else value / 1000.0 if milli else value
 
 
@@ -220,10 +220,11 @@ def _first(
     if match is None:
         return None
     spans[name] = Span(*match.span(1))
-    return _float(match[1])
+    return number_of(match[1])
 
 
-def _float(raw: bytes) -> float | None:
+def number_of(raw: bytes) -> float | None:
+    """Return a number as it is written, also one that is none, or None."""
     if b"," in raw:
         raw = _without_commas(raw)
     try:

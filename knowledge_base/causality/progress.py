@@ -13,8 +13,8 @@ from rerail.knowledge_base.causality.several_jobs import next_run
 from rerail.knowledge_base.phrases import phrase_in_bytes
 from rerail.late_dataclass import dataclass
 from rerail.log_parsers.metrics import WEAK_FORMS
-from rerail.log_parsers.step_forms import marked
-from rerail.log_parsers.step_numbers import StepRow
+from rerail.log_parsers.step_forms import marked, numbers
+from rerail.log_parsers.step_numbers import StepRow, number_of
 from rerail.log_parsers.tracebacks import looks_like_exception
 from rerail.log_parsers.view import LogView
 
@@ -293,12 +293,19 @@ def gradient_recovered(case: Case, line: LogLine) -> bool:
     An optimizer that took a step with gradients that are no numbers has weights, and so losses, that are none either:
     the step was skipped.
     """
-    rows = step_rows(case.view(line))
+    view = case.view(line)
+    rows = step_rows(view)
     at = bisect_left(rows, line.number, key=lambda row: row.line)
-    if at == len(rows) or rows[at].line != line.number or not _is_number(rows[at].loss):
-        return False
-    later = (row for row in rows[at + 1 :] if row.rank == rows[at].rank)
-    return any(_is_number(row.loss) and _is_number(row.grad_norm) for row in later)
+    if at < len(rows) and rows[at].line == line.number:
+        loss, rank = rows[at].loss, rows[at].rank
+    else:
+        # A line that differs in a word from all others is no row of theirs.
+        told = numbers()["loss"].search(view.survey.kept[line.number])
+        loss, rank = (None if told is None else number_of(told[1])), line.rank
+    later = (row for row in rows[at:] if row.line > line.number and row.rank == rank)
+    return _is_number(loss) and any(
+        _is_number(row.loss) and _is_number(row.grad_norm) for row in later
+    )
 
 
 def _is_number(value: float | None) -> bool:

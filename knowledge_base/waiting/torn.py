@@ -1,4 +1,4 @@
-"""The unfinished last line of a log that was cut: what it does not say any more, its rank may have said."""
+"""The unfinished last line of a log that was cut: what it does not say any more, its rank may have said, and others below it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from dataclasses import replace
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.waiting.read import Facts, Position
 from rerail.lazy_patterns import lazy
+from rerail.log_parsers.sources import Problem
 
 _NUMBER = lazy(r"\d+")
 _SAMPLES = 64
 _LEAST = 16  # characters
+_CUT = "it ends in the middle of a line like those of the ranks that gave up: others may have followed"
 
 
 def without_torn(case: Case, facts: Facts) -> None:
@@ -22,11 +24,15 @@ def without_torn(case: Case, facts: Facts) -> None:
             continue
         line = view.line(view.survey.last_nonempty)
         shape = _NUMBER.sub("0", line.text) if line is not None else ""
-        if line is None or line.rank is None or len(shape) < _LEAST:
+        if line is None or len(shape) < _LEAST:
             continue
         if any(one != shape and one.startswith(shape) for one in shapes):
-            facts.victims.add(line.rank)
-            facts.positions[:] = _without_call(facts.positions, line.file, line.number)
+            if line.rank is not None:
+                facts.victims.add(line.rank)
+                facts.positions[:] = _without_call(facts.positions, line.file, line.number)
+            # Hardly any cut comes just where one is left; where several are, they may stand in what was cut off.
+            if len(case.facts.ranks_heard() - facts.victims) > 1:
+                case.problems.append(Problem(view.name, _CUT, "copy the file again", cut=True))
 
 
 def _without_call(positions: Sequence[Position], file: str, number: int) -> list[Position]:

@@ -248,3 +248,7 @@ def test_the_torn_last_line_of_a_log_accuses_nobody() -> None:
     assert said(whole + "\n").suspects.ranks == [5]
     for cut in (20, 70, 120, 170):
         assert said(whole[:-cut]).suspects.ranks == [5], cut
+    # Where several are left, they may stand in what was cut off.
+    found = said((started + "\n".join(lines[:9]))[:-20])
+    assert found.suspects.ranks == []
+    assert any("ends in the middle of a line" in lack.what for lack in found.missing)

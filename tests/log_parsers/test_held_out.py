@@ -29,6 +29,8 @@ HELD_OUT = [
     '{{"split": "val", "step": {i}, "loss": {x}}}',
     "mode=eval step={i} loss={x}",
     "held-out batch {i} loss {x}",
+    "evaluator: batch {i} of 60, loss {x}",
+    "[tester] step {i} loss {x}",
     "step {i} train loss 2.1 eval loss {x}",
 ]
 TRAINING = [

@@ -120,6 +120,8 @@ def test_a_right_aligned_count_is_read_from_its_first_digit_on(form: str) -> Non
         "step back and look at the plan",
         "saved checkpoint of step 12",
         "iteration over shards",
+        "done in 3 s, ms/batch 711.05 loss 2.1",
+        "[40/1200] loss 2.11 ms per step 740",
         "[rank3]: RuntimeError: step failed",
         "INFO stepwise 12 lossless compression",
         "100%|##########| 1/1 [00:02<00:00,  2.07s/it]",

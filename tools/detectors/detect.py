@@ -175,8 +175,13 @@ def _loss_events(series: StepSeries, begins: list[int]) -> list[Event]:
     if series.grad_norm is not None:
         events += find_grad_norm_spikes(series.step, series.grad_norm)
         told = _reported(series, "grad_norm", series.grad_norm)
+        # Gradients that are numbers again were skipped, as loss scaling does at its start: the weights are as they were.
         bad = find_non_finite(series.step, series.grad_norm, told)
-        events += [replace(event, note=f"gradient norm, {event.note}") for event in bad]
+        events += [
+            replace(event, note=f"gradient norm, {event.note}")
+            for event in bad
+            if event.note.endswith("to the end")
+        ]
     if series.value is not None:
         # What nobody names may be undefined now and then; what measured at first, and never again, broke.
         told = _reported(series, "value", series.value)

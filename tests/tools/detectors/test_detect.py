@@ -93,6 +93,17 @@ def test_nan_to_the_end_and_one_skipped_step():
     assert detect(steps(noise(100), loss=loss)).outcome is SeriesOutcome.NAN
 
 
+def test_gradients_that_loss_scaling_skipped_are_no_fault():
+    norm = noise(200)
+    norm[:4] = norm[90:93] = np.inf
+    scaled = steps(noise(200), loss=3 * noise(200), grad_norm=norm)
+    assert detect(scaled).outcome is SeriesOutcome.HEALTHY
+    norm[150:] = np.nan
+    assert (
+        detect(steps(noise(200), loss=3 * noise(200), grad_norm=norm)).outcome is SeriesOutcome.NAN
+    )
+
+
 def test_loss_printed_every_tenth_step_is_not_nan():
     loss = np.full(200, np.nan)
     loss[::10] = 2.0 * noise(20)
