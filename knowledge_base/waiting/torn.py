@@ -13,7 +13,9 @@ from rerail.log_parsers.sources import Problem
 _NUMBER = lazy(r"\d+")
 _SAMPLES = 64
 _LEAST = 16  # characters
-_CUT = "it ends in the middle of a line like those of the ranks that gave up: others may have followed"
+_CUT = (
+    "it ends in the middle of a line like those of the ranks that gave up: others may have followed"
+)
 
 
 def without_torn(case: Case, facts: Facts) -> None:
