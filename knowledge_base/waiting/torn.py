@@ -1,4 +1,4 @@
-"""The unfinished last line of a log that was cut: what it does not say any more, its rank may have said, and others below it."""
+"""The unfinished last line of a log that was cut: what it does not say any more, its rank or others may have said."""
 
 from __future__ import annotations
 
