@@ -173,15 +173,10 @@ def _expected(path: Path) -> Expected:
 def _write_sarif(diagnosis: Diagnosis, path: Path) -> None:
     import json
 
+    from rerail.assistant.cli.plot_file import write_output
     from rerail.assistant.sarif import to_sarif
-    from rerail.recovery.safe_files import write_file
 
-    try:
-        write_file(path, json.dumps(to_sarif(diagnosis), indent=1).encode() + b"\n")
-    except OSError as error:
-        raise UsageError(
-            f"--sarif {path}: {error.strerror}", subject=str(path), hint=f"ls -ld {path.parent}"
-        ) from None
+    write_output(path, json.dumps(to_sarif(diagnosis), indent=1).encode() + b"\n", option="--sarif")
 
 
 def _tell_unread(outcome: RunOutcome, *, quiet: bool) -> None:
@@ -272,17 +267,10 @@ def _explain(recorded: Recorded, *, json_output: bool) -> Diagnosis:
 
 
 def _write_digest(outcome: RunOutcome, path: Path) -> None:
+    from rerail.assistant.cli.plot_file import write_output
     from rerail.assistant.digest import job_digest
-    from rerail.recovery.safe_files import write_file
 
-    try:
-        write_file(path, job_digest(outcome).text.encode())
-    except OSError as error:
-        raise UsageError(
-            f"--digest {path}: {error.strerror}",
-            subject=str(path),
-            hint="name a file that can be written",
-        ) from None
+    write_output(path, job_digest(outcome).text.encode(), option="--digest")
 
 
 class _Progress:

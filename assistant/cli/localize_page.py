@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rerail.errors import EvidenceError
-
 if TYPE_CHECKING:
     from rerail.tools.localize.localize_paths import Judged
     from rerail.tools.localize_page.page import Change
@@ -20,14 +18,9 @@ def write_page(
 
     Raises:
         UsageError: jinja2 is not installed.
-        EvidenceError: the file cannot be written.
+        OutputError: the file cannot be written.
     """
-    from rerail.recovery.safe_files import write_file
+    from rerail.assistant.cli.plot_file import write_output
     from rerail.tools.localize_page.page import render
 
-    try:
-        write_file(html, render(judged, expected, change).encode())
-    except OSError as error:
-        raise EvidenceError(
-            f"{html} cannot be written: {error.strerror}", subject=str(html)
-        ) from error
+    write_output(html, render(judged, expected, change).encode())

@@ -1,13 +1,15 @@
-"""Where `--plot` and `--html` write to: an SVG, a PNG that is drawn from it, or a page."""
+"""Where `--plot`, `--html` and other options write to: an SVG, a PNG that is drawn from it, a page, any file."""
 
 from __future__ import annotations
 
+import errno
 from importlib.util import find_spec
 from pathlib import Path
 
-from rerail.errors import EvidenceError, UsageError
+from rerail.errors import OutputError, UsageError
 from rerail.recovery.safe_files import write_file
 
+_OF_THE_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS})
 _ZOOM = 2.0  # pixels per SVG unit: a plot in a chat is looked at on dense screens
 
 
@@ -51,26 +53,35 @@ def write_plot(plot: Path, svg: str) -> None:
     """Write the drawing `svg` to a file whose name `check_plot_name` let pass.
 
     Raises:
-        EvidenceError: the file cannot be written.
+        OutputError, UsageError: the file cannot be written.
     """
-    _write(plot, _png(svg) if plot.suffix.lower() == ".png" else svg.encode())
+    write_output(plot, _png(svg) if plot.suffix.lower() == ".png" else svg.encode())
 
 
 def write_page(path: Path, page: str) -> None:
     """Write an HTML page.
 
     Raises:
-        EvidenceError: the file cannot be written.
+        OutputError, UsageError: the file cannot be written.
     """
-    _write(path, page.encode())
+    write_output(path, page.encode())
 
 
-def _write(path: Path, content: bytes) -> None:
+def write_output(path: Path, content: bytes, *, option: str = "") -> None:
+    """Write a file that the command line names.
+
+    Raises:
+        OutputError: the disk is full, over its quota or broken.
+        UsageError: its name is the reason.
+    """
     try:
         write_file(path, content)
     except OSError as error:
-        raise EvidenceError(
-            f"{path} cannot be written: {error.strerror}", subject=str(path)
+        kind = OutputError if error.errno in _OF_THE_DISK else UsageError
+        raise kind(
+            f"{option} {path} cannot be written: {error.strerror}".lstrip(),
+            subject=str(path),
+            hint=f"ls -ld {path.parent}; df -h {path.parent}",
         ) from error
 
 

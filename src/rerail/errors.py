@@ -4,6 +4,7 @@
     |- UsageError        the command line or a file name given on it
     |- EvidenceError     a log, dump or series is missing, unreadable or empty
     |- RuleError         a rule or catalogue file is not valid
+    |- OutputError       what was asked for cannot be written: the disk is full or broken
     |- StoreError        the incident store cannot be opened, read or written
     |- ModelError        a language model's endpoint is absent, failing or not usable
     |- ClusterError      a scheduler's command failed, timed out or was refused
@@ -48,6 +49,12 @@ class RuleError(RerailError):
     """A rule or catalogue file is not valid."""
 
     exit_code = 2
+
+
+class OutputError(RerailError):
+    """A file that the command line names cannot be written, and its name is not the reason."""
+
+    exit_code = 74
 
 
 class StoreError(RerailError):

@@ -1,7 +1,9 @@
 """What other programs get: MCP over its own client, SARIF for CI, frames for notebooks."""
 
 import asyncio
+import errno
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -136,3 +138,21 @@ def test_a_notebook_gets_frames_and_a_verdict_that_shows_itself():
     assert rerail.incident().headline == found.headline
     with pytest.raises(AttributeError):
         _ = rerail.nothing
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(errno.ENOSPC, 74), (errno.EROFS, 74), (errno.ENOENT, 2)]
+)
+@pytest.mark.parametrize("option", ["--sarif", "--digest"])
+def test_a_file_that_a_full_disk_keeps_from_being_written_ends_with_its_code(
+    monkeypatch, tmp_path, option, number, code
+):
+    """A name that cannot be written is the caller's, a disk is not."""
+
+    def refuse(path, content):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("rerail.assistant.cli.plot_file.write_file", refuse)
+    failed = run("diagnose", "--no-store", option, tmp_path / "x.txt", JOB)
+    assert failed.exception.exit_code == code
+    assert option in failed.exception.message
