@@ -39,6 +39,7 @@ from rerail.tools.clusters.slurm_text import (
 )
 
 FIELDS = ",".join(SACCT_FIELDS)
+_RAW_ID = re.compile(r"[0-9]{1,12}")
 _REQUEUE = re.compile(r"^ +Requeue=(?P<requeue>\d) Restarts=\d+ BatchFlag=(?P<batch>\d)", re.M)
 
 
@@ -278,6 +279,9 @@ class SlurmReader:
         """Return the id that people see, the raw one and the state of every job that an id means.
 
         Several for an array (`4711_3`) and for a heterogeneous job (`4711+1`); empty without accounting.
+
+        Raises:
+            ClusterError: accounting does not answer, or with something else.
         """
         try:
             text = self._run(
@@ -289,7 +293,15 @@ class SlurmReader:
                 raise
             return []
         rows = [line.split("|") for line in text.splitlines()]
-        return [(row[0], row[1], state_word(row[2])) for row in rows if len(row) == 3]
+        whole = [row for row in rows if len(row) == 3 and _RAW_ID.fullmatch(row[1])]
+        if rows and not whole:
+            raise ClusterError(
+                "sacct gives no list of jobs",
+                subject=job,
+                hint=f"sacct -X -j {job}",
+                recoverable=True,
+            )
+        return [(row[0], row[1], state_word(row[2])) for row in whole]
 
     def daemon_logs(self) -> list[str]:
         """Return the logs of slurmctld and slurmd that slurm.conf names, as patterns of its own."""

@@ -292,3 +292,10 @@ def test_names_of_jobs(text, known):
 @pytest.mark.parametrize("text", ["logs/", "4711.out", "./4711", "C:\\x", "a*b", "-", "47-11"])
 def test_names_of_files(text):
     assert job_name(text) is None
+
+
+def test_accounting_that_answers_with_something_else_does_not_answer(tmp_path):
+    reader = Recorded(tmp_path, ids=[("<html>502 Bad Gateway", "ϡ\ufffd", "x")])
+    with pytest.raises(ClusterError, match="no list of jobs") as refused:
+        reader.shown_ids("4711")
+    assert refused.value.exit_code == 75
