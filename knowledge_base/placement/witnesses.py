@@ -14,14 +14,12 @@ from rerail.knowledge_base.phrases import phrase, says
 from rerail.knowledge_base.placement.identities import Identities, rivals
 from rerail.knowledge_base.placement.names import same_host
 from rerail.knowledge_base.taxonomy import has
-from rerail.lazy_patterns import lazy
 from rerail.log_parsers.host_names import is_address, is_local
 from rerail.log_parsers.text import without_digits
 from rerail.log_parsers.tracebacks import looks_like_exception
 
 _LEAST_SENTENCE = 24
 _RIGHT_ABOVE = 3
-_OF_ANOTHER = lazy(r"\d|\w+ \w+ \w+")
 _RAISED_NEAR = 12  # lines from the output of a subprocess to the exception that reports it
 
 
@@ -87,7 +85,7 @@ def quotes_raised(message: str, raised: str) -> bool:
         return False
     name = name.rpartition(".")[2]
     found = [message.find(f"{name}({one})") for one in (said, repr(said))]
-    return any(at >= 0 and not _OF_ANOTHER.search(message[:at]) for at in found)
+    return any(at >= 0 and not says("may-speak-of-another", message[:at]) for at in found)
 
 
 def raised_alike(selection: Selection, winner: Observation) -> list[LogLine]:
@@ -100,8 +98,16 @@ def raised_alike(selection: Selection, winner: Observation) -> list[LogLine]:
         for c in selection.candidates
         if c is not winner and c.lines and c.leaf == winner.leaf and not c.line.label
     ]
-    warned = all(_stands_below(winner.line, one) for one in others)
+    warned = all(
+        _stands_below(winner.line, one) and _may_be_of_one_gpu(winner.line, one) for one in others
+    )
     return others if len(others) == 1 and (winner.lines or warned) else []
+
+
+def _may_be_of_one_gpu(a: LogLine, b: LogLine) -> bool:
+    """Tell whether two lines of an allocator do not name two GPUs."""
+    told = [phrase("gpu-of-allocator").search(line.text) for line in (a, b)]
+    return len({match["gpu"] for match in told if match is not None}) < len(told)
 
 
 def _stands_below(above: LogLine, line: LogLine) -> bool:
