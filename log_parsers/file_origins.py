@@ -283,7 +283,9 @@ def _called_after_own_words(surveys: Sequence[FileSurvey], found: dict[str, Orig
     if not 1 < len(surveys) <= _MOST_INDUCED:
         return
     said: set[str] = set()
-    parts = [set(_PATH_PARTS.split(one.source.name)) for one in surveys]
+    named = [set(_PATH_PARTS.split(one.source.name)) for one in surveys]
+    of_all = set.intersection(*named)  # what all are called tells none apart
+    parts = [words - of_all for words in named]
     for one, words in zip(surveys, parts, strict=True):
         if any(word.isalpha() for word in words):
             own = {word for number in _sampled(one) for word in own_words(one.kept[number][:_HEAD])}
