@@ -14,7 +14,7 @@ import pytest
 from rerail.assistant.cli.localize import localize_command
 from rerail.assistant.cli.profiles import change_command, learn_command
 from rerail.domain.series import FloatArray
-from rerail.errors import EvidenceError, UsageError
+from rerail.errors import UsageError
 from rerail.tools.localize.findings import Finding, Localization, LocalizeOutcome
 from rerail.tools.localize.heatmap_svg import HeatMap
 from rerail.tools.localize.localize_paths import Judged
@@ -293,7 +293,7 @@ def test_a_page_that_cannot_be_written_is_one_clear_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = write_job(tmp_path / "job", slow=None)
-    with pytest.raises(EvidenceError, match="cannot be written"):
+    with pytest.raises(UsageError, match="cannot be written"):
         localize_command([job], html=tmp_path / "nowhere" / "page.html")
     monkeypatch.setitem(sys.modules, "jinja2", None)
     with pytest.raises(UsageError, match="jinja2"):
