@@ -230,6 +230,7 @@ class FilePass:
         self._told_long = False
         # Hits of a file that is still held whole, whose surroundings are wanted.
         self._around: list[int] = []
+        self._of_one_rank = source.origin.rank is not None
         self._facts = FactCounter(source.origin, room.writers, harmless_of(signatures).mostly)
         self._hits = HitRoom(signatures, room)
         # Wordings that hold what was looked for whenever they were looked at, by signature.
@@ -283,7 +284,9 @@ class FilePass:
             # The first line of a writer often tells who it is.
             self._kept.keep_rows(raw, first, self._facts.new_rows())
         self._continued = not result.ends_with_newline
-        self._steps.feed(piece, first, streams if self._facts.several else None)
+        # A file of one rank ends with the last step of it.
+        apart = self._facts.several and not self._of_one_rank
+        self._steps.feed(piece, first, streams if apart else None)
         if self._mined is not None:
             self._mined.feed(piece.lines(), first)
         pairs, seen = self._candidates.of(piece, first, self._hits.present, bulk=bulk)
