@@ -49,6 +49,12 @@ def named_form(key: str) -> re.Pattern[str]:
     return lazy(load_cached(PATH)[key])
 
 
+@lru_cache(maxsize=16)
+def named_form_in_bytes(key: str) -> re.Pattern[bytes]:
+    """Return the same for lines that are not decoded."""
+    return lazy(str(load_cached(PATH)[key]).encode())
+
+
 def origin_of(name: str) -> Origin:
     """Return what a path tells about the lines inside."""
     for form in _forms("kinds"):

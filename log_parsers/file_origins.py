@@ -12,8 +12,7 @@ from rerail.cached_yaml import load_cached
 from rerail.domain.evidence import Stream
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
-from rerail.log_parsers.file_names import PATH as FILE_NAMES
-from rerail.log_parsers.file_names import named_form
+from rerail.log_parsers.file_names import named_form, named_form_in_bytes
 from rerail.log_parsers.files_in_front import names_in_front
 from rerail.log_parsers.front_parts import may_count
 from rerail.log_parsers.host_names import is_no_host, looks_like_host, own_words
@@ -378,16 +377,11 @@ def _lines_of(one: FileSurvey) -> Iterator[bytes]:
     return (one.kept[number] for number in _sampled(one))
 
 
-@lru_cache(maxsize=1)
-def _srun_says() -> re.Pattern[bytes]:
-    return re.compile(load_cached(FILE_NAMES)["srun_says"].encode())
-
-
 def _in_front_of_grep(sample: _Sample) -> tuple[Label, ...]:
     """Return the labels of lines behind the names of files, which tell a rank by themselves or as srun was to name them."""
     if (own := names_in_front(sample.heads)) or b"%t" not in sample.text:
         return own
-    told = {(m["between"], m["end"]) for m in _in(sample, b"%t", _srun_says())}
+    told = {(m["between"], m["end"]) for m in _in(sample, b"%t", named_form_in_bytes("srun_says"))}
     if len(told) != 1 or any(word in sample.text for word in _starts_several()):
         return ()
     between, end = (re.escape(part.decode()) for part in told.pop())

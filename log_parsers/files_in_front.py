@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 
-from rerail.cached_yaml import load_cached
 from rerail.lazy_patterns import lazy
-from rerail.log_parsers.file_names import PATH, origin_of
+from rerail.log_parsers.file_names import named_form_in_bytes, origin_of
 from rerail.log_parsers.labels import Label, peel
 from rerail.log_parsers.prefixes import Origin
 
@@ -24,7 +22,7 @@ def names_in_front(heads: Iterable[bytes]) -> tuple[Label, ...]:
     """Return the labels of lines that begin with names of files that tell ranks, one for each form of name."""
     forms: dict[str, str] = {}
     for head in heads:
-        match = _front().match(head)
+        match = named_form_in_bytes("in_front").match(head)
         if match is None:
             continue
         name = match["name"].decode()
@@ -35,11 +33,6 @@ def names_in_front(heads: Iterable[bytes]) -> tuple[Label, ...]:
         if form not in forms and len(forms) < _MOST_FORMS and (pattern := _pattern(name)):
             forms[form] = pattern
     return tuple(Label("induced", "own", f"{one}[:-]{_NUMBER}") for one in forms.values())
-
-
-@lru_cache(maxsize=1)
-def _front() -> re.Pattern[bytes]:
-    return re.compile(load_cached(PATH)["in_front"].encode())
 
 
 def _pattern(name: str) -> str | None:

@@ -78,18 +78,14 @@ class KubernetesLocator:
             command = f"kubectl get pods -n {namespace} -l {label}"
             found.missing.append(Problem(f"pods of {namespace}/{name}", why, command))
         events = self._events(namespace, budget, found)
-        tries = tries_of(pods)
-        for pod, number in zip(pods, tries, strict=True):
-            told_apart = number if max(tries) > 1 else None
-            self._add_pod(namespace, pod, events, budget, found, told_apart)
-        if pods and max(tries) > 1:
-            last = [
-                p["metadata"]["name"]
-                for p, one in zip(pods, tries, strict=True)
-                if one == max(tries)
-            ]
+        tried = list(zip(pods, tries_of(pods), strict=True))
+        times = max((number for _, number in tried), default=1)
+        for pod, number in tried:
+            self._add_pod(namespace, pod, events, budget, found, number if times > 1 else None)
+        if times > 1:
+            last = [pod["metadata"]["name"] for pod, number in tried if number == times]
             found.told.append(
-                f"{namespace}/{name} was tried {max(tries)} times; the verdict is that of the last try "
+                f"{namespace}/{name} was tried {times} times; the verdict is that of the last try "
                 f"({', '.join(last[:MOST_SHOWN])}{', ...' if len(last) > MOST_SHOWN else ''})"
             )
         told = [event_line(event) for event in events if _about(event) == name]

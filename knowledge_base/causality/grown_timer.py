@@ -7,7 +7,8 @@ from collections import defaultdict
 from itertools import pairwise
 
 from rerail.knowledge_base.causality.progress import step_rows
-from rerail.knowledge_base.phrases import phrase, phrase_in_bytes, says
+from rerail.knowledge_base.causality.rank_timers import is_time, part_timers
+from rerail.knowledge_base.phrases import phrase_in_bytes, says
 from rerail.late_dataclass import dataclass
 from rerail.log_parsers.metrics import WEAK_FORMS
 from rerail.log_parsers.step_numbers import StepRow
@@ -85,10 +86,12 @@ def _timers(view: LogView, rows: list[StepRow]) -> dict[str, list[float]]:
         if not near.search(view.survey.kept[number]):
             continue
         line = view.line(number)
+        if line is None:
+            continue
         step = bisect_right(lines, number) - 1
-        for match in phrase("part-timer").finditer(line.message if line is not None else ""):
-            if says("is-a-time", match[0]) and not says("timer-of-waiting", match["name"]):
-                found[match["name"]][step].append(float(match["value"]))
+        for match, value in part_timers(line):
+            if is_time(line.message, match):
+                found[match["name"]][step].append(value)
     return {
         name: [values[0] for _, values in sorted(steps.items())]
         for name, steps in found.items()

@@ -71,7 +71,7 @@ def slow_rank(case: Case, onset: LogLine) -> SlowRank | None:
             if time is None:
                 continue
             side = after if time >= when else before
-            for match, seconds in _parts(line):
+            for match, seconds in part_timers(line):
                 side[match["name"]][line.rank].append(seconds)
     best: SlowRank | None = None
     for part, ranks in after.items():
@@ -117,7 +117,7 @@ def odd_rank(case: Case) -> SlowRank | None:
     return next(iter(found.values())) if len(found) == 1 else None
 
 
-def _parts(line: LogLine) -> Iterator[tuple[re.Match[str], float]]:
+def part_timers(line: LogLine) -> Iterator[tuple[re.Match[str], float]]:
     """Yield the timers of a line that tell what its rank does alone, with their times in seconds."""
     for match in phrase("part-timer").finditer(line.message):
         if not says("timer-of-waiting", match["name"]):
@@ -128,7 +128,7 @@ def _rank_of(line: LogLine) -> int | None:
     return line.rank if line.rank is not None else number_in(line.message, "rank")
 
 
-def _is_time(message: str, match: re.Match[str]) -> bool:
+def is_time(message: str, match: re.Match[str]) -> bool:
     """Tell whether a timer's value is printed as a time is, and neither counts nor is a share."""
     behind = message[match.end() : match.end() + 2]
     return says("is-a-time", match[0]) and not behind[:1].isalnum() and behind.strip()[:1] != "%"
@@ -144,8 +144,8 @@ def _rounds(case: Case) -> dict[str, list[dict[int, tuple[float, LogLine]]]]:
             rank = _rank_of(line) if line is not None else None
             if line is None or rank is None:
                 continue
-            for match, seconds in _parts(line):
-                if not _is_time(line.message, match):
+            for match, seconds in part_timers(line):
+                if not is_time(line.message, match):
                     continue
                 mine = rounds[match["name"]]
                 if not mine or rank in mine[-1]:

@@ -34,7 +34,9 @@ def without_torn(case: Case, facts: Facts) -> None:
                 facts.positions[:] = _without_call(facts.positions, line.file, line.number)
             # Hardly any cut comes just where one is left; where several are, they may stand in what was cut off.
             if len(case.facts.ranks_heard() - facts.victims) > 1:
-                case.problems.append(Problem(view.name, _CUT, "copy the file again", cut=True))
+                cut = Problem(view.name, _CUT, "copy the file again", cut=True)
+                if cut not in case.problems:  # a case may be judged more than once
+                    case.problems.append(cut)
 
 
 def _without_call(positions: Sequence[Position], file: str, number: int) -> list[Position]:
