@@ -20,6 +20,9 @@ class JobFacts:
     def __init__(self, views: Sequence[LogView] = (), rule_ids: Sequence[str] = ()) -> None:
         self._views = views
         self._numbers = {name: at for at, name in enumerate(rule_ids)}
+        self._files: defaultdict[str, list[int]] = defaultdict(list)
+        for at, view in enumerate(views):
+            self._files[view.name].append(at)
         self._writers = lru_cache(maxsize=None)(self._read_writers)
         self._shapes: defaultdict[Origin, Shapes] = defaultdict(dict)
 
@@ -87,12 +90,12 @@ class JobFacts:
         Nothing where the file tells no writers apart.
         """
         found: dict[int, tuple[int, int]] = {}
-        for at, view in enumerate(self._views):
-            if view.name == file and view.survey.facts.last_steps:
-                writers = self._writers(at)
-                for stream, line, step in view.survey.facts.last_steps:
-                    if (rank := writers[stream].rank) is not None:
-                        found[rank] = max((line, step), found.get(rank, (0, 0)))
+        for at in self._files.get(file, ()):
+            told = self._views[at].survey.facts.last_steps
+            writers = self._writers(at) if told else []
+            for stream, line, step in told:
+                if (rank := writers[stream].rank) is not None:
+                    found[rank] = max((line, step), found.get(rank, (0, 0)))
         return found
 
     def nodes_of_ranks(self) -> dict[int, set[str]]:
