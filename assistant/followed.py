@@ -21,6 +21,8 @@ from rerail.log_parsers.survey import FileSurvey
 MUCH_BYTES = 64 << 20
 """Files of numbers that are larger than this together are read again only every `SELDOM` looks."""
 SELDOM = 10
+_MOST_HELD = 256
+"""Files that are held open between two looks: many systems let a process open 1,024."""
 _LOOKED_INTO = 3
 """Parts of a rotated log that may be what was followed, the newest first."""
 _PIECE = 1 << 20
@@ -51,7 +53,7 @@ class Followed:
 
     def __bool__(self) -> bool:
         """Tell whether anything was read."""
-        return bool(self._logs or self._numbers)
+        return bool(self._numbers) or any(one.read_bytes for one in self._logs.values())
 
     def look(
         self, sources: Sequence[Source], keep: Callable[[str], bool] | None = None
@@ -66,12 +68,12 @@ class Followed:
         # The number of a file that is gone may soon be that of a new one.
         self._past &= {_inode(one) for one in sources} if self._past else set()
         lying = {self._key(one): one for one in sources if one.path is not None}
+        # A log that was emptied, or whose new part holds nothing yet, is no evidence, but it lies there.
+        lying |= {key: Source(log.path, log.name) for key, log in self._logs.items()
+                  if key not in lying and _is_empty(log.path)}  # fmt: skip
         for key in [*self._logs, *self._numbers]:
             if key not in lying and not (keep and keep(key)):
-                known = self._logs.get(key)
-                told.append(f"{self._forget(key)} is gone")
-                if known is not None:
-                    print(f"rerail: {told[-1]}{_moved_to(known.path)}", file=sys.stderr)
+                told.append(self._gone(key))
         # A file that was rotated keeps its inode under its new name: the one of the old name is looked at first.
         for key in [key for key in lying if key in self._logs]:
             told += self._chapter(key, lying[key])
@@ -103,9 +105,24 @@ class Followed:
             except OSError:
                 continue
 
+    def _gone(self, key: str) -> str:
+        """Read a log that lies there no more to its end; forget it at the next look, or now where it said no more."""
+        known = self._logs.get(key)
+        rest = known.read_what_is_held() if known and key not in self._finished else None
+        if known is not None and rest:
+            self._over.add(key)
+            return f"{known.name} +{rest:,} bytes, the last before it was gone"
+        told = f"{self._forget(key)} is gone"
+        if known is not None:
+            all_read = rest is not None or key in self._finished
+            print(f"rerail: {told}{_moved_to(known.path, all_read=all_read)}", file=sys.stderr)
+        return told
+
     def _forget(self, key: str) -> str:
         log, numbers = self._logs.pop(key, None), self._numbers.pop(key, None)
         self._stale = self._stale or numbers is not None
+        if log is not None:
+            log.let_go()
         return log.name if log else numbers[0].name.rpartition("/")[2] if numbers else key
 
     def _kind(self, key: str, source: Source) -> str | None:
@@ -158,7 +175,7 @@ class Followed:
                 and (here is None or self._keys(here.parts) != self._keys(log.parts))
             ):
                 # It became a part, or has other parts than it had: all is read anew.
-                del self._logs[key]
+                self._forget(key)
         return named
 
     def _keys(self, parts: Sequence[Source]) -> list[str]:
@@ -179,7 +196,7 @@ class Followed:
                     source, plan.signatures, scanner_for(plan, source.path.stat().st_size)
                 )
                 self._logs[key] = known
-            new = known.look()
+            new = known.look(hold=len(self._logs) <= _MOST_HELD)
         except OSError:
             return
         if new:
@@ -201,11 +218,14 @@ class Followed:
             was = "rotated"
             self._past.add(known.inode)
         if was == "rotated" and _is_answer(source):
-            del self._logs[key]
+            self._forget(key)
             yield f"{known.name} says something else"
             return
         self._anew.add(key)
-        rest = 0 if key in self._finished else _read_rest(known)
+        rest: int | None = 0
+        if key not in self._finished:
+            held = known.read_what_is_held() if was == "rotated" else None
+            rest = held if held is not None else _read_rest(known)
         unread = ""
         if rest is None:
             unread = f"; whether it said more behind line {known.lines} is not known{_moved_to(known.path)}"
@@ -213,14 +233,14 @@ class Followed:
             self._over.add(key)
             yield f"{known.name} +{rest:,} bytes, the last before it was {was}"
             return
-        del self._logs[key]
+        self._forget(key)
         print(f"rerail: {known.name} was {was}; a new chapter begins{unread}", file=sys.stderr)
         yield f"{known.name} was {was}: a new chapter"
 
 
-def _moved_to(path: Path) -> str:
+def _moved_to(path: Path, *, all_read: bool = False) -> str:
     """Say where the last lines of a file that is gone may be, which nobody read: in a part that was moved away or packed."""
-    parts = _parts_beside(path)
+    parts = [] if all_read else _parts_beside(path)
     if parts is None:
         return ""
     if not parts:
@@ -261,6 +281,13 @@ def _inode(source: Source) -> int:
         return source.path.stat().st_ino if source.path else -1
     except OSError:
         return -1
+
+
+def _is_empty(path: Path) -> bool:
+    try:
+        return path.is_file() and not path.stat().st_size
+    except OSError:
+        return False
 
 
 def _is_answer(source: Source) -> bool:

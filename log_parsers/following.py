@@ -25,6 +25,7 @@ class FollowedFile:
     """
 
     def __init__(self, source: Source, signatures: tuple[Signature, ...], scanner: Scanner) -> None:
+        self._held: IO[bytes] | None = None
         if source.path is None:
             raise ValueError("standard input cannot be followed")
         self._source = source
@@ -40,29 +41,52 @@ class FollowedFile:
         """How much of the file was read so far, its older parts left out."""
         self._first = self._last = b""
 
-    def look(self) -> int:
+    def look(self, *, hold: bool = False) -> int:
         """Read what is new, and return how many bytes that were.
+
+        Args:
+            hold: Keep the file open until the next look, so that what comes is not lost with its name.
 
         Raises:
             OSError: when the file cannot be opened or read.
         """
-        with self.path.open("rb", buffering=0) as file:
-            self.inode = os.fstat(file.fileno()).st_ino
-            if self._whole is None and not self.read_bytes:
-                head = file.read(CHUNK)
-                if is_packed(head[:6]) or looks_binary(head):
-                    self._whole = FileSurvey(self._source)
-            if self._whole is not None:
-                return self._again(os.fstat(file.fileno()).st_size)
-            new = 0 if self._begun else self._begin()
-            file.seek(self.read_bytes)
-            before = self.read_bytes
-            while block := file.read(CHUNK):
-                self.read_bytes += len(block)
-                self._first += block[: _KEPT - len(self._first)]
-                self._last = (self._last + block)[-_KEPT:]
-                self._take(block)
-            return new + self.read_bytes - before
+        self.let_go()
+        file = self.path.open("rb", buffering=0)
+        try:
+            return self._look(file)
+        finally:
+            if hold and self._whole is None:
+                self._held = file
+            else:
+                file.close()
+
+    def let_go(self) -> None:
+        """Close the file where it is held open."""
+        if self._held is not None:
+            self._held.close()
+            self._held = None
+
+    def __del__(self) -> None:
+        """Let go of the file with the last who knows of it."""
+        self.let_go()
+
+    def _look(self, file: IO[bytes]) -> int:
+        self.inode = os.fstat(file.fileno()).st_ino
+        if self._whole is None and not self.read_bytes:
+            head = file.read(CHUNK)
+            if is_packed(head[:6]) or looks_binary(head):
+                self._whole = FileSurvey(self._source)
+        if self._whole is not None:
+            return self._again(os.fstat(file.fileno()).st_size)
+        new = 0 if self._begun else self._begin()
+        file.seek(self.read_bytes)
+        before = self.read_bytes
+        while block := file.read(CHUNK):
+            self.read_bytes += len(block)
+            self._first += block[: _KEPT - len(self._first)]
+            self._last = (self._last + block)[-_KEPT:]
+            self._take(block)
+        return new + self.read_bytes - before
 
     def is_written_anew(self) -> bool:
         """Tell whether the file no longer begins with what was read, or no longer has it where the last look ended.
@@ -103,6 +127,17 @@ class FollowedFile:
             if not is_damage(error):
                 raise
             return None
+
+    def read_what_is_held(self) -> int | None:
+        """Read a file that was held open to its end, wherever it lies now, or nowhere.
+
+        Returns:
+            How many bytes that were; None where it was not held, or lost what was read of it.
+        """
+        if self._held is None or os.fstat(self._held.fileno()).st_size < self.read_bytes:
+            return None
+        self._held.seek(self.read_bytes)
+        return self._rest(self._held)
 
     def _places(self) -> tuple[tuple[int, bytes], tuple[int, bytes]]:
         """Return what was read at the beginning and in front of where the last look ended, each with its place."""

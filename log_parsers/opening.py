@@ -340,16 +340,16 @@ class _Inflating(io.RawIOBase):
 
     def __init__(self, raw: IO[bytes]) -> None:
         self._raw = raw
-        self._inflate = _inflater()
+        self._seekable = raw.seekable()
+        self._inflate = self._inflater()
         self._ready = b""
         self._error: Exception | None = None
         self._ended = False
         self._fresh = True
         # Where the file was read to, where its member begins, and how many bytes that gave.
-        seekable = self._raw.seekable()
-        self._came = self._member = self._raw.tell() if seekable else 0
+        self._came = self._member = raw.tell() if self._seekable else 0
         self._given = 0
-        self._size = 1 << 18 if seekable else 1 << 13
+        self._size = 1 << 18 if self._seekable else 1 << 13
 
     def readable(self) -> bool:
         """Tell that the stream can be read."""
@@ -383,7 +383,7 @@ class _Inflating(io.RawIOBase):
             block = self._inflate.unconsumed_tail
             if self._inflate.eof:
                 block = self._inflate.unused_data.lstrip(b"\0")
-                self._inflate = _inflater()
+                self._inflate = self._inflater()
                 self._fresh = True
                 self._member, self._given = self._came - len(block), 0
             if not block:
@@ -394,31 +394,41 @@ class _Inflating(io.RawIOBase):
                 if not self._fresh:
                     self._error = EOFError("the compressed file ends before its end marker")
                 break
+            before = None if self._seekable else self._inflate.copy()
             try:
                 # A few kilobytes can hold gigabytes of zeros: never more than this at once.
                 self._ready = self._inflate.decompress(block, 4 << 20)
             except Exception as error:  # zlib and isal each have an error class of their own
                 self._ended = True
                 self._error = ValueError(f"damaged gzip data: {error}")
-                self._ready = self._before_the_damage()
+                self._ready = self._before_the_damage(before, block)
                 break
             self._fresh = False
             self._given += len(self._ready)
         return bool(self._ready)
 
-    def _before_the_damage(self) -> bytes:
-        """Return what the last call swallowed with its error: the member is inflated once more, slower and slower."""
-        try:
-            self._raw.seek(self._member)
-        except OSError:  # a pipe
-            return b""
+    def _inflater(self) -> Any:
+        """Return what inflates a member; what comes through a pipe is read by the one that can be copied."""
         import zlib
 
-        inflate, left = zlib.decompressobj(31), self._given
+        return _fast_inflater() if self._seekable else zlib.decompressobj(31)
+
+    def _before_the_damage(self, before: Any, last: bytes) -> bytes:
+        """Return what the last call swallowed with its error, inflated once more, slower and slower.
+
+        Of a pipe that is its `last` block, by what inflated all `before` it; of a file the whole member is read again.
+        """
+        import zlib
+
+        left, raw = 0, io.BytesIO(last)
+        inflate = before
+        if before is None:
+            self._raw.seek(self._member)
+            inflate, left, raw = zlib.decompressobj(31), self._given, cast("Any", self._raw)
         found: list[bytes] = []
         size = 1 << 14
         block = b""
-        while block := block or self._raw.read(size):
+        while block := block or raw.read(size):
             kept = inflate.copy()
             try:
                 piece = inflate.decompress(block[:size])
@@ -435,7 +445,7 @@ class _Inflating(io.RawIOBase):
         return b"".join(found)
 
 
-def _inflater() -> Any:
+def _fast_inflater() -> Any:
     try:
         from isal import isal_zlib
     except ImportError:

@@ -404,8 +404,9 @@ def test_an_older_part_stays_past_when_the_live_file_is_gone(
 
 
 def test_a_log_that_was_packed_and_removed_between_two_looks_is_told_with_its_place(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(followed, "_MOST_HELD", 0)  # as where many files are followed
     log = tmp_path / "train.log"
     log.write_text("step 1 loss 2.0\nstep 2 loss 1.9\n")
     files = followed.Followed(followed.path_of)
@@ -423,6 +424,35 @@ def test_a_log_that_was_packed_and_removed_between_two_looks_is_told_with_its_pl
     assert "a new file of this name is read" in capsys.readouterr().err
 
 
+def test_the_end_of_a_log_that_was_removed_is_told_before_it_is_gone(
+    watch: Watch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "live.log"
+    path.write_text(STEPS)
+
+    def fails_and_is_removed() -> None:
+        with path.open("a") as file:
+            file.write(OOM)
+        path.unlink()
+
+    watch(path, fails_and_is_removed, lambda: None)
+    told = capsys.readouterr()
+    assert [line.split()[1] for line in told.out.splitlines()] == ["no_failure", "failure"]
+    assert "live.log is gone; a new file of this name" in told.err
+
+
+def test_a_log_that_was_emptied_is_not_gone(
+    watch: Watch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "live.log"
+    path.write_text(STEPS + OOM)
+    assert watch(path, lambda: os.truncate(path, 0), append(path, STEPS)) == 3
+    told = capsys.readouterr()
+    assert [line.split()[1] for line in told.out.splitlines()] == ["failure", "no_failure"]
+    assert "live.log was truncated; a new chapter begins" in told.err
+    assert "gone" not in told.err
+
+
 def _renamed(path: Path) -> None:
     path.rename(f"{path}.1")
 
@@ -437,24 +467,47 @@ def _packed(path: Path) -> None:
     path.unlink()
 
 
-@pytest.mark.parametrize("rotate", [_renamed, _copied, _packed])
+def _moved_into_a_folder(path: Path) -> None:
+    old = path.with_name("old")
+    old.mkdir()
+    path.rename(old / "2026-11-27.txt")
+
+
+def _removed(path: Path) -> None:
+    path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("rotate", "held"),
+    [
+        *((how, 256) for how in (_renamed, _copied, _packed, _moved_into_a_folder, _removed)),
+        *((how, 0) for how in (_renamed, _copied, _packed)),  # looked for beside itself
+    ],
+)
 @pytest.mark.parametrize("folder", [False, True])
 def test_what_stood_behind_the_last_look_is_told_before_a_new_chapter(
     rotate: Callable[[Path], None],
     folder: bool,
+    held: int,
     watch: Watch,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     path = tmp_path / "live.log"
     path.write_text(STEPS)
+    monkeypatch.setattr(followed, "_MOST_HELD", held)
 
     def fails_and_is_rotated() -> None:
-        append(path, OOM)()
+        with path.open("a") as file:
+            file.write(OOM)
         rotate(path)
+        path.touch()  # what rotates logs creates the new one empty
+
+    def goes_on() -> None:
         path.write_text("step 1 loss 9.0\n")
 
-    assert watch(tmp_path if folder else path, fails_and_is_rotated) == 3
+    assert watch(tmp_path if folder else path, fails_and_is_rotated, goes_on, lambda: None) == 3
     told = capsys.readouterr()
     verdicts = [line.split()[1] for line in told.out.splitlines()]
     assert verdicts == ["no_failure", "failure", "no_failure"]

@@ -256,13 +256,17 @@ def _checked(data: bytes) -> bytes:
     return zstandard.ZstdCompressor(write_checksum=True).compress(data)
 
 
-@pytest.mark.parametrize("pack", [gzip.compress, _checked, lzma.compress])
+@pytest.mark.parametrize(
+    ("pack", "lines"),
+    [(gzip.compress, 12_000), (_checked, 12_000), (lzma.compress, 12_000), (gzip.compress, 120)],
+)
 @pytest.mark.parametrize("piped", [False, True])
 def test_what_stands_before_damaged_bytes_is_read(
-    pack: Callable[[bytes], bytes], piped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    pack: Callable[[bytes], bytes], piped: bool, lines: int, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     chance = random.Random(4)
-    text = b"".join(b"%d %s\n" % (n, chance.randbytes(30).hex().encode()) for n in range(12_000))
+    text = b"".join(b"%d %s\n" % (n, chance.randbytes(30).hex().encode()) for n in range(lines))
     damaged = bytearray(pack(text))
     at = len(damaged) * 9 // 10
     damaged[at : at + 8] = b"\xff" * 8
