@@ -9,8 +9,10 @@ from pathlib import Path
 from rerail.assistant.call_series import read_call_series
 from rerail.domain.series import StepSeries
 from rerail.errors import EvidenceError
+from rerail.knowledge_base.causality.work_of_steps import with_work
 from rerail.log_parsers.collect import ScanPlan, collect
-from rerail.log_parsers.step_series import series_of
+from rerail.log_parsers.step_series import LogSeries, series_of
+from rerail.log_parsers.view import LogView
 
 
 def read_step_log(path: Path) -> list[StepSeries]:
@@ -20,7 +22,7 @@ def read_step_log(path: Path) -> list[StepSeries]:
         EvidenceError: when the file cannot be read or holds no step lines.
     """
     collection = collect([path], ScanPlan(()))
-    found = [one.series for view in collection.views for one in series_of(view, least=2)]
+    found = [_explained(view, one) for view in collection.views for one in series_of(view, least=2)]
     wrong = tuple(f"{one.subject}: {one.why}" for one in collection.problems)
     if wrong and found:
         found[0] = replace(found[0], remarks=wrong)
@@ -33,6 +35,12 @@ def read_step_log(path: Path) -> list[StepSeries]:
             hint="a CSV with columns step,step_time_s works always",
         )
     return found
+
+
+def _explained(view: LogView, one: LogSeries) -> StepSeries:
+    """Return a series with what its lines say of the work of its steps."""
+    sized = with_work(view, one, view.survey.kept.keys())
+    return one.series if sized is None else replace(one.series, may_explain=sized.tokens)
 
 
 def read_good_runs(paths: Sequence[Path]) -> list[Sequence[StepSeries]]:

@@ -14,10 +14,10 @@ from rerail.log_parsers.mined_layouts import TIMES
 from rerail.log_parsers.piece import Piece, rows_of
 from rerail.log_parsers.step_layouts import FIELDS
 from rerail.log_parsers.step_mining import StepMiner, measure
-from rerail.log_parsers.step_numbers import StepRow
+from rerail.log_parsers.step_numbers import StepRow, number_of
 from rerail.log_parsers.step_rows import Columns
 
-_NUMBER = rb"((?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
+_NUMBER = rb"((?:\d{1,3}(?:,\d{3})+(?:\.\d*)?|\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
 _FEW = 400  # lines that are looked at
 _NEAR = 24  # characters beside the number
 _MOSTLY = 0.9  # share of those lines on which what stands there must find the same number
@@ -36,7 +36,7 @@ class LineTimes:
         matches = list(self.pattern.finditer(piece.text))
         rows = rows_of([match.start(1) for match in matches], piece.text_ends)
         for row, match in zip(rows, matches, strict=True):
-            name, value = measure(self.meaning, float(match[1]))
+            name, value = measure(self.meaning, number_of(match[1]))
             if value is not None:
                 found.setdefault(first_line + row, (name, value))
         return found

@@ -40,11 +40,11 @@ _MASKED = lazy(
     r"|\d+:\d\d\.\d+(?:[AP]M)"
 )
 _NUMBER = lazy(
-    # Leader dots may stand in front of a number, and the full stop of a sentence behind it; scripts without blanks
+    # Leader dots may stand around a number, and the full stop of a sentence behind it; scripts without blanks
     # between words have none around a number either, and a unit in letters that are not Latin ends one.
     r"(?:(?<![\w.])|(?<=\.{3})|(?<=[\u3040-\u30ff\u4e00-\u9fff]))"
-    r"(?P<v>[-+]?(?:(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.(?!\s|$)\d*)?(?:[eE][-+]?\d+)?|\.\d+|(?i:nan|inf(?:inity)?)(?![\w])))"
-    r"(?P<after>(?:ms|s|batch|it)?(?:/[A-Za-z]\w*)?(?![0-9A-Za-z_]|\.(?!\s|$)))"
+    r"(?P<v>[-+]?(?:(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.(?!\s|$|\.)\d*)?(?:[eE][-+]?\d+)?|\.\d+|(?i:nan|inf(?:inity)?)(?![\w])))"
+    r"(?P<after>(?:ms|s|batch|it)?(?:/[A-Za-z]\w*)?(?![0-9A-Za-z_]|\.(?!\s|$|\.\.)))"
 )
 _DECIMAL_COMMA = lazy(r"(?<![\w.,])([-+]?\d+),(\d+(?:[eE][-+]?\d+)?)(?!\w|[.,]\d)")
 _NO_THOUSANDS = lazy(r"(?<![\w.,])(?:[-+]?\d+,(?:\d{1,2}|\d{4,})|[-+]?0\d*,\d+)(?!\w|[.,]\d)")
@@ -56,6 +56,7 @@ _LEADERS = lazy(r"(?:\s?\.){3,}|…+")
 _GLUED = lazy(r"[A-Za-z]+(?:/[A-Za-z]+)?")
 _RIGHT = lazy(r"^\s*([A-Za-z]+/[A-Za-z]+|[A-Za-z]+(?: [A-Za-z]+)?(?=\s*(?:[,;|)\]]|$)))")
 _CELL = lazy(r"\0[^\0\s|,;]*")  # a number of a row, with what is written at it
+_IN_BRACKETS = lazy(r"(.*\S) ?[(\[](.+)[)\]]")
 _COLUMN = lazy(r"\s*[|,;\t]\s*|\s{2,}")
 _RANK = lazy(
     r"^\s*(?:(?:(?:\d{1,6}: ?|\[[a-z]+ ?\d+\]:?|\[\d+,\d+\]<\w+>:?) ?){1,3}(?=\[rank ?\d))?"
@@ -104,12 +105,15 @@ def group(lines: Sequence[bytes], numbers: Iterable[int]) -> dict[str, Layout]:
         layout.lines.append(Line(number, rank, values))
     for key, layout in found.items():
         if len(layout.lines) >= LEAST_ROWS and not any(layout.names):
-            layout.names = _headings(lines, layout.lines[0].number, key) or layout.names
+            headed = _headings(lines, layout.lines[0].number, key)
+            layout.names, layout.units = headed or (layout.names, layout.units)
     return found
 
 
-def _headings(lines: Sequence[bytes], first: int, key: str) -> tuple[str, ...] | None:
-    """Return the names of the columns of a table without words, from the heading above its first row."""
+def _headings(
+    lines: Sequence[bytes], first: int, key: str
+) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+    """Return names and units of the columns of a table without words, from the heading above its first row."""
     cells = len(_CELL.findall(key))
     if cells != key.count("\0"):
         return None
@@ -117,8 +121,17 @@ def _headings(lines: Sequence[bytes], first: int, key: str) -> tuple[str, ...] |
         text = strip_escapes(raw).decode("utf-8", "replace")
         names = [name.strip().lower() for name in _COLUMN.split(text.strip(" |\t")) if name.strip()]
         if len(names) == cells and not any(re.search(r"[-=+]{3}|^\d", name) for name in names):
-            return tuple(_known(name) for name in names)
+            split = [_name_and_unit(name) for name in names]
+            return tuple(_known(name) for name, _ in split), tuple(unit for _, unit in split)
     return None
+
+
+def _name_and_unit(heading: str) -> tuple[str, str]:
+    """Return the name of a column and the unit in brackets behind it: "time(s)"."""
+    found = _IN_BRACKETS.fullmatch(heading)
+    if found is None or not _unit().fullmatch(found[2]):
+        return heading, ""
+    return found[1], found[2]
 
 
 def split_line(raw: bytes) -> tuple[str, int | None, tuple[str, ...]] | None:

@@ -379,7 +379,7 @@ def _meanings(one: Layout) -> dict[int, str]:
         if (
             at == one.counter
             or one.after_slash[at]
-            or meaning in ("", "never", "other", "step", "epoch")
+            or meaning in ("", "never", "other", "no_step", "step", "epoch")
             or meaning in found.values()
         ):
             continue

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from rerail.domain.evidence import LogLine
+from rerail.log_parsers.frames import drawn_over, written_by
 from rerail.log_parsers.opening import lies_at
 from rerail.log_parsers.prefixes import Origin, parse_line
 from rerail.log_parsers.records_of_lines import rank_of_record
@@ -68,7 +69,11 @@ class LogView:
             text = self.text(number)
             if text is None:
                 return None
-            found = parse_line(self.name, number, text, origin=self._origin(number), year=self.year)
+            found = self._parsed(number, text)
+            if drawn_over(self.survey.kept[number]):
+                found = written_by(
+                    found, self.survey.kept[number], lambda frame: self._parsed(number, frame)
+                )
             if number in self.originals:
                 found = self._behind_front(found, clean(self.originals[number]))
             if self.survey.parts:
@@ -78,6 +83,9 @@ class LogView:
                 found = found if rank is None else replace(found, rank=rank)
             self._lines[number] = found
         return found
+
+    def _parsed(self, number: int, text: str) -> LogLine:
+        return parse_line(self.name, number, text, origin=self._origin(number), year=self.year)
 
     def _behind_front(self, line: LogLine, whole: str) -> LogLine:
         """Return a line with what stands in front of it in its file, whose time is its own where it tells none."""

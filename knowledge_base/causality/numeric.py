@@ -20,6 +20,7 @@ from rerail.knowledge_base.causality.late_ranks import far_behind, late_rank
 from rerail.knowledge_base.causality.progress import step_rows
 from rerail.knowledge_base.causality.rank_timers import odd_rank, slow_rank
 from rerail.knowledge_base.causality.timer_tables import in_timer_tables
+from rerail.knowledge_base.causality.work_of_steps import with_work
 from rerail.knowledge_base.phrases import phrase, phrase_in_bytes, says
 from rerail.late_dataclass import dataclass
 from rerail.log_parsers.middle import median
@@ -27,7 +28,6 @@ from rerail.log_parsers.series_files.forms import FORMS
 from rerail.log_parsers.view import LogView
 
 if TYPE_CHECKING:
-    from rerail.domain.series import StepSeries
     from rerail.log_parsers.step_numbers import StepRow
     from rerail.log_parsers.step_series import LogSeries
     from rerail.log_parsers.straggler_lines import StragglerNote
@@ -266,26 +266,6 @@ def _profiled(view: LogView, one: LogSeries, onset: Event) -> bool:
     return last < (onset.before + onset.after) / 2
 
 
-def _with_work(case: Case, view: LogView, one: LogSeries) -> StepSeries | None:
-    """Return the series with how much each of its steps has to do, or None where the step lines do not say."""
-    import numpy as np
-
-    sizes = phrase("size-of-work")
-    may = set(case.lines_that_may_hold(view, "size-of-work"))
-    told = [
-        list(sizes.finditer(view.text(row.line) or "")) if row.line in may else []
-        for row in one.rows
-    ]
-    if not any(told):
-        return None
-    each = [
-        [float(m["work"]) if m["work"] else 1.0 / max(1.0, float(m["among"])) for m in row]
-        for row in told
-    ]
-    work = [math.prod(parts) if parts else math.nan for parts in each]
-    return replace(one.series, tokens=np.array(work, dtype=np.float64))
-
-
 def _gets_better(case: Case, view: LogView, one: LogSeries, index: int) -> bool:
     """Tell whether what the training is for, as step lines print it, is well better at the end than where the loss rose.
 
@@ -315,11 +295,9 @@ def _judge(case: Case, view: LogView, one: LogSeries) -> list[NumericFinding]:
     from rerail.tools.detectors.events import EventKind, SeriesOutcome
 
     report = detect(one.series)
-    if (
-        report.outcome is SeriesOutcome.FAIL_SLOW
-        and (sized := _with_work(case, view, one)) is not None
-    ):
-        report = detect(sized)
+    if report.outcome is SeriesOutcome.FAIL_SLOW:
+        sized = with_work(view, one, set(case.lines_that_may_hold(view, "size-of-work")))
+        report = detect(sized) if sized is not None else report
     found: list[NumericFinding] = []
     for event in report.events:
         line = view.line(one.rows[event.index].line) if 0 <= event.index < len(one.rows) else None

@@ -412,6 +412,12 @@ def test_the_heading_of_a_table_names_its_columns() -> None:
         "eval batch {i}: accuracy {x:.3f}",
         "sample {i}: temp 6{x:.2f} power 31{x:.1f} util {x:.1f}",
         "sample {i}: gpu_util {x:.1f} hit ratio {x:.3f} power_avg {x:.2f}",
+        "Quantizing layer {i} of 80, avg loss {x:.4f}",
+        "layer {i}/80 loss {x:.4f} time 1.2s",
+        "trial {i}/200 loss {x:.4f}",
+        "[sweep] run {i}: final loss {x:.4f}",
+        "block {i} mse loss: {x:.4f}",
+        "Scoring sample {i}/400 loss {x:.3f}",
     ],
 )
 def test_what_counts_and_measures_other_things_is_no_series(form: str) -> None:
@@ -437,6 +443,43 @@ def test_a_time_that_is_measured_anew_at_each_step_is_the_step_time(line: str) -
     assert rows and all((row.step_time is None) is several for row in rows)
     grown = mine([line.format(i=i, x=i * 7 % 97, t=f"{0.8 * (i + 1):.3f}") for i in range(60)])
     assert grown and all(row.step_time is None for row in grown)
+
+
+@pytest.mark.parametrize(
+    ("heading", "line"),
+    [
+        ("step  time(s)  loss", "{i}  {t:.3f}  {x:.4f}"),
+        ("| iter | loss | time [ms] |", "| {i} | {x:.4f} | {ms:.1f} |"),
+        ("", "it {i} | {ms:,.1f} ms/step | loss {x:.3f}"),
+        ("", "step {i}....... loss .....{x:.4f} ..... ms/step ..... {ms:.0f}"),
+        ("", "шаг {i} потеря {x:.4f} время шага {t:.3f} сек"),
+    ],
+)
+def test_the_time_of_a_step_is_read_with_its_unit(heading: str, line: str, tmp_path: Path) -> None:
+    """Of columns, of numbers with commas between their thousands, between leader dots."""
+    times = [1.2 + n % 7 / 100 for n in range(60)] + [3.6 + n % 7 / 100 for n in range(60)]
+    rows = [line.format(i=n, x=3 - n / 500, t=t, ms=1000 * t) for n, t in enumerate(times, 1)]
+    (tmp_path / "train.log").write_text("\n".join([heading, *rows]))
+    (series,) = read_step_log(tmp_path / "train.log")
+    assert series.step_time_s.tolist() == pytest.approx(times, abs=6e-4)
+    assert diagnose_paths([tmp_path]).diagnosis.failure_type == "fail_slow_unexplained"
+
+
+@pytest.mark.parametrize("name", ["global batch size: {w} |", "bs {w}", "seq_len {w}"])
+def test_steps_that_have_more_to_do_are_not_slow(name: str, tmp_path: Path) -> None:
+    """Neither to `diagnose` nor to `detect`; a step that takes longer for the same work is."""
+    for grows in (True, False):
+        path = tmp_path / f"{grows}.log"
+        path.write_text(
+            "".join(
+                f"step {n} {name.format(w=96 if grows and n > 150 else 32)} loss {3 - n / 500:.3f} "
+                f"step_time {(0.8 if n <= 150 else 2.3) + n % 5 / 100:.3f}s\n"
+                for n in range(1, 301)
+            )
+        )
+        slow = diagnose_paths([path]).diagnosis.failure_type == "fail_slow_unexplained"
+        assert slow is not grows
+        assert (detect(read_step_log(path)[0]).outcome == "fail_slow") is not grows
 
 
 def test_a_rank_in_front_is_no_step_where_the_step_is_known(tmp_path: Path) -> None:

@@ -80,6 +80,9 @@ def detect(
         reason=reason,
         notes=(*series.remarks, *_notes(series, begins), *_not_judged(series, outcome)),
     )
+    if outcome is SeriesOutcome.FAIL_SLOW and series.may_explain is not None:
+        sized = replace(series, tokens=series.may_explain, may_explain=None)
+        return detect(sized, seen_until=seen_until, phase=phase)
     return report if series.unit_s == 1.0 else _in_seconds(report, series.unit_s)
 
 

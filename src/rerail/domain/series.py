@@ -44,7 +44,8 @@ class StepSeries:
     `is_training` is false where no word says that the counter counts steps of training;
     `unit_s` how many seconds one of `step_time_s` is: 1, or NaN where the source tells a rate alone, of which the
     work of a step is not known; `remarks` what the source could not read; `epoch` is that of each step;
-    `tokens` any measure of work per step, `seq_len_sq` the sum of squared sequence lengths.
+    `tokens` any measure of work per step, `seq_len_sq` the sum of squared sequence lengths; `may_explain` a measure of
+    work that may explain slow steps, and says nothing of any others.
     """
 
     name: str
@@ -55,6 +56,7 @@ class StepSeries:
     grad_norm: FloatArray | None = None
     loss_scale: FloatArray | None = None
     tokens: FloatArray | None = None
+    may_explain: FloatArray | None = None
     seq_len_sq: FloatArray | None = None
     time: FloatArray | None = None
     learning_rate: FloatArray | None = None
