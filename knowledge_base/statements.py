@@ -105,6 +105,11 @@ class Form:
         """The pattern of the line, or of each line of a block; compiled when a line first asks for it."""
         return _compiled(self.texts)
 
+    @property
+    def begins_line(self) -> bool:
+        """Whether it is found at the beginning of a line alone, or of what stands behind its label."""
+        return self.texts[0].startswith("^")
+
     def slots(self, text: str) -> Iterator[dict[str, str]]:
         """Yield the slots of a form of one line: once, or for `each` match."""
         if not line_may_match(_needed(self.texts[0]), text):
@@ -352,6 +357,8 @@ def _blind(form: Form) -> bool:
 
 
 def _may_match(form: Form, text: str) -> bool:
+    if form.begins_line:
+        return True  # a label may stand in front
     pattern = form.patterns[0] if len(form.texts) == 1 else _anywhere(form.texts)
     return pattern.search(text) is not None
 
@@ -371,9 +378,13 @@ def _read_line(
             if line is not None and (ended := _of_block(form, line, blocks)) is not None:
                 yield Statement(form, ended.slots, ended.first if form.told_first else line)
             continue
+        line = None
         for slots in form.slots(text):
             line = view.line(number)
             if line is not None:
+                yield Statement(form, slots, line)
+        if line is None and form.begins_line and (line := view.line(number)) and line.label:
+            for slots in form.slots(line.message):
                 yield Statement(form, slots, line)
 
 

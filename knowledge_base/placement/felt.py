@@ -111,8 +111,8 @@ def felt_by(asked: Asked) -> int | None:
         for c in asked.selection.candidates
         if (c.leaf == event.leaf or not is_own(c)) and not _only_waited(asked, c)
     ]
-    others = [c for c in others if c.leaf == event.leaf] or others
-    felt = device or {_whose(asked, c) for c in others} - {None}
+    same = {_whose(asked, c) for c in others if c.leaf == event.leaf} - {None}
+    felt = device or same or {_whose(asked, c) for c in others} - {None}
     # A lost-connection line is printed by the peer, and who waited in vain in a collective felt
     # nothing but that another rank did not come.
     told: list[LogLine] = [
