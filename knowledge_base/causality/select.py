@@ -299,7 +299,7 @@ def _healed(case: Case, rules: dict[str, Rule], observation: Observation) -> boo
 
 def _outlived(case: Case, observation: Observation) -> bool:
     """Tell whether training went on after an observation, and not only for a grace time."""
-    if not survived(case, observation):
+    if "told_afterwards" in observation.marks or not survived(case, observation):
         return False
     if not has(observation.leaf, "grace_time"):
         return True

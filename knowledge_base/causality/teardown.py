@@ -9,6 +9,7 @@ from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.exits import ExitFact
 from rerail.knowledge_base.causality.overruled import later
 from rerail.knowledge_base.causality.select import Selection
+from rerail.knowledge_base.phrases import says
 from rerail.log_parsers.host_names import is_local
 
 
@@ -40,6 +41,22 @@ def of_one_process(
         return [], []  # somebody was ended from outside, or somebody else ended so as well
     nodes = {f.node for f in late if f.node is not None and not is_local(f.node)}
     return (list(ranks), sorted(nodes)) if len(ranks) == 1 else ([], [])
+
+
+def cut_a_save(case: Case, exits: Sequence[ExitFact], success: Observation) -> bool:
+    """Tell whether a process was killed while it wrote the model behind the end of its training: that was no teardown."""
+    view = case.view(success.line)
+    for fact in _badly_ended(case, exits, success):
+        if fact.how != "killed" or fact.line.file != view.name:
+            continue
+        between = view.between(success.line.number + 1, fact.line.number - 1)
+        texts = [view.text(number) or "" for number in between]
+        begun = max(
+            (at for at, text in enumerate(texts) if says("begins-to-save", text)), default=None
+        )
+        if begun is not None and not any(says("has-saved", text) for text in texts[begun + 1 :]):
+            return True
+    return False
 
 
 def _badly_ended(case: Case, exits: Sequence[ExitFact], success: Observation) -> list[ExitFact]:

@@ -178,6 +178,8 @@ def _completed(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
         return False
     if "of_a_benchmark" in success.marks and looked_into(case, success.line):
         return False
+    if not select.is_record(success) and teardown.cut_a_save(case, verdict.exits, success):
+        return False
     if not case.before(success, case.observations[-1] if case.observations else success):
         bad: list[LogLine] = []
     else:
