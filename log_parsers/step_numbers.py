@@ -181,7 +181,7 @@ def _step_time(
         rate = number_of(groups["rate"] or b"0")
         if not rate:
             return None
-        return rate if groups["unit"] == b"s/it" else 1.0 / rate
+        return rate if (groups["unit"] or b"").startswith(b"s/") else 1.0 / rate
     match = (
         numbers()["step_time"].search(text)
         if any(word in lower for word in (b"tim", b"(t)", b"cost"))

@@ -282,7 +282,11 @@ def _can_explain(cause: Observation, effect: Observation) -> bool:
 def _lost_peer(case: Case, lost: Observation, teller: Observation) -> Edge | None:
     """A host that is declared lost explains why others could not reach a peer, also before it was declared."""
     host = lost.fields.get("node") or lost.line.node
-    if not has(lost.leaf, "whole_host") or teller.blames is not Blames.PEER or host is None:
+    if not has(lost.leaf, "whole_host") or host is None:
+        return None
+    other = lost.leaf != teller.leaf and _can_explain(lost, teller)
+    names_it = other and teller.fields.get("node") == host
+    if teller.blames is not Blames.PEER and not names_it:
         return None
     if has(lost.leaf, "ends_a_hang"):
         return None  # a limit or somebody ended the job on all its hosts, and lost none
