@@ -122,7 +122,23 @@ def left_behind(
 
 def behind_in_last_steps(case: Case, end: LogLine) -> LeftBehind | None:
     """Return the few whose last step is before that of all others, whether the job stood or not."""
-    return _behind_in_steps(case, end, _last_steps(case, end), stood=False)
+    told = _last_steps(case, end) or _steps_kept(case, end)
+    return _behind_in_steps(case, end, told, stood=False)
+
+
+def _steps_kept(case: Case, end: LogLine) -> dict[int, tuple[int, LogView, int]]:
+    """Return the same of files that were kept whole, by the labels of their lines."""
+    found: dict[int, tuple[int, LogView, int]] = {}
+    for view in case.views if all(view.survey.whole for view in case.views) else ():
+        for row in step_rows(view):
+            line = view.line(row.line) if row.step is not None else None
+            if line is None or line.rank is None or row.step is None:
+                continue
+            if view.name == end.file and row.line > end.number:
+                return {}
+            if line.rank not in found or row.step > found[line.rank][0]:
+                found[line.rank] = row.step, view, row.line
+    return found
 
 
 def _last_steps(case: Case, end: LogLine) -> dict[int, tuple[int, LogView, int]]:
