@@ -524,6 +524,7 @@ static PyTypeObject TableType = {
 
 #include "_kept_lines.h"
 #include "_line_facts.h"
+#include "_record_fields.h"
 #include "_step_layouts.h"
 
 PyDoc_STRVAR(begun_doc, "Return the rows of the lines from `first` up to `last` that begin with some bytes, 64-bit integers.\n\n"
@@ -706,6 +707,7 @@ static PyMethodDef functions[] = {
     {"line_ends", line_ends, METH_VARARGS, line_ends_doc},
     {"begun", begun, METH_VARARGS, begun_doc},
     {"kept", kept, METH_VARARGS, kept_doc},
+    {"record_fields", record_fields, METH_VARARGS, record_fields_doc},
     {"step_lines", step_lines, METH_VARARGS, step_lines_doc},
     {NULL, NULL, 0, NULL},
 };

@@ -27,7 +27,7 @@ def with_records(origin: Origin, text: bytes) -> Origin:
         return origin
     texts = [clean(line) for line in lines[:: max(1, len(lines) // _RECORDS)]]
     fields, _ = fields_of(texts)
-    if fields is None or (fields.rank is None and fields.local is None):
+    if fields is None or fields == replace(fields, rank=None, local=None, place=None):
         return origin
     return replace(origin, records=fields) if may_be_cut(texts, fields) else origin
 

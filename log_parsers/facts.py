@@ -194,17 +194,22 @@ class _Shape:
         """Return who writes a line with this front, or None where too little was learned."""
         if self._seen < _LEARNED:
             return None
-        told = [
-            {b"" if place is None else front[slice(*place)] for place in places}
-            for places in self._places
-        ]
+        rank, local, node = (_at_places(front, places) for places in self._places)
         # Where several places told the same so far, a front on which they differ is learned from.
-        if any(len(texts) != 1 for texts in told):
+        if rank is None or local is None or node is None:
             return None
-        rank, local, node = (texts.pop() for texts in told)
         return Writer(
             int(rank) if rank else None, int(local) if local else None, node.decode() if node else None
         )  # fmt: skip
+
+
+def _at_places(front: bytes, places: set[tuple[int, int] | None]) -> bytes | None:
+    """Return what stands at all of these places of a front, nothing for no place; None where they differ."""
+    if len(places) == 1:
+        (place,) = places
+        return b"" if place is None else front[place[0] : place[1]]
+    texts = {b"" if place is None else front[slice(*place)] for place in places}
+    return texts.pop() if len(texts) == 1 else None
 
 
 Shapes = dict[bytes, _Shape]

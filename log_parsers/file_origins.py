@@ -17,7 +17,12 @@ from rerail.log_parsers.files_in_front import names_in_front
 from rerail.log_parsers.front_parts import may_count
 from rerail.log_parsers.host_names import is_no_host, looks_like_host, own_words
 from rerail.log_parsers.induced_labels import in_brackets, induce
-from rerail.log_parsers.json_records import fields_of, is_like_a_record
+from rerail.log_parsers.json_records import (
+    Fields,
+    fields_of,
+    is_like_a_record,
+    ranks_behind_numbers,
+)
 from rerail.log_parsers.labels import PATH, Label
 from rerail.log_parsers.named_after_hosts import named_after_hosts, told_by
 from rerail.log_parsers.outputs_of_jobs import hosts_of_outputs
@@ -116,7 +121,8 @@ def content_origins(surveys: Sequence[FileSurvey], *, year: int) -> dict[str, Or
             changed = replace(changed, induced=own) if own else changed
             # Of records that were not told apart by their fields only the beginnings of many are known.
             if fields and (len(one.kept) <= 2 * _SAMPLE or one.facts.by_records):
-                changed = replace(changed, records=fields)
+                above = _above_places(one, fields)
+                changed = replace(changed, records=fields, above_places=above)
         if _tasks_hold_ranks(sample):
             changed = replace(changed, tasks_hold_ranks=True)
         if words := listed or (frozenset() if changed.induced else _hosts_in_front(sample)):
@@ -133,6 +139,14 @@ def content_origins(surveys: Sequence[FileSurvey], *, year: int) -> dict[str, Or
     _ranks_of_processes(surveys, found)
     _numbered_across_hosts(surveys, found)
     return found
+
+
+def _above_places(one: FileSurvey, fields: Fields) -> int | None:
+    """Return by how much the ranks of a file are above the numbers of the pods that wrote its records."""
+    if fields.place is None or fields.rank is not None or fields.local is not None:
+        return None
+    lines = (raw for raw in one.kept.values() if b"Rank " in raw)
+    return ranks_behind_numbers(map(clean, lines), fields)
 
 
 def _hosts_by_ranks(surveys: Sequence[FileSurvey], found: dict[str, Origin]) -> None:

@@ -45,6 +45,12 @@ class Writers:
             self.ends.append(end)
         return max(found, 0)
 
+    def add(self, key: bytes) -> None:
+        """Take a writer that the table has numbered last, by all that is known of it."""
+        if len(self.examples) < MOST_STREAMS:
+            self.examples.append(key)
+            self.ends.append(len(key))
+
 
 class FrontTable:
     """Shapes of fronts; only where the compiled loops were built."""

@@ -30,6 +30,7 @@ from rerail.log_parsers.front_parts import (
     parts_in_front,
 )
 from rerail.log_parsers.host_names import is_no_host, series_of
+from rerail.log_parsers.hosts_like_devices import in_blocks, with_hosts
 from rerail.log_parsers.labels import PATH, Label, peel
 from rerail.log_parsers.timestamps import find_stamp
 
@@ -74,7 +75,7 @@ def induce(texts: Sequence[str], *, year: int) -> tuple[Label, ...]:
     told = sum(any(one.pieces or one is KNOWN for one in chain) for chain in few)
     if told > _LEAST_SHARE / 2 * len(few):
         chains = few if every == 1 else [parts_in_front(text, year) for text in texts]
-        if found := _labels(chains, texts):
+        if found := _labels(with_hosts(chains), texts):
             return found
     if sum(_DASHED.search(text) is not None for text in texts) < _LEAST_LINES:
         return ()
@@ -210,7 +211,8 @@ def _labels_of(
         or (ranked and len(set(values[0])) > 1)
         or (short and surely and _comes_back(values[0]))
     )
-    if not slots or len(seen) < enough or not turns:
+    # Each rank of a large job may stand but once in what is looked at.
+    if not slots or len(seen) < enough or not (turns or _through_hosts(seen, slots, texts)):
         return 0, ()
     return len(slots), _as_labels([chain for _, chain, _ in lines], order[0][0], slots, seen)
 
@@ -305,7 +307,7 @@ def _slots(seen: Sequence[tuple[Piece, ...]]) -> dict[int, str]:
         column = columns[numbers[0]]
         if hosts and _repeats(column, columns[hosts[0]]):
             slots.setdefault(numbers[0], "local")
-        elif hosts and _repeats(columns[hosts[0]], column) and _fills_a_range(column):
+        elif hosts and _goes_through(column, columns[hosts[0]]):
             slots[numbers[0]] = "rank"
     if len(machine) == 1 and "local" in slots.values():
         slots[machine[0]] = "place"
@@ -386,6 +388,32 @@ def _repeats(numbers: Sequence[Piece], others: Sequence[Piece]) -> bool:
 def _fills_a_range(column: Sequence[Piece]) -> bool:
     values = {int(piece.value) for piece in column}
     return min(values) == 0 and 2 * len(values) > max(values)
+
+
+def _through_hosts(
+    seen: Sequence[tuple[Piece, ...]], slots: Mapping[int, str], texts: Sequence[str]
+) -> bool:
+    """Tell whether nearly all lines name a rank and its host, and the ranks go on from host to host."""
+    at = {slot: i for i, slot in slots.items()}
+    if len(seen) < _NEARLY_ALL * len(texts) or not {"node", "rank"} <= at.keys():
+        return False
+    return in_blocks(_beside([one[at["rank"]] for one in seen], [one[at["node"]] for one in seen]))
+
+
+def _goes_through(numbers: Sequence[Piece], hosts: Sequence[Piece]) -> bool:
+    """Tell whether numbers that stand on one host each are ranks: they fill a range, or go on from host to host."""
+    if not _repeats(hosts, numbers):
+        return False
+    return _fills_a_range(numbers) or in_blocks(_beside(numbers, hosts))
+
+
+def _beside(numbers: Sequence[Piece], hosts: Sequence[Piece]) -> list[tuple[int, int]]:
+    """Return the number of the host and the number beside it, of each line whose host has one."""
+    return [
+        (int(found[-1]), int(number.value))
+        for host, number in zip(hosts, numbers, strict=True)
+        if (found := _DIGITS.findall(host.value))
+    ]
 
 
 def _pattern(form: Sequence[str], slots: dict[int, str], seen: Sequence[tuple[Piece, ...]]) -> str:

@@ -21,6 +21,7 @@ from rerail.lazy_patterns import lazy
 from rerail.log_parsers.host_names import is_local
 
 FILE = Path(__file__).with_name("json_records.yaml")
+LABELS = Path(__file__).with_name("labels.yaml")
 _LONGEST, _FRONT = 16_000, 120
 _DEEPEST = 6
 _MOST_RANKS = 1 << 20
@@ -165,6 +166,34 @@ def writer_spans(line: bytes, fields: Fields) -> list[tuple[int, int]]:
     return sorted(first.values())
 
 
+def fronts_of_values(line: bytes, fields: Fields) -> tuple[bytes, ...]:
+    """Return what stands in front of the values of a writer's fields in a record, where all are strings of its own.
+
+    A program writes all its records with the same signs between names and values, so these need not be looked for in
+    all forms again.
+    """
+    fronts = []
+    for start, _ in writer_spans(line, fields) if line[:1] == b"{" else ():
+        match = _finder(fields).match(line, start)
+        front = b"" if match is None else line[start - 1 : match.start("value")]
+        if not (front[:1] == front[-1:] == b'"') or b"\\" in front:
+            return ()
+        fronts.append(front)
+    return tuple(fronts)
+
+
+def behind_fronts(line: bytes, fronts: Iterable[bytes]) -> list[bytes] | None:
+    """Return the fields that begin so in a record, as `writer_spans` would cut them, or None where one is not there."""
+    found = []
+    for front in fronts:
+        at = line.find(front)
+        stop = line.find(b'"', at + len(front))
+        if at < 0 or stop < 0:
+            return None
+        found.append(line[at + 1 : stop])
+    return found or None
+
+
 def _values_in(text: str, fields: Fields) -> Mapping[_Path, Any] | None:
     """Return the values of the fields in a record, by the last of their names alone."""
     line = text[:_LONGEST].encode("utf-8", "surrogateescape")
@@ -187,6 +216,42 @@ def _begins_message() -> re.Pattern[bytes]:
 def message_in(front: bytes) -> bool:
     """Tell whether the message of a record begins in a part of it."""
     return _begins_message().search(front) is not None
+
+
+def number_of_place(place: str) -> int | None:
+    """Return the number in the name of a pod that an operator counts, or None."""
+    match = _numbered().fullmatch(place)
+    return None if match is None else int(match["number"])
+
+
+@lru_cache(maxsize=1)
+def _numbered() -> re.Pattern[str]:
+    return re.compile(load_cached(FILE)["number_of_place"])
+
+
+def ranks_behind_numbers(lines: Iterable[str], fields: Fields) -> int | None:
+    """Return by how much the ranks of a file are above the numbers of the pods that wrote its records.
+
+    None where no two pods tell a rank, one tells several, or they do not agree.
+    """
+    told: dict[str, int] = {}
+    for line in lines:
+        said = _said_number().search(line)
+        writer = writer_of(line, fields) if said is not None else None
+        if writer is None or writer.place is None or said is None:
+            continue
+        if told.setdefault(writer.place, int(said[1])) != int(said[1]):
+            return None
+    apart: set[int | None] = set()
+    for place, rank in told.items():
+        number = number_of_place(place)
+        apart.add(None if number is None else rank - number)
+    return apart.pop() if len(told) > 1 and len(apart) == 1 else None
+
+
+@lru_cache(maxsize=1)
+def _said_number() -> re.Pattern[str]:
+    return re.compile(load_cached(LABELS)["says_its_number"])
 
 
 def may_be_cut(lines: Iterable[str], fields: Fields) -> bool:

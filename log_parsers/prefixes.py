@@ -14,7 +14,7 @@ from rerail.domain.evidence import LogLine, Stream
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.host_names import is_address, is_container_id
-from rerail.log_parsers.json_records import Fields, writer_of
+from rerail.log_parsers.json_records import Fields, number_of_place, writer_of
 from rerail.log_parsers.labels import Label, peel
 from rerail.log_parsers.line_stream import stream_of
 from rerail.log_parsers.timestamps import Stamp, find_stamp
@@ -44,6 +44,8 @@ class Origin:
     """The host or pod that a collector names in front of every line of this file."""
     records: Fields | None = None
     """The fields by which the records of this file, which are JSON, tell who wrote them."""
+    above_places: int | None = None
+    """By how much the ranks are above the numbers of the pods that write the records, each of which holds one."""
     tasks_hold_ranks: bool = False
     """The numbers in front of the lines count a scheduler's tasks, and a task starts several ranks."""
 
@@ -103,7 +105,7 @@ class _Front:
         self.outermost = self.outermost and label.kind == "collector"
         self.kernel = self.kernel or label.kind == "kernel"
 
-    def take_record(self, text: str, fields: Fields) -> None:
+    def take_record(self, text: str, fields: Fields, above_places: int | None) -> None:
         """Add what the fields of a record say of its writer, and no label inside or around it does."""
         writer = writer_of(text, fields)
         if writer is None:
@@ -114,9 +116,12 @@ class _Front:
         elif self.rank is None and self.local is None and writer.local is not None:
             self.local = writer.local
             self.names.append(f"l{writer.local}")
-        if self.node is None and self.place is None:
-            self.node, self.place = writer.node, writer.place
+        if self.node is None and self.place in (None, writer.place):
             self.names += [name for name in (writer.node, writer.place) if name]
+            self.node, self.place = writer.node, writer.place
+        if self.rank is None and self.local is None and None not in (above_places, writer.place):
+            number = number_of_place(writer.place or "")
+            self.rank = None if number is None else number + (above_places or 0)
 
     def _call(self, node: str, *, by_name: bool) -> None:
         """Take the inner name of the host, and keep the outer one where both are of one host."""
@@ -172,7 +177,7 @@ def parse_line(
         front.take(*found, tasks_hold_ranks=origin.tasks_hold_ranks)
         at = found[1].end()
     if origin.records is not None:
-        front.take_record(text, origin.records)
+        front.take_record(text, origin.records, origin.above_places)
     return LogLine(
         file=file,
         number=number,

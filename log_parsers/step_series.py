@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import lru_cache
@@ -51,17 +52,20 @@ def series_of(view: LogView, *, least: int = 5) -> list[LogSeries]:
     for row in (*view.survey.steps, *view.survey.counted):
         groups[(row.form, row.rank)].append(row)
     strong = any(form not in _WEAK for form, _ in groups)
+    pauses = _Pauses(view)
     found = []
     for (form, rank), rows in groups.items():
         if strong and form in _WEAK:
             continue
         kept = _one_per_step(rows)
         if len(kept) >= least:
-            found.append(_build(view, form, rank, kept))
+            found.append(_build(view, form, rank, kept, pauses))
     return found
 
 
-def _build(view: LogView, form: str, rank: int | None, rows: list[StepRow]) -> LogSeries:
+def _build(
+    view: LogView, form: str, rank: int | None, rows: list[StepRow], pauses: _Pauses
+) -> LogSeries:
     times = _column(rows, "step_time")
     rates = _column(rows, "throughput") if times is None else None
     if rates is not None:
@@ -70,7 +74,7 @@ def _build(view: LogView, form: str, rank: int | None, rows: list[StepRow]) -> L
     stamps = _stamps(view, rows)
     steps = np.array([i if row.step is None else row.step for i, row in enumerate(rows)])
     told_steps = any(row.step is not None for row in rows)
-    by_clock = _by_clock(view, form, rows, steps, stamps) if told_steps else None
+    by_clock = _by_clock(pauses, form, rows, steps, stamps) if told_steps else None
     clock = times is None and by_clock is not None
     if times is None:
         times = by_clock
@@ -100,7 +104,7 @@ def _build(view: LogView, form: str, rank: int | None, rows: list[StepRow]) -> L
 
 
 def _by_clock(
-    view: LogView, form: str, rows: list[StepRow], steps: IntArray, stamps: FloatArray | None
+    pauses: _Pauses, form: str, rows: list[StepRow], steps: IntArray, stamps: FloatArray | None
 ) -> FloatArray | None:
     """Return seconds per step between the stamps of the rows, None where they tell none.
 
@@ -121,7 +125,7 @@ def _by_clock(
     fold = max(1, int(np.ceil(_COARSE / usual))) if whole else 1
     times = np.full(len(stamps), np.nan)
     times[::fold] = _between(steps[::fold], stamps[::fold])
-    paused = np.cumsum(_paused(view, rows))
+    paused = np.cumsum(pauses.before(rows))
     at = np.arange(len(stamps))
     times[paused[at] > paused[np.maximum(0, at - fold)]] = np.nan
     return times if np.isfinite(times).sum() >= _LEAST_CLOCKED else None
@@ -132,17 +136,35 @@ def _pause() -> re.Pattern[bytes]:
     return re.compile(load_cached(PATH)["pauses"].encode(), re.IGNORECASE)
 
 
-def _paused(view: LogView, rows: list[StepRow]) -> BoolArray:
-    """Tell for each row whether a line between the one before and it speaks of other work."""
-    found = np.zeros(len(rows), dtype=np.bool_)
-    kept, left = view.survey.kept, _MOST_BETWEEN
-    for at in range(1, len(rows)):
-        between = list(view.between(rows[at - 1].line + 1, rows[at].line - 1))
-        left -= len(between)
-        if left < 0:
-            break
-        found[at] = any(_pause().search(kept[number]) is not None for number in between)
-    return found
+class _Pauses:
+    """Which kept lines of a file speak of other work; each is looked at once, whatever number of ranks take turns."""
+
+    def __init__(self, view: LogView) -> None:
+        self._view = view
+        self._told = np.zeros(
+            0, np.int8
+        )  # by place among the kept lines: 0 not looked at, 1 no, 2 yes
+
+    def before(self, rows: list[StepRow]) -> BoolArray:
+        """Tell for each row whether a line between the one before and it speaks of other work."""
+        found = np.zeros(len(rows), dtype=np.bool_)
+        numbers, left = self._view.numbers, _MOST_BETWEEN
+        for at in range(1, len(rows)):
+            first = bisect_right(numbers, rows[at - 1].line)
+            last = bisect_left(numbers, rows[at].line)
+            left -= max(0, last - first)
+            if left < 0:
+                break
+            found[at] = first < last and self._among(first, last)
+        return found
+
+    def _among(self, first: int, last: int) -> bool:
+        if not len(self._told):
+            self._told = np.zeros(len(self._view.numbers), np.int8)
+        told, kept, numbers = self._told[first:last], self._view.survey.kept, self._view.numbers
+        for place in np.flatnonzero(told == 0).tolist():
+            told[place] = 2 if _pause().search(kept[numbers[first + place]]) is not None else 1
+        return bool((told == 2).any())
 
 
 def _seconds_of(times: FloatArray | None, by_clock: FloatArray | None) -> float:

@@ -18,8 +18,13 @@ from rerail.domain.evidence import LogLine
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.by_skeleton import BySkeleton
-from rerail.log_parsers.front_table import FrontTable, Writers
-from rerail.log_parsers.json_records import message_in, writer_spans
+from rerail.log_parsers.front_table import MOST_STREAMS, FrontTable, Writers
+from rerail.log_parsers.json_records import (
+    behind_fronts,
+    fronts_of_values,
+    message_in,
+    writer_spans,
+)
 from rerail.log_parsers.line_tables import compiled
 from rerail.log_parsers.piece import Piece
 from rerail.log_parsers.prefixes import Origin, parse_line
@@ -70,7 +75,11 @@ class _Fronts:
         self.widths: dict[bytes, int] = {}
         self.windows: dict[bytes, int] = {}
         self.stamped: set[bytes] = set()
-        self.by_skeleton = BySkeleton(3)
+        self.values: tuple[
+            bytes, ...
+        ] = ()  # what stands in front of the values of fields in records
+        self.recorded: set[bytes] = set()
+        self.by_skeleton = BySkeleton(4)
         self.table = None if compiled() is None else FrontTable()
 
     def keep(self, shape: bytes, cut: _Cut) -> _Cut:
@@ -139,21 +148,17 @@ class Streams:
         count = len(skeletons)
         streams, windows = np.zeros(count, np.int32), np.zeros(count, np.int32)
 
-        def learn(at: int) -> tuple[int, int, int]:
-            key = tally.keys[at]
+        def learn(at: int) -> tuple[int, int, int, int]:
+            key, fronts = tally.keys[at], self._fronts
             width = self._width(key, tally, at)
-            return width, self._fronts.windows.get(key, 0), key in self._fronts.stamped
+            return width, fronts.windows.get(key, 0), key in fronts.stamped, key in fronts.recorded
 
-        widths, windows, stamped = np.ascontiguousarray(self._fronts.by_skeleton.of(tally, learn).T)
+        widths, windows, stamped, recorded = np.ascontiguousarray(
+            self._fronts.by_skeleton.of(tally, learn).T
+        )
         self.stamped = _last(stamped != 0, skeletons)
-        table = self._fronts.table
-        if table is not None:
-            longest = _RECORD if self._fronts.origin.records is not None else _PARSED
-
-            def ask(row: int) -> tuple[int, int]:
-                return self._of_front(_line(piece, row, longest), int(widths[skeletons[row]]))
-
-            return table.read(piece, skeletons, widths, windows, self.writers, ask)
+        if self._fronts.table is not None:
+            return self._by_table(piece, skeletons, widths, windows, recorded != 0)
         windows = windows[skeletons]
         widest = int(widths.max(initial=0))
         if not widest:
@@ -195,6 +200,46 @@ class Streams:
             streams[row], windows[row], _ = self._of(_line(piece, row, _RECORD))
         return streams, windows
 
+    def _by_table(
+        self, piece: Piece, skeletons: Any, widths: Any, windows: Any, recorded: Any
+    ) -> tuple[Any, Any]:
+        """Return the streams and windows of lines by the compiled loops, given what is known of each skeleton."""
+        import numpy as np
+
+        table = self._fronts.table
+        assert table is not None
+        longest = _RECORD if self._fronts.origin.records is not None else _PARSED
+
+        def ask(row: int) -> tuple[int, int]:
+            return self._of_front(_line(piece, row, longest), int(widths[skeletons[row]]))
+
+        cut = self._cut_records(piece, recorded[skeletons])
+        if cut is None:
+            return table.read(piece, skeletons, widths, windows, self.writers, ask)
+        rows, found = cut
+        widths = np.where(recorded, 0, widths)
+        streams, windows = table.read(piece, skeletons, widths, windows, self.writers, ask)
+        streams[rows] = found
+        for row in rows[found == NOBODY].tolist():
+            streams[row], windows[row], _ = self._of(_line(piece, row, longest))
+        return streams, windows
+
+    def _cut_records(self, piece: Piece, records: Any) -> tuple[Any, Any] | None:
+        """Return which rows are of records that tell their writers in one way, and their streams; NOBODY for others."""
+        import numpy as np
+
+        loops, rows = compiled(), np.flatnonzero(records)
+        if not self._fronts.values or not len(rows) or not hasattr(loops, "record_fields"):
+            return None
+        text, ends = loops.record_fields(piece.raw, piece.ends, rows, self._fronts.values)
+        every = np.arange(len(rows), dtype=np.int64)
+        codes, new = self.writers.table.lines(text, ends, every, False)
+        streams = np.frombuffer(codes, np.int32)
+        lines = Piece(text)
+        for at in np.frombuffer(new, np.int64).tolist():
+            self.writers.add(lines.line(at))
+        return rows, np.where(streams < MOST_STREAMS, streams, NOBODY)
+
     def _width(self, key: bytes, tally: Tally, at: int) -> int:
         """Return how many bytes of the fronts of such lines must be looked at; 0 where none has a label."""
         widths, windows = self._fronts.widths, self._fronts.windows
@@ -207,10 +252,13 @@ class Streams:
                 widths.clear()
                 windows.clear()
                 self._fronts.stamped.clear()
+                self._fronts.recorded.clear()
             widths[key] = width
+            if cut.record:
+                self._fronts.recorded.add(key)
             if cut.stamped:
                 self._fronts.stamped.add(key)
-            windows[key] = 0 if width else cut.window
+            windows[key] = 0 if width and not cut.record else cut.window
         return width
 
     def _cut(self, shape: bytes, piece: Piece, row: int) -> _Cut:
@@ -260,10 +308,14 @@ class Streams:
 
     def _of_record(self, line: bytes) -> int:
         """Return the stream of a record, of which its writer's fields are kept as an example."""
-        records = self._fronts.origin.records
+        records, fronts = self._fronts.origin.records, self._fronts
+        if line[:1] == b"{" and (fields := behind_fronts(line, fronts.values)) is not None:
+            key = b" ".join((b"{", *fields))
+            return self.writers.number(key, key, len(key))
         spans = () if records is None else writer_spans(line, records)
-        if not spans:
+        if not spans or records is None:
             return NOBODY
+        fronts.values = fronts.values or fronts_of_values(line, records)
         begins = b"{" if line.lstrip()[:1] == b"{" else line[: line.find(b"=") + 2]
         key = b" ".join((begins, *(line[start:stop].replace(b'="', b"=") for start, stop in spans)))
         return self.writers.number(key, key, len(key))

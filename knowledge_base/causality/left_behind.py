@@ -95,7 +95,8 @@ def left_behind(
 ) -> LeftBehind | None:
     """Return who was left behind before a line told of the end, or None; as long as the job `stood` still before it."""
     recent = _recent(case, end)
-    if rounds and len(ends := _last_steps(case, end)) > len(recent):
+    ends = _last_steps(case, end) if rounds else {}
+    if len(ends) > len(recent):
         return _behind_in_steps(case, end, ends, stood=stood)  # of so many not all lines are kept
     if len(recent) < _LEAST_RANKS:
         return None
@@ -113,8 +114,31 @@ def left_behind(
     last = {rank: [(0, one) for one in lines] for rank, lines in recent.items()}
     if not stood or _stood(case, end, last):
         found += _unsaid(recent)
+    if not found and ends.keys() >= recent.keys():  # a line of a step may tell several numbers
+        return _behind_in_steps(case, end, ends, stood=stood)
     ranks = {one.ranks for one in found}
     return found[0] if len(ranks) == 1 and not case.unread_of(ranks.pop()) else None
+
+
+def behind_in_last_steps(case: Case, end: LogLine) -> LeftBehind | None:
+    """Return the few whose last step is before that of all others, whether the job stood or not."""
+    told = _last_steps(case, end) or _steps_kept(case, end)
+    return _behind_in_steps(case, end, told, stood=False)
+
+
+def _steps_kept(case: Case, end: LogLine) -> dict[int, tuple[int, LogView, int]]:
+    """Return the same of files that were kept whole, by the labels of their lines."""
+    found: dict[int, tuple[int, LogView, int]] = {}
+    for view in case.views if all(view.survey.whole for view in case.views) else ():
+        for row in step_rows(view):
+            line = view.line(row.line) if row.step is not None else None
+            if line is None or line.rank is None or row.step is None:
+                continue
+            if view.name == end.file and row.line > end.number:
+                return {}
+            if line.rank not in found or row.step > found[line.rank][0]:
+                found[line.rank] = row.step, view, row.line
+    return found
 
 
 def _last_steps(case: Case, end: LogLine) -> dict[int, tuple[int, LogView, int]]:
@@ -133,7 +157,7 @@ def _behind_in_steps(
     case: Case, end: LogLine, told: dict[int, tuple[int, LogView, int]], *, stood: bool
 ) -> LeftBehind | None:
     """Return the few whose last step is before that of all others, by the facts of all lines."""
-    top = max(step for step, _, _ in told.values())
+    top = max((step for step, _, _ in told.values()), default=0)
     late = sorted(rank for rank, (step, _, _) in told.items() if step < top)
     reached = {told[rank][0] for rank in late}
     if len(told) < _LEAST_RANKS or not late or len(late) > _FEW * len(told) or len(reached) > 1:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
+from typing import Protocol, TypeVar
 
 from rerail.domain.evidence import LogLine, Observation, Role, Tier
 from rerail.knowledge_base.case import Case
@@ -233,15 +234,101 @@ def _further_epochs(case: Case, observation: Observation) -> bool:
     )
 
 
-def outlived(case: Case, line: LogLine, *, steps: int = 5) -> bool:
-    """Tell whether the same file shows `steps` further steps behind a line, an exit for example.
+def outlived(case: Case, line: LogLine) -> bool:
+    """Tell whether the same file shows further steps behind a line, an exit for example.
 
     A process that is gone stops the others within a step or two; what ran beside the training does not.
     """
-    view = case.view(line)
-    here = view.section(line.number)
-    rows = [row for row in step_rows(view) if view.section(row.line) == here]
-    return _rose(_as_clocks_allow(case, rows, line), line.number, steps)
+    return not without_outlived(case, [_Told(line)])
+
+
+def without_outlived(case: Case, told: Iterable[_T]) -> list[_T]:
+    """Return those of many that tell of a line which training did not outlive, in order."""
+    heights: dict[tuple[str, int], _Heights] = {}
+    found = []
+    for one in told:
+        view, number = case.view(one.line), one.line.number
+        steps = view.survey.steps
+        if steps and steps[-1].line > number:
+            key = view.name, view.section(number)
+            if key not in heights:
+                heights[key] = _Heights.of(view, key[1])
+            if heights[key].rise(case, one.line):
+                continue
+        found.append(one)
+    return found
+
+
+class _OfLine(Protocol):
+    @property
+    def line(self) -> LogLine: ...
+
+
+_T = TypeVar("_T", bound=_OfLine)
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    line: LogLine
+
+
+@dataclass(frozen=True, slots=True)
+class _Heights:
+    """The rows under one heading of a file, and how high steps are above and below each of them.
+
+    `_rose` asks the same of one line; here it is known of all lines at once.
+    """
+
+    rows: Sequence[StepRow]
+    above: list[int | None]
+    """By how many rows stand above a line, the highest step of the last run in them."""
+    below: list[int | None]
+    several: list[int]
+    """Below it how many different steps there are, at most as many as are asked for."""
+
+    @classmethod
+    def of(cls, view: LogView, section: int) -> _Heights:
+        rows = step_rows(view)
+        if view.headings():
+            rows = [row for row in rows if view.section(row.line) == section]
+        above: list[int | None] = [None]
+        first = rows[0].step if rows else None
+        for row in rows:
+            top = above[-1]
+            if row.step is None or (
+                top is not None and top >= row.step and not _anew(row.step, first)
+            ):
+                above.append(top)
+            else:
+                above.append(row.step)
+        below: list[int | None] = [None]
+        several, seen = [0], set[int]()
+        for row in reversed(rows):
+            top = below[-1]
+            if row.step is not None and len(seen) < _OUTLIVED_STEPS:
+                seen.add(row.step)
+            below.append(
+                top if row.step is None else max(row.step, row.step if top is None else top)
+            )
+            several.append(len(seen))
+        return cls(rows, above, below[::-1], several[::-1])
+
+    def rise(self, case: Case, line: LogLine) -> bool:
+        """Tell whether steps go on behind a line."""
+        at = bisect_right(self.rows, line.number, key=lambda row: row.line)
+        if at == len(self.rows) or len(_as_clocks_allow(case, self.rows, line)) == at:
+            return False
+        top, reached = self.below[at], self.above[at]
+        if top is None:
+            return len(self.rows) - at >= _OUTLIVED_STEPS
+        if reached is None:
+            return self.several[at] >= _OUTLIVED_STEPS
+        return top - reached >= _OUTLIVED_STEPS and self.several[at] >= 2
+
+
+def _anew(step: int, first: int | None) -> bool:
+    """Tell whether a run begins with this step in a file of which the first step is known."""
+    return first is not None and step <= first
 
 
 def _as_clocks_allow(case: Case, rows: Sequence[StepRow], line: LogLine) -> Sequence[StepRow]:

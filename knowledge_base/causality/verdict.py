@@ -33,8 +33,8 @@ from rerail.knowledge_base.causality.progress import (
     last_report,
     last_step,
     looked_into,
-    outlived,
     survived,
+    without_outlived,
 )
 from rerail.knowledge_base.causality.set_aside import only_checks_passed
 from rerail.knowledge_base.causality.several_jobs import jobs_in
@@ -164,9 +164,8 @@ def _last_attempt_exits(
 ) -> list[exits.ExitFact]:
     cuts = {view.name: last_command(case, view) for view in case.views}
     cuts |= {o.line.file: o.line.number for o in selection.attempt_starts}
-    return [
-        f for f in facts if f.line.number > cuts.get(f.line.file, 0) and not outlived(case, f.line)
-    ]
+    left = (f for f in facts if f.line.number > cuts.get(f.line.file, 0))
+    return without_outlived(case, left)
 
 
 def _completed(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:

@@ -21,6 +21,7 @@ from rerail.knowledge_base.causality.symptoms import earlier
 from rerail.knowledge_base.placement.identities import Identities
 from rerail.knowledge_base.placement.names import same_host
 from rerail.knowledge_base.placement.one_node import local_that_is_rank, one_node
+from rerail.knowledge_base.waiting.behind_in_steps import behind_in_steps
 from rerail.knowledge_base.waiting.engine import Finding, How, Waiting, ask
 from rerail.knowledge_base.waiting.read import Position, read
 from rerail.knowledge_base.waiting.spoke import still_speaking, warns
@@ -62,7 +63,8 @@ def waiting_in(case: Case, identities: Identities) -> Waiting | None:
         when = case.near_time(result.first.line)
         if when is not None and result.first.limit_s is not None:
             result.started = when - result.first.limit_s
-    if not result.findings and (late := _left_behind(case, result)) is not None:
+    late = None if result.findings else _left_behind(case, result) or behind_in_steps(case, result)
+    if late is not None:
         result.findings.append(late)
     if spoke := still_speaking(case, identities, result):
         # Before whoever is only absent: that one was heard.
