@@ -13,6 +13,7 @@ from dataclasses import replace
 from rerail.domain.evidence import Blames, LogLine, Observation, Role, Tier
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.catalogues import how_it_ended
+from rerail.knowledge_base.causality.progress import last_command, without_outlived
 from rerail.knowledge_base.placement.allocation import (
     elsewhere,
     listed,
@@ -395,3 +396,12 @@ def on_one_node(fact: ExitFact, identities: Identities) -> ExitFact:
     if fact.rank is None and local is not None and one_node(identities, local):
         return replace(fact, rank=local)
     return fact
+
+
+def of_last_attempt(
+    case: Case, starts: Sequence[Observation], facts: Iterable[ExitFact]
+) -> list[ExitFact]:
+    """Return the exits behind the last start of the job, and behind the last command of a file, that no step outlived."""
+    cuts = {view.name: last_command(case, view) for view in case.views}
+    cuts |= {start.line.file: start.line.number for start in starts}
+    return without_outlived(case, (f for f in facts if f.line.number > cuts.get(f.line.file, 0)))

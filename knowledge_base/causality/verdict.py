@@ -29,12 +29,10 @@ from rerail.knowledge_base.causality.overruled import (
 from rerail.knowledge_base.causality.own_failures import in_doubt
 from rerail.knowledge_base.causality.progress import (
     LastStep,
-    last_command,
     last_report,
     last_step,
     looked_into,
     survived,
-    without_outlived,
 )
 from rerail.knowledge_base.causality.set_aside import only_checks_passed
 from rerail.knowledge_base.causality.several_jobs import jobs_in
@@ -114,7 +112,7 @@ def judge(case: Case, rules: dict[str, Rule], dumps: DumpVerdict | None = None) 
     selection = select.select(
         case, rules, foreign(case, identities), one_ended=exits.one_ended(facts)
     )
-    facts = _last_attempt_exits(case, selection, facts)
+    facts = exits.of_last_attempt(case, selection.attempt_starts, facts)
     facts = [exits.on_one_node(fact, identities) for fact in facts]
     if case.only_rank is not None:
         facts = [fact for fact in facts if case.only_rank in (fact.rank, fact.line.rank)]
@@ -157,15 +155,6 @@ def _of_a_part(case: Case, verdict: Verdict) -> None:
         verdict.outcome, verdict.status, verdict.leaf = Outcome.INCONCLUSIVE, Status.UNKNOWN, None
         verdict.why = f"{parts} of the logs was not read; nothing failed in what was"
         verdict.moving = False
-
-
-def _last_attempt_exits(
-    case: Case, selection: select.Selection, facts: list[exits.ExitFact]
-) -> list[exits.ExitFact]:
-    cuts = {view.name: last_command(case, view) for view in case.views}
-    cuts |= {o.line.file: o.line.number for o in selection.attempt_starts}
-    left = (f for f in facts if f.line.number > cuts.get(f.line.file, 0))
-    return without_outlived(case, left)
 
 
 def _completed(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
