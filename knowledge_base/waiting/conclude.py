@@ -252,7 +252,12 @@ def _last_activity(case: Case, waiting: Waiting, identities: Identities) -> Obse
         steps = _MOST_STEPS_OF_PREFETCH if "finished_early" in observation.marks else 2
         if survived(case, observation, steps=steps, but=bars):
             continue
-        if best is None or (best.rule_id, best.line.rank) != (observation.rule_id, line.rank):
+        again = best is not None and (best.rule_id, best.line.rank) == (
+            observation.rule_id,
+            line.rank,
+        )
+        # Of a bar the last line tells how far it came; who left its loop did so at the first.
+        if not again or "finished_early" not in observation.marks:
             best = observation
     return best
 
