@@ -27,7 +27,7 @@ from rerail.log_parsers.text import clean
 
 STDIN = "<stdin>"
 STDIN_HINT = "`rerail diagnose -` reads what is piped into it"
-_SKIP_DIRS = frozenset({".git", "__pycache__", ".venv", "node_modules"})
+_SKIP_DIRS = frozenset({".git", ".hydra", "__pycache__", ".venv", "node_modules"})
 _SKIP_SUFFIXES = (
     ".pt", ".pth", ".ckpt", ".safetensors", ".bin", ".npy", ".npz", ".so", ".pyc", ".whl", ".png",
     ".jpg", ".svg", ".pdf", ".tar", ".zip", ".db", ".sqlite", ".parquet", ".arrow", ".distcp", ".metadata",

@@ -17,6 +17,8 @@ case $name in
   processes)
     packages="torch==2.13.0 numpy mpi4py==4.1.2 submitit==1.5.4 supervisor==4.3.0 circus==0.19.0 fab-classic==1.21.0
       python-json-logger==4.2.0 absl-py==2.5.1 structlog==26.1.0 setuptools<81" ;;
+  programs)
+    packages="torch==2.13.0 numpy rich==15.0.0 hydra-core==1.3.8 structlog==26.1.0 coloredlogs==15.0.1" ;;
   dask) packages="torch==2.13.0 numpy distributed==2026.8.0" ;;
   spark) packages="torch==2.13.0 numpy pyspark==4.3.0 pandas==3.1.1 pyarrow==26.0.1" ;;
   *) echo "environment.sh: no environment is called $name" >&2; exit 2 ;;

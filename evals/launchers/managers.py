@@ -218,6 +218,37 @@ def absl(job: Job) -> list[Process]:
     ]
 
 
+def hydra(job: Job) -> list[Process]:
+    """Torchrun, and the log of Hydra in a folder of each rank, a folder a host."""
+    return [
+        job.start(
+            name,
+            torchrun_command(job, node),
+            f"{name}/torchrun.log",
+            {"HYDRA_DIR": str(job.logs / name)},
+        )
+        for node, name in enumerate(job.names)
+    ]
+
+
+def typescript(job: Job) -> list[Process]:
+    """Torchrun under script(1) on each host: what a terminal showed, with its line ends and a heading."""
+    found = []
+    for name, words in _torchruns(job):
+        command = ["script", "-q", "-f", "-c", words, f"{job.logs}/{name}.typescript"]
+        found.append(job.start(name, command, "../script.out"))
+    return found
+
+
+def parallel_results(job: Job) -> list[Process]:
+    """Torchrun by GNU parallel with `--results` and ssh: a folder for each host, a file for each stream."""
+    command = [
+        *("parallel", "--will-cite", "--results", f"{job.logs}/out", "-j0"),
+        *("ssh", "{}", str(host_script(job)), ":::", *job.names),
+    ]
+    return [job.start(job.names[0], command, "../parallel.out", {"SHELL": "/bin/sh"})]
+
+
 def one_file(job: Job) -> list[Process]:
     """Torchrun on each host, all into one file."""
     return [

@@ -13,6 +13,7 @@ from rerail.errors import EvidenceError
 from rerail.evals.launchers.hosts import FIRST_ADDRESS, SUBNET
 from rerail.evals.launchers.job import Launcher
 from rerail.evals.launchers.scenarios import RANK, Scenario
+from rerail.log_parsers.text import strip_escapes
 
 TRUTH = "truth.json"
 _ON = re.compile(r"\brank (?P<rank>\d+) of \d+ on (?P<host>[\w.-]+), pid")
@@ -63,7 +64,7 @@ def truth_of(
         address = f"{SUBNET}.{FIRST_ADDRESS + launcher.hosts.index(culprit_host)}"
     for pattern in scenario.lines:
         for name, text in logs.items():
-            for number, line in enumerate(text.split("\n"), 1):
+            for number, line in enumerate(_without_colours(text).split("\n"), 1):
                 if re.search(pattern, line):
                     lines.setdefault(name, []).append(number)
                     quote = quote or line.strip()[:160]
@@ -84,6 +85,10 @@ def truth_of(
         "lines": lines,
         "quote": quote,
     }
+
+
+def _without_colours(text: str) -> str:
+    return strip_escapes(text.encode()).decode()
 
 
 def read_truths(folder: Path) -> dict[tuple[str, str], Truth]:

@@ -20,6 +20,7 @@ from rerail.knowledge_base.rules import Rule
 from rerail.log_parsers.view import LogView
 
 _RECORD_LINES = 2  # of a test runner behind the one that counts its tests
+_FOLDED = 6  # lines of one message
 _TRAINED = 3  # step lines that make a file one of a training, whatever tests it ran
 _NEVER_HANDLED = (Tier.SCHEDULER, Tier.HOST, Tier.EXIT)
 """What a kernel, a scheduler or a launcher tells has happened; no program handles it."""
@@ -144,6 +145,8 @@ def no_fault_told(
     """
     if any(_in(observation, file, lines) for file, lines in sessions):
         return "a test printed it, and all tests passed"
+    if _words_below(case, observation):
+        return "its own words stand on the lines below it"
     if observation.lines:
         goes_on = _announced_that_it_goes_on(case, observation) and _went_on(case, observation)
         return (
@@ -166,6 +169,20 @@ def no_fault_told(
     if says("handled-in-words", observation.line.message) and _went_on(case, observation):
         return "its own sentence says how it was handled, and the work went on"
     return None
+
+
+def _words_below(case: Case, observation: Observation) -> bool:
+    """Tell whether an exception's message is folded onto the next lines, where a rule knows it (rich, at 80 columns)."""
+    line = observation.line
+    if observation.tier is not Tier.GENERIC or not says("exception-without-words", line.message):
+        return False
+    return any(
+        o.role in _HARM
+        and o.tier is not Tier.GENERIC
+        and (o.line.file, o.line.label) == (line.file, line.label)
+        and 0 < o.line.number - line.number <= _FOLDED
+        for o in case.observations
+    )
 
 
 def _announced_that_it_goes_on(case: Case, observation: Observation) -> bool:
