@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from rerail.log_parsers.json_records import fields_of, is_like_a_record, may_be_cut
-from rerail.log_parsers.prefixes import Origin
+from rerail.log_parsers.json_records import Fields, fields_of, is_like_a_record, may_be_cut
+from rerail.log_parsers.line_tails import tail_of
+from rerail.log_parsers.prefixes import Origin, parse_line
 from rerail.log_parsers.text import clean
 
 _BEGINNING = 1 << 16  # bytes
@@ -30,6 +31,25 @@ def with_records(origin: Origin, text: bytes) -> Origin:
     if fields is None or fields == replace(fields, rank=None, local=None, place=None):
         return origin
     return replace(origin, records=fields) if may_be_cut(texts, fields) else origin
+
+
+def with_tail(origin: Origin, text: bytes) -> Origin:
+    """Return the origin of a file with what the rank stands in at the end of its lines, where none stands in front.
+
+    Where records tell nothing but the rank, and stand at the end of each line, they are such ends.
+    """
+    rank_only = origin.records is None or origin.records == Fields(rank=origin.records.rank)
+    if not rank_only:
+        return origin
+    plain = replace(origin, records=None)
+    lines = text[:_BEGINNING].split(b"\n")[:-1]
+    texts = [clean(line) for line in lines[:: max(1, len(lines) // _RECORDS)]]
+    tail = tail_of(texts)
+    if tail is None:
+        return origin
+    told = [parse_line("", 1, one, origin=plain, year=1970) for one in texts]
+    in_front = sum(one.rank is not None or one.local_rank is not None for one in told)
+    return origin if 2 * in_front > len(told) else replace(plain, tail=tail)
 
 
 def with_labels(origin: Origin, lines: Sequence[bytes]) -> Origin:

@@ -19,10 +19,11 @@ from typing import Any
 
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
-from rerail.log_parsers.early_origin import with_labels, with_records
+from rerail.log_parsers.early_origin import with_labels, with_records, with_tail
 from rerail.log_parsers.known_hits import OnlyCounted, in_order
 from rerail.log_parsers.last_steps import LastSteps
 from rerail.log_parsers.line_tables import grouped, new_facts
+from rerail.log_parsers.line_tails import Tail
 from rerail.log_parsers.piece import Piece
 from rerail.log_parsers.prefixes import Origin, parse_line
 from rerail.log_parsers.room import FIRST_LINES
@@ -88,6 +89,8 @@ class Facts:
     """Where a file has several streams, the last step of each."""
     by_records: bool = False
     """Whether the streams were told apart by the fields of records."""
+    tail: Tail | None = None
+    """What stands around the rank at the end of lines, where the streams were told apart by it."""
 
     def of(self, *signatures: int) -> Iterator[Shown]:
         """Yield what is known of the lines that show any of the signatures (or `ANY` line), by stream.
@@ -282,7 +285,7 @@ class FactCounter:
         """Learn from the first piece of a file how its lines tell who writes them, where no known label does."""
         if self._voices is None:
             return
-        origin = with_records(self._origin, piece.raw)
+        origin = with_tail(with_records(self._origin, piece.raw), piece.raw)
         if origin is self._origin and len(piece) >= _LARGE:
             few = piece.cut(range(0, piece.rows, max(1, piece.rows // _FEW)))
             if 2 * Streams(origin).of_lines(few)[0].count(NOBODY) > len(few):
@@ -485,6 +488,7 @@ class FactCounter:
             found.examples = labelled.examples + self._voices.examples
             found.ends = labelled.ends + self._voices.ends
         found.last_stamped, found.by_records = self._last_stamped, self.streams.by_records
+        found.tail = self.streams.tail
         if self._pending:
             self._merge()
         columns = self._counted_columns() if self._counted else self._columns

@@ -24,6 +24,7 @@ from rerail.log_parsers.json_records import (
     ranks_behind_numbers,
 )
 from rerail.log_parsers.labels import PATH, Label
+from rerail.log_parsers.line_tails import Tail
 from rerail.log_parsers.named_after_hosts import named_after_hosts, told_by
 from rerail.log_parsers.outputs_of_jobs import hosts_of_outputs
 from rerail.log_parsers.prefixes import Origin
@@ -118,7 +119,7 @@ def content_origins(surveys: Sequence[FileSurvey], *, year: int) -> dict[str, Or
                 or in_brackets(heads, machines)
                 or induce(messages, year=year)
             )
-            changed = replace(changed, induced=own) if own else changed
+            changed = _learned(changed, own, one.facts.tail)
             # Of records that were not told apart by their fields only the beginnings of many are known.
             if fields and (len(one.kept) <= 2 * _SAMPLE or one.facts.by_records):
                 above = _above_places(one, fields)
@@ -139,6 +140,12 @@ def content_origins(surveys: Sequence[FileSurvey], *, year: int) -> dict[str, Or
     _ranks_of_processes(surveys, found)
     _numbered_across_hosts(surveys, found)
     return found
+
+
+def _learned(origin: Origin, labels: tuple[Label, ...], tail: Tail | None) -> Origin:
+    """Return the origin with what the lines of a file have in common in front of messages, and behind them."""
+    origin = replace(origin, induced=labels) if labels else origin
+    return origin if tail is None else replace(origin, tail=tail)
 
 
 def _above_places(one: FileSurvey, fields: Fields) -> int | None:

@@ -17,6 +17,7 @@ from rerail.log_parsers.host_names import is_address, is_container_id
 from rerail.log_parsers.json_records import Fields, number_of_place, writer_of
 from rerail.log_parsers.labels import Label, peel
 from rerail.log_parsers.line_stream import stream_of
+from rerail.log_parsers.line_tails import Tail
 from rerail.log_parsers.timestamps import Stamp, find_stamp
 
 _WORD_IN_FRONT = lazy(r"(?P<node>[A-Za-z][\w.-]{1,80})(?:: | {1,8}\| )")
@@ -46,6 +47,8 @@ class Origin:
     """The fields by which the records of this file, which are JSON, tell who wrote them."""
     above_places: int | None = None
     """By how much the ranks are above the numbers of the pods that write the records, each of which holds one."""
+    tail: Tail | None = None
+    """What stands around the rank that nearly all lines of this file end with."""
     tasks_hold_ranks: bool = False
     """The numbers in front of the lines count a scheduler's tasks, and a task starts several ranks."""
 
@@ -123,6 +126,15 @@ class _Front:
             number = number_of_place(writer.place or "")
             self.rank = None if number is None else number + (above_places or 0)
 
+    def take_tail(self, text: str, at: int, tail: Tail) -> int:
+        """Add the rank at the end of a line whose labels, which end at `at`, tell none; return where its message ends."""
+        found = None if self.rank is not None else tail.read(text)
+        if found is None or found[1] < at:
+            return len(text)
+        self.rank = found[0]
+        self.names.append(f"r{self.rank}")
+        return len(text[: found[1]].rstrip())
+
     def _call(self, node: str, *, by_name: bool) -> None:
         """Take the inner name of the host, and keep the outer one where both are of one host."""
         if by_name and self.node and self.node != node:
@@ -178,11 +190,12 @@ def parse_line(
         at = found[1].end()
     if origin.records is not None:
         front.take_record(text, origin.records, origin.above_places)
+    end = len(text) if origin.tail is None else front.take_tail(text, at, origin.tail)
     return LogLine(
         file=file,
         number=number,
         text=text,
-        message=text[at:],
+        message=text[at:end],
         rank=front.rank,
         local_rank=front.local,
         node=front.node,

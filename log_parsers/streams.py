@@ -26,6 +26,7 @@ from rerail.log_parsers.json_records import (
     writer_spans,
 )
 from rerail.log_parsers.line_tables import compiled
+from rerail.log_parsers.line_tails import TailedWriters
 from rerail.log_parsers.piece import Piece
 from rerail.log_parsers.prefixes import Origin, parse_line
 from rerail.log_parsers.tallies import DELETED, Tally
@@ -122,8 +123,11 @@ class Streams:
     """
 
     def __init__(self, origin: Origin) -> None:
-        self.writers = Writers()
+        self._of_fronts = Writers()
+        self._tails = None if origin.tail is None else TailedWriters(origin.tail, self._of_fronts)
+        self.writers = self._of_fronts if self._tails is None else self._tails.writers
         self.stamped = -1
+        self.tail = origin.tail
         self.by_records = origin.records is not None
         self._fronts = _fronts_of(origin)
         self._masked: dict[bytes, int] = {}
@@ -138,10 +142,19 @@ class Streams:
             windows.append(window)
             if stamped:
                 self.stamped = row
+        if self._tails is not None:
+            streams = self._tails.of_lines(lines, streams)
         return streams, windows
 
     def of_piece(self, piece: Piece, tally: Tally) -> tuple[Any, Any]:
         """Return the same as `of_lines` in numpy arrays, for a piece of whole lines."""
+        streams, windows = self._fronts_of_piece(piece, tally)
+        if self._tails is not None:
+            streams = self._tails.of_piece(piece, streams)
+        return streams, windows
+
+    def _fronts_of_piece(self, piece: Piece, tally: Tally) -> tuple[Any, Any]:
+        """Return the same by what stands in front of lines."""
         import numpy as np
 
         skeletons = codes_of_lines(tally)
@@ -192,7 +205,7 @@ class Streams:
             if found is None:
                 key = name.replace(b"\0", b"")
                 line, end = _line(piece, int(rows[place])), cuts[int(codes[place])].end
-                found = self._masked[name] = self.writers.number(key, line, end)
+                found = self._masked[name] = self._of_fronts.number(key, line, end)
             ids[at] = found
         streams[rows] = ids[codes_of_names]
         windows[rows] = np.fromiter((cut.window for cut in cuts), np.int32, len(cuts))[codes]
@@ -215,10 +228,10 @@ class Streams:
 
         cut = self._cut_records(piece, recorded[skeletons])
         if cut is None:
-            return table.read(piece, skeletons, widths, windows, self.writers, ask)
+            return table.read(piece, skeletons, widths, windows, self._of_fronts, ask)
         rows, found = cut
         widths = np.where(recorded, 0, widths)
-        streams, windows = table.read(piece, skeletons, widths, windows, self.writers, ask)
+        streams, windows = table.read(piece, skeletons, widths, windows, self._of_fronts, ask)
         streams[rows] = found
         for row in rows[found == NOBODY].tolist():
             streams[row], windows[row], _ = self._of(_line(piece, row, longest))
@@ -233,11 +246,11 @@ class Streams:
             return None
         text, ends = loops.record_fields(piece.raw, piece.ends, rows, self._fronts.values)
         every = np.arange(len(rows), dtype=np.int64)
-        codes, new = self.writers.table.lines(text, ends, every, False)
+        codes, new = self._of_fronts.table.lines(text, ends, every, False)
         streams = np.frombuffer(codes, np.int32)
         lines = Piece(text)
         for at in np.frombuffer(new, np.int64).tolist():
-            self.writers.add(lines.line(at))
+            self._of_fronts.add(lines.line(at))
         return rows, np.where(streams < MOST_STREAMS, streams, NOBODY)
 
     def _width(self, key: bytes, tally: Tally, at: int) -> int:
@@ -304,21 +317,21 @@ class Streams:
         key = line[: cut.end]
         for start, stop in reversed(cut.gaps):
             key = key[:start] + key[stop:]
-        return self.writers.number(key, line, cut.end)
+        return self._of_fronts.number(key, line, cut.end)
 
     def _of_record(self, line: bytes) -> int:
         """Return the stream of a record, of which its writer's fields are kept as an example."""
         records, fronts = self._fronts.origin.records, self._fronts
         if line[:1] == b"{" and (fields := behind_fronts(line, fronts.values)) is not None:
             key = b" ".join((b"{", *fields))
-            return self.writers.number(key, key, len(key))
+            return self._of_fronts.number(key, key, len(key))
         spans = () if records is None else writer_spans(line, records)
         if not spans or records is None:
             return NOBODY
         fronts.values = fronts.values or fronts_of_values(line, records)
         begins = b"{" if line.lstrip()[:1] == b"{" else line[: line.find(b"=") + 2]
         key = b" ".join((begins, *(line[start:stop].replace(b'="', b"=") for start, stop in spans)))
-        return self.writers.number(key, key, len(key))
+        return self._of_fronts.number(key, key, len(key))
 
     def _learn(self, line: bytes) -> _Cut:
         whole, line = line, line[:_PARSED]

@@ -21,6 +21,7 @@ from rerail.errors import EvidenceError
 from rerail.log_parsers.facts import SHIFT, Facts
 from rerail.log_parsers.last_steps import LastSteps
 from rerail.log_parsers.line_marks import LineMarks
+from rerail.log_parsers.line_tails import Tail
 from rerail.log_parsers.opening import Part
 from rerail.log_parsers.prefixes import Origin
 from rerail.log_parsers.sources import Problem, Source
@@ -176,6 +177,7 @@ def _facts_row(facts: Facts) -> dict[str, Any]:
         **{name: base64.b64encode(value).decode() for name, value in windows.items()},
         "last_stamped": _text(facts.last_stamped),
         "by_records": facts.by_records,
+        "tail": None if facts.tail is None else [facts.tail.before, facts.tail.after],
         "last_steps": [
             _packed([stream_at[stream] for stream in facts.last_steps.streams]),
             _packed(facts.last_steps.lines),
@@ -197,7 +199,7 @@ def _facts_of(row: dict[str, Any]) -> Facts:
         [tuple(map(int, one)) for one in row["sets"]], keys, counts, firsts, lasts,
         base64.b64decode(row["first_windows"]), base64.b64decode(row["last_windows"]),
         _bytes(row.get("last_stamped", "")), LastSteps(*map(_unpacked, row.get("last_steps", ()))),
-        bool(row.get("by_records", False)),
+        bool(row.get("by_records", False)), _tail_of(row.get("tail")),
     )  # fmt: skip
     rows = len(facts.keys)
     whole = len(facts.examples) == len(facts.ends) and all(
@@ -211,6 +213,10 @@ def _facts_of(row: dict[str, Any]) -> Facts:
     if any(stream >= len(facts.examples) for stream in streams):
         raise ValueError("a stream that is not there")
     return facts
+
+
+def _tail_of(parts: Any) -> Tail | None:
+    return None if parts is None else Tail(*map(str, parts))
 
 
 def _packed(values: Iterable[int]) -> str:

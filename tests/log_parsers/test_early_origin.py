@@ -34,6 +34,12 @@ FORMS: dict[str, Callable[[int, str], str]] = {
     "zap": lambda rank, text: f't={TIME} level=info logger=train caller=a.py:7 rank={rank} msg="{text}"',
     "structlog": lambda rank, text: f'timestamp={TIME} level=info event="{text}" rank={rank}',
     "pairs": lambda rank, text: f"global_rank={rank} local_rank={rank % 8} host=n{rank // 8:04d} {TIME} {text}",
+    "behind in brackets": lambda rank, text: f"{TIME} {text} (rank={rank})",
+    "behind, a word in brackets": lambda rank, text: f"{TIME} [info] {text} [rank {rank}]",
+    "behind as a pair": lambda rank, text: f"{TIME} [info     ] {text:60} rank={rank}",
+    "behind as JSON": lambda rank, text: f'{TIME} INFO {text} {{"rank": {rank}}}',
+    "behind, with blanks": lambda rank, text: f"{TIME} {text} (rank={rank}) \r",
+    "host in front, rank behind": lambda rank, text: f"n{rank // 8:04d}: {TIME} {text} (rank={rank})",
     "own label": lambda rank, text: f"R{rank:05d}| {TIME} {text}",
 }  # fmt: skip
 
