@@ -42,12 +42,12 @@ def joined(
     """
     rotated = rotated_parts([source.name for source in sources])
     ends_of = ends_of or _ends_of
-    of_part = _split(sources, rotated, ends_of)
+    of_part = _split(sources, ends_of)
     if not rotated and not of_part:
         return list(sources)
     logs: dict[object, list[Source]] = defaultdict(list)
     for source in sorted(sources, key=lambda one: reading_order(one.name)):
-        if source.name in rotated:
+        if source.name in rotated and source.name not in of_part:
             logs[rotated[source.name].log].append(source)
     for parts in logs.values():
         one = _one_log(parts, rotated, ends_of)
@@ -57,19 +57,23 @@ def joined(
 
 
 def _split(
-    sources: Sequence[Source],
-    rotated: Mapping[str, RotatedName],
-    ends_of: Callable[[Source], Ends | None],
+    sources: Sequence[Source], ends_of: Callable[[Source], Ends | None]
 ) -> dict[str, Source]:
     """Return by its name the log of each piece that `split` cut."""
     found: dict[str, Source] = {}
-    for parts in split_logs(one for one in sources if one.name not in rotated):
+    for parts in split_logs(sources):
         told = [(number, ends_of(part)) for number, part in enumerate(parts)]
         ends = [(number, one) for number, one in told if one is not None]
         text = len(ends) == len(parts)
         goes_on = text and cut_at_lines(parts) and are_one_log(ends, as_ranks=True)
         if text and (goes_on or cut_inside_lines(parts)):
-            origin = replace(parts[-1].origin, rank=None, local_rank=None, place=None, attempt=None)
+            nodes = {
+                part.origin.node for part in parts
+            }  # `x00` and `x01` may be called as hosts are
+            origin = replace(
+                parts[-1].origin, rank=None, local_rank=None, place=None, attempt=None,
+                node=nodes.pop() if len(nodes) == 1 else None,
+            )  # fmt: skip
             size = sum(part.size for part in parts)
             one = replace(parts[-1], parts=tuple(parts), size=size, origin=origin)
             found |= {part.name: one for part in parts}

@@ -1,4 +1,4 @@
-"""Pieces that `split` cut out of one log: `x_aa`, `x_ab` and on, or `part-00.log`, `part-01.log`.
+"""Pieces that `split` cut out of one log: `xaa`, `xab` and on, `part-00.log`, `part-01.log`, or `train.log.00`.
 
 Logs of ranks are numbered like that as well. So names alone prove nothing: pieces of one size that end inside a line
 do, and pieces that go on where the one before ended; of numbered ones only those that hold one number of lines.
@@ -8,7 +8,7 @@ Source: https://www.gnu.org/software/coreutils/manual/html_node/split-invocation
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from io import BytesIO
 
 from rerail.lazy_patterns import lazy
@@ -18,30 +18,49 @@ from rerail.log_parsers.sources import Source
 _LEAST_NUMBERED = 3  # of two logs of ranks one is the shorter
 _LOOKED = 8  # pieces whose ends are looked at
 _BLOCK = 1 << 20
+_WIDTHS = range(2, 5)  # letters that count
 _NAME = lazy(
     r"(?P<before>(?:.*[^\d])?)(?P<digits>\d{2,5})(?P<end>\.(?:log|txt|out|err))?$"
-    r"|(?P<front>(?:.*[^a-z])?)(?P<letters>[a-z]{2,4})$"
+    r"|(?P<front>(?:.*[^a-z])?)(?P<letters>[a-z]{2,24})$"
 )
+_Log = tuple[str, str, int, bool]
+"""What stands in front of the count in a name and behind it, how wide it is, whether letters count."""
 
 
 def split_logs(sources: Iterable[Source]) -> list[list[Source]]:
-    """Return the files that are called as the pieces of one log are, from its first piece on, without a gap."""
-    logs: dict[tuple[str, str, int, bool], dict[int, Source]] = defaultdict(dict)
+    """Return the files that are called as the pieces of one log are, from its first piece on, without a gap.
+
+    Where a name ends in letters, any number of them may be the prefix that `split` was given: `x` is its own.
+    """
+    logs: dict[_Log, dict[int, Source]] = defaultdict(dict)
     for source in sources:
-        match = _NAME.match(source.name)
-        if match is None or source.path is None:
-            continue
-        letters, digits = match["letters"], match["digits"]
-        front = match["front"] or match["before"] or ""
-        key = front, match["end"] or "", len(letters or digits), bool(letters)
-        logs[key][_counted(letters) if letters else int(digits)] = source
-    found = []
-    for (*_, letters), pieces in logs.items():
+        for log, number in _counted_names(source.name) if source.path is not None else ():
+            logs[log][number] = source
+    found: list[list[Source]] = []
+    taken: set[str] = set()
+    for (*_, letters), pieces in sorted(logs.items(), key=lambda one: -one[0][2]):
         parts = [pieces[number] for number in sorted(pieces)]
         whole = len(parts) > 1 and sorted(pieces) == list(range(len(parts)))
-        if whole and (letters or len(parts) >= _LEAST_NUMBERED):
+        names = {part.name for part in parts}
+        if whole and (letters or len(parts) >= _LEAST_NUMBERED) and taken.isdisjoint(names):
             found.append(parts)
+            taken |= names
     return found
+
+
+def _counted_names(name: str) -> Iterator[tuple[_Log, int]]:
+    """Yield the logs of which a file may be a piece by its name, each with the number of the piece."""
+    match = _NAME.match(name)
+    if match is None:
+        return
+    if digits := match["digits"]:
+        yield (match["before"], match["end"] or "", len(digits), False), int(digits)
+        return
+    front, letters = match["front"], match["letters"]
+    for width in _WIDTHS:
+        if width <= len(letters):
+            own = letters[-width:]
+            yield (front + letters[:-width], "", width, True), _counted(own)
 
 
 def cut_at_lines(parts: Sequence[Source]) -> bool:

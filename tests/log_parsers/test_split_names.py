@@ -21,12 +21,18 @@ def cut(folder: Path, size: int, name: str) -> int:
     data = LOG.read_bytes()
     pieces = [data[at : at + size] for at in range(0, len(data), size)]
     for number, piece in enumerate(pieces):
-        called = letters(number) if name == "letters" else f"part-{number:03d}.log"
-        (folder / called).write_bytes(piece)
+        own = letters(number)
+        names = {
+            "letters": own, "default": own.replace("_", ""), "word": own.replace("x_", "node"),
+            "digits": f"part-{number:03d}.log", "default digits": f"x{number:02d}", "rotated": f"train.log.{number:02d}",
+        }  # fmt: skip
+        (folder / names[name]).write_bytes(piece)
     return len(pieces)
 
 
-@pytest.mark.parametrize("name", ["letters", "digits"])
+@pytest.mark.parametrize(
+    "name", ["letters", "default", "word", "digits", "default digits", "rotated"]
+)
 @pytest.mark.parametrize("size", [1_009, 4_001])
 def test_pieces_cut_by_bytes_give_the_verdict_of_the_whole(
     tmp_path: Path, name: str, size: int
@@ -37,6 +43,30 @@ def test_pieces_cut_by_bytes_give_the_verdict_of_the_whole(
     assert (whole.outcome, whole.failure_type, whole.suspects) == (
         parts.outcome, parts.failure_type, parts.suspects,
     )  # fmt: skip
+
+
+def test_one_file_or_words_that_count_nothing_are_no_pieces(tmp_path: Path) -> None:
+    (tmp_path / "xaa").write_bytes(LOG.read_bytes()[:1_009])
+    for name in ("xad", "extra"):
+        (tmp_path / name).write_bytes(LOG.read_bytes()[1_009:2_018])
+    assert not any(one.parts for one in joined(discover([tmp_path]).sources))
+
+
+def test_a_rotated_log_is_read_from_its_highest_number_although_zeros_fill_it(
+    tmp_path: Path,
+) -> None:
+    for number in range(3):
+        steps = range(300 - 100 * number, 400 - 100 * number)
+        text = "".join(f"step {n} loss 2.{n % 7}\n" for n in steps)
+        (tmp_path / f"train.log.{number:02d}").write_text(text)
+    (one,) = joined(discover([tmp_path]).sources)
+    assert [part.name[-1] for part in one.parts] == ["2", "1", "0"]
+
+
+def test_pieces_that_are_called_like_hosts_are_of_no_host(tmp_path: Path) -> None:
+    cut(tmp_path, 1_009, "default digits")
+    (one,) = joined(discover([tmp_path]).sources)
+    assert one.origin.node is None
 
 
 def test_pieces_cut_by_lines_are_one_log_where_their_steps_go_on(tmp_path: Path) -> None:
