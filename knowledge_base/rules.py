@@ -35,7 +35,7 @@ LEARNED = "learned-"
 """How the names of learned rules begin."""
 MARKS = frozenset({
     "accounted_failed", "activity", "asked_again", "attempt_started", "cancelled", "check_passed", "checked_elsewhere",
-    "checkpoint_blocks", "checkpoint_loaded", "checkpoint_saved", "collective_timeout", "crashed",
+    "checkpoint_blocks", "checkpoint_loaded", "checkpoint_perhaps", "checkpoint_saved", "collective_timeout", "crashed",
     "ended_by_itself", "ends_step", "finished_early", "first_rank_prints", "idle_device", "interrupted", "learned",
     "of_a_benchmark", "only_over", "orderly_end", "others_run_on", "peer_gone", "pod_assigned", "rank_columns",
     "ras_mismatch", "ras_report", "reports_failure", "run_complete", "run_started", "stack", "store_lost", "target_met",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import field
 
 from rerail.domain.diagnosis import Cost, Outcome
-from rerail.domain.evidence import Role
+from rerail.domain.evidence import Observation, Role
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.progress import step_rows
 from rerail.knowledge_base.causality.verdict import Verdict
@@ -19,6 +19,8 @@ from rerail.late_dataclass import dataclass
 
 _LONGEST = 30 * 86_400
 _LEAST_SHARE = 0.5
+_FAR = 2  # how many times its number the step above a checkpoint may be: an epoch's is far below
+_MAY_SAVE = frozenset({"checkpoint_saved", "checkpoint_perhaps"})
 _OUT_OF_ORDER_S = 3600.0
 """How far lines of several writers may stand out of the order of their times."""
 
@@ -188,22 +190,54 @@ def _lost_steps(case: Case, verdict: Verdict, told: _Told) -> int | None:
     saved = [step for step in _steps(case, "checkpoint_saved") if step <= last]
     saved += [step for step in _steps(case, "checkpoint_blocks") if step < last]
     loaded = [step for step in _steps(case, "checkpoint_loaded") if step <= last]
+    is_saved = bool(saved) and max(saved) >= max(loaded, default=-1)
+    if not is_saved and _may_have_saved(case):
+        later = "later" if loaded else "saved"
+        told.without("lost", f"a line may tell of a {later} checkpoint")
+        return None
     if not saved and not loaded:
         told.without("lost", "no line tells of a saved checkpoint")
         return None
     lost = last - max(*saved, *loaded, -1)
     since = (
         "the last checkpoint"
-        if saved and max(saved) >= max(loaded, default=-1)
+        if is_saved
         else f"the checkpoint of step {max(loaded)}, from which it was resumed"
     )
     told.covers.append(f"lost: {lost} step{'' if lost == 1 else 's'} since {since}")
     return lost
 
 
+def _may_have_saved(case: Case) -> bool:
+    """Tell whether a line that no resumption follows in its file may tell of a checkpoint, of a step that is not known."""
+    resumed: dict[str, int] = {}
+    for o in case.observations:
+        if "checkpoint_loaded" in o.marks:
+            resumed[o.line.file] = max(o.line.number, resumed.get(o.line.file, 0))
+    return any(
+        o.line.number > resumed.get(o.line.file, 0) and _step_of(case, o) is None
+        for o in case.observations
+        if o.marks & _MAY_SAVE
+    )
+
+
 def _steps(case: Case, mark: str) -> list[int]:
-    told = [o.fields.get("step", "").replace(",", "") for o in case.observations if mark in o.marks]
-    return [int(step) for step in told if step.isdigit()]
+    """Return the steps that the lines with a mark tell."""
+    told = [_step_of(case, o) for o in case.observations if mark in o.marks]
+    return [step for step in told if step is not None]
+
+
+def _step_of(case: Case, seen: Observation) -> int | None:
+    """Return the step that a line tells; a number in the name of a file may count epochs instead."""
+    fields = seen.fields
+    plain = (fields.get("step") or fields.get("counted") or "").replace(",", "")
+    if plain.isdigit():
+        return int(plain)
+    plain = fields.get("numbered") or ""
+    if not plain.isdigit():
+        return None
+    steps = [row.step for row in step_rows(case.view(seen.line)) if row.line < seen.line.number]
+    return int(plain) if steps and (steps[-1] or 0) <= _FAR * int(plain) else None
 
 
 def _span(seconds: float) -> str:

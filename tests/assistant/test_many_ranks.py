@@ -93,6 +93,41 @@ def test_cost_is_the_same_in_one_file_and_in_one_for_each_rank(says: str, tmp_pa
     assert (unsaved in told[0].left_out) == (expected is None)
 
 
+SAVED_LATER = {
+    "Checkpoint saved at step 40": "20 steps since the last checkpoint",
+    "checkpoint written to /fs/run7/global_step40": "20 steps since the last checkpoint",
+    "checkpoint written to /fs/run7/global_step_40": "20 steps since the last checkpoint",
+    "wrote checkpoint ckpt-40.pt": "20 steps since the last checkpoint",
+    "ckpt done: step=40": "20 steps since the last checkpoint",
+    "model saved -> out/model_40.pt": "20 steps since the last checkpoint",
+    "Stored state at 40 steps to /fs/run7": "20 steps since the last checkpoint",
+    "wrote checkpoint ckpt-1.pt": None,
+    "persisted ckpt no. 12 in 3.1 s": None,
+    "Failed to save checkpoint at step 40": "50 steps since the checkpoint of step 10, from which it was resumed",
+}
+
+
+@pytest.mark.parametrize("says", SAVED_LATER)
+@pytest.mark.parametrize("resumed", [True, False])
+def test_lost_steps_count_from_a_later_checkpoint_or_are_left_out(
+    says: str, resumed: bool, job: Callable[[str], Path]
+) -> None:
+    rows = ["loading checkpoint from /ckpt at iteration 10"] if resumed else []
+    for step in range(11, 61):
+        rows += [f"step {step} loss {4 - step / 100:.4f}"] + ([says] if step == 40 else [])
+    rows += ["[rank5]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."]
+    cost = diagnose_paths([job("\n".join(rows) + "\n")]).diagnosis.cost
+    told = [one for one in (*cost.covers, *cost.left_out) if one.startswith("lost")]
+    expected = SAVED_LATER[says]
+    if expected is None:
+        which = "later" if resumed else "saved"
+        assert told == [f"lost: left out, for a line may tell of a {which} checkpoint"]
+    elif resumed or "last" in expected:
+        assert told == [f"lost: {expected}"]
+    else:
+        assert told == ["lost: left out, for no line tells of a saved checkpoint"]
+
+
 def test_cost_is_left_out_where_the_times_contradict_each_other(tmp_path: Path) -> None:
     path = tmp_path / "train.log"
     steps = [
