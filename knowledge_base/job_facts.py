@@ -11,6 +11,7 @@ from rerail.log_parsers.prefixes import Origin
 from rerail.log_parsers.view import LogView
 from rerail.log_parsers.voices import NUMBERS_SAID, says_its_number
 
+_NOBODY = Writer(None, None, None)
 _LATEST = 2_000  # streams of a file whose last lines are asked for their time
 
 
@@ -63,6 +64,22 @@ class JobFacts:
                 said = says_its_number().search(facts.examples[stream][:NUMBERS_SAID])
                 if said is not None:
                     found.add(int(said[1]))
+        return found
+
+    def untold(self, rule_ids: Iterable[str]) -> dict[str, int]:
+        """Return by file how many lines of the rules are of writers of which neither rank nor number is known."""
+        asked, found = self._asked(rule_ids), dict[str, int]()
+        for at, view in enumerate(self._views) if asked else ():
+            facts, writers = view.survey.facts, self._writers(at)
+            found[view.name] = found.get(view.name, 0) + sum(
+                one.count
+                for one in facts.of(*asked)
+                if writers[one.stream].rank is None
+                and (
+                    writers[one.stream] != _NOBODY
+                    or says_its_number().search(facts.examples[one.stream][:NUMBERS_SAID]) is None
+                )
+            )
         return found
 
     def ranks_heard(self) -> set[int]:

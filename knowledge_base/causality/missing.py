@@ -10,7 +10,7 @@ from rerail.knowledge_base.causality.progress import LastStep
 from rerail.knowledge_base.causality.several_jobs import jobs_in
 from rerail.knowledge_base.causality.verdict import Verdict
 from rerail.knowledge_base.taxonomy import leaves
-from rerail.knowledge_base.waiting.engine import How
+from rerail.knowledge_base.waiting.engine import How, Waiting
 from rerail.late_dataclass import dataclass
 from rerail.log_parsers.sources import Problem
 
@@ -52,7 +52,7 @@ def missing(case: Case, verdict: Verdict) -> list[Lack]:
         silent = verdict.waiting.by(How.ABSENT)
         ranks = verdict.ranks or (silent.ranks if silent is not None else ())
         who = f"of rank {ranks[0]}" if ranks else "of every rank"
-        found += _calls_of_each_rank(case)
+        found += _calls_of_each_rank(case) + _ranks_of_lines(verdict.waiting)
         found.append(
             Lack(f"the stack {who} while it hangs", "py-spy dump --native --pid PID on its node")
         )
@@ -144,6 +144,13 @@ def _what_became(last: LastStep, late: dict[int, int]) -> list[Lack]:
             f"py-spy dump --native --pid PID of {who} into a folder, diagnose that, and the kernel logs",
         )
     ]
+
+
+def _ranks_of_lines(waiting: Waiting) -> list[Lack]:
+    """Say how the next run tells who gave up, where more lines say so than were kept and no label tells their ranks."""
+    what = "which ranks gave up: no label tells it, and not all of their lines were kept, so nobody is named for his absence"
+    how = "have the launcher label lines with their rank: torchrun --tee 3, srun --label"
+    return [Lack(what, how)] if waiting.some_unknown else []
 
 
 def _calls_of_each_rank(case: Case) -> list[Lack]:

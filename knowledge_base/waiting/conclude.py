@@ -44,17 +44,18 @@ def waiting_in(case: Case, identities: Identities) -> Waiting | None:
         facts.told += behind_in_tables(case)
     if not facts.positions and not facts.told and facts.report is None:
         return None
-    result = Waiting(facts.positions, facts.victims)
+    result = Waiting(facts.positions, facts.victims, some_unknown=facts.some_unknown)
     result.findings = ask(
         facts, identities, partial(_heard_of, case), partial(_before_all, case, facts.positions)
     )
     # NCCL knows nodes by their addresses.
     result.findings = [replace(f, nodes=identities.hosts(f.nodes)) for f in result.findings]
-    # Who seems to be silent may have written into what nobody read.
+    # Who seems to be silent may have written into what nobody read, or in lines that were only counted.
     result.findings = [
         one
         for one in result.findings
-        if one.how is not How.ABSENT or _was_read(case, identities, facts.victims, one)
+        if one.how is not How.ABSENT
+        or (not facts.some_unknown and _was_read(case, identities, facts.victims, one))
     ]
     if not result.positions and not result.findings:
         return None
@@ -66,7 +67,7 @@ def waiting_in(case: Case, identities: Identities) -> Waiting | None:
     late = None if result.findings else _left_behind(case, result) or behind_in_steps(case, result)
     if late is not None:
         result.findings.append(late)
-    if spoke := still_speaking(case, identities, result):
+    if not facts.some_unknown and (spoke := still_speaking(case, identities, result)):
         # Before whoever is only absent: that one was heard.
         at = next((at for at, one in enumerate(result.findings) if one.how is How.ABSENT), None)
         result.findings.insert(len(result.findings) if at is None else at, spoke)

@@ -65,6 +65,8 @@ class Waiting:
     findings: list[Finding] = field(default_factory=list)
     first: Position | None = None
     started: float | None = None
+    some_unknown: bool = False
+    """More gave up than are known: nobody is named for his absence."""
 
     @property
     def found(self) -> Finding | None:

@@ -172,6 +172,8 @@ class Facts:
     """Ranks that waited in vain and do not say in which collective."""
     still: dict[int, LogLine] = field(default_factory=dict)
     """Ranks that say of themselves that they stand still, with the first line that does."""
+    some_unknown: bool = False
+    """Others than those gave up, in lines that were counted and not kept: who is not among them may be among those."""
     report: Told | None = None
     """Whom NCCL's own health report names; it counts where no rank names anybody."""
 
@@ -211,7 +213,18 @@ def read(case: Case) -> Facts:
     facts.victims |= case.facts.ranks(rules) | case.facts.numbers_said(unmarked)
     facts.victims |= facts.gave_up if facts.victims else set()
     facts.late = _late(case, facts) - facts.victims
+    facts.some_unknown = _some_unknown(case, facts.positions)
     return facts
+
+
+def _some_unknown(case: Case, positions: Sequence[Position]) -> bool:
+    """Tell whether a file has more lines of those who gave up, of ranks that nothing tells, than were kept."""
+    kept: dict[str, set[int]] = defaultdict(set)
+    for one in positions:
+        if one.rank is not None:
+            kept[one.line.file].add(one.line.number)
+    untold = case.facts.untold({one.rule_id for one in positions})
+    return any(count > len(kept[file]) for file, count in untold.items())
 
 
 def _of_itself(facts: Facts, form: Form, line: LogLine, slots: dict[str, str]) -> None:
