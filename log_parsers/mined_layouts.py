@@ -185,6 +185,7 @@ def layout_of(key: str) -> Layout:
             name = left[1]
         else:
             name = right[1] if right is not None else ""
+        name = name.rstrip("'")  # a key of a printed dict
         names.append(_known(name.lower()))
         if maybe_held_out and _is_held_out("\0".join(parts[:at])):
             names[-1] = f"val {name.lower()}"  # gives no number of a step
