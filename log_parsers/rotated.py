@@ -69,7 +69,7 @@ def _split(
         if text and (goes_on or cut_inside_lines(parts)):
             nodes = {
                 part.origin.node for part in parts
-            }  # `x00` and `x01` may be called as hosts are
+            }  # `node00`, `node01` are called as hosts are
             origin = replace(
                 parts[-1].origin, rank=None, local_rank=None, place=None, attempt=None,
                 node=nodes.pop() if len(nodes) == 1 else None,

@@ -25,6 +25,7 @@ def cut(folder: Path, size: int, name: str) -> int:
         names = {
             "letters": own, "default": own.replace("_", ""), "word": own.replace("x_", "node"),
             "digits": f"part-{number:03d}.log", "default digits": f"x{number:02d}", "rotated": f"train.log.{number:02d}",
+            "host": f"node{number:02d}",
         }  # fmt: skip
         (folder / names[name]).write_bytes(piece)
     return len(pieces)
@@ -64,7 +65,7 @@ def test_a_rotated_log_is_read_from_its_highest_number_although_zeros_fill_it(
 
 
 def test_pieces_that_are_called_like_hosts_are_of_no_host(tmp_path: Path) -> None:
-    cut(tmp_path, 1_009, "default digits")
+    cut(tmp_path, 1_009, "host")
     (one,) = joined(discover([tmp_path]).sources)
     assert one.origin.node is None
 

@@ -465,6 +465,20 @@ def test_the_time_of_a_step_is_read_with_its_unit(heading: str, line: str, tmp_p
     assert diagnose_paths([tmp_path]).diagnosis.failure_type == "fail_slow_unexplained"
 
 
+@pytest.mark.parametrize("front", ["", "2026-03-03 10:00:01,123 INFO train: "])
+def test_a_printed_dict_tells_its_numbers_by_its_keys(front: str) -> None:
+    found = mine(
+        [
+            f"{front}{{'step': {n}, 'train_loss': {3 - n / 500:.3f}, 'lr': 0.0003, 'step_time': 2.{n % 7}4}}"
+            for n in range(1, 61)
+        ]
+    )
+    assert [row.loss for row in found] == pytest.approx(
+        [3 - n / 500 for n in range(1, 61)], abs=1e-3
+    )
+    assert found[1].step_time == 2.24 and found[1].step == 2
+
+
 @pytest.mark.parametrize("name", ["global batch size: {w} |", "bs {w}", "seq_len {w}"])
 def test_steps_that_have_more_to_do_are_not_slow(name: str, tmp_path: Path) -> None:
     """Neither to `diagnose` nor to `detect`; a step that takes longer for the same work is."""
