@@ -218,13 +218,15 @@ def read(case: Case) -> Facts:
 
 
 def _some_unknown(case: Case, positions: Sequence[Position]) -> bool:
-    """Tell whether a file has more lines of those who gave up, of ranks that nothing tells, than were kept."""
-    kept: dict[str, set[int]] = defaultdict(set)
-    for one in positions:
-        if one.rank is not None:
+    """Tell whether a file has more lines of those who gave up, of ranks that nothing tells, than were kept.
+
+    A launcher may print again, without a rank, what the files of ranks hold: all of its lines are kept, too.
+    """
+    rules, kept = {one.rule_id for one in positions}, defaultdict[str, set[int]](set)
+    for one in case.observations:
+        if one.rule_id in rules:
             kept[one.line.file].add(one.line.number)
-    untold = case.facts.untold({one.rule_id for one in positions})
-    return any(count > len(kept[file]) for file, count in untold.items())
+    return any(count > len(kept[file]) for file, count in case.facts.untold(rules).items())
 
 
 def _of_itself(facts: Facts, form: Form, line: LogLine, slots: dict[str, str]) -> None:

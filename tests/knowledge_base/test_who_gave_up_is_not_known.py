@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from rerail.assistant.pipeline import diagnose_paths
 from rerail.domain.diagnosis import Diagnosis
 
 Run = Callable[[str], Diagnosis]
+RECORDED = Path(__file__).parents[1] / "data" / "launchers"
 
 SILENT, EACH = 43, 8
 AT = "2026-03-01 02"
@@ -37,3 +40,9 @@ def test_nobody_is_named_where_more_gave_up_than_are_known(ranks: int, diagnose:
     assert found.suspects.ranks in ([], [SILENT])
     told = any("which ranks gave up" in one.what for one in found.missing)
     assert told == (ranks == 512)
+
+
+@pytest.mark.parametrize("launcher", ["dask", "mindspore", "paddle"])
+def test_what_a_launcher_prints_again_without_a_rank_hides_nobody(launcher: str) -> None:
+    found = diagnose_paths([RECORDED / launcher / "hang"]).diagnosis
+    assert found.suspects.ranks == [3]
