@@ -67,9 +67,8 @@ def _split(
         text = len(ends) == len(parts)
         goes_on = text and cut_at_lines(parts) and are_one_log(ends, as_ranks=True)
         if text and (goes_on or cut_inside_lines(parts)):
-            nodes = {
-                part.origin.node for part in parts
-            }  # `node00`, `node01` are called as hosts are
+            # `node00` and `node01` are called as hosts are.
+            nodes = {part.origin.node for part in parts}
             origin = replace(
                 parts[-1].origin, rank=None, local_rank=None, place=None, attempt=None,
                 node=nodes.pop() if len(nodes) == 1 else None,

@@ -141,9 +141,8 @@ class _Pauses:
 
     def __init__(self, view: LogView) -> None:
         self._view = view
-        self._told = np.zeros(
-            0, np.int8
-        )  # by place among the kept lines: 0 not looked at, 1 no, 2 yes
+        self._told = np.zeros(0, np.int8)
+        """By place among the kept lines: 0 not looked at, 1 no, 2 yes."""
 
     def before(self, rows: list[StepRow]) -> BoolArray:
         """Tell for each row whether a line between the one before and it speaks of other work."""

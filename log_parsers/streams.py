@@ -76,9 +76,8 @@ class _Fronts:
         self.widths: dict[bytes, int] = {}
         self.windows: dict[bytes, int] = {}
         self.stamped: set[bytes] = set()
-        self.values: tuple[
-            bytes, ...
-        ] = ()  # what stands in front of the values of fields in records
+        self.values: tuple[bytes, ...] = ()
+        """What stands in front of the values of fields in records."""
         self.recorded: set[bytes] = set()
         self.by_skeleton = BySkeleton(4)
         self.table = None if compiled() is None else FrontTable()

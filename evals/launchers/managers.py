@@ -207,25 +207,22 @@ def syslog_ng(job: Job) -> list[Process]:
 
 def absl(job: Job) -> list[Process]:
     """Torchrun with absl's log files: rank, host, user, level, time and process in the name of each."""
-    return [
-        job.start(
-            name,
-            torchrun_command(job, node),
-            f"{name}/torchrun.log",
-            {"LOG_DIR": str(job.logs / name), "USER": "root"},
-        )
-        for node, name in enumerate(job.names)
-    ]
+    return _with_logs_of_their_own(job, "LOG_DIR", {"USER": "root"})
 
 
 def hydra(job: Job) -> list[Process]:
     """Torchrun, and the log of Hydra in a folder of each rank, a folder a host."""
+    return _with_logs_of_their_own(job, "HYDRA_DIR", {})
+
+
+def _with_logs_of_their_own(job: Job, setting: str, extra: dict[str, str]) -> list[Process]:
+    """Torchrun on each host, whose program writes logs into the host's folder, which the setting names."""
     return [
         job.start(
             name,
             torchrun_command(job, node),
             f"{name}/torchrun.log",
-            {"HYDRA_DIR": str(job.logs / name)},
+            {setting: str(job.logs / name), **extra},
         )
         for node, name in enumerate(job.names)
     ]
