@@ -286,7 +286,8 @@ def test_the_parts_of_a_rotated_log_are_followed_as_they_are_read(
 ) -> None:
     """Logs of the tests' own data are cut in two; of the newer part a half is there at first.
 
-    A line that only adds to what is cited for the same verdict is no change that is told.
+    A line that only adds to what is cited for the same verdict, or proves the same place once
+    more, is no change that is told.
     """
     lines = LOGS[at % len(LOGS)].read_bytes().splitlines(keepends=True)
     middle = len(lines) // 2
@@ -302,9 +303,7 @@ def test_the_parts_of_a_rotated_log_are_followed_as_they_are_read(
     plain = diagnose_paths([tmp_path]).diagnosis.model_dump(mode="json")
     told = updates(capsys.readouterr().out)[-1]
     assert verdict(told) == verdict(plain)
-    assert {(one["file"], one["line"]) for one in told["evidence"]} <= {
-        (one["file"], one["line"]) for one in plain["evidence"]
-    }
+    assert told["evidence"][:1] == plain["evidence"][:1]
 
 
 def test_older_parts_are_read_once_and_lines_are_told_where_they_lie(

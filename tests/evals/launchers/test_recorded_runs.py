@@ -14,14 +14,19 @@ RECORDED = Path(__file__).parents[2] / "data" / "launchers"
 OPEN = {
     "dask/argument",
     "deepspeed/argument",
+    "hydra/hang",
+    "hydra/vanish",
     "job_array/argument",
     "mpich/vanish",
     "mpich_files/vanish",
     "ray/vanish",
+    "structlog_console/crash",
+    "structlog_console/hang",
+    "structlog_console/vanish",
 }
-LEAST_LAUNCHERS, LEAST_FAULTS = 43, 6
+LEAST_LAUNCHERS, LEAST_FAULTS = 50, 6
 RANK_BAR, HOST_BAR = 0.98, 0.98
-SIZE_LIMIT = 5_000_000
+SIZE_LIMIT = 6_000_000
 
 
 @pytest.fixture(scope="module")
