@@ -256,27 +256,32 @@ def _with_node(origin: Origin, one: FileSurvey, sample: _Sample, hosts: set[str]
 
 
 def _called_after_tasks(surveys: Sequence[FileSurvey], found: dict[str, Origin]) -> None:
-    """Give the files of tasks that are called after host and rank, as their lines bear out, to those ranks and hosts."""
+    """Give files that are called after ranks, or hosts and ranks, to those, where the lines of two of them bear it out."""
     series: dict[str, list[tuple[FileSurvey, re.Match[str]]]] = defaultdict(list)
     for one in surveys:
-        match = named_form("srun_file").search(one.source.name)
+        name, origin = one.source.name, found.get(one.source.name, one.source.origin)
+        match = named_form("srun_file").search(name)
         if match is None or not looks_like_host(match["host"]):
+            match = named_form("numbered_file").search(name)
+        if match is None or origin.rank is not None or origin.local_rank is not None:
             continue
-        if found.get(one.source.name, one.source.origin).rank is None:
-            front = one.source.name[: match.start("host")]
-            series[front + _DIGITS.sub("0", match["host"])].append((one, match))
+        host = match.groupdict().get("host") or ""
+        series[name[: match.start("rank") - len(host)] + _DIGITS.sub("0", host)].append(
+            (one, match)
+        )
     for members in series.values():
-        told = [
-            ({int(m["rank"]) for m in _in(_Sample.of(one), b"]:", _RANK_LABEL)}, int(match["rank"]))
-            for one, match in members
-        ]
+        told = [(_own_labels(_Sample.of(one)), int(match["rank"])) for one, match in members]
         borne_out = {rank for ranks, rank in told if rank in ranks}
         if len(borne_out) < _LEAST_FRONTS or any(ranks - {rank} for ranks, rank in told):
             continue
         for one, match in members:
             origin = found.get(one.source.name, one.source.origin)
-            node = origin.node or match["host"]
+            node = origin.node or match.groupdict().get("host")
             found[one.source.name] = replace(origin, rank=int(match["rank"]), node=node)
+
+
+def _own_labels(sample: _Sample) -> set[int]:
+    return {int(m["rank"]) for m in _in(sample, b"]:", _RANK_LABEL)}
 
 
 def _called_after_hosts(

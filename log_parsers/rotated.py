@@ -23,7 +23,7 @@ from rerail.log_parsers.line_marks import LineMarks
 from rerail.log_parsers.opening import is_damage, is_packed, open_source
 from rerail.log_parsers.parts_of_one import Ends, are_one_log
 from rerail.log_parsers.skeletons import SkeletonMiner
-from rerail.log_parsers.sources import RotatedName, Source, reading_order, rotated_parts
+from rerail.log_parsers.sources import RotatedName, Source, rotated_parts
 from rerail.log_parsers.split_names import cut_at_lines, cut_inside_lines, split_logs
 from rerail.log_parsers.step_numbers import StepRow
 from rerail.log_parsers.survey import FileSurvey, Hit
@@ -46,10 +46,11 @@ def joined(
     if not rotated and not of_part:
         return list(sources)
     logs: dict[object, list[Source]] = defaultdict(list)
-    for source in sorted(sources, key=lambda one: reading_order(one.name)):
+    for source in sources:
         if source.name in rotated and source.name not in of_part:
             logs[rotated[source.name].log].append(source)
     for parts in logs.values():
+        parts.sort(key=lambda one: (rotated[one.name].age, one.name))
         one = _one_log(parts, rotated, ends_of)
         of_part |= {part.name: one for part in one.parts}
     kept = [of_part.get(one.name, one) for one in sources]

@@ -49,6 +49,10 @@ _ROTATED = lazy(
     r"(?:\.(?P<count>\d{1,3})|[.-](?P<date>(?:19|20)\d{2}-?\d{2}-?\d{2}(?:[-_T]?\d{2}(?:[-_:]?\d{2}){0,2}|-\d{10})?)|\.(?P<old>old|bak))"
     r"(?:\.(?:gz|zst|xz|bz2))?$"
 )
+# logrotate's `extension .log`: `train.3.log` beside `train.log`. Without the live file these are logs of ranks, or of nodes.
+_ROTATED_IN_FRONT = lazy(
+    r"(?P<stem>.*[^./])\.(?P<count>\d{1,3})(?P<ending>\.(?:log|out|err|txt|output))(?:\.(?:gz|zst|xz|bz2))?$"
+)
 _PACKED = lazy(r"(?P<stem>.*)\.(?:gz|zst|xz|bz2)$")
 _NUMBERS = lazy(r"(\d+)")
 
@@ -82,11 +86,15 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class RotatedName:
-    """What the name of a file tells of a rotated log: the log, the small number at its end, 0 of the `live` file."""
+    """What the name of a file tells of a rotated log: the log, its number there, 0 of the `live` file, and how old it is.
+
+    `age` is 0 of the live file and lower for an older part.
+    """
 
     log: object
     number: int | None
     live: bool
+    age: int
 
 
 @dataclass(slots=True)
@@ -169,12 +177,27 @@ def rotated_parts(names: Collection[str]) -> dict[str, RotatedName]:
     logs: dict[object, list[str]] = defaultdict(list)
     for name in names if rotated else ():
         logs[reading_order(name)[0]].append(name)
-    return {
-        name: RotatedName(log, _number(rotated.get(name)), name not in rotated)
+    found = {
+        name: RotatedName(
+            log, _number(rotated.get(name)), name not in rotated, reading_order(name)[1]
+        )
         for log, parts in logs.items()
         if len(parts) > 1 and not rotated.keys().isdisjoint(parts)
         for name in parts
     }
+    known = set(names)
+    for name in names:
+        match = _ROTATED_IN_FRONT.match(name)
+        if match is None or (live := match["stem"] + match["ending"]) not in known:
+            continue
+        if (
+            f"{match['stem']}.0{match['ending']}" in known
+        ):  # ranks are counted from 0, and old logs from 1
+            continue
+        log, number = reading_order(live)[0], int(match["count"])
+        found.setdefault(live, RotatedName(log, 0, live=True, age=0))
+        found[name] = RotatedName(log, number, live=False, age=-1 - number)
+    return found
 
 
 def _number(rotated: re.Match[str] | None) -> int | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from io import BytesIO
+from itertools import pairwise
 
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.opening import is_damage
@@ -64,13 +65,22 @@ def _counted_names(name: str) -> Iterator[tuple[_Log, int]]:
 
 
 def cut_at_lines(parts: Sequence[Source]) -> bool:
-    """Tell whether pieces can be those that `split -l` cut: numbered ones hold one number of lines, but the last."""
+    """Tell whether pieces can be those that `split` cut at lines.
+
+    Numbered ones hold one number of lines, but the last (`-l`), or as many as one size has room for (`-C`).
+    """
     match = _NAME.match(parts[0].name)
-    if match is None or match["letters"]:
+    if match is None or match["letters"] or _as_many_as_fit(parts):
         return True
     first = _lines(parts[0])
     between = all(_lines(part) == first for part in parts[1:-1])
     return first > 0 and between and 0 < _lines(parts[-1]) <= first
+
+
+def _as_many_as_fit(parts: Sequence[Source]) -> bool:
+    """Tell whether one size is room for every piece, and for none with the first line of the next one as well."""
+    fuller = [part.size + _first_line(after) for part, after in pairwise(parts)]
+    return max(part.size for part in parts) < min(fuller)
 
 
 def cut_inside_lines(parts: Sequence[Source]) -> bool:
@@ -99,6 +109,17 @@ def _lines(part: Source) -> int:
     try:
         with part.path.open("rb") if part.path is not None else BytesIO() as stream:
             return sum(block.count(b"\n") for block in iter(lambda: stream.read(_BLOCK), b""))
+    except OSError as error:
+        if not is_damage(error):
+            raise
+        return 0
+
+
+def _first_line(part: Source) -> int:
+    """Return the length of the first line of a plain file, or 0 where it cannot be read."""
+    try:
+        with part.path.open("rb") if part.path is not None else BytesIO() as stream:
+            return len(stream.readline(_BLOCK))
     except OSError as error:
         if not is_damage(error):
             raise

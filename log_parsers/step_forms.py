@@ -99,6 +99,12 @@ def rates() -> tuple[bytes, ...]:
 
 
 @lru_cache(maxsize=1)
+def losses() -> tuple[bytes, ...]:
+    """Return words of which one is part of every name of a loss that does not hold the word, in small letters."""
+    return tuple(word.encode() for word in load_cached(PATH)["losses"])
+
+
+@lru_cache(maxsize=1)
 def rank_in_front() -> re.Pattern[bytes]:
     """Return the pattern of the label of a line that tells a rank."""
     return lazy(load_cached(PATH)["rank"].encode())

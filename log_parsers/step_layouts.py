@@ -31,6 +31,9 @@ _LONGEST_READ = 4_000
 _BLANKS = lazy(rb"( +)")
 INTEGERS = frozenset({"step", "rank"})
 _MOST_DIGITS = 15  # of a whole number that a column of reals holds exactly
+_COUNTED_DIGITS = 18
+LARGEST = 10**_COUNTED_DIGITS
+"""What counts as far as this counts no steps: a hash, or digits without blanks between them."""
 FIELDS = (
     "step",
     "loss",
@@ -144,7 +147,7 @@ class StepLayouts:
 class _Layout:
     pattern: re.Pattern[bytes]
     places: tuple[int, ...]
-    kinds: tuple[Callable[[bytes], int | float], ...]
+    kinds: tuple[Callable[[bytes], int | float | None], ...]
     program: bytes
     """The same for the compiled loops (`_step_layouts.h`)."""
 
@@ -162,13 +165,19 @@ class _Layout:
         return [math.nan if value is None else value for value in self.numbers(match)]
 
 
+def counted(digits: bytes) -> int | None:
+    """Return the number of a step, or None for one that is too large to count anything."""
+    digits = digits.replace(b",", b"").lstrip(b"0")
+    return int(digits or b"0") if len(digits) <= _COUNTED_DIGITS else None
+
+
 def _thousandth(raw: bytes) -> float:
     return float(raw) / 1000.0
 
 
-def _kind(name: str, milli: bool, commas: bool) -> Callable[[bytes], int | float]:
-    plain: Callable[[bytes], int | float] = (
-        int if name in INTEGERS else _thousandth if milli else float
+def _kind(name: str, milli: bool, commas: bool) -> Callable[[bytes], int | float | None]:
+    plain: Callable[[bytes], int | float | None] = (
+        counted if name in INTEGERS else _thousandth if milli else float
     )
     return (lambda raw: plain(raw.replace(b",", b""))) if commas else plain
 
@@ -180,7 +189,7 @@ def _layout(text: bytes, spans: dict[str, Span]) -> _Layout | None:
     parts: list[bytes] = []
     program: list[bytes] = []
     places: list[int] = []
-    kinds: list[Callable[[bytes], int | float]] = []
+    kinds: list[Callable[[bytes], int | float | None]] = []
     at = 0
     for token in _TOKEN.finditer(text):
         parts.append(_literal(text[at : token.start()]))

@@ -8,6 +8,7 @@ from rerail.late_dataclass import dataclass
 from rerail.log_parsers.held_out import counts_held_out, hints_at_held_out, measures_held_out
 from rerail.log_parsers.step_forms import (
     keyed_forms,
+    losses,
     marked,
     numbers,
     rank_in_front,
@@ -15,7 +16,7 @@ from rerail.log_parsers.step_forms import (
     step_behind,
     step_key,
 )
-from rerail.log_parsers.step_layouts import Span
+from rerail.log_parsers.step_layouts import Span, counted
 
 EVALUATION = "evaluation"
 """The form of a line whose numbers are of held-out data."""
@@ -72,7 +73,7 @@ def read_row(
     spans: dict[str, Span] = {}
     groups = match.groupdict()
     if groups.get("step"):
-        row.step = int(groups["step"].replace(b",", b""))
+        row.step = counted(groups["step"])
         spans["step"] = Span(match.start("step") - start, match.end("step") - start)
     # Searches that ignore case read every byte; one word that they need is found much sooner.
     lower = text.lower()
@@ -86,6 +87,8 @@ def read_row(
         spans["loss"] = Span(match.start("loss") - start, match.end("loss") - start)
     elif b"loss" in lower or b", ce" in lower:
         row.loss = _loss(text, spans) if not maybe_held_out else _loss_of_training(row, text, spans)
+    elif not maybe_held_out and any(word in lower for word in losses()):
+        row.loss = _first(numbers()["loss_by_name"], text, "loss", spans)
     _other_values(row, text, lower, spans)
     row.data_time = _data_time(text, lower, spans)
     timed = form not in marked("untimed")
@@ -110,7 +113,7 @@ def row_alike(
         raw = text[span.start : span.end]
         if name in ("step", "rank"):
             if name == "rank" or form not in step_behind():
-                setattr(row, name, int(raw.replace(b",", b"")))
+                setattr(row, name, counted(raw))
             continue
         value = number_of(raw)
         setattr(row, name, value / 1000.0 if span.milli and value is not None else value)
@@ -127,7 +130,7 @@ def _read_beside(
     behind = step_behind()[form].search(text) if form in step_behind() else None
     if behind is None:
         return None
-    row.step = int(behind[1])
+    row.step = counted(behind[1])
     return Span(*behind.span(1))
 
 

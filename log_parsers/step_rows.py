@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import Any, overload
 
 from rerail.late_dataclass import dataclass
-from rerail.log_parsers.step_layouts import FIELDS, INTEGERS
+from rerail.log_parsers.step_layouts import FIELDS, INTEGERS, LARGEST
 from rerail.log_parsers.step_numbers import StepRow
 
 
@@ -33,7 +33,7 @@ class Columns:
         """Return one number of every row, None where it has none."""
         known = self.values[FIELDS.index(name) :: len(FIELDS)].tolist()
         if name in INTEGERS:
-            return [None if value != value else int(value) for value in known]
+            return [int(value) if abs(value) < LARGEST else None for value in known]
         return [None if value != value else value for value in known]
 
     def rows(self) -> Iterator[StepRow]:

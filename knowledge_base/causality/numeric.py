@@ -321,6 +321,8 @@ def _judge(case: Case, view: LogView, one: LogSeries) -> list[NumericFinding]:
             what = (
                 f"the loss jumps from {event.before:.4g} to {event.after:.4g} at step {event.step} "
                 "and does not come back"
+                if event.after
+                else f"the loss falls from {event.before:.4g} to exactly 0 at step {event.step} and stays there"
             )
             found.append(NumericFinding("loss_divergence", line, what))
     if report.outcome is SeriesOutcome.FAIL_SLOW:

@@ -459,3 +459,16 @@ def test_doctor_says_what_a_configured_model_lacks() -> None:
         capture_output=True, check=False, env={**os.environ, **settings},
     )  # fmt: skip
     assert b"m, but langchain-openai is missing: pip install 'rerail[agent]'" in done.stdout
+
+
+@pytest.mark.parametrize("digits", ["9" * 19, "9" * 25, "1" + "0" * 5000])
+def test_a_number_that_no_counter_reaches_is_no_step_and_no_crash(
+    tmp_path: Path, digits: str
+) -> None:
+    path = tmp_path / "train.log"
+    rows = [f"[rank{n % 4}]: step {digits[:-2]}{n} loss 2.{n}\n" for n in range(10, 70)]
+    path.write_text("".join(rows) + "[rank2]: RuntimeError: boom\n")
+    found = diagnose_paths([path]).diagnosis
+    assert found.first_fault is not None
+    assert (found.first_fault.line, found.suspects.ranks) == (61, [2])
+    assert b"internal error" not in run("detect", path).stderr

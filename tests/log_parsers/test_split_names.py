@@ -64,6 +64,20 @@ def test_a_rotated_log_is_read_from_its_highest_number_although_zeros_fill_it(
     assert [part.name[-1] for part in one.parts] == ["2", "1", "0"]
 
 
+def test_the_number_of_an_older_part_may_stand_in_front_of_the_ending(tmp_path: Path) -> None:
+    """logrotate's `extension .log`; without the live file, or counted from 0, they are logs of ranks or nodes."""
+    for number, name in ((2, "train.2.log"), (1, "train.1.log"), (0, "train.log")):
+        steps = range(300 - 100 * number, 400 - 100 * number)
+        (tmp_path / name).write_text("".join(f"step {n} loss 2.{n % 7}\n" for n in steps))
+    (one,) = joined(discover([tmp_path]).sources)
+    assert [part.name for part in one.parts] == ["train.2.log", "train.1.log", "train.log"]
+    (tmp_path / "train.0.log").write_text("step 400 loss 2.1\nstep 401 loss 2.1\n")
+    assert not any(one.parts for one in joined(discover([tmp_path]).sources))
+    (tmp_path / "train.0.log").unlink()
+    (tmp_path / "train.log").unlink()
+    assert not any(one.parts for one in joined(discover([tmp_path]).sources))
+
+
 def test_pieces_that_are_called_like_hosts_are_of_no_host(tmp_path: Path) -> None:
     cut(tmp_path, 1_009, "host")
     (one,) = joined(discover([tmp_path]).sources)
@@ -89,6 +103,23 @@ def test_numbered_pieces_cut_by_lines_hold_one_number_of_lines(
         step += count
     parts = [len(one.parts) for one in joined(discover([tmp_path]).sources)]
     assert parts == ([3] if whole else [0, 0, 0])
+
+
+@pytest.mark.parametrize(("cut", "whole"), [(40, True), (55, True), (0, False)])
+def test_numbered_pieces_of_as_many_lines_as_fit_are_one_log(
+    tmp_path: Path, cut: int, whole: bool
+) -> None:
+    """`split -d -C 1000` ends a piece in front of the line for which there is no room."""
+    rows = [f"step {n} loss 2.{'7' * (1 + n % cut if cut else 40)}\n" for n in range(300)]
+    pieces = [""]
+    for row in rows:
+        if len(pieces[-1]) + len(row) > (1000 if cut else 900 + 97 * (len(pieces) % 3)):
+            pieces.append("")
+        pieces[-1] += row
+    for number, piece in enumerate(pieces):
+        (tmp_path / f"x{number:02d}").write_text(piece)
+    parts = [len(one.parts) for one in joined(discover([tmp_path]).sources)]
+    assert parts == ([len(pieces)] if whole else [0] * len(pieces))
 
 
 def test_logs_of_ranks_of_one_size_stay_apart(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from rerail.tools.detectors.events import (
 )
 from rerail.tools.detectors.hang import Phase, find_hang, find_stalls
 from rerail.tools.detectors.loss import (
+    find_fall_to_zero,
     find_frozen,
     find_grad_norm_spikes,
     find_loss_faults,
@@ -173,6 +174,7 @@ def _loss_events(series: StepSeries, begins: list[int]) -> list[Event]:
     events: list[Event] = []
     if series.loss is not None:
         events += find_loss_faults(series.step, series.loss, restarts=tuple(begins))
+        events += find_fall_to_zero(series.step, series.loss)
         events += find_frozen(series.step, series.loss)
         events += find_non_finite(series.step, series.loss, _reported(series, "loss", series.loss))
     if series.grad_norm is not None:

@@ -21,6 +21,8 @@ ALARM = 2.5
 RECOVERED = 10  # rows under half the limit that end a spike
 KEPT = 500  # rows remembered while nothing happens
 LASTING = 200  # rows after which an unrecovered spike is a divergence
+LEAST_ZEROS = 20  # rows of exactly zero at the end that are no rounding of a loss that went down
+LEAST_BEFORE = 0.05  # a loss that fell from less may have been on its way to zero
 
 
 def find_loss_faults(
@@ -232,6 +234,33 @@ def find_non_finite(step: IntArray, values: FloatArray, reported: FloatArray) ->
             )
         )
     return events
+
+
+def find_fall_to_zero(step: IntArray, loss: FloatArray) -> list[Event]:
+    """Return the divergence of a loss [n] that fell to exactly zero from one row to the next and stays there to the end.
+
+    A trainer that leaves values that are no numbers out of its mean prints so (Hugging Face,
+    `logging_nan_inf_filter`). A loss that went down to zero, or was zero now and then, is none.
+    """
+    rows = np.flatnonzero(np.isfinite(loss))
+    values = loss[rows]
+    above = np.flatnonzero(values != 0.0)
+    if not len(above) or len(values) - above[-1] - 1 < LEAST_ZEROS or len(above) < LEAST_ZEROS:
+        return []
+    first = int(above[-1]) + 1
+    before = values[max(0, first - LEAST_ZEROS) : first]
+    if len(above) != first or float(before.min()) < max(
+        LEAST_BEFORE, 0.1 * float(np.median(values[:first]))
+    ):
+        return []
+    row = int(rows[first])
+    seen = int(step[rows[first + LEAST_ZEROS - 1]])
+    return [
+        _event(
+            EventKind.LOSS_DIVERGENCE, int(step[row]), seen, float(np.median(before)), 0.0, row,
+            "exactly zero to the end",
+        )
+    ]  # fmt: skip
 
 
 def find_frozen(step: IntArray, values: FloatArray, least: int = 10) -> list[Event]:

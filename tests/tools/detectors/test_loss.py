@@ -2,7 +2,12 @@ import numpy as np
 
 from rerail.tools.detectors.bocd import Bocd, find_changes
 from rerail.tools.detectors.events import EventKind
-from rerail.tools.detectors.loss import find_frozen, find_grad_norm_spikes, find_loss_faults
+from rerail.tools.detectors.loss import (
+    find_fall_to_zero,
+    find_frozen,
+    find_grad_norm_spikes,
+    find_loss_faults,
+)
 from rerail.tools.detectors.loss_scale import find_scale_collapse
 
 
@@ -34,6 +39,27 @@ def test_a_noisy_loss_that_leaves_its_noise_diverges():
         values = noisy(seed)
         values[500:] *= 8
         assert kinds(values)[-1] is EventKind.LOSS_DIVERGENCE
+
+
+def test_a_loss_that_falls_to_exactly_zero_and_stays_there_diverges():
+    values = curve(300)
+    values[200:] = 0.0
+    (event,) = find_fall_to_zero(np.arange(300), values)
+    assert (event.kind, event.step, event.after) == (EventKind.LOSS_DIVERGENCE, 200, 0.0)
+
+
+def test_a_loss_that_goes_down_to_zero_or_was_zero_before_does_not():
+    down = np.round(2.0 * 0.95 ** np.arange(400), 4)
+    assert down[-50:].max() == 0.0
+    hinge = curve(300)
+    hinge[::20] = 0.0
+    hinge[250:] = 0.0
+    short = curve(300)
+    short[290:] = 0.0
+    back = curve(300)
+    back[100:200] = 0.0
+    for values in (down, hinge, short, back, np.zeros(300)):
+        assert find_fall_to_zero(np.arange(len(values)), values) == []
 
 
 def test_spike_and_recovery():
