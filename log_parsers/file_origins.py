@@ -16,6 +16,7 @@ from rerail.log_parsers.file_names import named_form, named_form_in_bytes
 from rerail.log_parsers.files_in_front import names_in_front
 from rerail.log_parsers.front_parts import may_count
 from rerail.log_parsers.host_names import is_no_host, looks_like_host, own_words
+from rerail.log_parsers.hosts_in_front import hosts_first
 from rerail.log_parsers.induced_labels import in_brackets, induce
 from rerail.log_parsers.json_records import (
     Fields,
@@ -118,6 +119,7 @@ def content_origins(surveys: Sequence[FileSurvey], *, year: int) -> dict[str, Or
                 or induce(heads, year=year)
                 or in_brackets(heads, machines)
                 or induce(messages, year=year)
+                or hosts_first(heads, year=year)
             )
             changed = _learned(changed, own, one.facts.tail)
             # Of records that were not told apart by their fields only the beginnings of many are known.
@@ -419,13 +421,17 @@ def _tasks_hold_ranks(sample: _Sample) -> bool:
     """Tell whether the number in front counts tasks of several ranks each.
 
     It does where several ranks, or one behind a local rank above 0, are behind one number, where a rank is higher than
-    all numbers, and where torchrun's agent is a task, unless the ranks that its processes tell are the numbers.
+    all numbers, and where torchrun's agent is a task, unless the ranks that its processes tell are the numbers: of tasks
+    that hold several ranks, none but the first holds the rank of its own number alone.
     """
     ranks: dict[int, set[int]] = defaultdict(set)
     above = False
     for match in _in(sample, b": ", _TASK_AND_RANK):
         ranks[int(match["task"])].add(int(match["rank"] or match["rank2"]))
         above = above or int(match["local"] or match["local2"] or 0) > 0
+    own = all(found == {task} for task, found in ranks.items())
+    if own and sum(task > 0 for task in ranks) > 1:
+        return False
     if above or any(len(found) > 1 for found in ranks.values()):
         return True
     tasks = [int(match["task"]) for match in _in(sample, b": ", _TASK)] if ranks else []

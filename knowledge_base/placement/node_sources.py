@@ -13,6 +13,7 @@ from rerail.knowledge_base.placement.launch_checks import (
     node_not_joined,
     waits_for_others,
 )
+from rerail.knowledge_base.placement.logged_tracebacks import logged_on
 from rerail.knowledge_base.placement.names import same_host, short
 from rerail.knowledge_base.placement.odd_version import host_of_odd_version
 from rerail.knowledge_base.placement.one_node import GPUS_OF_A_NODE, one_node
@@ -394,7 +395,7 @@ def _nobodys_file(asked: Asked) -> bool:
 
 
 SOURCES: tuple[Source[str], ...] = (
-    _checked_elsewhere, _of_the_job, _slot, _label, _odd_version, _own_words, _process, _others_words, _heading,
+    _checked_elsewhere, _of_the_job, _slot, _label, logged_on, _odd_version, _own_words, _process, _others_words, _heading,
     _found_faulty, _place, _pod_in_words, of_rank, _of_task, _lost, _at_the_other_end, _own_pod, _of_exits, _collected_from,
     _only_one, _own_place,
 )  # fmt: skip

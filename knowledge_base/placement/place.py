@@ -148,7 +148,7 @@ def place(
     rank_sources.on_the_node(asked)
     everywhere = of_nobody(asked)
     if found.rank is not None:
-        found.ranks = [found.rank]
+        found.ranks = found.ranks or [found.rank]
     if found.node is not None:
         found.nodes = [found.node]
     either = has(event.leaf, "noticed_by_either")  # who tells is one of two

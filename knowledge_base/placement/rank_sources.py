@@ -16,6 +16,7 @@ from rerail.knowledge_base.placement.gpu_sources import told as gpu_told
 from rerail.knowledge_base.placement.headings import named_above, odd_one_out
 from rerail.knowledge_base.placement.identities import Identities, rivals
 from rerail.knowledge_base.placement.introductions import writer_of
+from rerail.knowledge_base.placement.logged_tracebacks import logged_by
 from rerail.knowledge_base.placement.names import named, same_host, short
 from rerail.knowledge_base.placement.numbered_outputs import of_numbered_output
 from rerail.knowledge_base.placement.odd_version import of_odd_version
@@ -534,8 +535,8 @@ def _awaited(asked: Asked) -> Answer[int] | None:
 
 SOURCES: tuple[Source[int], ...] = (
     _from_one, _between_two, _slot, _lacked_by_several, _subject, _noticed, _of_the_job, _heading, _process,
-    _named_process, _local_rank, _said_on, _label, _introduced, _seat, _only_node, _own_words, own_shard, raised_from,
-    _told_with_process, _alone_there, _others, _only_exit_there, device_beside, _awaited, named_slow, _own_exit,
+    _named_process, _local_rank, _said_on, _label, logged_by, _introduced, _seat, _only_node, _own_words, own_shard,
+    raised_from, _told_with_process, _alone_there, _others, _only_exit_there, device_beside, _awaited, named_slow, _own_exit,
     _raised_exit, _ended_first, by_device, raises_behind, of_numbered_output, _hosts_the_store, _idle_device,
 )  # fmt: skip
 
