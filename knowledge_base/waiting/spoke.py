@@ -172,8 +172,10 @@ class _Silence:
         above = self.lines.get(line.file, 0) < line.number < first.number
         if not above or not case.one_stretch(line, first):
             return False
-        # What stands at the top of a file is a greeting.
         steps = case.view(line).survey.steps
+        if any(row.loss is not None and line.number < row.line < first.number for row in steps):
+            return False  # a step ended behind it, for which all had come
+        # What stands at the top of a file is a greeting.
         begun = bool(steps) and steps[0].line < line.number
         return begun or line.file in self.lines or warns(line)
 

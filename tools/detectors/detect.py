@@ -43,6 +43,7 @@ LEAST_ROWS = 6  # fewer rows of step time say nothing about slowness
 LONG_ROWS = 30  # rows of a confirmed phase that are a fault however little they cost
 MATERIAL_SHARE = 0.01  # share of the run's time that a shorter confirmed phase must cost
 LEAST_OPEN = 5  # slow rows at the end of a series that count although ten were not seen
+LEAST_MEANS, MEANS_OF = 3, 10  # the same of rows that are each a mean of so many steps
 
 
 def detect(
@@ -321,7 +322,8 @@ def _matters(item: Episode, series: StepSeries) -> bool:
     """
     rows = item.last - item.first
     if item.ongoing:
-        return rows >= LEAST_OPEN
+        of_means = rows >= LEAST_MEANS and float(np.min(stride(series)[item.first :])) >= MEANS_OF
+        return of_means or rows >= LEAST_OPEN
     if item.stage is not Stage.CONFIRMED:
         return False
     return rows >= LONG_ROWS or item.lost_s >= MATERIAL_SHARE * _total_s(series)
