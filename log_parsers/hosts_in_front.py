@@ -36,7 +36,12 @@ def hosts_first(texts: Sequence[str], *, year: int) -> tuple[Label, ...]:
     """
     rest = [text for text in _behind_times(texts, year) if text]
     seen = [match["host"] for text in rest if (match := _FRONT.match(text))]
-    names = {name for name in seen if looks_like_host(name) and not is_no_host(name)}
+    # Capitals in the middle are those of a class: SpawnProcess-2.
+    names = {
+        name
+        for name in seen
+        if name in (name.lower(), name.upper()) and looks_like_host(name) and not is_no_host(name)
+    }
     hosts = [name for name in seen if name in names]
     if len(hosts) < max(_LEAST_LINES, _LEAST_SHARE * len(rest)) or len(names) < 2:
         return ()

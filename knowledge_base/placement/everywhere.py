@@ -53,7 +53,9 @@ def _of_one_of_several_hosts(asked: Asked, ranks: set[int], hosts: set[str | Non
         return False
     if max(ranks) - min(ranks) >= (known.per_node or known.most_per_node or GPUS_OF_A_NODE):
         return False  # a file of one host may hold what all ranks print
-    found.ranks, found.nodes = sorted(ranks), [found.node] if found.node else []
+    if not has(asked.event.leaf, "of_one_process") and {*known.ranks_on(found.node or "")} <= ranks:
+        return False  # every rank there has it of the host
+    found.together = sorted(ranks)
     return True
 
 

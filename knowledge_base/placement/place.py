@@ -68,6 +68,8 @@ class Place:
     pci: str | None = None
     ranks: list[int] = field(default_factory=list)
     nodes: list[str] = field(default_factory=list)
+    together: list[int] = field(default_factory=list)
+    """All ranks of the one host that had the very same."""
     everywhere: list[int] = field(default_factory=list)
     """The ranks that failed alike, so that none of them is to blame."""
     nobody: bool = False
@@ -148,7 +150,7 @@ def place(
     rank_sources.on_the_node(asked)
     everywhere = of_nobody(asked)
     if found.rank is not None:
-        found.ranks = found.ranks or [found.rank]
+        found.ranks = found.together or [found.rank]
     if found.node is not None:
         found.nodes = [found.node]
     either = has(event.leaf, "noticed_by_either")  # who tells is one of two

@@ -593,8 +593,9 @@ def _silent(asked: Asked) -> int | None:
     """The only rank of the event's host that printed no error, where all others there did."""
     node = asked.event.fields.get("node") or asked.line.node
     there = set(asked.identities.ranks_on(node)) if node else set()
-    cried = {o.line.rank for o in asked.case.with_role(Role.CASCADE, Role.INITIATING)}
-    left = there - cried
+    told = asked.case.with_role(Role.CASCADE, Role.INITIATING)
+    # What the node's daemon prints into the file of a rank is no word of the rank.
+    left = there - {o.line.rank for o in told if o.line.stream is not Stream.SCHEDULER}
     return (
         left.pop() if len(there) > 1 and len(left) == 1 and not asked.case.unread_of(left) else None
     )

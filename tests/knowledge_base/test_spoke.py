@@ -97,3 +97,11 @@ def test_a_host_of_which_nobody_is_left_is_lost_whoever_spoke_there() -> None:
 
 def test_one_that_waits_and_spoke_later_shows_that_the_others_were_not_silent() -> None:
     assert _diagnosis(_BUSY, "[rank3]: 2025-03-21 01:58:00 cache flushed").suspects.ranks == []
+
+
+def test_what_was_said_in_front_of_a_step_that_ended_tells_nothing() -> None:
+    said = "[rank5]: WARNING sample 90211 has 1048211 tokens, packing falls back to a python loop"
+    steps = [f"step {n} loss 2.{n}" for n in range(1, 8)]
+
+    assert _diagnosis(*steps, said).suspects.ranks == [5]
+    assert _diagnosis(*steps[:5], said, *steps[5:]).suspects.ranks == []
