@@ -7,7 +7,7 @@ from rerail.knowledge_base.placement.headings import named_above
 from rerail.knowledge_base.placement.one_node import GPUS_OF_A_NODE, one_node
 from rerail.knowledge_base.placement.own_loss import is_own_loss
 from rerail.knowledge_base.placement.place import Asked
-from rerail.knowledge_base.taxonomy import has
+from rerail.knowledge_base.taxonomy import has, leaves
 
 EVERYWHERE = 3
 """A fault of one kind on this many ranks, or hosts, is nobody's in particular."""
@@ -53,7 +53,11 @@ def _of_one_of_several_hosts(asked: Asked, ranks: set[int], hosts: set[str | Non
         return False
     if max(ranks) - min(ranks) >= (known.per_node or known.most_per_node or GPUS_OF_A_NODE):
         return False  # a file of one host may hold what all ranks print
-    if not has(asked.event.leaf, "of_one_process") and {*known.ranks_on(found.node or "")} <= ranks:
+    leaf, held = leaves().get(asked.event.leaf or ""), set(known.ranks_on(found.node or ""))
+    below = (
+        leaf is not None and leaf.layer == "infrastructure" and not has(leaf.id, "of_one_process")
+    )
+    if below and held and held <= ranks:
         return False  # every rank there has it of the host
     found.together = sorted(ranks)
     return True
