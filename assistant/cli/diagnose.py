@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from rerail.assistant.verdict_out import exit_code, show
 from rerail.domain.diagnosis import Diagnosis, Outcome
-from rerail.errors import UsageError
+from rerail.errors import EvidenceError, UsageError
 
 if TYPE_CHECKING:
     from rerail.assistant.agent.explain import ModelClaim
@@ -115,7 +115,7 @@ def diagnose_command(
             from rerail.assistant.cli.compile_ahead import in_background
 
             in_background()
-        return exit_code(diagnosis)
+        return EvidenceError.exit_code if _nothing_was_read(recorded.outcome) else exit_code(diagnosis)
 
 
 def _refuse_beside_follow(expected: Path | None) -> None:
@@ -177,6 +177,16 @@ def _write_sarif(diagnosis: Diagnosis, path: Path) -> None:
     from rerail.assistant.sarif import to_sarif
 
     write_output(path, json.dumps(to_sarif(diagnosis), indent=1).encode() + b"\n", option="--sarif")
+
+
+def _nothing_was_read(outcome: RunOutcome) -> bool:
+    """Tell whether all that was given is what nobody can read: an archive, a file that is no text."""
+    collection = outcome.collection
+    return (
+        outcome.diagnosis.outcome is Outcome.INCONCLUSIVE
+        and bool(collection.problems)
+        and not any(view.numbers for view in collection.views)
+    )
 
 
 def _tell_unread(outcome: RunOutcome, *, quiet: bool) -> None:

@@ -596,6 +596,5 @@ def _silent(asked: Asked) -> int | None:
     told = asked.case.with_role(Role.CASCADE, Role.INITIATING)
     # What the node's daemon prints into the file of a rank is no word of the rank.
     left = there - {o.line.rank for o in told if o.line.stream is not Stream.SCHEDULER}
-    return (
-        left.pop() if len(there) > 1 and len(left) == 1 and not asked.case.unread_of(left) else None
-    )
+    alone = len(there) > 1 and len(left) == 1 and not asked.case.unread_of(left)
+    return left.pop() if alone else None

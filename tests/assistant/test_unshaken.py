@@ -372,6 +372,9 @@ def test_what_is_packed_in_a_way_that_is_not_read_is_said(
     path.write_bytes(content)
     missing = diagnose_paths([path]).diagnosis.missing
     assert next(one.how_to_get for one in missing if said in one.what).startswith("unpack it")
+    assert run("-q", path).returncode == 11
+    (tmp_path / "other.log").write_bytes(STEPS)
+    assert run("-q", tmp_path).returncode != 11
 
 
 def test_a_good_beginning_does_not_hide_that_the_end_was_not_seen(tmp_path: Path) -> None:

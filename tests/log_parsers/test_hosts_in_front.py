@@ -58,3 +58,13 @@ def test_a_number_beside_the_host_is_the_rank_where_two_processes_say_so() -> No
 )
 def test_counters_single_hosts_and_names_of_two_series_are_no_label(heads: list[str]) -> None:
     assert hosts_first(heads, year=2026) == ()
+
+
+@pytest.mark.parametrize("role", ["actor", "rollout", "trainer", "engine", "learner", "npu"])
+@pytest.mark.parametrize("front", ["[{}-{}] ", "{}-{}/main: ", "{}-{} main[44{}]: ", "{}-{} "])
+def test_the_parts_of_a_program_are_no_hosts(role: str, front: str) -> None:
+    lines = [front.format(role, n % 4, n % 4) + f"step {n // 4} loss 2.1" for n in range(40)]
+    found = diagnose_texts({"job.log": "\n".join([*lines, front.format(role, 2, 2) + OOM, ""])})
+    first = found.diagnosis.first_fault
+    assert first is not None
+    assert first.node is None
