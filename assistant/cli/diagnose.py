@@ -115,7 +115,9 @@ def diagnose_command(
             from rerail.assistant.cli.compile_ahead import in_background
 
             in_background()
-        return EvidenceError.exit_code if _nothing_was_read(recorded.outcome) else exit_code(diagnosis)
+        return (
+            EvidenceError.exit_code if _nothing_was_read(recorded.outcome) else exit_code(diagnosis)
+        )
 
 
 def _refuse_beside_follow(expected: Path | None) -> None:
