@@ -268,9 +268,8 @@ def _called_after_tasks(surveys: Sequence[FileSurvey], found: dict[str, Origin])
         if match is None or origin.rank is not None or origin.local_rank is not None:
             continue
         host = match.groupdict().get("host") or ""
-        series[name[: match.start("rank") - len(host)] + _DIGITS.sub("0", host)].append(
-            (one, match)
-        )
+        front = name[: match.start("host" if host else "rank")]
+        series[front + _DIGITS.sub("0", host)].append((one, match))
     for members in series.values():
         told = [(_own_labels(_Sample.of(one)), int(match["rank"])) for one, match in members]
         borne_out = {rank for ranks, rank in told if rank in ranks}
