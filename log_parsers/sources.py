@@ -190,10 +190,9 @@ def rotated_parts(names: Collection[str]) -> dict[str, RotatedName]:
         match = _ROTATED_IN_FRONT.match(name)
         if match is None or (live := match["stem"] + match["ending"]) not in known:
             continue
-        if (
-            f"{match['stem']}.0{match['ending']}" in known
-        ):  # ranks are counted from 0, and old logs from 1
-            continue
+        counted_from_0 = f"{match['stem']}.0{match['ending']}" in known
+        if counted_from_0:
+            continue  # as ranks are; old logs are counted from 1
         log, number = reading_order(live)[0], int(match["count"])
         found.setdefault(live, RotatedName(log, 0, live=True, age=0))
         found[name] = RotatedName(log, number, live=False, age=-1 - number)

@@ -8,9 +8,9 @@ Source: https://www.gnu.org/software/coreutils/manual/html_node/split-invocation
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from io import BytesIO
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
+from typing import BinaryIO, TypeVar
 
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.opening import is_damage
@@ -24,6 +24,7 @@ _NAME = lazy(
     r"(?P<before>(?:.*[^\d])?)(?P<digits>\d{2,5})(?P<end>\.(?:log|txt|out|err))?$"
     r"|(?P<front>(?:.*[^a-z])?)(?P<letters>[a-z]{2,24})$"
 )
+_Told = TypeVar("_Told")
 _Log = tuple[str, str, int, bool]
 """What stands in front of the count in a name and behind it, how wide it is, whether letters count."""
 
@@ -106,34 +107,34 @@ def _counted(letters: str) -> int:
 
 def _lines(part: Source) -> int:
     """Return the number of lines of a plain file, or 0 where it cannot be read."""
-    try:
-        with part.path.open("rb") if part.path is not None else BytesIO() as stream:
-            return sum(block.count(b"\n") for block in iter(lambda: stream.read(_BLOCK), b""))
-    except OSError as error:
-        if not is_damage(error):
-            raise
-        return 0
+    return _asked(
+        part,
+        lambda stream: sum(block.count(b"\n") for block in iter(lambda: stream.read(_BLOCK), b"")),
+        0,
+    )
 
 
 def _first_line(part: Source) -> int:
     """Return the length of the first line of a plain file, or 0 where it cannot be read."""
-    try:
-        with part.path.open("rb") if part.path is not None else BytesIO() as stream:
-            return len(stream.readline(_BLOCK))
-    except OSError as error:
-        if not is_damage(error):
-            raise
-        return 0
+    return _asked(part, lambda stream: len(stream.readline(_BLOCK)), 0)
 
 
 def _last_byte(part: Source) -> bytes:
+    def last(stream: BinaryIO) -> bytes:
+        stream.seek(part.size - 1)
+        return stream.read(1)
+
+    return _asked(part, last, b"") if part.size > 0 else b""
+
+
+def _asked(part: Source, ask: Callable[[BinaryIO], _Told], nothing: _Told) -> _Told:
+    """Return what a plain file tells, or nothing where it cannot be read."""
+    if part.path is None:
+        return nothing
     try:
-        if part.path is None or part.size < 1:
-            return b""
         with part.path.open("rb") as stream:
-            stream.seek(part.size - 1)
-            return stream.read(1)
+            return ask(stream)
     except OSError as error:
         if not is_damage(error):
             raise
-        return b""
+        return nothing
