@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rerail.assistant.locate.locator import NothingYetError
 from rerail.errors import UsageError
 from rerail.log_parsers.sources import Problem
 from rerail.tools.clusters.attempt_span import AttemptSpan
-from rerail.tools.clusters.slurm_read import SlurmReader
 from rerail.tools.clusters.slurm_records import ENDED_BADLY, AttemptRecord
 
 MOST_SHOWN = 8
@@ -47,14 +47,16 @@ class Chosen:
         return AttemptSpan(self.attempt, self.previous, self.following)
 
 
-def one_job(reader: SlurmReader, job: str) -> OneJob:
+def one_job(rows: Sequence[tuple[str, str, str]], job: str) -> OneJob:
     """Return the one job that an id means; the parts of a heterogeneous job are told of.
+
+    Args:
+        rows: the id that people see, the raw one and the state of each job that the id means.
+        job: the id that was asked for.
 
     Raises:
         UsageError: It is an array of several tasks.
-        ClusterError: Slurm does not answer.
     """
-    rows = reader.shown_ids(job)
     tasks = [row for row in rows if row[0].startswith(f"{job}_")]
     if len(tasks) > 1 or (tasks and "[" in tasks[0][0]):
         failed = [shown for shown, _, state in tasks if state in ENDED_BADLY]

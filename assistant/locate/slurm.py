@@ -19,7 +19,7 @@ from glob import escape
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
-from rerail.assistant.locate.attempt import Chosen, choose, one_job
+from rerail.assistant.locate.attempt import Chosen, OneJob, choose, one_job
 from rerail.assistant.locate.budget import Budget, TimeIsUp, in_words
 from rerail.assistant.locate.locator import Found, Item, UnknownJobError
 from rerail.assistant.locate.places import MOST_FILES, Place, files_of, places_of
@@ -71,8 +71,11 @@ class SlurmLocator:
         """
         policy = self._policy or open_policy(load_settings().policy_file).began
         reader = self._reader or _reader(policy, budget, job)
-        one = budget.call(lambda: one_job(reader, job), f"sacct -j {job}")
-        known = budget.call(lambda: _attempts(reader, one.number), f"sacct -D -j {one.number}")
+        try:
+            one = one_job(budget.call(lambda: reader.shown_ids(job), f"sacct -j {job}"), job)
+            known = budget.call(lambda: _attempts(reader, one.number), f"sacct -D -j {one.number}")
+        except (ClusterError, UnknownJobError) as error:
+            one, known = _without_accounting(reader, budget, job, error)
         chosen = choose(one, known, attempt)
         found = Found(
             chosen.attempt.job,
@@ -120,6 +123,32 @@ def _attempts(reader: SlurmReader, job: str) -> list[AttemptRecord]:
             raise
         # Without accounting, the controller forgets a job minutes after its end (MinJobAge).
         raise UnknownJobError(error.message, subject=job, hint=f"sacct -D -j {job}") from None
+
+
+def _without_accounting(
+    reader: SlurmReader, budget: Budget, job: str, refusal: RerailError
+) -> tuple[OneJob, list[AttemptRecord]]:
+    """Return a job as the controller alone knows it, where accounting does not answer or refuses.
+
+    Raises:
+        RerailError: the refusal, where the controller does not know the job either.
+        UsageError: It is an array of several tasks.
+    """
+    try:
+        ids = budget.call(lambda: reader.queued_ids(job), f"squeue -j {job}")
+        one = one_job(ids, job)
+        present = budget.call(lambda: reader.current(one.number), f"squeue -j {one.number}")
+    except ClusterError:
+        raise refusal from None
+    if present is None:
+        raise refusal
+    missing = Problem(
+        "accounting",
+        f"{clean(refusal.message.encode())}; read without it: earlier starts of the job, and "
+        "what its steps were told to write, are not known",
+        f"sacct -D -j {job}",
+    )
+    return replace(one, missing=(*one.missing, missing)), [present]
 
 
 @dataclass

@@ -75,6 +75,19 @@ def check_node_names(names: Sequence[str]) -> None:
             raise ClusterError(f"{name!r} is no node name", subject=name)
 
 
+def _ids(text: str, command: str, job: str) -> list[tuple[str, str, str]]:
+    rows = [line.split("|") for line in text.splitlines()]
+    whole = [row for row in rows if len(row) == 3 and _RAW_ID.fullmatch(row[1])]
+    if rows and not whole:
+        raise ClusterError(
+            f"{command.split()[0]} gives no list of jobs",
+            subject=job,
+            hint=f"{command} {job}",
+            recoverable=True,
+        )
+    return [(row[0], row[1], state_word(row[2])) for row in whole]
+
+
 class SlurmReader:
     """The read-only face of one Slurm cluster.
 
@@ -127,15 +140,19 @@ class SlurmReader:
             if error.recoverable or "accounting storage is disabled" not in error.message:
                 raise
             found = []
-        current = self._current(number)
+        current = self.current(number)
         if current is not None:
             found = merge_current(found, current)
         if not found:
             raise ClusterError(f"Slurm knows no job {job}", subject=job, hint="sacct -D -j " + job)
         return found
 
-    def _current(self, job: str) -> AttemptRecord | None:
-        """Return what the controller itself says of the job; accounting lags behind it."""
+    def current(self, job: str) -> AttemptRecord | None:
+        """Return what the controller itself says of the job; accounting lags behind it.
+
+        Raises:
+            ClusterError: The controller does not answer.
+        """
         try:
             text = self._run("squeue", "-h", "-t", "all", "-j", job, "-o", SQUEUE_FORMAT)
         except ClusterError as error:
@@ -151,7 +168,7 @@ class SlurmReader:
 
     def completing(self, job: str) -> bool:
         """Return whether Slurm is still cleaning up after the present attempt."""
-        current = self._current(checked_job(job))
+        current = self.current(checked_job(job))
         return current is not None and current.state == "COMPLETING"
 
     def _restarts(self, job: str) -> int:
@@ -229,13 +246,21 @@ class SlurmReader:
     def outputs(self, attempt: AttemptRecord) -> Outputs:
         """Return every file that a job and its steps were told to write to.
 
+        Where accounting does not answer it is what the controller knows: the output of the job, not of its steps.
+
         Raises:
             ClusterError: Slurm does not answer.
         """
         files = self.files(attempt.job)
         named = (("StdOut", files.stdout), ("StdErr", files.stderr), ("WorkDir", files.folder))
+        try:
+            rows = self._output_rows(attempt.job)
+        except ClusterError:
+            if files.stdout is None:
+                raise
+            rows = []
         return outputs_of(
-            self._output_rows(attempt.job),
+            rows,
             {key: value for key, value in named if value},
             job=attempt.job,
             nodes=attempt.nodes,
@@ -292,16 +317,17 @@ class SlurmReader:
             if error.recoverable:
                 raise
             return []
-        rows = [line.split("|") for line in text.splitlines()]
-        whole = [row for row in rows if len(row) == 3 and _RAW_ID.fullmatch(row[1])]
-        if rows and not whole:
-            raise ClusterError(
-                "sacct gives no list of jobs",
-                subject=job,
-                hint=f"sacct -X -j {job}",
-                recoverable=True,
-            )
-        return [(row[0], row[1], state_word(row[2])) for row in whole]
+        return _ids(text, "sacct -X -j", job)
+
+    def queued_ids(self, job: str) -> list[tuple[str, str, str]]:
+        """Return what `shown_ids` returns, as the controller knows it: jobs that run, wait or ended minutes ago.
+
+        Raises:
+            ClusterError: the controller does not answer, or does not know the job.
+        """
+        number = checked_job(job)
+        text = self._run("squeue", "-h", "-t", "all", "-j", number, "-o", "%i|%A|%T")
+        return _ids(text, "squeue -j", job)
 
     def daemon_logs(self) -> list[str]:
         """Return the logs of slurmctld and slurmd that slurm.conf names, as patterns of its own."""

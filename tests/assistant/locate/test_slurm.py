@@ -299,3 +299,47 @@ def test_accounting_that_answers_with_something_else_does_not_answer(tmp_path):
     with pytest.raises(ClusterError, match="no list of jobs") as refused:
         reader.shown_ids("4711")
     assert refused.value.exit_code == 75
+
+
+class NoAccounting(Recorded):
+    """accounting refuses or is away; the controller still knows the job, unless `queue` is empty."""
+
+    def __init__(self, folder, said, *, away=False, queue="7|7|RUNNING\n"):
+        super().__init__(folder)
+        self.said, self.away, self.queue = said, away, queue
+
+    def _run(self, *argv):
+        if argv[0] == "sacct":
+            raise ClusterError(f"sacct: error: {self.said}", recoverable=self.away)
+        if argv[0] == "squeue" and "%i|%A|%T" in argv:
+            return self.queue
+        if argv[0] == "squeue" and "-O" in argv:
+            return "0"
+        if argv[0] == "squeue":
+            return f"7|RUNNING|{self.uid}|n[1-2]\n" if self.queue else ""
+        return super()._run(*argv)
+
+
+@pytest.mark.parametrize(
+    ("said", "away"),
+    [
+        ("Problem talking to the database: Access/permission denied", False),
+        ("Problem talking to the database: Connection refused", True),
+    ],
+)
+def test_where_accounting_refuses_the_controller_s_word_is_read_and_that_is_said(job, said, away):
+    with look(job, reader=NoAccounting(job, said, away=away)) as found:
+        assert str(job / "slurm-7.out") in names(found)
+        told = [one for one in found.evidence.problems if one.subject == "accounting"]
+    assert [said in one.why and "earlier starts" in one.why for one in told] == [True]
+
+
+def test_who_is_known_to_nobody_is_told_by_accounting_s_own_refusal(job):
+    with pytest.raises(EvidenceError, match="permission denied"):
+        look(job, reader=NoAccounting(job, "Access/permission denied", queue=""))
+
+
+def test_an_array_is_not_taken_for_its_last_task_where_accounting_refuses(job):
+    queue = "7_0|8|RUNNING\n7_1|7|RUNNING\n"
+    with pytest.raises(UsageError, match="array of 2 tasks"):
+        look(job, reader=NoAccounting(job, "Access/permission denied", queue=queue))
