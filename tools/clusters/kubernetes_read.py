@@ -8,6 +8,7 @@ of a job is that copy. Needs get and list on these kinds, pods, pod logs and nod
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -347,14 +348,19 @@ def default_api() -> Any:
             subject="kubernetes",
             hint="pip install 'rerail[kubernetes]'",
         ) from None
+    # The library's own choice between the two prints to standard output and knows no list of files.
+    named = os.environ.get("KUBECONFIG") or "~/.kube/config"
+    files = [os.path.expanduser(one) for one in named.split(os.pathsep) if one]
+    there = [one for one in files if os.path.exists(one)]
     try:
-        load: Any = config.load_config
-        load()
+        load: Any = config.load_kube_config if there else config.load_incluster_config
+        load(*([os.pathsep.join(there)] if there else []))
     except Exception as error:
+        where = " ".join(there) or f"{named} is not there, and no service account of a pod"
         raise ClusterError(
-            f"no Kubernetes configuration: {str(error).splitlines()[0]}",
+            f"no Kubernetes configuration: {where}: {' '.join(str(error).split())}",
             subject="kubeconfig",
-            hint="set KUBECONFIG",
+            hint="set KUBECONFIG; kubectl config view",
         ) from None
     return client.ApiClient()
 
