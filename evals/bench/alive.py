@@ -168,7 +168,7 @@ def _environment(home: Path, url: str) -> dict[str, str]:
     return {
         **os.environ,
         "RERAIL_DATA_DIR": str(home / "alive"),
-        "XDG_CACHE_HOME": str(home),
+        "RERAIL_CACHE_DIR": str(home),
         "RERAIL_MODEL_URL": url,
         "RERAIL_MODEL": "fake",
         "RERAIL_MODEL_SAMPLES": "1",

@@ -20,7 +20,7 @@ def diagnose(path: Path, home: Path) -> Cost:
     """Return the cost of `rerail diagnose PATH --json` as a new process."""
     # Storing the incident is part of the command, but not in the store of whoever measures.
     env = {
-        "XDG_CACHE_HOME": str(home),
+        "RERAIL_CACHE_DIR": str(home),
         "RERAIL_DATA_DIR": str(home / "data"),
         "NO_COLOR": "1",
         **_BYTECODE,
