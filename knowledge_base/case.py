@@ -50,6 +50,7 @@ class Case:
     _by_name: dict[str, LogView] = field(default_factory=dict)
     _said: dict[str, bool] = field(default_factory=dict)
     _below: dict[tuple[str, int], float | None] = field(default_factory=dict)
+    _events: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._by_name = {view.name: view for view in self.views}
@@ -172,11 +173,22 @@ class Case:
         return gap is not None and gap >= 0.5
 
     def one_stretch(self, a: LogLine, b: LogLine) -> bool:
-        """Tell whether two lines stand in one file and under one heading, so that their order is that of time."""
+        """Tell whether two lines stand in one file and under one heading, so that their order is that of time.
+
+        The state of an object and its events beneath, as they are described, are in no such order.
+        """
         if a.file != b.file:
             return False
         view = self._by_name.get(a.file)
-        return view is None or view.section(a.number) == view.section(b.number)
+        if view is None:
+            return True
+        if view.section(a.number) != view.section(b.number):
+            return False
+        events = self._events.get(view.name)
+        if events is None:
+            events = self._events[view.name] = tuple(self.lines_with(view, "events-of-an-object"))
+        first, last = sorted((a.number, b.number))
+        return not any(first < number < last for number in events)
 
     def seconds_between(self, a: Observation, b: Observation) -> float | None:
         """Return how many seconds after `a` `b` happened at least, or None when no clock tells which came first.

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
+from rerail.knowledge_base.placement.names import short
 from rerail.log_parsers.facts import ANY, Shapes, Writer, time_in
 from rerail.log_parsers.prefixes import Origin
 from rerail.log_parsers.view import LogView
 from rerail.log_parsers.voices import NUMBERS_SAID, says_its_number
 
+Seat = tuple[str, int]
+"""A host, without its domain, and a local rank there."""
 _NOBODY = Writer(None, None, None)
 _LATEST = 2_000  # streams of a file whose last lines are asked for their time
 
@@ -26,18 +30,43 @@ class JobFacts:
             self._files[view.name].append(at)
         self._writers = lru_cache(maxsize=None)(self._read_writers)
         self._shapes: defaultdict[Origin, Shapes] = defaultdict(dict)
+        self._seats: Mapping[Seat, int] = {}
 
     def __bool__(self) -> bool:
         return bool(self._views)
 
     def _read_writers(self, index: int) -> list[Writer]:
         view = self._views[index]
-        found = view.survey.facts.writers(view.origin, self._shapes[view.origin])
+        found = [
+            one
+            if (rank := self.rank_at(one.node, one.local_rank)) is None or one.rank is not None
+            else replace(one, rank=rank)
+            for one in view.survey.facts.writers(view.origin, self._shapes[view.origin])
+        ]
         collector = view.origin.collected_from
         if collector is None or collector == view.origin.node:
             return found
         # Where all lines of a job were collected its ranks need not run.
         return [Writer(w.rank, w.local_rank, None) if w.node == collector else w for w in found]
+
+    def seat(self, seats: Mapping[Seat, int]) -> None:
+        """Take the ranks at local ranks of hosts for those of writers whose labels tell no more, if all are known."""
+        unseated = {
+            seat
+            for at in range(len(self._views))
+            for writer in self._writers(at)
+            if writer.rank is None and (seat := _seat(writer.node, writer.local_rank)) is not None
+        }
+        if unseated and unseated <= seats.keys():
+            self._seats = {seat: seats[seat] for seat in unseated}
+            self._writers.cache_clear()
+
+    def rank_at(self, node: str | None, local_rank: int | None) -> int | None:
+        """Return the rank at a local rank of a host, where all writers are known so; else None."""
+        if not self._seats:
+            return None
+        seat = _seat(node, local_rank)
+        return None if seat is None else self._seats.get(seat)
 
     def _asked(self, rule_ids: Iterable[str]) -> list[int]:
         return [self._numbers[name] for name in rule_ids if name in self._numbers]
@@ -150,6 +179,10 @@ class JobFacts:
             windows = [one.last_window for one in shown] + [view.survey.facts.last_stamped]
             times += _times(windows, view.year, offset(view.name))
         return max(times, default=None)
+
+
+def _seat(node: str | None, local_rank: int | None) -> Seat | None:
+    return None if node is None or local_rank is None else (short(node), local_rank)
 
 
 def _times(windows: Iterable[bytes], year: int, offset: float) -> list[float]:

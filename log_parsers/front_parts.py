@@ -132,7 +132,7 @@ class _Reader:
         if bare:
             match = _SAID_HOST.match(self.text, self.at) or _BARE.match(self.text, self.at)
         front = _taken_apart(match[0]) if match is not None else None
-        if match is None or front is None or _number_in_group().search(match[0]):
+        if match is None or front is None or number_in_group().search(match[0]):
             return False
         if bare and not front.pieces:
             if self.words or match[0].strip().lower() in _kinds("kinds_of_rank"):
@@ -186,7 +186,7 @@ def _filled(kind: str) -> re.Pattern[str]:
 
 
 @lru_cache(maxsize=1)
-def _number_in_group() -> re.Pattern[str]:
+def number_in_group() -> re.Pattern[str]:
     """Return what finds the number that a process has in a group of its own."""
     return re.compile(load_cached(PATH)["says_its_number"])
 

@@ -7,6 +7,7 @@ run is teardown.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection
@@ -128,8 +129,8 @@ def select(
         ):
             result.rejected.append(Rejected(observation, "the run completed after it"))
             continue
-        if not has(observation.leaf, "lived_with") and _outlived(case, observation):
-            result.rejected.append(Rejected(observation, "training went on after it"))
+        if because := _lived_through(case, observation):
+            result.rejected.append(Rejected(observation, because))
             continue
         result.candidates.append(observation)
     _drop_hints(case, rules, result, one_ended=one_ended)
@@ -297,6 +298,15 @@ def _healed(case: Case, rules: dict[str, Rule], observation: Observation) -> boo
     )
 
 
+def _lived_through(case: Case, observation: Observation) -> str:
+    """Return why an observation is over for a job that trains on; "" where it is not."""
+    if not has(observation.leaf, "lived_with") and _outlived(case, observation):
+        return "training went on after it"
+    if has(observation.leaf, "belied_by_finite_losses") and _finite_behind(case, observation):
+        return "the losses of the steps after it are finite"
+    return ""
+
+
 def _outlived(case: Case, observation: Observation) -> bool:
     """Tell whether training went on after an observation, and not only for a grace time."""
     if "told_afterwards" in observation.marks or not survived(case, observation):
@@ -317,6 +327,17 @@ def _outlived(case: Case, observation: Observation) -> bool:
     last, then = view.line(after[-1].line), case.near_time(observation.line)
     now = case.near_time(last) if last is not None else None
     return now is not None and then is not None and now - then > roots.SLACK_S
+
+
+def _finite_behind(case: Case, observation: Observation) -> bool:
+    """Tell whether training went on after what a sentence tells, with steps whose losses and gradients are all finite."""
+    if "told_afterwards" in observation.marks or not survived(case, observation):
+        return False
+    at, rows = observation.line.number, step_rows(case.view(observation.line))
+    losses = [row.loss for row in rows if row.line > at and row.loss is not None]
+    norms = [row.grad_norm for row in rows if row.line > at and row.grad_norm is not None]
+    in_a_step = any(row.line == at for row in rows)
+    return not in_a_step and len(losses) > 1 and all(map(math.isfinite, losses + norms))
 
 
 def _behind_success(case: Case, observation: Observation, success: Observation) -> bool:

@@ -30,6 +30,7 @@ from rerail.knowledge_base.placement.names import pci_key, same_host, short
 from rerail.knowledge_base.placement.one_name import rename
 from rerail.knowledge_base.placement.one_node import GPUS_OF_A_NODE
 from rerail.knowledge_base.placement.other_runs import OtherRuns
+from rerail.knowledge_base.placement.own_numbers import learn_numbers
 from rerail.knowledge_base.placement.parallel_ranks import with_ranks
 from rerail.knowledge_base.placement.pod_ranks import (
     node_numbers,
@@ -81,6 +82,7 @@ def build(case: Case, statements: list[Statement]) -> Identities:
         read_labels(case, view, found, reading)
     learn_threads(found, reading)
     read_locals(case, found)
+    learn_numbers(case, found)
     found.told_of_several = (
         case.says("several-nodes")
         or any(v.origin.node for v in case.views)
@@ -98,6 +100,7 @@ def build(case: Case, statements: list[Statement]) -> Identities:
     told = found.node_count is not None or len(found.nodes_seen) <= 1
     if found.world_size is None and found.per_node and told:
         found.world_size = found.per_node * (found.node_count or 1)
+    case.facts.seat(found.rank_of_seat)
     found.ranks_seen |= case.facts.ranks_heard()
     _labelled(case, found)
     without_foreign(case, found)

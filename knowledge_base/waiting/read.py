@@ -198,7 +198,7 @@ def read(case: Case) -> Facts:
             elif form.tells == "missing":
                 facts.told += _missing(case, form, observation, line, slots)
             else:
-                _of_itself(facts, form, line, slots)
+                _of_itself(case, facts, form, line, slots)
     facts.positions += _of_the_job(compared)
     facts.told += filter(None, map(_never_came, arrivals.values()))
     # Of many equal lines only some are kept; by their rules it is known exactly which ranks print them.
@@ -229,11 +229,11 @@ def _some_unknown(case: Case, positions: Sequence[Position]) -> bool:
     return any(count > len(kept[file]) for file, count in case.facts.untold(rules).items())
 
 
-def _of_itself(facts: Facts, form: Form, line: LogLine, slots: dict[str, str]) -> None:
+def _of_itself(case: Case, facts: Facts, form: Form, line: LogLine, slots: dict[str, str]) -> None:
     """Take what a rank says of itself alone."""
-    rank = _rank_of(line, slots)
+    rank = _rank_of(case, line, slots)
     if form.tells == "progress":
-        _progress(facts, line, slots)
+        _progress(case, facts, line, slots)
     elif rank is not None and form.tells == "gave_up":
         facts.gave_up.add(rank)
     elif rank is not None:
@@ -303,7 +303,7 @@ def _position(case: Case, observation: Observation, slots: dict[str, str]) -> Po
     return Position(
         line,
         observation.rule_id,
-        _rank_of(line, slots),
+        _rank_of(case, line, slots),
         op=slots.get("op"),
         seq=number("seq"),
         size=number("size"),
@@ -330,14 +330,16 @@ def _of_peer(own: Position, slots: dict[str, str]) -> Position:
     return replace(own, rank=peer, member=peer, op=op, seq=seq, size=size, site=None)
 
 
-def _progress(facts: Facts, line: LogLine, slots: dict[str, str]) -> None:
-    rank, group = _rank_of(line, slots), slots.get("group")
+def _progress(case: Case, facts: Facts, line: LogLine, slots: dict[str, str]) -> None:
+    rank, group = _rank_of(case, line, slots), slots.get("group")
     facts.progress.setdefault((rank, group), (int(slots["enqueued"]), int(slots["completed"])))
 
 
-def _rank_of(line: LogLine, slots: dict[str, str]) -> int | None:
-    if line.rank is not None or line.local_rank is not None:
+def _rank_of(case: Case, line: LogLine, slots: dict[str, str]) -> int | None:
+    if line.rank is not None:
         return line.rank
+    if line.local_rank is not None:
+        return case.facts.rank_at(line.node, line.local_rank)
     # Without any launcher label the group-local rank is all there is; good for one group only.
     return int(slots["member"]) if "member" in slots else None
 

@@ -185,3 +185,30 @@ def test_time_of_a_line_without_one_is_not_that_of_the_beginning(tmp_path: Path)
         out.write("2026-03-01 09:00:00 [rank0]: bye\n")
     cost = diagnose_paths([path]).diagnosis.cost
     assert cost.idle_gpu_hours is None
+
+
+def behind_hosts(ranks: int, missing: int) -> str:
+    """Steps and time-outs behind `gn-3.cluster.local:5:`, which tells host and local rank alone."""
+    front = [f"gn-{rank // 8}.cluster.local:{rank % 8}: " for rank in range(ranks)]
+    rows = [f"{one}step {step} loss 2.{step:02d}" for step in range(1, 30) for one in front]
+    rows += [
+        f"{front[rank]}[E ProcessGroupNCCL.cpp:616] [Rank {rank}] Watchdog caught collective operation timeout: "
+        "WorkNCCL(SeqNum=912, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600010 "
+        "milliseconds before timing out."
+        for rank in range(ranks)
+        if rank != missing
+    ]
+    return "".join(f"{row}\n" for row in rows)
+
+
+@pytest.mark.parametrize("ranks", [16, 64, 512])
+def test_the_numbers_that_processes_call_themselves_are_ranks_where_hosts_and_local_ranks_bear_it_out(
+    ranks: int, job: Callable[[str], Path]
+) -> None:
+    found = diagnose_paths([job(behind_hosts(ranks, missing=11))]).diagnosis
+    assert (found.suspects.ranks, found.suspects.nodes) == ([11], ["gn-1.cluster.local"])
+
+
+def test_numbers_within_the_hosts_are_no_ranks(job: Callable[[str], Path]) -> None:
+    text = re.sub(r"\[Rank (\d+)\]", lambda m: f"[Rank {int(m[1]) % 8}]", behind_hosts(16, 11))
+    assert diagnose_paths([job(text)]).diagnosis.suspects.ranks == []
