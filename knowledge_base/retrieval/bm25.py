@@ -78,11 +78,12 @@ class Bm25:
                 found[number] += weight * count * (_K1 + 1.0) / (count + _K1 * length)
         return dict(found)
 
-    def coverage(self, query: str, number: int) -> float:
-        """Return which share of the query's weight one text holds, from 0 to 1."""
-        asked = set(words(query))
-        total = sum(self._weight(w) for w in asked)
-        here = sum(
-            self._weight(w) for w in asked if any(n == number for n, _ in self._postings.get(w, ()))
-        )
-        return here / total if total else 0.0
+    def coverage(self, query: str) -> dict[int, float]:
+        """Return which share of the query's weight each text that shares a word with it holds, above 0 and up to 1."""
+        total, held = 0.0, defaultdict[int, float](float)
+        for word in sorted(set(words(query))):
+            weight = self._weight(word)
+            total += weight
+            for number, _ in self._postings.get(word, ()):
+                held[number] += weight
+        return {number: weight / total for number, weight in held.items()} if total else {}

@@ -105,7 +105,11 @@ class Retriever:
                 i: by_words.get(i, 0.0) + _VECTORS * by_vectors.get(i, 0.0)
                 for i in by_words | by_vectors
             }
-        hits = [self._hit(i, score, near.get(i), question) for i, score in fused.items()]
+        held = self._words.coverage(question.core or question.text)
+        hits = [
+            self._hit(i, score, held.get(i, 0.0), near.get(i), question)
+            for i, score in fused.items()
+        ]
         hits.sort(key=lambda hit: (-hit.score, hit.document.id))
         return hits[:most]
 
@@ -121,7 +125,9 @@ class Retriever:
             return {}
         return _best({self._by_id[name]: cosine for name, cosine in found.items()})
 
-    def _hit(self, index: int, score: float, cosine: float | None, question: Question) -> Hit:
+    def _hit(
+        self, index: int, score: float, words: float, cosine: float | None, question: Question
+    ) -> Hit:
         document = self._documents[index]
         why = []
         if question.fingerprint and document.fingerprint == question.fingerprint:
@@ -135,7 +141,6 @@ class Retriever:
             why.append("same cluster")
         if document.kind == INCIDENT:
             score *= decay(document.time, question.time)
-        words = self._words.coverage(question.core or question.text, index)
         why.append(
             f"{words:.2f} of its words" + ("" if cosine is None else f", cosine {cosine:.2f}")
         )

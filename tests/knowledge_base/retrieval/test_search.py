@@ -77,7 +77,7 @@ def test_bm25_prefers_rare_words_and_short_texts():
     )
     scores = index.scores("banana error")
     assert scores[1] == max(scores.values())
-    assert index.coverage("banana error", 1) == 1.0 and index.coverage("kiwi", 1) == 0.0
+    assert index.coverage("banana error")[1] == 1.0 and index.coverage("kiwi") == {}
 
 
 def test_the_right_incident_is_first_and_kinds_can_be_chosen():
