@@ -254,7 +254,13 @@ def _of_file(title: str, data: _Data) -> Origin | None:
 
 
 def _parts(name: str) -> Iterator[str]:
-    """Yield what may be a host in the name of a file: what is left without the words around it, else each word."""
+    """Yield what may be a host in the name of a file: what is left without the words around it, else each word.
+
+    A file system's own folder, below the root, is called after none.
+    """
+    *folders, name = name.split("/")
+    for folder in folders[2:] if folders[:1] == [""] else folders:
+        yield from map(_without_labels, _PARTS.split(folder))
     for part in _PARTS.split(name):
         bare = _without_labels(part)
         yield from [bare] if bare != part else part.split("-")

@@ -461,7 +461,7 @@ def _because(case: Case, winner: Observation, loser: Observation) -> str:
 
 
 def _goes_on(case: Case, start: Observation) -> bool:
-    """A restart counts once the next attempt has left a trace: a step, an error or an end."""
+    """A restart counts once the next attempt has left a trace: a step, an end, or an error but that it never began."""
     view = case.view(start.line)
     if any(row.line > start.line.number for row in view.survey.steps):
         return True
@@ -472,7 +472,7 @@ def _goes_on(case: Case, start: Observation) -> bool:
     telling = (Role.INITIATING, Role.CASCADE, Role.SUCCESS)
     return any(
         o.role in telling and o.line.file == start.line.file and o.line.number > start.line.number + 2
-        and "attempt_started" not in o.marks
+        and "attempt_started" not in o.marks and "not_restarted" not in o.marks
         for o in case.observations
     )  # fmt: skip
 

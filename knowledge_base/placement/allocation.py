@@ -8,7 +8,6 @@ says nothing of the name of its machine.
 from __future__ import annotations
 
 import math
-import re
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -20,10 +19,13 @@ from rerail.knowledge_base.placement.identities import Identities
 from rerail.knowledge_base.placement.names import short
 from rerail.knowledge_base.placement.own_words import node_in
 from rerail.knowledge_base.statements import Form, all_forms
+from rerail.lazy_patterns import lazy
 from rerail.log_parsers.host_names import series_of
 from rerail.log_parsers.view import LogView
 
 _HEAD = 400
+_LISTS = ("job-nodes", "job-hosts-of-pbs")
+_BETWEEN = lazy(r",? |/\d+(?:\*\d+)?\+?")  # names, and slots of PBS
 _LONG_S = 60.0
 
 
@@ -191,16 +193,16 @@ def _lists(case: Case, view: LogView) -> tuple[set[str], set[str]]:
     The list of a step, or of another variable, shares nodes with the job's; that of a new allocation may not.
     """
     last, before = set[str](), set[str]()
-    told = phrase_in_bytes("job-nodes")
     end = view.numbers[_HEAD] if len(view.numbers) > _HEAD else math.inf
     requeued = min(case.lines_with(view, "requeued"), default=end)
-    for number in case.lines_with(view, "job-nodes"):
+    named = [(number, name) for name in _LISTS for number in case.lines_with(view, name)]
+    for number, name in sorted(named):
         if number >= end:
             break
-        match = told.search(view.survey.kept[number])
+        match = phrase_in_bytes(name).search(view.survey.kept[number])
         if not match or says("not-of-this-run", view.text(number) or ""):
             continue
-        found = _expanded(re.sub(r",? ", ",", match["nodes"].decode()))
+        found = _expanded(_BETWEEN.sub(",", match["nodes"].decode()).rstrip(","))
         if requeued <= number and last and found and not last & found:
             before, last = before | last, set()
         last |= found

@@ -73,14 +73,19 @@ def build(case: Case, statements: list[Statement]) -> Identities:
         ):
             read(statement, found, reading)
     found.onlookers -= reading.looked_at
-    if (several := len(listed(case))) > 1:
-        found.job_nodes = found.job_nodes or several
-        found.node_count = found.node_count or several
+    given = listed(case)
+    if len(given) > 1:
+        found.job_nodes = found.job_nodes or len(given)
+    if given:
+        found.node_count = found.node_count or len(given)
     for view in case.views:
         for line, who in described(case, view):
             introduce(line, who, found)
         read_labels(case, view, found, reading)
     learn_threads(found, reading)
+    if len(given) == 1 and not found.nodes_seen:
+        found.nodes_seen |= given
+        found.nodes_at_work |= given
     read_locals(case, found)
     learn_numbers(case, found)
     found.told_of_several = (

@@ -159,3 +159,22 @@ def test_where_all_ranks_were_started_on_one_host_the_failure_is_there(
     assert found.failure_type == "nccl_timeout_unexplained"
     assert found.first_fault.node == node
     assert not found.suspects.ranks and not found.suspects.nodes
+
+
+@pytest.mark.parametrize(
+    ("told", "node"),
+    [
+        ("SLURM_JOB_NODELIST=gn-17", "gn-17"),
+        ("    exec_host = gn-17/0*64", "gn-17"),
+        ("SLURM_JOB_NODELIST=gn-[17-18]", None),
+        ("    exec_host = gn-17/0*64+gn-18/0*64", None),
+    ],
+)
+def test_the_only_node_that_the_scheduler_gave_to_a_job_is_where_it_failed(
+    told: str, node: str | None, diagnose: Run
+) -> None:
+    found = diagnose(
+        f"{told}\nstep 1 loss 2.0\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n"
+    )
+    assert found.first_fault is not None
+    assert found.first_fault.node == node

@@ -37,6 +37,7 @@ def test_a_shape_holds_on_its_examples(shape: Shape) -> None:
         "### localhost log",
         "+ kubectl get pods -o wide",
         "-- attempt-2 output --",
+        "$ tail -n 14 /fs2/proj/lm/out/8812904.log",
     ],
 )
 def test_what_names_no_host_is_no_section(text: str) -> None:
