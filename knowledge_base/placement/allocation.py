@@ -19,13 +19,11 @@ from rerail.knowledge_base.placement.identities import Identities
 from rerail.knowledge_base.placement.names import short
 from rerail.knowledge_base.placement.own_words import node_in
 from rerail.knowledge_base.statements import Form, all_forms
-from rerail.lazy_patterns import lazy
 from rerail.log_parsers.host_names import series_of
 from rerail.log_parsers.view import LogView
 
 _HEAD = 400
 _LISTS = ("job-nodes", "job-hosts-of-pbs")
-_BETWEEN = lazy(r",? |/\d+(?:\*\d+)?\+?")  # names, and slots of PBS
 _LONG_S = 60.0
 
 
@@ -202,7 +200,9 @@ def _lists(case: Case, view: LogView) -> tuple[set[str], set[str]]:
         match = phrase_in_bytes(name).search(view.survey.kept[number])
         if not match or says("not-of-this-run", view.text(number) or ""):
             continue
-        found = _expanded(_BETWEEN.sub(",", match["nodes"].decode()).rstrip(","))
+        found = _expanded(
+            phrase("between-listed-hosts").sub(",", match["nodes"].decode()).rstrip(",")
+        )
         if requeued <= number and last and found and not last & found:
             before, last = before | last, set()
         last |= found
