@@ -37,12 +37,12 @@ class JobFacts:
 
     def _read_writers(self, index: int) -> list[Writer]:
         view = self._views[index]
-        found = [
-            one
-            if (rank := self.rank_at(one.node, one.local_rank)) is None or one.rank is not None
-            else replace(one, rank=rank)
-            for one in view.survey.facts.writers(view.origin, self._shapes[view.origin])
-        ]
+        found = view.survey.facts.writers(view.origin, self._shapes[view.origin])
+        if self._seats:
+            found = [
+                replace(w, rank=self.rank_at(w.node, w.local_rank)) if w.rank is None else w
+                for w in found
+            ]
         collector = view.origin.collected_from
         if collector is None or collector == view.origin.node:
             return found
@@ -63,9 +63,7 @@ class JobFacts:
 
     def rank_at(self, node: str | None, local_rank: int | None) -> int | None:
         """Return the rank at a local rank of a host, where all writers are known so; else None."""
-        if not self._seats:
-            return None
-        seat = _seat(node, local_rank)
+        seat = _seat(node, local_rank) if self._seats else None
         return None if seat is None else self._seats.get(seat)
 
     def _asked(self, rule_ids: Iterable[str]) -> list[int]:

@@ -33,7 +33,7 @@ def learn_numbers(case: Case, found: Identities) -> None:
     size = 1 + max((local for _, local in numbers), default=0)
     if not _in_blocks(numbers, size):
         return
-    blocks = {number - number % size: line for number, line in told.values()}
+    blocks = {number - local: line for (_, local), (number, line) in told.items()}
     for first, line in blocks.items():
         # The rank that says nothing sits in one of the blocks as well.
         for local in range(size):

@@ -83,6 +83,7 @@ def build(case: Case, statements: list[Statement]) -> Identities:
             introduce(line, who, found)
         read_labels(case, view, found, reading)
     learn_threads(found, reading)
+    # Behind the labels, which may call the same host by a longer name.
     if len(given) == 1 and not found.nodes_seen:
         found.nodes_seen |= given
         found.nodes_at_work |= given

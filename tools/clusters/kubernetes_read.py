@@ -12,6 +12,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -353,8 +354,10 @@ def default_api() -> Any:
     files = [os.path.expanduser(one) for one in named.split(os.pathsep) if one]
     there = [one for one in files if os.path.exists(one)]
     try:
-        load: Any = config.load_kube_config if there else config.load_incluster_config
-        load(*([os.pathsep.join(there)] if there else []))
+        load: Any = config.load_incluster_config
+        if there:
+            load = partial(config.load_kube_config, os.pathsep.join(there))
+        load()
     except Exception as error:
         where = " ".join(there) or f"{named} is not there, and no service account of a pod"
         raise ClusterError(
