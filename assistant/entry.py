@@ -27,6 +27,7 @@ def _run() -> None:
         code = answered(sys.argv[2:])
         if code is not None:
             sys.exit(code)
+    _keep_patterns()
     from rerail.assistant.cli.plain_call import plain_diagnosis
 
     given = plain_diagnosis(sys.argv[1:])
@@ -38,6 +39,16 @@ def _run() -> None:
         from rerail.assistant.cli.edge import run_guarded
 
         run_guarded(lambda: sys.exit(_diagnose(given)))
+
+
+def _keep_patterns() -> None:
+    """Let what this call compiles be there when the next one starts."""
+    import atexit
+
+    from rerail.cached_yaml import cache_folder
+    from rerail.kept_patterns import keep_in
+
+    atexit.register(keep_in(cache_folder).save)
 
 
 def _diagnose(given: dict[str, Any]) -> int:

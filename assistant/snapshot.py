@@ -6,7 +6,6 @@ Logs are rotated away within days; the record must still answer why, which ranks
 from __future__ import annotations
 
 import math
-import re
 from collections import defaultdict
 from collections.abc import Iterator
 from hashlib import sha256
@@ -23,6 +22,7 @@ from rerail.domain.incident import (
     TemplateCount,
 )
 from rerail.domain.job import Allocation, NodeShare
+from rerail.kept_patterns import kept_pattern
 from rerail.knowledge_base.causality.diagnosis_record import iso
 from rerail.knowledge_base.causality.progress import step_rows
 from rerail.lazy_patterns import lazy
@@ -47,8 +47,8 @@ _VERSIONS = {
     "nccl": lazy(r"\bNCCL version (\d+\.\d+[\w.+]*)"),
     "cuda": lazy(r"(?i)\bcuda(?: version|_version|toolkit)?[ :=]+v?(\d+\.\d+(?:\.\d+)?)\b"),
     "driver": lazy(r"(?i)\b(?:NVIDIA-SMI|driver version:?) +(\d{3}\.\d+[\w.]*)"),
-    "transformers": re.compile(r"\btransformers==(\d+\.\d+[\w.]*)"),
-    "deepspeed": re.compile(r"(?i)\bdeepspeed(?: info:)? version=?(\d+\.\d+[\w.]*)"),
+    "transformers": kept_pattern(r"\btransformers==(\d+\.\d+[\w.]*)"),
+    "deepspeed": kept_pattern(r"(?i)\bdeepspeed(?: info:)? version=?(\d+\.\d+[\w.]*)"),
 }
 
 

@@ -13,6 +13,7 @@ from dataclasses import field, replace
 from functools import lru_cache
 
 from rerail.domain.evidence import LogLine, Observation, Role, Tier
+from rerail.kept_patterns import kept_pattern
 from rerail.knowledge_base.odd_row import without_like_rows
 from rerail.knowledge_base.one_device import of_one_device
 from rerail.knowledge_base.phrases import says
@@ -84,7 +85,7 @@ def rule_set(rules: Sequence[Rule]) -> RuleSet:
 @lru_cache(maxsize=8192)
 def compiled(pattern: str) -> re.Pattern[str]:
     """Compile a pattern once."""
-    return re.compile(pattern)
+    return kept_pattern(pattern)
 
 
 def match(views: Sequence[LogView], rules: RuleSet) -> MatchResult:

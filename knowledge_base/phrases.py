@@ -9,6 +9,7 @@ from typing import AnyStr
 
 from rerail.cached_yaml import load_cached
 from rerail.errors import RuleError
+from rerail.kept_patterns import kept_pattern
 from rerail.late_dataclass import dataclass
 
 FILE = Path(__file__).with_name("phrases.yaml")
@@ -64,7 +65,7 @@ def phrase_in_bytes(name: str) -> re.Pattern[bytes]:
 
 def _compiled(name: str, pattern: AnyStr) -> re.Pattern[AnyStr]:
     try:
-        return re.compile(pattern)
+        return kept_pattern(pattern)
     except re.error as error:
         raise RuleError(f"phrases.yaml: {name!r}: pattern: {error}", subject=name) from None
 

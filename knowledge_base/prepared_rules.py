@@ -15,10 +15,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rerail.cached_yaml import cache_folder
+from rerail.cached_yaml import cache_folder, write_whole
 from rerail.domain.diagnosis import Action
 from rerail.domain.evidence import Blames, Role, Stream, Tier
-from rerail.log_parsers.compiled_cache import keep_newest, write_whole
+from rerail.log_parsers.compiled_cache import keep_newest
 
 if TYPE_CHECKING:
     from rerail.knowledge_base.rules import Rule

@@ -17,6 +17,7 @@ from typing import Any
 from rerail.cached_yaml import load_cached
 from rerail.domain.evidence import LogLine
 from rerail.errors import RuleError
+from rerail.kept_patterns import kept_pattern
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.digit_blind import digit_blind
@@ -159,13 +160,12 @@ def forms() -> Forms:
             by_literal.setdefault(literal, []).append(form)
     # The longest first: of two literals that begin at one place the union finds one.
     words = sorted(by_literal, key=lambda word: (-len(word), word))
-    sieve = re.compile(b"|".join(re.escape(word.encode()) for word in words))
+    sieve = kept_pattern(b"|".join(re.escape(word.encode()) for word in words))
     # What the union finds is the longest word; the forms of those that it contains are asked as well.
+    parts = sorted(by_literal)
     asked = {
-        word: tuple(
-            form for part in sorted(by_literal) if part in word for form in by_literal[part]
-        )
-        for word in by_literal
+        word: tuple(form for part in parts if part in word for form in by_literal[part])
+        for word in parts
     }
     return Forms(tuple(found), asked, sieve)
 
@@ -246,7 +246,7 @@ def _form(raw: dict[str, Any], file: str) -> Form:
 
 @lru_cache(maxsize=1024)
 def _compiled(texts: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
-    return tuple(re.compile(text.replace("%host%", HOST)) for text in texts)
+    return tuple(kept_pattern(text.replace("%host%", HOST)) for text in texts)
 
 
 @lru_cache(maxsize=1024)
@@ -258,7 +258,7 @@ def _needed(text: str) -> Needed:
 def _anywhere(texts: tuple[str, ...]) -> re.Pattern[str]:
     """Return what finds a line of a block behind whatever label."""
     loose = (_NAMED.sub("(?:", text.removeprefix("^")).replace("%host%", HOST) for text in texts)
-    return re.compile("|".join(f"(?:{one})" for one in loose))
+    return kept_pattern("|".join(f"(?:{one})" for one in loose))
 
 
 def _word_before(text: str, at: int) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, TypeVar
+
+from rerail.cached_yaml import write_whole
 
 if TYPE_CHECKING:
     from rerail.log_parsers.needed_words import Needed, WordIndex
@@ -67,22 +68,6 @@ def only_one(cache: Path | None) -> Iterator[None]:
             tell("another process compiles the rules; waiting for it")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-
-
-def write_whole(path: Path, data: bytes) -> bool:
-    """Write a file of the cache; a full disk or a folder that can only be read leaves nothing behind."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(data)
-        temporary.replace(path)
-    except OSError:
-        try:
-            temporary.unlink(missing_ok=True)
-        except OSError:
-            return False
-        return False
-    return True
 
 
 def keep_newest(written: Path, pattern: str, most: int) -> None:

@@ -6,10 +6,11 @@ Of those that can, what they may find in a line whose digits are all zeroed.
 from __future__ import annotations
 
 import re
-from re import _compiler as compiler  # type: ignore[attr-defined]
 from re import _constants as sre  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any, AnyStr
+
+from rerail.kept_patterns import kept_pattern
 
 _DIGITS = frozenset(range(48, 58))
 _WITH_DIGITS = (sre.CATEGORY_DIGIT, sre.CATEGORY_WORD, sre.CATEGORY_NOT_SPACE)
@@ -82,12 +83,9 @@ def zero_image(pattern: AnyStr) -> re.Pattern[AnyStr] | None:
     It may find more. None where that is not known.
     """
     try:
-        tree = parser.parse(pattern)
-        _zero(tree)
-        image: re.Pattern[AnyStr] = compiler.compile(tree)
+        return kept_pattern(pattern, change=_zero)
     except (re.error, RecursionError, _NotKnownError):
         return None
-    return image
 
 
 def _zero(items: Any) -> None:

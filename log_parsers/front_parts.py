@@ -11,6 +11,7 @@ from dataclasses import field
 from functools import lru_cache
 
 from rerail.cached_yaml import load_cached
+from rerail.kept_patterns import kept_pattern
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.host_names import is_address, is_no_host, is_pod, is_short_name
@@ -182,13 +183,13 @@ def filler(kind: str) -> str:
 
 @lru_cache(maxsize=2)
 def _filled(kind: str) -> re.Pattern[str]:
-    return re.compile(filler(kind))
+    return kept_pattern(filler(kind))
 
 
 @lru_cache(maxsize=1)
 def number_in_group() -> re.Pattern[str]:
     """Return what finds the number that a process has in a group of its own."""
-    return re.compile(load_cached(PATH)["says_its_number"])
+    return kept_pattern(load_cached(PATH)["says_its_number"])
 
 
 def _counted_first(text: str, at: int) -> re.Match[str] | None:

@@ -7,6 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from rerail.cached_yaml import load_cached
+from rerail.kept_patterns import kept_pattern
 
 _PATH = Path(__file__).with_name("step_mining.yaml")
 _NEAR = 60  # bytes in front of a number that say what it is of
@@ -42,4 +43,6 @@ def _patterns() -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
     parts, between = words["parts"], words["between"]
     counter = rf"(?:[ _-](?:{parts}))?[^A-Za-z0-9]{{1,6}}(?:(?:{between})\s+)?(?:global[ _])?[A-Za-z]{{0,2}}\Z"
     value = r"[^A-Za-z0-9]{1,6}(?:[A-Za-z]+[ _-])?[A-Za-z]+[^A-Za-z0-9]*\Z"
-    return re.compile(f"(?i){said}{counter}".encode()), re.compile(f"(?i){said}{value}".encode())
+    return kept_pattern(f"(?i){said}{counter}".encode()), kept_pattern(
+        f"(?i){said}{value}".encode()
+    )

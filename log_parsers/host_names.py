@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rerail.cached_yaml import load_cached
+from rerail.kept_patterns import kept_pattern
 from rerail.lazy_patterns import lazy
 
 PATH = Path(__file__).with_name("host_names.yaml")
@@ -45,7 +46,7 @@ def is_container_id(name: str) -> bool:
 
 @lru_cache(maxsize=1)
 def _container_id() -> re.Pattern[str]:
-    return re.compile(load_cached(PATH)["container_id"])
+    return kept_pattern(load_cached(PATH)["container_id"])
 
 
 def is_no_host(word: str) -> bool:
@@ -105,7 +106,7 @@ def may_be_host(word: str) -> bool:
 
 @lru_cache(maxsize=1)
 def _counted() -> re.Pattern[str]:
-    return re.compile(load_cached(PATH)["counted_in_a_sentence"], re.I)
+    return kept_pattern(load_cached(PATH)["counted_in_a_sentence"], re.I)
 
 
 def says_host(line: bytes) -> set[str]:
@@ -126,23 +127,23 @@ def own_words(line: bytes) -> set[str]:
 
 @lru_cache(maxsize=1)
 def _own_word() -> re.Pattern[bytes]:
-    return re.compile(load_cached(PATH)["own_word"].encode())
+    return kept_pattern(load_cached(PATH)["own_word"].encode())
 
 
 @lru_cache(maxsize=1)
 def _said() -> tuple[re.Pattern[bytes], ...]:
     forms = [entry_form(raw) for raw in load_cached(PATH)["said_to_be_hosts"]]
-    return tuple(re.compile(form.replace("%host%", _SAID_HOST).encode()) for form in forms)
+    return tuple(kept_pattern(form.replace("%host%", _SAID_HOST).encode()) for form in forms)
 
 
 @lru_cache(maxsize=1)
 def _of_addresses() -> re.Pattern[str]:
-    return re.compile("|".join(load_cached(PATH)["names_of_addresses"]))
+    return kept_pattern("|".join(load_cached(PATH)["names_of_addresses"]))
 
 
 @lru_cache(maxsize=1)
 def _hint() -> re.Pattern[bytes]:
-    return re.compile(str(load_cached(PATH)["host_said_near"]).encode())
+    return kept_pattern(str(load_cached(PATH)["host_said_near"]).encode())
 
 
 @lru_cache(maxsize=1)
@@ -164,7 +165,7 @@ def _own_prefixes() -> tuple[str, ...]:
 
 @lru_cache(maxsize=8)
 def _form(key: str) -> re.Pattern[str]:
-    return re.compile("|".join(f"(?:{entry_form(raw)})" for raw in load_cached(PATH)[key]), re.I)
+    return kept_pattern("|".join(f"(?:{entry_form(raw)})" for raw in load_cached(PATH)[key]), re.I)
 
 
 def entry_form(raw: dict[str, Any]) -> str:

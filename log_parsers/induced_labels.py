@@ -17,6 +17,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 from rerail.cached_yaml import load_cached
+from rerail.kept_patterns import kept_pattern
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.front_parts import (
     FILLERS,
@@ -59,12 +60,14 @@ _LETTER = lazy(r"(?<![A-Za-z])[a-z](?![A-Za-z])")
 
 @lru_cache(maxsize=1)
 def _prepends_ranks() -> re.Pattern[str]:
-    return re.compile("|".join(f"(?:{text})" for text in load_cached(PATH)["bare_number_is_rank"]))
+    return kept_pattern(
+        "|".join(f"(?:{text})" for text in load_cached(PATH)["bare_number_is_rank"])
+    )
 
 
 @lru_cache(maxsize=1)
 def _worlds() -> tuple[re.Pattern[str], ...]:
-    return tuple(re.compile(text) for text in load_cached(PATH)["tells_the_world"])
+    return tuple(kept_pattern(text) for text in load_cached(PATH)["tells_the_world"])
 
 
 def induce(texts: Sequence[str], *, year: int) -> tuple[Label, ...]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rerail.cached_yaml import load_cached
+from rerail.kept_patterns import kept_pattern
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.host_names import is_local
@@ -118,7 +119,7 @@ def record_in(text: str) -> Mapping[_Path, Any] | None:
 
 @lru_cache(maxsize=1)
 def _begins_logfmt() -> re.Pattern[str]:
-    return re.compile(f"(?:{'|'.join(map(re.escape, load_cached(FILE)['logfmt']))})=[^=]")
+    return kept_pattern(f"(?:{'|'.join(map(re.escape, load_cached(FILE)['logfmt']))})=[^=]")
 
 
 def is_like_a_record(line: bytes) -> bool:
@@ -151,7 +152,7 @@ def _finder(fields: Fields) -> re.Pattern[bytes]:
     paths = (fields.rank, fields.local, fields.node, fields.place)
     names = sorted({path[-1] for path in paths if path is not None}, key=len, reverse=True)
     named = "|".join(map(re.escape, names))
-    return re.compile(
+    return kept_pattern(
         rf'(?<![\w.@/-])(?i:(?P<name>{named}))(?:\\{{0,7}}"\s?:\s?\\{{0,7}}"?|="?)(?P<value>[A-Za-z0-9][\w.-]{{0,120}})'.encode()
     )
 
@@ -210,7 +211,7 @@ def _values_in(text: str, fields: Fields) -> Mapping[_Path, Any] | None:
 @lru_cache(maxsize=1)
 def _begins_message() -> re.Pattern[bytes]:
     names = "|".join(load_cached(FILE)["message"])
-    return re.compile(rf'(?<![\w.@/-])(?:{names})(?:\\{{0,7}}"\s?:|=)'.encode())
+    return kept_pattern(rf'(?<![\w.@/-])(?:{names})(?:\\{{0,7}}"\s?:|=)'.encode())
 
 
 def message_in(front: bytes) -> bool:
@@ -226,7 +227,7 @@ def number_of_place(place: str) -> int | None:
 
 @lru_cache(maxsize=1)
 def _numbered() -> re.Pattern[str]:
-    return re.compile(load_cached(FILE)["number_of_place"])
+    return kept_pattern(load_cached(FILE)["number_of_place"])
 
 
 def ranks_behind_numbers(lines: Iterable[str], fields: Fields) -> int | None:
@@ -251,7 +252,7 @@ def ranks_behind_numbers(lines: Iterable[str], fields: Fields) -> int | None:
 
 @lru_cache(maxsize=1)
 def _said_number() -> re.Pattern[str]:
-    return re.compile(load_cached(LABELS)["says_its_number"])
+    return kept_pattern(load_cached(LABELS)["says_its_number"])
 
 
 def may_be_cut(lines: Iterable[str], fields: Fields) -> bool:

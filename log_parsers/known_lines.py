@@ -16,6 +16,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rerail.kept_patterns import kept_pattern
 from rerail.late_dataclass import dataclass
 from rerail.log_parsers.asked_scanner import AskedScanner, Build
 from rerail.log_parsers.compiled_cache import blind_to_digits
@@ -262,4 +263,4 @@ def _image(pattern: str) -> re.Pattern[str] | None:
 @lru_cache(maxsize=4096)
 def compiled(pattern: str) -> re.Pattern[str]:
     """Return a pattern that one process compiles once, for all files."""
-    return re.compile(pattern)
+    return kept_pattern(pattern)

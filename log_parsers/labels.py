@@ -14,6 +14,7 @@ from typing import Any
 
 from rerail.cached_yaml import cache_folder, load_cached
 from rerail.errors import RuleError
+from rerail.kept_patterns import kept_pattern
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.compiled_cache import words_needed
@@ -65,7 +66,7 @@ class Label:
     @cached_property
     def pattern(self) -> re.Pattern[str]:
         """The pattern, compiled when a line first begins as it does: a start compiles what its log needs."""
-        return re.compile(self.text)
+        return kept_pattern(self.text)
 
     def match(self, text: str, at: int, time_at: int | None) -> re.Match[str] | None:
         """Match the label at an offset of a line whose time begins at `time_at`, where all that it asks for holds."""
@@ -115,8 +116,8 @@ def complaints() -> list[str]:
     found = []
     for label in labels():
         try:
-            re.compile(label.text)
-            re.compile(label.but)
+            kept_pattern(label.text)
+            kept_pattern(label.but)
         except re.error as error:
             found.append(f"{PATH.name}: label {label.id!r}: pattern: {error}")
     return found

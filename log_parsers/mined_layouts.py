@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from rerail.cached_yaml import load_cached
+from rerail.kept_patterns import kept_pattern
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.held_out import counts_held_out, hints_at_held_out, measures_held_out
@@ -162,7 +163,7 @@ def split_line(raw: bytes) -> tuple[str, int | None, tuple[str, ...]] | None:
 def _glued() -> re.Pattern[str]:
     """Return a pattern of a word and the count that is glued to it, or of a letter and a long count that begin a line."""
     words = "|".join(load_cached(PATH)["glued"])
-    return re.compile(rf"(?i)(?:(?<![^\W_])({words})[_-]|^([a-z])(?=\d{{6}}))(\d+)(?!\w|\.\d)")
+    return kept_pattern(rf"(?i)(?:(?<![^\W_])({words})[_-]|^([a-z])(?=\d{{6}}))(\d+)(?!\w|\.\d)")
 
 
 def layout_of(key: str) -> Layout:
@@ -205,7 +206,7 @@ def _is_held_out(front: str) -> bool:
 
 @lru_cache(maxsize=1)
 def _unit() -> re.Pattern[str]:
-    return re.compile(load_cached(PATH)["units"])
+    return kept_pattern(load_cached(PATH)["units"])
 
 
 @lru_cache(maxsize=8192)
@@ -223,7 +224,7 @@ def _known(name: str) -> str:
 @lru_cache(maxsize=1)
 def _patterns() -> dict[str, re.Pattern[str]]:
     names: dict[str, str] = load_cached(PATH)["names"]
-    return {meaning: re.compile(pattern) for meaning, pattern in names.items()}
+    return {meaning: kept_pattern(pattern) for meaning, pattern in names.items()}
 
 
 @lru_cache(maxsize=8192)
@@ -244,7 +245,7 @@ def says_training(key: str) -> bool:
 
 @lru_cache(maxsize=1)
 def _training() -> re.Pattern[str]:
-    return re.compile(load_cached(PATH)["training"])
+    return kept_pattern(load_cached(PATH)["training"])
 
 
 def time_of(one: Layout, known: Collection[int]) -> dict[int, str]:
@@ -294,7 +295,7 @@ def _is_name_of_next(left: bool, between: str, name: str) -> bool:
 def _times() -> dict[str, re.Pattern[str]]:
     ends = ("names", "seconds_by_name", "milliseconds_by_name")
     return {
-        key: re.compile(rf"(?:.*[ _./-])?(?:{text})" if key in ends else text)
+        key: kept_pattern(rf"(?:.*[ _./-])?(?:{text})" if key in ends else text)
         for key, text in load_cached(PATH)["times"].items()
     }
 

@@ -7,12 +7,15 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from rerail.cached_yaml import load_cached
+from rerail.kept_patterns import kept_pattern
 from rerail.log_parsers.file_names import PATH
 
 
 @lru_cache(maxsize=1)
 def _patterns() -> dict[str, re.Pattern[bytes]]:
-    return {key: re.compile(text.encode()) for key, text in load_cached(PATH)["job_record"].items()}
+    return {
+        key: kept_pattern(text.encode()) for key, text in load_cached(PATH)["job_record"].items()
+    }
 
 
 def hosts_of_outputs(lines: Iterable[bytes]) -> dict[str, set[str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from rerail.kept_patterns import kept_pattern
 from rerail.lazy_patterns import lazy
 
 _NAMED = lazy(r"\(\?P<\w+>")
@@ -20,7 +21,7 @@ def union_of(texts: Sequence[str]) -> re.Pattern[str] | None:
         return None
     parts = (f"(?P<_{at}>{_NAMED.sub('(?:', text)})" for at, text in enumerate(texts))
     try:
-        return re.compile("|".join(parts))
+        return kept_pattern("|".join(parts))
     except re.error:
         return None
 

@@ -14,6 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from rerail.cached_yaml import load_cached
+from rerail.kept_patterns import kept_pattern
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.file_names import is_no_machine
 from rerail.log_parsers.host_names import looks_like_host, series_of
@@ -31,7 +32,7 @@ _LETTER = lazy(r"(?<=[-_])[a-z]$")
 def patterns() -> dict[str, re.Pattern[bytes]]:
     """Return how lines call their writer by a rank, by name."""
     raw = load_cached(PATH)
-    return {name: re.compile(raw[name]["pattern"].encode()) for name in ("own", "named")}
+    return {name: kept_pattern(raw[name]["pattern"].encode()) for name in ("own", "named")}
 
 
 def own_ranks(files: Sequence[tuple[str | None, int, Iterable[bytes]]]) -> list[int | None]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rerail.cached_yaml import load_cached
+from rerail.kept_patterns import kept_pattern
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 
@@ -138,7 +139,7 @@ def _words() -> tuple[tuple[bytes, int], ...]:
 @lru_cache(maxsize=512)
 def compiled(at: int) -> re.Pattern[bytes]:
     """Return the pattern of a kind by its place; compiled when it is first needed."""
-    return re.compile(secret_kinds()[at].pattern.encode(), re.MULTILINE)
+    return kept_pattern(secret_kinds()[at].pattern.encode(), re.MULTILINE)
 
 
 @lru_cache(maxsize=16)

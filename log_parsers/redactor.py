@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from rerail.cached_yaml import cache_folder
+from rerail.kept_patterns import kept_pattern
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.piece import Piece, line_ends, rows_of
@@ -255,7 +256,7 @@ def _behind_words(lower: bytes, kind: SecretKind) -> Iterator[int]:
 
 @lru_cache(maxsize=16)
 def _compiled_behind(pattern: str) -> re.Pattern[bytes]:
-    return re.compile(pattern.encode(), re.IGNORECASE)
+    return kept_pattern(pattern.encode(), re.IGNORECASE)
 
 
 _of_thread = threading.local()  # a scanner's scratch space serves one thread

@@ -16,7 +16,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from rerail.cached_yaml import write_whole
 from rerail.errors import RuleError
+from rerail.kept_patterns import kept_pattern
 from rerail.late_dataclass import dataclass
 from rerail.log_parsers.compiled_cache import (
     keep_newest,
@@ -24,7 +26,6 @@ from rerail.log_parsers.compiled_cache import (
     skeleton_images,
     tell,
     word_index,
-    write_whole,
 )
 from rerail.log_parsers.relaxed import FORM, relaxed
 from rerail.log_parsers.scan_library import BlindLibraryError, must_find
@@ -547,7 +548,7 @@ class _PlainRe:
                 continue
             compiled = self._compiled.get(at)
             if compiled is None:
-                compiled = self._compiled[at] = re.compile(relaxed(self._patterns[at]).encode())
+                compiled = self._compiled[at] = kept_pattern(relaxed(self._patterns[at]).encode())
             found += [(end, number) for end in _ends(compiled, chunk)]
         return found
 

@@ -17,6 +17,7 @@ from dataclasses import field, replace
 from functools import lru_cache
 
 from rerail.cached_yaml import load_cached
+from rerail.kept_patterns import kept_pattern
 from rerail.late_dataclass import dataclass
 from rerail.log_parsers.metrics import MAX_ROWS
 from rerail.log_parsers.mined_layouts import (
@@ -54,7 +55,7 @@ def _hints() -> tuple[re.Pattern[bytes], tuple[bytes, ...]]:
     """Return what a line that names a loss holds, and the words alone, in small letters."""
     words: list[str] = load_cached(PATH)["hints"]
     plain = tuple(word.replace(r"\b", "").encode() for word in words)
-    return re.compile(("(?i)" + "|".join(words)).encode()), plain
+    return kept_pattern(("(?i)" + "|".join(words)).encode()), plain
 
 
 @dataclass(slots=True)
@@ -275,7 +276,7 @@ def _rarest(layouts: Iterable[tuple[str, bytes]], sample: Sequence[bytes]) -> re
         choices = {word for word in found if word in line} or {b""}
         count = {word: sum(word in raw for raw in sample) for word in choices}
         words.add(min(choices, key=lambda word: (count[word], -len(word), word)))
-    return re.compile(b"|".join(re.escape(word) for word in sorted(words)))
+    return kept_pattern(b"|".join(re.escape(word) for word in sorted(words)))
 
 
 def _step_layouts(found: dict[str, Layout]) -> dict[str, Layout]:

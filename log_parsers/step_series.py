@@ -12,6 +12,7 @@ import numpy as np
 
 from rerail.cached_yaml import load_cached
 from rerail.domain.series import BoolArray, FloatArray, IntArray, StepSeries
+from rerail.kept_patterns import kept_pattern
 from rerail.log_parsers.metrics import WEAK_FORMS
 from rerail.log_parsers.mined_layouts import PATH
 from rerail.log_parsers.series_files.forms import FORMS
@@ -133,7 +134,7 @@ def _by_clock(
 
 @lru_cache(maxsize=1)
 def _pause() -> re.Pattern[bytes]:
-    return re.compile(load_cached(PATH)["pauses"].encode(), re.IGNORECASE)
+    return kept_pattern(load_cached(PATH)["pauses"].encode(), re.IGNORECASE)
 
 
 class _Pauses:

@@ -15,6 +15,7 @@ from functools import lru_cache
 from itertools import islice
 
 from rerail.cached_yaml import load_cached
+from rerail.kept_patterns import kept_pattern
 from rerail.log_parsers.front_table import MOST_STREAMS
 from rerail.log_parsers.labels import PATH
 from rerail.log_parsers.text import ZERO
@@ -38,13 +39,13 @@ _TIMES = (
 def _numbers() -> re.Pattern[bytes]:
     """Return what finds times, fractions and counters, and else a number."""
     counters = "|".join(load_cached(PATH)["words"]["counter"])
-    return re.compile(rf"{_TIMES}|(?i:\b(?:{counters}))[ :=#]{{0,2}}\d+(?:\.\d+)?|(\d+)".encode())
+    return kept_pattern(rf"{_TIMES}|(?i:\b(?:{counters}))[ :=#]{{0,2}}\d+(?:\.\d+)?|(\d+)".encode())
 
 
 @lru_cache(maxsize=1)
 def says_its_number() -> re.Pattern[bytes]:
     """Return what a line says that its writer's number is, in its group of processes."""
-    return re.compile(load_cached(PATH)["says_its_number"].encode())
+    return kept_pattern(load_cached(PATH)["says_its_number"].encode())
 
 
 class Voices:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from rerail.cached_yaml import load_cached
 from rerail.domain.evidence import LogLine
+from rerail.kept_patterns import kept_pattern
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.host_names import is_local
@@ -67,7 +68,7 @@ def _data() -> _Data:
     words = "|".join(
         sorted({re.escape(title.split()[-1]) for title in [*titles, *(t for t, _, _ in beside)]})
     )
-    sieve = re.compile(rf"(?i)(?:^|[\s|_,(-])(?:{words})(?=[\s|,)]|$)".encode())
+    sieve = kept_pattern(rf"(?i)(?:^|[\s|_,(-])(?:{words})(?=[\s|,)]|$)".encode())
     asked, picked, no_tasks = map(lazy, (raw["asked"], raw["picked"], raw["no_tasks"]))
     taken = raw["picked_from"]
     of = map(lazy, (one["of"] for one in taken))

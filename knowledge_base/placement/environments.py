@@ -16,6 +16,7 @@ from typing import Any
 
 from rerail.cached_yaml import load_cached
 from rerail.domain.evidence import LogLine
+from rerail.kept_patterns import kept_pattern
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.phrases import says
 from rerail.knowledge_base.placement.introductions import Writer, writer_of
@@ -43,12 +44,12 @@ _MOST_RANKS = 1 << 17
 
 @lru_cache(maxsize=1)
 def _sieve() -> re.Pattern[bytes]:
-    return re.compile(load_cached(FILE)["sieve"].encode())
+    return kept_pattern(load_cached(FILE)["sieve"].encode())
 
 
 @lru_cache(maxsize=1)
 def _not_in() -> re.Pattern[str]:
-    return re.compile(load_cached(FILE)["not_in"])
+    return kept_pattern(load_cached(FILE)["not_in"])
 
 
 @dataclass(slots=True)

@@ -18,6 +18,7 @@ from typing import Any
 from rerail.cached_yaml import load_cached
 from rerail.domain.evidence import LogLine
 from rerail.errors import RerailError
+from rerail.kept_patterns import kept_pattern
 from rerail.knowledge_base.placement.names import short
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
@@ -99,7 +100,7 @@ def _data() -> _Data:
         return tuple(_form(one) for one in raw[name])
 
     return _Data(
-        frozenset(raw["connectives"]), frozenset(raw["other_ranges"]), re.compile(raw["sieve"].encode()),
+        frozenset(raw["connectives"]), frozenset(raw["other_ranges"]), kept_pattern(raw["sieve"].encode()),
         lazy(raw["not_in"]), forms("orders"), forms("counts"), forms("node_ranks"),
     )  # fmt: skip
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rerail.cached_yaml import load_cached
 from rerail.domain.evidence import LogLine
+from rerail.kept_patterns import kept_pattern
 from rerail.knowledge_base.phrases import phrase
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
@@ -88,7 +89,7 @@ def _data() -> _Data:
     lasts = {name.split()[-1] for name in [*sure, *counted, *raw["node"], *raw["host"]]}
     words = "|".join(sorted(lasts, key=lambda one: (-len(one), one)))
     # Behind one of the names a number, or a range that is no date, or a list.
-    sieve = re.compile(
+    sieve = kept_pattern(
         rf"(?i)(?:^|[^a-z])(?:{words})[\s=:\"'#_\[(-]{{0,4}}\d+"
         r"|(?<![\d:.-])\d{1,6} ?(?:-|\.\.| to ) ?\d{1,6}(?![\d:.-])|\d{1,6}, ?\d{1,6}, ?\d".encode()
     )

@@ -15,6 +15,7 @@ from typing import Any
 
 from rerail.cached_yaml import load_cached
 from rerail.domain.evidence import LogLine, Observation, Role
+from rerail.kept_patterns import kept_pattern
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.progress import survived
 from rerail.late_dataclass import dataclass
@@ -81,7 +82,7 @@ def forms() -> tuple[Form, ...]:
 
 @lru_cache(maxsize=1)
 def _any_of_them() -> re.Pattern[str]:
-    return re.compile("|".join(re.escape(word) for form in forms() for word in form.literals))
+    return kept_pattern("|".join(re.escape(word) for form in forms() for word in form.literals))
 
 
 @lru_cache(maxsize=1)

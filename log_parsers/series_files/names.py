@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rerail.cached_yaml import load_cached
+from rerail.kept_patterns import kept_pattern
 
 PATH = Path(__file__).with_name("names.yaml")
 _LONGEST = 200  # characters of a name that are looked at
@@ -29,7 +30,9 @@ class Meaning:
 def meanings() -> tuple[Meaning, ...]:
     """Return all entries, preferred names first."""
     return tuple(
-        Meaning(meaning, re.compile(entry["name"]), 1e-3 if entry.get("unit") == "ms" else 1.0, at)
+        Meaning(
+            meaning, kept_pattern(entry["name"]), 1e-3 if entry.get("unit") == "ms" else 1.0, at
+        )
         for meaning, entries in entries_of(load_cached(PATH)).items()
         for at, entry in enumerate(entries)
     )

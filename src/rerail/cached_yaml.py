@@ -29,6 +29,20 @@ def cache_folder() -> Path:
         return Path(os.path.expanduser(Settings.defaults["cache_dir"]))
 
 
+def write_whole(path: Path, data: bytes) -> bool:
+    """Write a file of the cache; a full disk or a folder that can only be read leaves nothing behind."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_bytes(data)
+        temporary.replace(path)
+    except OSError:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        return False
+    return True
+
+
 @lru_cache(maxsize=256)
 def load_cached(path: Path) -> Any:
     """Return the content of a YAML file.
@@ -51,16 +65,8 @@ def load_cached(path: Path) -> Any:
     except (OSError, ValueError):
         pass
     value = parse_yaml(path)
-    temporary = cached.with_name(f"{cached.name}.{os.getpid()}")
-    try:
-        text = json.dumps(value)
-        cached.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(cached)
-    except (OSError, TypeError):
-        # A read-only home, a full disk, or keys that JSON has not: it costs time, not the diagnosis.
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
+    with suppress(TypeError):  # keys that JSON has not: it costs time, not the diagnosis
+        write_whole(cached, json.dumps(value).encode())
     return value
 
 

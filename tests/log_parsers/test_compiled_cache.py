@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rerail.cached_yaml import write_whole
 from rerail.log_parsers import scan, skeleton_patterns
 from rerail.log_parsers.compiled_cache import (
     only_one,
@@ -14,7 +15,6 @@ from rerail.log_parsers.compiled_cache import (
     tell,
     told,
     word_index,
-    write_whole,
 )
 from rerail.log_parsers.scan import Signature, make_scanner
 from rerail.log_parsers.skeleton_patterns import skeleton_pattern

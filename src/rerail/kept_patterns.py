@@ -1,0 +1,160 @@
+"""Compiled patterns kept between starts: compiling them is the largest part of a small diagnosis.
+
+What is kept is what CPython's `re` makes of a pattern before its last step, so a start has only that step to do.
+It belongs to one version of the interpreter; where `re` looks different inside, patterns are compiled as always.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from array import array
+from binascii import a2b_base64, b2a_base64
+from contextlib import suppress
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, AnyStr
+from zlib import crc32
+
+from rerail.cached_yaml import write_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+_MOST = 4_000  # patterns; an installation has some hundreds, and each change of its rules brings a few new ones
+# What is raised where the inside of `re`, or what was kept of it, is not what this code knows.
+_LOOKS_DIFFERENT = (
+    ImportError,
+    AttributeError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    ValueError,
+    RuntimeError,
+)
+_keeper: Keeper | None = None
+
+
+def kept_pattern(
+    pattern: AnyStr, flags: int = 0, change: Callable[[Any], None] | None = None
+) -> re.Pattern[AnyStr]:
+    """Return what `re.compile` returns, kept from an earlier start where the command keeps patterns.
+
+    It is for patterns of rerail and its data: one that is made of a log's words would only fill the file.
+
+    Args:
+        pattern: the pattern.
+        flags: those of `re`.
+        change: changes what `re` has parsed before it is compiled; the result has no text of its own.
+
+    Raises:
+        re.error: when the pattern is not valid.
+    """
+    if _keeper is None:
+        return _compiled(pattern, flags, change)
+    return _keeper.compiled(pattern, int(flags), change)
+
+
+def keep_in(folder: Callable[[], Path]) -> Keeper:
+    """Keep the patterns of this process in a file of a folder, which is asked for when the first one is compiled."""
+    global _keeper
+    _keeper = Keeper(folder)
+    return _keeper
+
+
+class Keeper:
+    """The patterns of one file of the cache."""
+
+    def __init__(self, folder: Callable[[], Path]) -> None:
+        self._folder = folder
+        self._held: dict[str, Any] | None = None
+        self._made: dict[str, Any] = {}
+
+    def compiled(
+        self, pattern: AnyStr, flags: int, change: Callable[[Any], None] | None
+    ) -> re.Pattern[AnyStr]:
+        """Return a pattern, from the file where it was kept; raises `re.error` where it is not valid."""
+        if self._held is None:
+            self._held = self._read()
+        key = f"{flags}|{pattern!r}" if change is None else f"{_code(change)}|{flags}|{pattern!r}"
+        if (parts := self._held.get(key)) is not None:
+            with suppress(*_LOOKS_DIFFERENT):
+                return _last_step(pattern if change is None else None, *parts)
+        made = _compiled(pattern, flags, change)
+        with suppress(*_LOOKS_DIFFERENT):
+            self._made[key] = _before_last_step(_parsed(pattern, flags, change), flags)
+        return made
+
+    def save(self) -> None:
+        """Write what was compiled anew beside what the file holds by now; if that fails, a later start compiles it."""
+        if self._made:
+            kept = list((self._read() | self._made).items())
+            content = json.dumps(dict(kept[-_MOST:])).encode()
+            write_whole(self._file(), b"%08x\n" % crc32(content) + content)
+            self._made = {}
+
+    def _read(self) -> dict[str, Any]:
+        # A flipped bit in a pattern would be a line that is not found: the sum tells it.
+        try:
+            summed, _, content = self._file().read_bytes().partition(b"\n")
+            held = json.loads(content) if int(summed, 16) == crc32(content) else {}
+        except (OSError, ValueError):
+            return {}
+        return held if isinstance(held, dict) else {}
+
+    def _file(self) -> Path:
+        # The number of the interpreter's own form changes with it; the version alone is not enough for builds of a day.
+        import _sre  # type: ignore[import-not-found]
+
+        version = f"{sys.implementation.cache_tag}-{sys.hexversion:x}-{_sre.MAGIC}"
+        return self._folder() / f"patterns-{version}.json"
+
+
+def _compiled(
+    pattern: AnyStr, flags: int, change: Callable[[Any], None] | None
+) -> re.Pattern[AnyStr]:
+    if change is None:
+        return re.compile(pattern, flags)
+    from re import _compiler  # type: ignore[attr-defined]
+
+    return _compiler.compile(_parsed(pattern, flags, change), flags)  # type: ignore[no-any-return]
+
+
+def _parsed(pattern: str | bytes, flags: int, change: Callable[[Any], None] | None) -> Any:
+    from re import _parser  # type: ignore[attr-defined]
+
+    tree = _parser.parse(pattern, flags)
+    if change is not None:
+        change(tree)
+    return tree
+
+
+def _before_last_step(tree: Any, flags: int) -> list[Any]:
+    """Return flags, steps, the number of groups and their names, as `re._compiler.compile` makes them."""
+    from re import _compiler  # type: ignore[attr-defined]
+
+    steps = array("I", _compiler._code(tree, flags)).tobytes()
+    state = tree.state
+    kept = b2a_base64(steps, newline=False).decode()
+    return [flags | state.flags, kept, state.groups - 1, dict(state.groupdict)]
+
+
+def _last_step(
+    pattern: AnyStr | None, flags: int, kept: str, groups: int, numbers: dict[str, int]
+) -> re.Pattern[AnyStr]:
+    import _sre
+
+    names: list[str | None] = [None] * (groups + 1)
+    for name, number in numbers.items():
+        names[number] = name
+    steps = array("I", a2b_base64(kept)).tolist()
+    return _sre.compile(pattern, flags, steps, groups, numbers, tuple(names))  # type: ignore[no-any-return]
+
+
+@lru_cache(maxsize=8)
+def _code(change: Callable[[Any], None]) -> str:
+    """Return what is another text once the file of a function has changed."""
+    stat = os.stat(change.__code__.co_filename)
+    return f"{change.__qualname__}|{stat.st_size}|{stat.st_mtime_ns}"
