@@ -11,6 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import field, replace
+from itertools import repeat
 from pathlib import Path
 from stat import S_ISCHR, S_ISFIFO, S_ISSOCK
 from typing import Protocol
@@ -391,8 +392,12 @@ class Readable(Protocol):
         ...
 
 
-def iter_chunks(stream: Readable, size: int = 1 << 18, *, first: bytes = b"") -> Iterator[bytes]:
+def iter_chunks(
+    stream: Readable, sizes: int | Iterator[int] = 1 << 18, *, first: bytes = b""
+) -> Iterator[bytes]:
     """Yield the stream in pieces that end at a newline wherever one is to be had; `first` was read already.
+
+    `sizes` is that of all pieces in bytes, or those of one after the other, without end.
 
     The holes of a file that was truncated while its writer went on are left out: they read as NUL bytes.
 
@@ -401,8 +406,9 @@ def iter_chunks(stream: Readable, size: int = 1 << 18, *, first: bytes = b"") ->
     """
     carry = b""
     limit = 8 << 20
+    each = repeat(sizes) if isinstance(sizes, int) else sizes
     while True:
-        block = first or stream.read(size)
+        block = first or stream.read(next(each))
         first = b""
         if b"\0" in block:
             block = block.replace(b"\0", b"")

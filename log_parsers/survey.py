@@ -11,7 +11,7 @@ import io
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import field, replace
-from itertools import chain, islice
+from itertools import chain, islice, repeat
 from operator import attrgetter
 from typing import IO
 
@@ -66,7 +66,9 @@ from rerail.log_parsers.unnamed_series import STEPLESS
 
 # Each piece costs a millisecond or more, by how many kinds of lines it has, whatever its size. With pieces of 512 kB
 # a pass took 1.1 to 1.4 times as long, over real and made-up logs; larger ones take memory, and steps are sampled by them.
+# Behind the first 16 MB pieces of 3 MB save 5 to 35 % of a pass, for 40 MB of memory.
 CHUNK = 1 << 20
+_SMALL_CHUNKS, _TIMES_LARGER = 16, 3
 _BEFORE, _AFTER = 60, 25
 _FAR_BEFORE, _FAR_AFTER = 3000, 1500
 ROOM = Room()
@@ -196,7 +198,8 @@ def _read_chunks(
                 ):
                     reader.result.binary, reader.result.head = True, first[:65536]
                     return
-                chunks = iter_chunks(stream, chunk_size, first=first)
+                sizes = chain(repeat(chunk_size, _SMALL_CHUNKS), repeat(_TIMES_LARGER * chunk_size))
+                chunks = iter_chunks(stream, sizes, first=first)
             chunk = next(chunks, None)
         except Exception as error:
             if not is_damage(error):
