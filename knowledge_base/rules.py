@@ -36,8 +36,8 @@ LEARNED = "learned-"
 MARKS = frozenset({
     "accounted_failed", "activity", "asked_again", "attempt_started", "cancelled", "check_passed", "checked_elsewhere",
     "checkpoint_blocks", "checkpoint_loaded", "checkpoint_perhaps", "checkpoint_saved", "collective_timeout", "crashed",
-    "ended_by_itself", "ends_step", "finished_early", "first_rank_prints", "idle_device", "interrupted", "learned",
-    "not_restarted", "of_a_benchmark", "only_over", "orderly_end", "others_run_on", "peer_gone", "pod_assigned",
+    "ended_by_itself", "ends_step", "finished_early", "first_rank_prints", "first_to_end", "idle_device", "interrupted",
+    "learned", "not_restarted", "of_a_benchmark", "only_over", "orderly_end", "others_run_on", "peer_gone", "pod_assigned",
     "rank_columns", "ras_mismatch", "ras_report", "reports_failure", "run_complete", "run_started", "stack",
     "store_lost", "target_met", "target_missed", "task_lost", "tests_passed", "told_afterwards", "unreached", "waited",
     "waits_for_data", "words_alone", "work_changed",

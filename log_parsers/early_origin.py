@@ -54,6 +54,7 @@ def with_tail(origin: Origin, text: bytes) -> Origin:
 
 def with_labels(origin: Origin, lines: Sequence[bytes]) -> Origin:
     """Return the origin of a file with the labels that its first lines have in common and no pattern knows."""
+    from rerail.log_parsers.comma_tables import columns_in_front
     from rerail.log_parsers.induced_labels import induce
 
     heads = [clean(line[:_FRONT]) for line in lines]
@@ -61,5 +62,5 @@ def with_labels(origin: Origin, lines: Sequence[bytes]) -> Origin:
         # Neighbours, for writers take turns, and lines from further on.
         half = _FRONTS // 2
         heads = [*heads[:half], *heads[half :: len(heads) // half][:half]]
-    found = induce(heads, year=1970)
+    found = columns_in_front(heads, year=1970) or induce(heads, year=1970)
     return replace(origin, induced=found) if found else origin

@@ -12,6 +12,7 @@ from rerail.cached_yaml import load_cached
 from rerail.domain.evidence import Stream
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
+from rerail.log_parsers.comma_tables import columns_in_front
 from rerail.log_parsers.file_names import named_form, named_form_in_bytes
 from rerail.log_parsers.files_in_front import names_in_front
 from rerail.log_parsers.front_parts import may_count
@@ -116,6 +117,7 @@ def content_origins(surveys: Sequence[FileSurvey], *, year: int) -> dict[str, Or
             heads = _heads(one)
             own = (
                 _in_front_of_grep(sample)
+                or columns_in_front(heads, year=year)
                 or induce(heads, year=year)
                 or in_brackets(heads, machines)
                 or induce(messages, year=year)

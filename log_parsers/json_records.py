@@ -30,6 +30,7 @@ _NEARLY_ALL = 0.8
 _LEAST, _LEAST_AMONG_OTHERS = 2, 8
 """Records of a file; of one in which what others print stands between them."""
 _LONGEST_NAME = 40
+_KINDS = ("rank", "local", "node", "place")
 _PAIR = lazy(r'(?P<name>[A-Za-z_@][\w.@/-]{0,60})=(?P<value>"(?:[^"\\]|\\.)*"|[^\s"]*)(?:\s+|$)')
 _SIGNS = lazy(r"[^a-z0-9]+")
 _HOST = lazy(r"[A-Za-z0-9][\w.-]{1,120}")
@@ -69,7 +70,7 @@ def fields_of(lines: Iterable[str]) -> tuple[Fields | None, list[str]]:
     seen = Counter(path for one in records for path in one)
     always = {path for path, count in seen.items() if count >= _NEARLY_ALL * len(records)}
     found: dict[str, _Path] = {}
-    for kind in ("rank", "local", "node", "place"):
+    for kind in _KINDS:
         paths = sorted(
             (order, len(path), path)
             for path in always
@@ -304,6 +305,22 @@ def _order(kind: str, path: _Path) -> int | None:
     if inside is not None and not set(above) & set(inside):
         return None
     return int(data["names"].index(last))
+
+
+def kind_of_field(name: str) -> str | None:
+    """Return what a field tells of its writer by its name alone: "rank", "local", "node" or "place", or None."""
+    told = [(order, kind) for kind in _KINDS if (order := _order(kind, (name,))) is not None]
+    return min(told)[1] if told else None
+
+
+def tells_the_message(name: str) -> bool:
+    """Tell whether a field of this name holds the program's own line."""
+    return _plain(name) in load_cached(FILE)["message"]
+
+
+def tells_the_time(name: str) -> bool:
+    """Tell whether a field of this name holds when a line was written."""
+    return _plain(name) in map(_plain, load_cached(FILE)["logfmt"])
 
 
 def _plain(name: str) -> str:

@@ -39,7 +39,7 @@ _PIECE = lazy(
     r"(?:\[[^\[\]\s]{1,120}\]|\([^()\s]{1,120}\)|<[^<>\s]{1,120}>|(?P<name>[A-Za-z0-9][\w./@-]{0,100})(?:\[\d{1,8}\])?)"
     r"(?P<sign> {0,12}[|:>](?= |$)|(?<=[\])>]))? {0,4}"
 )
-_MOST_PIECES = 3
+_MOST_PIECES, _PARTS_OF_A_RUN = 3, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,11 +165,16 @@ def _label(shared: str) -> str:
         at = piece.end()
         if piece["sign"] is not None:
             end = at
-        elif not (looks_like_host(name or "") if count == 0 else shared[at - 1 : at] == " "):
+        elif not (_stands_alone(name or "") if count == 0 else shared[at - 1 : at] == " "):
             break
         elif count == 0 or looks_like_host(shared.split(" ", 1)[0]):
             end = at
     return shared[:end] if shared[end - 1 : end] in (" ", "]") else ""
+
+
+def _stands_alone(name: str) -> bool:
+    """Tell whether a name needs no sign behind it: that of a host, or of a run in its space (mpt-7b/default/0f7f22a1)."""
+    return looks_like_host(name) or name.count("/") >= _PARTS_OF_A_RUN - 1
 
 
 def _body(raw: bytes, front: str, year: int) -> bytes:

@@ -98,6 +98,9 @@ def _first_fault(case: Case, verdict: Verdict) -> FirstFault | None:
         len(verdict.nodes) == 1 and own is not None and short(own) != short(verdict.nodes[0])
     )
     told = None if elsewhere or verdict.nobody or _names_others(verdict) else line.rank
+    node = _node_of_fault(case, verdict, line) or node_of_all_ranks(verdict.identities)
+    if _only_life(verdict):
+        told, node = None, None
     file, number = line.lies
     return FirstFault(
         file=file,
@@ -105,10 +108,16 @@ def _first_fault(case: Case, verdict: Verdict) -> FirstFault | None:
         text=line.whole[:MAX_TEXT],
         time=iso(case.time(line)),
         rank=verdict.ranks[0] if len(verdict.ranks) == 1 else told,
-        node=_node_of_fault(case, verdict, line) or node_of_all_ranks(verdict.identities),
+        node=node,
         gpu=verdict.gpu,
         rule=verdict.observation.rule_id if verdict.observation else None,
     )
+
+
+def _only_life(verdict: Verdict) -> bool:
+    """Tell whether the line of an open verdict is the last sign of life: who printed it is not where the fault was."""
+    accused = verdict.ranks or verdict.nodes or verdict.observation is not None
+    return verdict.outcome is Outcome.INCONCLUSIVE and not accused
 
 
 def _by_a_controller(case: Case, verdict: Verdict, line: LogLine) -> bool:

@@ -155,6 +155,9 @@ def _fact(statement: Statement, identities: Identities, tasks_are_ranks: bool) -
         where = node or line.node
         seats = identities.seats(where, line)
         rank = seats[local] if local < len(seats) else rank_in_block(identities, where, local)
+        who = identities.by_pid.get(pid, where) if rank is None and pid is not None else None
+        if who is not None and who.local_rank == local:
+            rank = who.rank  # the launcher's table names the same process
     stamp = find_stamp(f"time : {slots['time']}", year=1970) if "time" in slots else None
     return ExitFact(
         code, line, rank, local, node, pid,

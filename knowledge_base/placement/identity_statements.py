@@ -59,6 +59,8 @@ class Reading:
     """The same of tasks that hold several ranks."""
     of_tasks: dict[int, set[tuple[int, int]]] = field(default_factory=lambda: defaultdict(set))
     """The local ranks and ranks that stand behind the number of a task."""
+    tasks_of_ranks: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
+    """The tasks behind whose numbers a rank stands."""
     on_tasks: dict[int, dict[str, LogLine]] = field(default_factory=lambda: defaultdict(dict))
     """The hosts that stand behind the number of a task."""
     of_pods: dict[int, LogLine] = field(default_factory=dict)
@@ -361,6 +363,16 @@ def _may_introduce(raw: bytes, seen: Counter[bytes]) -> bool:
     return seen[same] <= _FEW
 
 
+def same_process(line: LogLine, found: Identities) -> None:
+    """Learn that the address and the host in front of a line are one, where each stands beside the same process id."""
+    parts = line.label.split("/")
+    if line.pid is None or parts.count(f"p{line.pid}") < 2 or not line.node:
+        return
+    addresses = [part for part in parts if is_address(part)]
+    if len(addresses) == 1 and not is_address(line.node):
+        found.keep(found.node_of_address, "address", addresses[0], line.node, line)
+
+
 def _read_label(line: LogLine, found: Identities, reading: Reading) -> None:
     reading.labels |= {name for name in (line.node, line.place) if name}
     reading.aliases.told(line.alias, line.node, line)
@@ -372,10 +384,7 @@ def _read_label(line: LogLine, found: Identities, reading: Reading) -> None:
             reading.hosts[line.rank][line.node] += 1
             found.told_by.setdefault(("label", line.rank), line)
     if (task := _task_of(line)) is not None:
-        if line.rank is not None and line.local_rank is not None:
-            reading.of_tasks[task].add((line.local_rank, line.rank))
-        if line.node:
-            reading.on_tasks[task].setdefault(line.node, line)
+        _read_task(line, task, reading)
     if not line.node and looks_like_host(line.message):
         _names_alone(line, task, reading)
     if line.place and not line.node and (host := node_in(line.message)):
@@ -386,6 +395,16 @@ def _read_label(line: LogLine, found: Identities, reading: Reading) -> None:
             found.nodes_at_work.add(line.node)
     if line.rank is not None:
         _read_process(line, line.rank, found, reading)
+
+
+def _read_task(line: LogLine, task: int, reading: Reading) -> None:
+    """Take what stands behind the number of a task that holds several ranks."""
+    if line.rank is not None:
+        reading.tasks_of_ranks[line.rank].add(task)
+        if line.local_rank is not None:
+            reading.of_tasks[task].add((line.local_rank, line.rank))
+    if line.node:
+        reading.on_tasks[task].setdefault(line.node, line)
 
 
 def _read_process(line: LogLine, rank: int, found: Identities, reading: Reading) -> None:

@@ -274,7 +274,8 @@ def _of_task(asked: Asked) -> Answer[str] | None:
     front = phrase("task-in-front").match(asked.line.text)
     number = int(front[1]) if front else None
     labelled = {f"r{number}", f"{TASK}{number}"} & set(asked.line.label.split("/"))
-    task = number if labelled else None
+    of_another = asked.line.rank is not None and asked.place.rank not in (None, asked.line.rank)
+    task = number if labelled and not of_another else None
     if task is None and known.tasks_are_ranks:
         task = asked.place.rank
     node = known.node_of_task.get(task) if task is not None else None

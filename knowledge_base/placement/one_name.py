@@ -19,6 +19,8 @@ def rename(found: Identities, seen: dict[int, Counter[str]]) -> None:
         seen: how often the lines of each rank name which host; changed in place.
     """
     names = found.other_names
+    if names or found.node_of_address:
+        found.by_pid.rename(found.node_of_address | names)
     if not names:
         return
     for by_number in (found.node_of_rank, found.node_of_task):
@@ -39,7 +41,6 @@ def rename(found: Identities, seen: dict[int, Counter[str]]) -> None:
         seen[rank] = Counter()
         for node, count in counts.items():
             seen[rank][names.get(node, node)] += count
-    found.by_pid.rename(names)
 
 
 def _number_of_node(found: Identities, label: str, host: str) -> None:

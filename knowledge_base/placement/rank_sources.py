@@ -473,6 +473,23 @@ def _ended_first(asked: Asked) -> Answer[int] | None:
     return Answer(first.rank, "this process ended before those of all other hosts", first.line)
 
 
+def _launcher_saw(asked: Asked) -> Answer[int] | None:
+    """The process that its launcher saw end first, for what one process had and no line of its own signs."""
+    event = asked.event
+    if asked.line.rank is not None or event.blames is not Blames.SPEAKER:
+        return None
+    if not event.lines and not has(event.leaf, "of_one_process"):
+        return None
+    told = [o for o in asked.case.observations if "first_to_end" in o.marks]
+    ranks = {o.fields["rank"] for o in told if o.fields.get("rank", "").isdigit()}
+    if len(ranks) != 1:
+        return None
+    rank = int(ranks.pop())
+    if not same_place(asked.identities.node_of_rank.get(rank), asked.line.node):
+        return None
+    return Answer(rank, "its launcher saw this process end first", told[0].line)
+
+
 def _may_have_had(asked: Asked, ended: ExitFact) -> bool:
     """Tell whether a process may have ended of what a line says that nobody signed: it stands above, and is not later."""
     line = asked.line
@@ -537,7 +554,7 @@ SOURCES: tuple[Source[int], ...] = (
     _from_one, _between_two, _slot, _lacked_by_several, _subject, _noticed, _of_the_job, _heading, _process,
     _named_process, _local_rank, _said_on, _label, logged_by, _introduced, _seat, _only_node, _own_words, own_shard,
     raised_from, _told_with_process, _alone_there, _others, _only_exit_there, device_beside, _awaited, named_slow, _own_exit,
-    _raised_exit, _ended_first, by_device, raises_behind, of_numbered_output, _hosts_the_store, _idle_device,
+    _raised_exit, _ended_first, _launcher_saw, by_device, raises_behind, of_numbered_output, _hosts_the_store, _idle_device,
 )  # fmt: skip
 
 

@@ -24,6 +24,7 @@ from rerail.knowledge_base.placement.identity_statements import (
     read,
     read_labels,
     read_locals,
+    same_process,
 )
 from rerail.knowledge_base.placement.introductions import Introduced, introductions
 from rerail.knowledge_base.placement.names import pci_key, same_host, short
@@ -55,6 +56,9 @@ from rerail.lazy_patterns import lazy
 from rerail.log_parsers.host_names import address_in, is_address, may_be_host
 
 _DIGITS = lazy(r"\d+")
+_FEWEST_FIRSTS = (
+    3  # hosts whose first ranks alone are known: of two, the one between them may be silent
+)
 
 
 def build(case: Case, statements: list[Statement]) -> Identities:
@@ -82,6 +86,8 @@ def build(case: Case, statements: list[Statement]) -> Identities:
         for line, who in described(case, view):
             introduce(line, who, found)
         read_labels(case, view, found, reading)
+    for observation in case.observations:
+        same_process(observation.line, found)
     learn_threads(found, reading)
     # Behind the labels, which may call the same host by a longer name.
     if len(given) == 1 and not found.nodes_seen:
@@ -499,8 +505,14 @@ def _fill_blocks(found: Identities, each: int | None = None) -> None:
     if len(set(host_of.values())) != len(host_of):
         return
     blocks = {block: range(block * size, (block + 1) * size) for block in host_of}
+    # The first rank of each host, as programs print it, of as many hosts as there are blocks.
+    firsts = (
+        _FEWEST_FIRSTS <= len(hosts) == (world or 0) // size
+        and size <= GPUS_OF_A_NODE
+        and (sorted(known) == [block * size for block in range(len(hosts))])
+    )
     if not any(all(rank in known for rank in ranks) for ranks in blocks.values()) and not (
-        each and _in_blocks(known, world // size if world else len(hosts))
+        (each or firsts) and _in_blocks(known, world // size if world else len(hosts))
     ):
         return
     for block, ranks in blocks.items():
@@ -526,6 +538,15 @@ def _all_print_names(printed: dict[int, LogLine]) -> Iterable[tuple[int, LogLine
     return printed.items() if len(printed) > 1 and len(series) == 1 else ()
 
 
+def _under_tasks(found: Identities, reading: Reading) -> None:
+    """Give a rank that stands behind the number of one task the host on which that task ended."""
+    for rank, tasks in reading.tasks_of_ranks.items():
+        task = next(iter(tasks))
+        if len(tasks) == 1 and task in found.node_of_task and rank not in found.node_of_rank:
+            host = found.node_of_task[task]
+            found.keep(found.node_of_rank, "rank", rank, host, found.told_by["task", task])
+
+
 def _conclude(found: Identities, reading: Reading) -> None:
     for rank, seen in reading.hosts.items():
         # A collector's host and a pod's name are two names of one place; two counted hosts are not.
@@ -549,6 +570,7 @@ def _conclude(found: Identities, reading: Reading) -> None:
         for task, where in found.node_of_task.items():
             if task in found.ranks_seen:
                 found.keep(found.node_of_rank, "rank", task, where, found.told_by["task", task])
+    _under_tasks(found, reading)
     _fill_blocks(found)
     for node, pci, pid in reading.on_gpu:
         identity = found.by_pid.learn(pid, node=node)

@@ -170,7 +170,9 @@ def rank_that_ended(
     raised = [c for c in (*told, *cascades) if c.lines and c.leaf == winner.leaf]
     if not winner.lines and len(raised) == 1 and _right_above(winner, raised[0]):
         told = raised  # the winner is what its subprocess prints in front of it
-    alone = len(raised) == len(told) == 1 and all(o.leaf == winner.leaf for o in cascades)
+    alone = len(raised) == len(told) == 1 and all(
+        o.leaf in (winner.leaf, None) or says("waited-in-vain", o.line.text) for o in cascades
+    )
     if not has(winner.leaf, "of_one_process") and not alone:
         return None
     if winner.tier not in (Tier.HARDWARE, Tier.HOST) and len(told) > 1:
