@@ -100,7 +100,8 @@ def _first_fault(case: Case, verdict: Verdict) -> FirstFault | None:
     told = None if elsewhere or verdict.nobody or _names_others(verdict) else line.rank
     node = _node_of_fault(case, verdict, line) or node_of_all_ranks(verdict.identities)
     if _only_life(verdict):
-        told, node = None, None
+        # Of a job on one host that is known all the same.
+        told, node = None, node if len(verdict.identities.nodes_seen) < 2 else None
     file, number = line.lies
     return FirstFault(
         file=file,

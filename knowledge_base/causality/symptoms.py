@@ -119,7 +119,7 @@ def from_lost_peer(case: Case, identities: Identities) -> Conclusion | None:
     if len(named) == 1 and first is not None:
         peer, line = next(iter(named.items()))
         # Each host says with which address NCCL starts on it; its peers know it by nothing else.
-        node = identities.node_of_address.get(peer, peer)
+        node = identities.host(peer)
         alive = any(o.line.node == node for o in case.with_role(Role.CASCADE) if o.line is not line)
         if line.node not in (peer, node) and not alive:
             who = peer if node == peer else f"{node} ({peer})"

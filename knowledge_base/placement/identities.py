@@ -155,8 +155,14 @@ class Identities:
         return None if rank in self.conflicts else self.node_of_rank.get(rank)
 
     def host(self, name: str) -> str:
-        """Return the host that a name stands for: that of a pod or an address, else the name itself."""
-        return self.node_of_place.get(name) or self.node_of_address.get(name) or name
+        """Return the host that a name stands for: that of a pod or an address, else the name itself.
+
+        Of the name that the cluster's own name service has for a pod it is the pod.
+        """
+        known = self.node_of_place.get(name) or self.node_of_address.get(name)
+        if known is None and says("pod-by-name-service", name):
+            name = short(name)
+        return known or self.node_of_place.get(name, name)
 
     def hosts(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return the hosts that some names stand for, each once, in order."""

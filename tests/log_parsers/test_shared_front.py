@@ -23,6 +23,7 @@ FRONTS = (
     "llm-train-0 pytorch ",
     "2026-03-01T00:00:00.000000000Z stderr F ",
     "Mar 01 02:00:00 login-2 run.sh[4411]: ",
+    "2023-06-19T12:01:40.771000+00:00 mpt-7b/default/0f7f22a1c8a44f9a ",
 )
 
 
