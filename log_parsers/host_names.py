@@ -104,6 +104,11 @@ def may_be_host(word: str) -> bool:
     return looks_like_host(word) or _counted().fullmatch(word) is not None
 
 
+def is_numbered_host(word: str) -> bool:
+    """Tell whether a word is one for a machine with a number (node2), as who counts the hosts of a job calls one."""
+    return _counted().fullmatch(word) is not None
+
+
 @lru_cache(maxsize=1)
 def _counted() -> re.Pattern[str]:
     return kept_pattern(load_cached(PATH)["counted_in_a_sentence"], re.I)

@@ -20,7 +20,12 @@ from rerail.cached_yaml import load_cached
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.file_names import origin_of
-from rerail.log_parsers.host_names import is_counter, is_local, looks_like_host
+from rerail.log_parsers.host_names import (
+    is_counter,
+    is_local,
+    is_numbered_host,
+    looks_like_host,
+)
 from rerail.log_parsers.named_after_hosts import Told, named_after_hosts
 from rerail.log_parsers.prefixes import Origin
 from rerail.log_parsers.shell_loops import AskedHost, asked_host, looped
@@ -371,6 +376,20 @@ def _called_after_hosts(
     return out
 
 
+def _without_numbers(found: list[tuple[int, Heading]]) -> list[tuple[int, Heading]]:
+    """Take the host from headings that only number it (node2.log), where other headings call hosts by names."""
+    told = {one.origin.node for _, one in found if one.origin is not None} - {None}
+    numbers = {name for name in told if name is not None and is_numbered_host(name)}
+    if not numbers or numbers == told:
+        return found
+    return [
+        (n, replace(one, origin=_known(replace(one.origin, node=None))))
+        if one.origin is not None and one.origin.node in numbers
+        else (n, one)
+        for n, one in found
+    ]
+
+
 class _Beginnings:
     """Tells of lines whether they begin as headings do, at one look where others differ from them in digits alone."""
 
@@ -453,7 +472,7 @@ def sections(lines: Iterable[tuple[int, bytes]], clean: Callable[[bytes], str]) 
         not_counted |= inner
     apart = [at for at, (_, one) in enumerate(found) if one.shape not in not_counted]
     found, told = [found[at] for at in apart], [told[at] for at in apart]
-    found = _called_after_hosts(_named_alike(found), told)
+    found = _without_numbers(_called_after_hosts(_named_alike(found), told))
     telling = {(one.shape, one.rule) for _, one in found if one.origin is not None or one.file}
     ending = {shape.id for shape in shapes() if shape.ends}
     if not telling and all(one.shape not in ending for _, one in found):

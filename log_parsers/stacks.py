@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rerail.domain.evidence import LogLine
 from rerail.lazy_patterns import lazy
+from rerail.log_parsers.host_names import looks_like_host
 from rerail.log_parsers.variables import AT_MOST, FRAMES
 from rerail.log_parsers.view import LogView
 
@@ -25,6 +26,14 @@ _FAULT = lazy(
 _FAULT_FRAME = lazy(r'^File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>\S+)$')
 _CRASH = lazy(r"^Fatal Python error: ")
 _TIMEOUT = lazy(r"^Timeout \(\d+:\d\d:\d\d(?:\.\d+)?\)!$")
+# Of each process the innermost call alone, on one line: behind the launcher's label, or in a table of host, rank and id.
+_ROW = lazy(
+    r"^(?:(?P<cells>[^|]{1,60}(?:\|[^|]{1,60}){0,3})\| {0,4})?"
+    r"(?P<function>[A-Za-z_<][\w.<>]*) \((?P<file>[\w.<>/-]*/[\w.<>-]+\.py):(?P<line>\d+)\)$"
+)
+_RANK_CELL = lazy(r"(?:^|\|) {0,4}(?i:rank[ =:#]?)?(?P<rank>\d{1,6})(?= |\||$)")
+_PID_CELL = lazy(r"\b(?i:pid)[ =:]{0,2}(?P<pid>\d{1,8})\b")
+_FEWEST_ROWS = 3
 _MAIN = "MainThread"
 _BETWEEN = 3  # lines between two threads of one dump
 
@@ -139,3 +148,35 @@ def _frames(
         frames.append(Frame(match["function"], match["file"], int(at) if at else None))
         lines.append(line)
     return frames, lines
+
+
+def read_rows(view: LogView) -> list[Stack]:
+    """Return the innermost calls of processes of which a file shows one line each, in order.
+
+    Several lines of one process are a stack, of which there would be a head.
+    """
+    found: dict[tuple[str, int | None], Stack] = {}
+    for number in view.numbers:
+        raw = view.survey.kept[number].rstrip()
+        line = view.line(number) if raw.endswith(b")") and b".py:" in raw else None
+        match = _ROW.match(line.message.strip()) if line is not None else None
+        if line is None or match is None:
+            continue
+        head, pid = _in_cells(line, match["cells"] or "")
+        if head.rank is None:
+            continue
+        if (key := (head.label, head.rank)) in found:
+            return []
+        frame = Frame(match["function"], match["file"], int(match["line"]))
+        found[key] = Stack(head, pid, (frame,), (line,))
+    return list(found.values()) if len(found) >= _FEWEST_ROWS else []
+
+
+def _in_cells(line: LogLine, cells: str) -> tuple[LogLine, int | None]:
+    """Return a line with the rank and the host that stand in front of a call, and the process id there."""
+    rank, pid = _RANK_CELL.search(cells), _PID_CELL.search(cells)
+    own = replace(line, rank=int(rank["rank"])) if rank is not None and line.rank is None else line
+    host = cells.split("|")[0].strip()
+    if own.node is None and looks_like_host(host):
+        own = replace(own, node=host)
+    return own, int(pid["pid"]) if pid is not None else line.pid

@@ -244,6 +244,8 @@ def _initiating(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
     awaited = verdict.waiting.silent if verdict.waiting is not None else ()
     told = verdict.waiting.by(How.NAMED) if verdict.waiting is not None else None
     missed_by = told.line if told is not None else None
+    if not awaited and (apart := conclude.seen_apart(case, verdict.identities, verdict.waiting)):
+        awaited, missed_by = apart.ranks, apart.line
     at = place(
         case, verdict.selection, verdict.identities, verdict.exits, winner, awaited, missed_by
     )
@@ -342,7 +344,10 @@ def _stacks(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
     found = verdict.waiting
     surer = found is not None and (found.by(How.NAMED) or found.by(How.ANOTHER_CALL))
     looked = any("stack" in o.marks for o in case.observations)
-    if exits.first_odd(verdict.exits) is not None or not looked:
+    ended = exits.first_odd(verdict.exits)
+    # Who waited in vain is aborted or told to end.
+    waited = found is not None and ended is not None and ended.how in ("aborted", "ordered")
+    if (ended is not None and not waited) or not looked:
         return False
     from rerail.knowledge_base.waiting.stacks import from_stacks
 

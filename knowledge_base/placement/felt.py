@@ -135,8 +135,8 @@ def felt_by(asked: Asked) -> int | None:
 def named_slow(asked: Asked) -> Answer[int] | None:
     """The one rank that the framework's own reports name as the slowest, where it runs on the host of what is slow.
 
-    Where nothing tells who runs on that host and where the rank does, several reports must name it; where no host is
-    told at all, several measures.
+    Where nothing tells who runs on that host and where the rank does, several reports must name it, or one that shows
+    its GPU throttled; where no host is told at all, several measures.
     """
     node = asked.event.fields.get("node") or asked.line.node
     if not has(asked.event.leaf, "slow"):
@@ -145,13 +145,14 @@ def named_slow(asked: Asked) -> Answer[int] | None:
 
     told: dict[int, LogLine] = {}
     measures: set[str] = set()
-    reports = 0
+    reports, throttled = 0, False
     for view in asked.case.views:
         for number in view.numbers[:_MOST_LINES]:
             line = view.line(number) if any(w in view.survey.kept[number] for w in WORDS) else None
             notes = straggler_notes([(number, line.text)]) if line is not None else []
             reports += bool(notes)
             measures |= {note.metric for note in notes}
+            throttled = throttled or any(note.throttled for note in notes)
             for note in notes:
                 if line is not None:
                     told.setdefault(note.rank, line)
@@ -169,9 +170,10 @@ def named_slow(asked: Asked) -> Answer[int] | None:
         return Answer(
             rank, "the framework names this rank as the slowest by several measures", line
         )
-    if node is None or reports < _OFTEN:
+    if node is None or (reports < _OFTEN and not throttled):
         return None
-    return Answer(rank, "the framework names this rank as the slowest, again and again", line)
+    how = "throttled" if throttled else "again and again"
+    return Answer(rank, f"the framework names this rank as the slowest, {how}", line)
 
 
 def _far_behind(asked: Asked) -> tuple[int, LogLine] | None:

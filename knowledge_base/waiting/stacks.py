@@ -22,7 +22,7 @@ from rerail.knowledge_base.placement.identities import Identities
 from rerail.knowledge_base.placement.names import same_host
 from rerail.knowledge_base.waiting.engine import MOST_ODD, Waiting
 from rerail.knowledge_base.waiting.read import frames
-from rerail.log_parsers.stacks import Frame, Stack, read_stacks
+from rerail.log_parsers.stacks import Frame, Stack, read_rows, read_stacks
 
 _LEAST = 3
 
@@ -62,7 +62,7 @@ def from_stacks(case: Case, identities: Identities, waiting: Waiting | None) -> 
     hung = waiting is not None
     files = dict.fromkeys(o.line.file for o in case.observations if "stack" in o.marks)
     views = without_copies(view for view in case.views if view.name in files)
-    stacks = [s for view in views for s in read_stacks(view)]
+    stacks = [s for view in views for s in read_rows(view) or read_stacks(view)]
     places, again = _latest(stacks, identities)
     if any(outlived(case, p.stack.head) for p in places):
         return None

@@ -203,6 +203,16 @@ def test_the_rank_that_all_reports_name_is_the_slow_one_where_nothing_tells_who_
         assert other.first_fault is None or other.first_fault.rank is None
 
 
+def test_one_report_is_enough_where_it_shows_the_rank_throttled(diagnose):
+    clocks = " | MnClk/Rnk: {low}MHz/20 | MxClk/Rnk: 1980.00MHz/13 | lm"
+    smi = {"nvidia-smi -q -d PERFORMANCE (p0-0103)": BRAKE}
+    for low, rank in ((570, 20), (1900, None)):
+        report = slow_job(20, 20).replace("/13\n", "/13" + clocks.format(low=low) + "\n")
+        found = diagnose({"job.out": report} | smi)
+        assert found.failure_type == "slow_gpu"
+        assert (found.first_fault.rank, found.first_fault.node) == (rank, "p0-0103")
+
+
 REAPED = (
     "E1109 11:52:22.713000 139921 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: -6) local_rank: {local} (pid: 140010) of binary: /usr/bin/python\n"
     "Root Cause (first observed failure):\n"

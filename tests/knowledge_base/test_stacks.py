@@ -187,3 +187,34 @@ def test_one_look_at_a_loader_is_a_guess(diagnose: Run) -> None:
     assert diagnose(pyspy(4400, LOADS)).status is Status.HYPOTHESIS
     found = diagnose(ranks(WAITS, WAITS, WAITS, LOADS))
     assert (found.status, found.suspects.ranks) == (Status.HYPOTHESIS, [3])
+
+
+WAITING = "all_reduce (torch/distributed/distributed_c10d.py:2810)"
+ELSEWHERE = "_try_get_data (torch/utils/data/dataloader.py:1251)"
+
+
+def rows(call: str, *, table: bool) -> str:
+    calls = {rank: call if rank == 5 else WAITING for rank in range(8)}
+    if table:
+        return "".join(f"sage-{4 + r // 4} | {r}  pid {77120 + r} | {one}\n" for r, one in calls.items())
+    return "".join(f"{r:2}:     {one}\n" for r, one in calls.items())
+
+
+@pytest.mark.parametrize("table", [True, False])
+def test_one_call_of_each_rank_tells_who_is_elsewhere(diagnose: Run, table: bool) -> None:
+    found = diagnose(rows(ELSEWHERE, table=table))
+    assert (found.failure_type, found.suspects.ranks) == ("dataloader_hang", [5])
+    assert found.first_fault is not None
+    assert found.first_fault.node == ("sage-5" if table else None)
+    assert diagnose(rows(WAITING, table=table)).suspects.ranks == []
+
+
+def test_who_is_elsewhere_is_where_a_gpu_of_an_unknown_rank_failed(diagnose: Run) -> None:
+    xid = (
+        "[Thu Jun 11 05:41:12 2026] NVRM: Xid (PCI:0000:ab:00): 119, pid=71840, name=python,"
+        " Timeout after 45s of waiting for RPC response from GPU4 GSP! Expected function 76"
+    )
+    at = "synchronize (torch/cuda/__init__.py:1040)"
+    found = diagnose(f"{rows(at, table=False)}hgx-n17 $ dmesg -T | tail\n{xid}\n")
+    assert (found.failure_type, found.suspects.ranks) == ("gpu_gsp_timeout", [5])
+    assert found.suspects.nodes == ["hgx-n17"]

@@ -174,3 +174,10 @@ def test_a_single_launch_of_several_that_is_shown_says_nothing_of_the_lines_belo
     text = "ann@mv1:~$ torchrun {}--nproc-per-node 4 t.py\nW0101 starting\n"
     assert hosts(text.format("--nnodes 2 --node-rank 0 "))[1] is None
     assert hosts(text.format(""))[1] == "mv1"
+
+
+def test_a_file_that_numbers_a_host_names_none_where_hosts_have_names() -> None:
+    tail = "[root@npu-gy-033 ~]# tail -n 40 /mnt/sfs/run_0612/node2.log\nboom\n"
+    assert hosts(tail)[1] == "node2"
+    assert hosts(f"{tail}[root@npu-gy-033 ~]# npu-smi info\nOK\n")[1] is None
+    assert hosts(f"{tail}[root@node3 ~]# npu-smi info\nOK\n")[1] == "node2"
