@@ -43,11 +43,11 @@ def with_tail(origin: Origin, text: bytes) -> Origin:
         return origin
     plain = replace(origin, records=None)
     lines = text[:_BEGINNING].split(b"\n")[:-1]
-    texts = [clean(line) for line in lines[:: max(1, len(lines) // _RECORDS)]]
-    tail = tail_of(texts)
+    sample = lines[:: max(1, len(lines) // _RECORDS)]
+    tail = tail_of(map(clean, sample), len(sample))
     if tail is None:
         return origin
-    told = [parse_line("", 1, one, origin=plain, year=1970) for one in texts]
+    told = [parse_line("", 1, clean(one), origin=plain, year=1970) for one in sample]
     in_front = sum(one.rank is not None or one.local_rank is not None for one in told)
     return origin if 2 * in_front > len(told) else replace(plain, tail=tail)
 

@@ -23,6 +23,7 @@ _NEARLY_ALL = 0.75
 _LEAST_LINES, _LEAST_RANKS = 4, 2
 _MOST_DIGITS = 6
 _BLANKS, _MOST_BLANKS = " \t\r", 2
+_LONGEST = 60  # characters of a tail
 _END = 200  # bytes of a line in which its tail is looked for
 _SHIFT = 20  # bits that hold a rank at the end of a line
 
@@ -60,18 +61,28 @@ def _patterns() -> tuple[re.Pattern[str], ...]:
     return tuple(lazy(rf"{one['pattern']}$") for one in load_cached(PATH)["tails"])
 
 
-def tail_of(texts: Iterable[str]) -> Tail | None:
-    """Return how nearly all of some lines, cleaned, end that are no part of a traceback; None where they do not."""
+def tail_of(texts: Iterable[str], most_lines: int) -> Tail | None:
+    """Return how nearly all of some lines, cleaned, end that are no part of a traceback; None where they do not.
+
+    Args:
+        texts: the lines; no more of them are taken than show that there is no such end.
+        most_lines: how many there are.
+    """
     told: Counter[Tail] = Counter()
     ranks: dict[Tail, set[str]] = {}
-    count = 0
+    count = others = 0
     for text in texts:
         if not text.strip() or text[0] in _BLANKS:
             continue
         count += 1
         text = text.rstrip(_BLANKS)
-        found = next((m for one in _patterns() if (m := one.search(text)) is not None), None)
-        if found is not None:
+        near = max(0, len(text) - _LONGEST)
+        found = next((m for one in _patterns() if (m := one.search(text, near)) is not None), None)
+        if found is None:
+            others += 1
+            if others > (1 - _NEARLY_ALL) * most_lines:
+                return None
+        else:
             start, stop = found.span("rank")
             tail = Tail(text[found.start() : start], text[stop:])
             told[tail] += 1

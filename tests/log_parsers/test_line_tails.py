@@ -58,5 +58,13 @@ def test_a_line_is_of_the_rank_behind_its_message_unless_its_label_tells_one() -
 
 
 def test_of_several_forms_the_one_of_most_lines_counts() -> None:
-    lines = [f"step {n} (rank={n % 4})" for n in range(20)]
-    assert tail_of([*lines, "step 3 rank=1", "step 4 rank=2"]) == TAIL
+    lines = [f"step {n} (rank={n % 4})" for n in range(20)] + ["step 3 rank=1", "step 4 rank=2"]
+    assert tail_of(lines, len(lines)) == TAIL
+
+
+def test_no_more_lines_are_taken_than_show_that_there_is_none() -> None:
+    lines = iter([*(["step 3"] * 6), *(f"step {n} (rank={n % 4})" for n in range(14))])
+    assert tail_of(lines, 20) is None
+    assert next(lines).endswith("(rank=0)")
+    late = [*(f"step {n} (rank={n % 4})" for n in range(15)), *(["step 3"] * 5)]
+    assert tail_of(late, 20) == TAIL
