@@ -99,7 +99,7 @@ def _first_fault(case: Case, verdict: Verdict) -> FirstFault | None:
     )
     told = None if elsewhere or verdict.nobody or _names_others(verdict) else line.rank
     node = _node_of_fault(case, verdict, line) or node_of_all_ranks(verdict.identities)
-    if _only_life(verdict):
+    if _only_life(case, verdict, line):
         # Of a job on one host that is known all the same.
         told, node = None, node if len(verdict.identities.nodes_seen) < 2 else None
     file, number = line.lies
@@ -115,10 +115,12 @@ def _first_fault(case: Case, verdict: Verdict) -> FirstFault | None:
     )
 
 
-def _only_life(verdict: Verdict) -> bool:
-    """Tell whether the line of an open verdict is the last sign of life: who printed it is not where the fault was."""
+def _only_life(case: Case, verdict: Verdict, line: LogLine) -> bool:
+    """Tell whether the line of an open verdict is a step: who printed it is not where the fault was."""
     accused = verdict.ranks or verdict.nodes or verdict.observation is not None
-    return verdict.outcome is Outcome.INCONCLUSIVE and not accused
+    if verdict.outcome is not Outcome.INCONCLUSIVE or accused:
+        return False
+    return any(row.line == line.number for row in case.view(line).survey.steps)
 
 
 def _by_a_controller(case: Case, verdict: Verdict, line: LogLine) -> bool:

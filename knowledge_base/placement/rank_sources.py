@@ -5,10 +5,16 @@ from __future__ import annotations
 import re
 
 from rerail.domain.evidence import Blames, LogLine, Role, Stream, Tier
-from rerail.knowledge_base.causality.exits import ExitFact, ended_first
+from rerail.knowledge_base.causality.exits import ExitFact
 from rerail.knowledge_base.phrases import phrase, says
 from rerail.knowledge_base.placement import witnesses
 from rerail.knowledge_base.placement.by_device import by_device, counted_by_the_machine, reordered
+from rerail.knowledge_base.placement.by_exits import (
+    first_of_all_hosts,
+    launcher_saw,
+    own_exit,
+    raised_exit,
+)
 from rerail.knowledge_base.placement.everywhere import EVERYWHERE
 from rerail.knowledge_base.placement.felt import felt_by, named_slow, on_their_gpus
 from rerail.knowledge_base.placement.gpu_sources import device_beside
@@ -26,7 +32,7 @@ from rerail.knowledge_base.placement.own_shard import own_shard
 from rerail.knowledge_base.placement.own_words import number_in, numbers_in
 from rerail.knowledge_base.placement.place import Answer, Asked, Reason, Source
 from rerail.knowledge_base.placement.raised_behind import raises_behind
-from rerail.knowledge_base.placement.raised_from import raised_from, raised_from_it
+from rerail.knowledge_base.placement.raised_from import raised_from
 from rerail.knowledge_base.placement.rank_of_local import rank_at
 from rerail.knowledge_base.taxonomy import has
 
@@ -369,20 +375,6 @@ def _others(asked: Asked) -> Answer[int] | None:
     return _lost_by_jax(asked)
 
 
-def _own_exit(asked: Asked) -> Answer[int] | None:
-    """The only rank that ended by a code of its own, where the others ended by what a lost peer raises."""
-    node = asked.line.node
-    own = {f.rank for f in asked.exits if f.how == "own" and same_place(f.node, node)}
-    if asked.event.tier in (Tier.HARDWARE, Tier.HOST) or len(own) != 1 or None in own:
-        return None
-    return Answer(own.pop(), "this rank alone ended with a code of its own")
-
-
-def same_place(a: str | None, b: str | None) -> bool:
-    """Tell whether two hosts may be one: where one is not known, they may."""
-    return a is None or b is None or short(a) == short(b)
-
-
 def _alone_there(asked: Asked) -> Answer[int] | None:
     """The rank of the line's host, where each host of the job has one."""
     name = asked.event.fields.get("node") or asked.line.node or asked.line.place
@@ -440,64 +432,6 @@ def _only_exit_there(asked: Asked) -> Answer[int] | None:
     return Answer(rank, "the only process of this host that ended by itself", there[0].line)
 
 
-def _raised_exit(asked: Asked) -> Answer[int] | None:
-    """The only worker that ended as a Python process does that raises; who waits in vain is aborted or terminated."""
-    if asked.line.rank is not None or asked.event.blames is Blames.PEER:
-        return None
-    workers = [f for f in asked.exits if f.rank is not None and f.of_one_process]
-    raised = {f.rank for f in workers if f.how == "plain"}
-    others = [o for o in asked.case.with_role(Role.CASCADE) if o.lines]
-    alike = [
-        c
-        for c in asked.selection.candidates
-        if c.lines and c.leaf == asked.event.leaf and not raised_from_it(asked, c.line)
-    ]
-    if len(raised) != 1 or others or len(alike) > 1 or not (asked.event.lines or alike):
-        return None
-    line, node = next((f.line, f.node) for f in workers if f.rank in raised)
-    if not same_place(node, asked.line.node):
-        return None
-    return Answer(raised.pop(), "this process alone ended as one that raised", line)
-
-
-def _ended_first(asked: Asked) -> Answer[int] | None:
-    """The process whose end torchrun's tables date before that of any other host, for what one process raised."""
-    of_one = bool(asked.event.lines) or has(asked.event.leaf, "of_a_gpu")
-    if not of_one or asked.line.rank is not None or asked.event.blames is Blames.PEER:
-        return None
-    first = ended_first(asked.exits)
-    if first is None or not same_place(first.node, asked.line.node):
-        return None
-    if not asked.event.lines and not _may_have_had(asked, first):
-        return None
-    return Answer(first.rank, "this process ended before those of all other hosts", first.line)
-
-
-def _launcher_saw(asked: Asked) -> Answer[int] | None:
-    """The process that its launcher saw end first, for what one process had and no line of its own signs."""
-    event = asked.event
-    if asked.line.rank is not None or event.blames is not Blames.SPEAKER:
-        return None
-    if not event.lines and not has(event.leaf, "of_one_process"):
-        return None
-    told = [o for o in asked.case.observations if "first_to_end" in o.marks]
-    ranks = {o.fields["rank"] for o in told if o.fields.get("rank", "").isdigit()}
-    if len(ranks) != 1:
-        return None
-    rank = int(ranks.pop())
-    if not same_place(asked.identities.node_of_rank.get(rank), asked.line.node):
-        return None
-    return Answer(rank, "its launcher saw this process end first", told[0].line)
-
-
-def _may_have_had(asked: Asked, ended: ExitFact) -> bool:
-    """Tell whether a process may have ended of what a line says that nobody signed: it stands above, and is not later."""
-    line = asked.line
-    below = line.file == ended.line.file and line.number < ended.line.number
-    late = line.time is not None and ended.ended is not None and line.time > ended.ended + 1.0
-    return below and not late and ended.how not in ("killed", "ordered")
-
-
 def _hosts_the_store(asked: Asked) -> Answer[int] | None:
     """The process that could not open the store's port, where it is a worker: the first rank alone hosts it."""
     opens = phrase("hosts-the-store")
@@ -553,8 +487,9 @@ def _awaited(asked: Asked) -> Answer[int] | None:
 SOURCES: tuple[Source[int], ...] = (
     _from_one, _between_two, _slot, _lacked_by_several, _subject, _noticed, _of_the_job, _heading, _process,
     _named_process, _local_rank, _said_on, _label, logged_by, _introduced, _seat, _only_node, _own_words, own_shard,
-    raised_from, _told_with_process, _alone_there, _others, _only_exit_there, device_beside, _awaited, named_slow, _own_exit,
-    _raised_exit, _ended_first, _launcher_saw, by_device, raises_behind, of_numbered_output, _hosts_the_store, _idle_device,
+    raised_from, _told_with_process, _alone_there, _others, _only_exit_there, device_beside, _awaited, named_slow,
+    own_exit, raised_exit, first_of_all_hosts, launcher_saw, by_device, raises_behind, of_numbered_output, _hosts_the_store,
+    _idle_device,
 )  # fmt: skip
 
 

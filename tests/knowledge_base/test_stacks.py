@@ -196,7 +196,9 @@ ELSEWHERE = "_try_get_data (torch/utils/data/dataloader.py:1251)"
 def rows(call: str, *, table: bool) -> str:
     calls = {rank: call if rank == 5 else WAITING for rank in range(8)}
     if table:
-        return "".join(f"sage-{4 + r // 4} | {r}  pid {77120 + r} | {one}\n" for r, one in calls.items())
+        return "".join(
+            f"sage-{4 + r // 4} | {r}  pid {77120 + r} | {one}\n" for r, one in calls.items()
+        )
     return "".join(f"{r:2}:     {one}\n" for r, one in calls.items())
 
 
