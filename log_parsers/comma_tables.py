@@ -49,11 +49,7 @@ def columns_in_front(lines: Sequence[str], *, year: int) -> tuple[Label, ...]:
 
 def _is_title(text: str) -> bool:
     word = text.strip()
-    return (
-        0 < len(word) <= _LONGEST_TITLE
-        and not word[0].isdigit()
-        and word.replace("_", "").isascii()
-    )
+    return 0 < len(word) <= _LONGEST_TITLE and not word[0].isdigit() and word.isascii()
 
 
 def _begin_with_times(rows: Sequence[str], year: int) -> bool:

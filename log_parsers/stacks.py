@@ -33,6 +33,9 @@ _ROW = lazy(
 )
 _RANK_CELL = lazy(r"(?:^|\|) {0,4}(?i:rank[ =:#]?)?(?P<rank>\d{1,6})(?= |\||$)")
 _PID_CELL = lazy(r"\b(?i:pid)[ =:]{0,2}(?P<pid>\d{1,8})\b")
+_BARE_FRAME = lazy(
+    rb"[A-Za-z_<][\w.<>]* \("
+)  # nobody is named in front of it, and a dump has thousands
 _FEWEST_ROWS = 3
 _MAIN = "MainThread"
 _BETWEEN = 3  # lines between two threads of one dump
@@ -157,8 +160,9 @@ def read_rows(view: LogView) -> list[Stack]:
     """
     found: dict[tuple[str, int | None], Stack] = {}
     for number in view.numbers:
-        raw = view.survey.kept[number].rstrip()
-        line = view.line(number) if raw.endswith(b")") and b".py:" in raw else None
+        raw = view.survey.kept[number].strip()
+        alike = raw.endswith(b")") and b".py:" in raw and not _BARE_FRAME.match(raw)
+        line = view.line(number) if alike else None
         match = _ROW.match(line.message.strip()) if line is not None else None
         if line is None or match is None:
             continue

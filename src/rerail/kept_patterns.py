@@ -105,7 +105,7 @@ class Keeper:
         return held if isinstance(held, dict) else {}
 
     def _file(self) -> Path:
-        # The number of the interpreter's own form changes with it; the version alone is not enough for builds of a day.
+        # Two builds of one version may differ in what `re` makes; `MAGIC` is the number of that form.
         import _sre  # type: ignore[import-not-found]
 
         version = f"{sys.implementation.cache_tag}-{sys.hexversion:x}-{_sre.MAGIC}"
