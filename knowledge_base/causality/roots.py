@@ -262,6 +262,8 @@ def _edge(case: Case, rules: dict[str, Rule], a: Observation, b: Observation) ->
         and case.known_before(shallower, deeper)
     ):
         return Edge(shallower, deeper, "peers of the process that had ended tell of it")
+    if has(deeper.leaf, "at_start") and case.known_before(shallower, deeper):
+        return None  # what cannot be started anew had run before
     gap = case.seconds_between(shallower, deeper)
     late = _CLOCKS_APART_S if is_own(shallower) or not _can_explain(deeper, shallower) else SLACK_S
     if late == SLACK_S and has(shallower.leaf, "by_order"):

@@ -19,7 +19,7 @@ from rerail.knowledge_base.placement.odd_version import host_of_odd_version
 from rerail.knowledge_base.placement.one_node import GPUS_OF_A_NODE, one_node
 from rerail.knowledge_base.placement.own_words import node_in, number_in, own_pod, words_of_pods
 from rerail.knowledge_base.placement.place import Answer, Asked, Source
-from rerail.knowledge_base.placement.rank_sources import carries_the_jobs_loss
+from rerail.knowledge_base.placement.rank_sources import called_otherwise, carries_the_jobs_loss
 from rerail.knowledge_base.taxonomy import has
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.prefixes import TASK
@@ -121,7 +121,8 @@ def _label(asked: Asked) -> Answer[str] | None:
         return None  # who prints the line relays what another process raised
     if asked.event.blames is Blames.SUBJECT and (rank is None or rank != asked.line.rank):
         return None  # who prints it only noticed
-    if rank is not None and asked.line.rank != rank:
+    own = called_otherwise(asked) if rank is not None and asked.line.rank != rank else None
+    if rank is not None and rank not in (asked.line.rank, own and own.value):
         said = number_in(asked.line.message, "rank", telling="on_rank") == rank
         if asked.line.rank is not None or (said and rank in asked.identities.node_of_rank):
             return None  # who prints the line speaks of another rank

@@ -231,7 +231,27 @@ def _label(asked: Asked) -> Answer[int] | None:
         return Answer(None, f"the launcher in task {rank} raised it, and no rank")
     if task and rank in asked.identities.launcher_tasks and str(rank) in task.groups():
         return Answer(None, f"task {rank} is a launcher, and starts several ranks")
-    return Answer(rank, "the label in front of the line", asked.line)
+    return called_otherwise(asked) or Answer(rank, "the label in front of the line", asked.line)
+
+
+def called_otherwise(asked: Asked) -> Answer[int] | None:
+    """The rank by which the only process of a section is called there, where the file in its heading counts local ones."""
+    line, known = asked.line, asked.identities
+    view = asked.case.view(line)
+    here = view.section(line.number)
+    if line.label or not here:
+        return None
+    told = {
+        who.rank: said
+        for who in known.by_pid
+        if who.rank is not None
+        and (said := known.told_by.get(("pid", who.pid))) is not None
+        and said.file == line.file
+        and view.section(said.number) == here
+    }
+    if len(told) != 1 or (rank := next(iter(told))) == line.rank:
+        return None
+    return Answer(rank, "the process of this file is called so", told[rank])
 
 
 def _introduced(asked: Asked) -> Answer[int] | None:

@@ -133,3 +133,21 @@ def test_the_last_sign_of_life_of_an_open_verdict_accuses_nobody() -> None:
     found = told(THROTTLED)
     assert (found.outcome, found.suspects.ranks, found.suspects.nodes) == ("inconclusive", [], [])
     assert place(found) == (None, None)
+
+
+WORKERS = """$ tail -n 3 /share/logs/job7731/*/worker_*.log
+==> /share/logs/job7731/gn-06/worker_0.log <==
+[ERROR] 2025-10-11-15:39:34 (PID:2969, Device:0, RankID:0) ERR00100 PTA call acl api failed.
+EI0002: [PID: 2969] The wait execution of the Notify register times out. Reason: The Notify register has not received the Notify record from remote rank: [11].
+
+==> /share/logs/job7731/gn-07/worker_3.log <==
+RuntimeError: npuSynchronizeDevice: NPU function error: HBM MULTI BIT ECC ERROR, error code is 507054
+{own}
+"""
+
+
+def test_a_file_that_counts_local_ranks_is_of_the_rank_that_its_process_calls_itself() -> None:
+    own = "[ERROR] 2025-10-11-15:09:02 (PID:8117, Device:3, RankID:11) ERR00100 PTA call acl api failed"
+    assert place(told(WORKERS.format(own=own)))[0] == 11
+    two = f"{own}\n{own.replace('8117', '8118').replace('RankID:11', 'RankID:12')}"
+    assert place(told(WORKERS.format(own=two)))[0] == 3
