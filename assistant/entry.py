@@ -9,6 +9,7 @@ import sys
 
 TYPE_CHECKING = False  # as in `rerail`: until `main` is reached, Ctrl-C prints a traceback
 if TYPE_CHECKING:
+    from pathlib import Path
     from typing import Any
 
 
@@ -45,10 +46,15 @@ def _keep_patterns() -> None:
     """Let what this call compiles be there when the next one starts."""
     import atexit
 
-    from rerail.cached_yaml import cache_folder
     from rerail.kept_patterns import keep_in
 
-    atexit.register(keep_in(cache_folder).save)
+    atexit.register(keep_in(_folder).save)
+
+
+def _folder() -> Path:
+    from rerail.cached_yaml import cache_folder
+
+    return cache_folder()
 
 
 def _diagnose(given: dict[str, Any]) -> int:

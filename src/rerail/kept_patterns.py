@@ -17,8 +17,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, AnyStr
 from zlib import crc32
 
-from rerail.cached_yaml import write_whole
-
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
@@ -90,6 +88,8 @@ class Keeper:
     def save(self) -> None:
         """Write what was compiled anew beside what the file holds by now; if that fails, a later start compiles it."""
         if self._made:
+            from rerail.cached_yaml import write_whole
+
             kept = list((self._read() | self._made).items())
             content = json.dumps(dict(kept[-_MOST:])).encode()
             write_whole(self._file(), b"%08x\n" % crc32(content) + content)

@@ -407,14 +407,14 @@ def test_what_the_newer_part_of_a_rotated_log_trains_on_from_was_survived(tmp_pa
 def test_a_full_disk_leaves_nothing_of_a_rule_file_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(self: Path, text: str, **more: object) -> int:
+    def full(self: Path, data: bytes) -> int:
         self.touch()
         raise OSError(errno.ENOSPC, "No space left on device")
 
     kept = tmp_path / "rules.yaml"
     kept.write_text("a: 1\n")
     monkeypatch.setattr(cached_yaml, "cache_folder", lambda: tmp_path / "cache")
-    monkeypatch.setattr(Path, "write_text", full)
+    monkeypatch.setattr(Path, "write_bytes", full)
     assert cached_yaml.load_cached(kept) == {"a": 1}
     assert list((tmp_path / "cache").iterdir()) == []
 
