@@ -55,6 +55,7 @@ def test_a_second_start_has_the_same_patterns_and_compiles_none(
 ) -> None:
     shipped = [(one.pattern, 0) for one in [*phrases().values(), *load_rules()]]
     asked = PATTERNS + shipped
+    monkeypatch.setattr(kept_patterns, "_MOST", len(asked))
     first = again(tmp_path)
     for pattern, flags in asked:
         first.compiled(pattern, flags, None)
@@ -97,6 +98,19 @@ def test_what_was_kept_by_two_processes_is_all_there(tmp_path: Path) -> None:
     other.save()
     (file,) = tmp_path.iterdir()
     assert sorted(content(file)) == ["0|'one'", "0|'other'"]
+
+
+def test_those_that_were_asked_for_longest_ago_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_patterns, "_MOST", 3)
+    for start in ("abc", "ad", "e"):
+        keeper = again(tmp_path)
+        for pattern in start:
+            keeper.compiled(pattern, 0, None)
+        keeper.save()
+    (file,) = tmp_path.iterdir()
+    assert list(content(file)) == ["0|'a'", "0|'d'", "0|'e'"]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ It belongs to one version of the interpreter; where `re` looks different inside,
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-_MOST = 4_000  # patterns; an installation has some hundreds, and each change of its rules brings a few new ones
+_MOST = 600  # patterns; a start asks for 250 to 400, and reads all that is kept: each costs it 20 microseconds
 # What is raised where the inside of `re`, or what was kept of it, is not what this code knows.
 _LOOKS_DIFFERENT = (
     ImportError,
@@ -68,6 +67,7 @@ class Keeper:
     def __init__(self, folder: Callable[[], Path]) -> None:
         self._folder = folder
         self._held: dict[str, Any] | None = None
+        self._asked: dict[str, None] = {}
         self._made: dict[str, Any] = {}
 
     def compiled(
@@ -77,6 +77,7 @@ class Keeper:
         if self._held is None:
             self._held = self._read()
         key = f"{flags}|{pattern!r}" if change is None else f"{_code(change)}|{flags}|{pattern!r}"
+        self._asked[key] = None
         if (parts := self._held.get(key)) is not None:
             with suppress(*_LOOKS_DIFFERENT):
                 return _last_step(pattern if change is None else None, *parts)
@@ -86,16 +87,26 @@ class Keeper:
         return made
 
     def save(self) -> None:
-        """Write what was compiled anew beside what the file holds by now; if that fails, a later start compiles it."""
+        """Write what was compiled anew beside what the file holds by now; if that fails, a later start compiles it.
+
+        Of more than are of use those go that were asked for longest ago.
+        """
         if self._made:
+            import json
+
             from rerail.cached_yaml import write_whole
 
-            kept = list((self._read() | self._made).items())
-            content = json.dumps(dict(kept[-_MOST:])).encode()
+            known = self._read() | self._made
+            latest = {key: known[key] for key in self._asked if key in known}
+            older = {key: parts for key, parts in known.items() if key not in latest}
+            kept = [*older.items(), *latest.items()][-_MOST:]
+            content = json.dumps(dict(kept)).encode()
             write_whole(self._file(), b"%08x\n" % crc32(content) + content)
             self._made = {}
 
     def _read(self) -> dict[str, Any]:
+        import json
+
         # A flipped bit in a pattern would be a line that is not found: the sum tells it.
         try:
             summed, _, content = self._file().read_bytes().partition(b"\n")
