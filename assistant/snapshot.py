@@ -22,7 +22,6 @@ from rerail.domain.incident import (
     TemplateCount,
 )
 from rerail.domain.job import Allocation, NodeShare
-from rerail.kept_patterns import kept_pattern
 from rerail.knowledge_base.causality.diagnosis_record import iso
 from rerail.knowledge_base.causality.progress import step_rows
 from rerail.lazy_patterns import lazy
@@ -47,8 +46,8 @@ _VERSIONS = {
     "nccl": lazy(r"\bNCCL version (\d+\.\d+[\w.+]*)"),
     "cuda": lazy(r"(?i)\bcuda(?: version|_version|toolkit)?[ :=]+v?(\d+\.\d+(?:\.\d+)?)\b"),
     "driver": lazy(r"(?i)\b(?:NVIDIA-SMI|driver version:?) +(\d{3}\.\d+[\w.]*)"),
-    "transformers": kept_pattern(r"\btransformers==(\d+\.\d+[\w.]*)"),
-    "deepspeed": kept_pattern(r"(?i)\bdeepspeed(?: info:)? version=?(\d+\.\d+[\w.]*)"),
+    "transformers": lazy(r"\btransformers==(\d+\.\d+[\w.]*)"),
+    "deepspeed": lazy(r"(?i)\bdeepspeed(?: info:)? version=?(\d+\.\d+[\w.]*)"),
 }
 
 

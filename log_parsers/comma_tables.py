@@ -6,11 +6,10 @@ records are (`json_records.yaml`).
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 
 from rerail.log_parsers.json_records import kind_of_field, tells_the_message, tells_the_time
-from rerail.log_parsers.labels import Label
+from rerail.log_parsers.labels import INDUCED, Label
 from rerail.log_parsers.timestamps import find_stamp
 
 _LEAST_COLUMNS, _MOST_COLUMNS, _LONGEST_TITLE = 2, 16, 40
@@ -27,8 +26,10 @@ def columns_in_front(lines: Sequence[str], *, year: int) -> tuple[Label, ...]:
         year: of stamps that carry none.
     """
     told = [line for line in lines if line.strip()]
-    if len(told) < _LEAST_LINES:
+    if len(told) < _LEAST_LINES or "," not in told[0]:
         return ()
+    import csv
+
     titles = next(csv.reader(told[:1]), [])
     if not _LEAST_COLUMNS <= len(titles) <= _MOST_COLUMNS or not all(map(_is_title, titles)):
         return ()
@@ -44,7 +45,7 @@ def columns_in_front(lines: Sequence[str], *, year: int) -> tuple[Label, ...]:
         _CELL.format(slot=_SLOTS[kind] if kind and kind not in kinds[:at] else "?:")
         for at, kind in enumerate(kinds[:message])
     ][first:]
-    return (Label("induced", "collector", "," * first + ",".join(cells) + ',"?'),)
+    return (Label(INDUCED, "collector", "," * first + ",".join(cells) + ',"?'),)
 
 
 def _is_title(text: str) -> bool:

@@ -25,7 +25,7 @@ from rerail.log_parsers.json_records import (
     is_like_a_record,
     ranks_behind_numbers,
 )
-from rerail.log_parsers.labels import PATH, Label
+from rerail.log_parsers.labels import INDUCED, PATH, Label
 from rerail.log_parsers.line_tails import Tail
 from rerail.log_parsers.named_after_hosts import named_after_hosts, told_by
 from rerail.log_parsers.outputs_of_jobs import hosts_of_outputs
@@ -415,7 +415,7 @@ def _in_front_of_grep(sample: _Sample) -> tuple[Label, ...]:
         return ()
     between, end = (re.escape(part.decode()) for part in told.pop())
     name = rf"(?P<node>[A-Za-z][\w.-]{{0,80}}?){between}(?P<rank>\d{{1,6}}){end}"
-    return (Label("induced", "own", rf"(?:[\w./-]{{0,120}}/)?{name}[:-](?:\d{{1,7}}[:-])?(?=\S)"),)
+    return (Label(INDUCED, "own", rf"(?:[\w./-]{{0,120}}/)?{name}[:-](?:\d{{1,7}}[:-])?(?=\S)"),)
 
 
 def _tasks_hold_ranks(sample: _Sample) -> bool:

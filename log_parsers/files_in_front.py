@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.file_names import named_form_in_bytes, origin_of
-from rerail.log_parsers.labels import Label, peel
+from rerail.log_parsers.labels import INDUCED, Label, peel
 from rerail.log_parsers.prefixes import Origin
 
 _DIGITS = lazy(r"\d+")
@@ -32,7 +32,7 @@ def names_in_front(heads: Iterable[bytes]) -> tuple[Label, ...]:
             continue  # it tells the host as well
         if form not in forms and len(forms) < _MOST_FORMS and (pattern := _pattern(name)):
             forms[form] = pattern
-    return tuple(Label("induced", "own", f"{one}[:-]{_NUMBER}") for one in forms.values())
+    return tuple(Label(INDUCED, "own", f"{one}[:-]{_NUMBER}") for one in forms.values())
 
 
 def _pattern(name: str) -> str | None:

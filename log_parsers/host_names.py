@@ -101,7 +101,7 @@ def is_short_name(word: str) -> bool:
 @lru_cache(maxsize=16_384)
 def may_be_host(word: str) -> bool:
     """Tell whether a word is one where a sentence says of a process that it runs on it: also one that only counts."""
-    return looks_like_host(word) or _counted().fullmatch(word) is not None
+    return looks_like_host(word) or is_numbered_host(word)
 
 
 def is_numbered_host(word: str) -> bool:

@@ -14,7 +14,7 @@ from itertools import pairwise
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.front_parts import behind
 from rerail.log_parsers.host_names import is_no_host, looks_like_host, series_of
-from rerail.log_parsers.labels import Label
+from rerail.log_parsers.labels import INDUCED, Label
 from rerail.log_parsers.timestamps import find_stamp
 
 _LEAST_LINES = 6
@@ -54,7 +54,7 @@ def hosts_first(texts: Sequence[str], *, year: int) -> tuple[Label, ...]:
     ranked = len(told) > 1 and all(match["task"] == match["rank"] for match in told)
     beside = _BESIDE.replace(r"|\d{1,6}", r"|(?P<rank>\d{1,6})") if ranked else _BESIDE
     pattern = rf"[\[(<@]?{_ROLE}(?P<node>{node}){beside}[\])>]?{_PROGRAM}(?::|(?= )) ?"
-    return (Label("induced", "collector", pattern, generic=True),)
+    return (Label(INDUCED, "collector", pattern, generic=True),)
 
 
 def _behind_times(texts: Sequence[str], year: int) -> Iterator[str]:

@@ -32,7 +32,7 @@ from rerail.log_parsers.front_parts import (
 )
 from rerail.log_parsers.host_names import is_no_host, series_of
 from rerail.log_parsers.hosts_like_devices import in_blocks, with_hosts
-from rerail.log_parsers.labels import PATH, Label, peel
+from rerail.log_parsers.labels import INDUCED, PATH, Label, peel
 from rerail.log_parsers.timestamps import find_stamp
 
 _LEAST_LINES = 6
@@ -105,7 +105,7 @@ def in_brackets(texts: Sequence[str], hosts: Collection[str]) -> tuple[Label, ..
     names = set(seen)
     if len(seen) < _LEAST_LINES or len(set(map(series_of, names))) != 1 or not names & set(hosts):
         return ()
-    return (Label("induced", "collector", rf"\[(?P<node>{_names_like(names)})\] ", generic=True),)
+    return (Label(INDUCED, "collector", rf"\[(?P<node>{_names_like(names)})\] ", generic=True),)
 
 
 def _pod_and_container(texts: Sequence[str]) -> Label | None:
@@ -126,7 +126,7 @@ def _pod_and_container(texts: Sequence[str]) -> Label | None:
     if not all(looks_counted(name) for name in names):
         return None
     return Label(
-        "induced",
+        INDUCED,
         "collector",
         rf"(?P<node>{_names_like(names)}) {re.escape(words.pop())}(?: |$)",
         generic=True,
@@ -144,7 +144,7 @@ def _one_pod(texts: Sequence[str]) -> Label | None:
         return None
     name = front.rstrip(" |:\t")
     return Label(
-        "induced",
+        INDUCED,
         "collector",
         f"(?P<place>{re.escape(name)}){re.escape(front[len(name) :])}",
         generic=True,
@@ -170,7 +170,7 @@ def _labels(chains: Sequence[tuple[Front, ...]], texts: Sequence[str]) -> tuple[
     if best[0] or len(reached) < max(_LEAST_LINES, _LEAST_SHARE * len(texts)):
         return best[1]
     patterns = dict.fromkeys(_between(reached, {KNOWN.form}))
-    return tuple(Label("induced", "collector", pattern) for pattern in patterns)
+    return tuple(Label(INDUCED, "collector", pattern) for pattern in patterns)
 
 
 def _labels_of(
@@ -251,7 +251,7 @@ def _as_labels(
         patterns[_pattern(form, here, [one[index : index + count] for one in seen])] = None
         index += count
     patterns |= dict.fromkeys(_between(chains, telling))
-    return tuple(Label("induced", "own", pattern) for pattern in patterns)
+    return tuple(Label(INDUCED, "own", pattern) for pattern in patterns)
 
 
 def _between(

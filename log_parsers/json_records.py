@@ -153,7 +153,7 @@ def _finder(fields: Fields) -> re.Pattern[bytes]:
     paths = (fields.rank, fields.local, fields.node, fields.place)
     names = sorted({path[-1] for path in paths if path is not None}, key=len, reverse=True)
     named = "|".join(map(re.escape, names))
-    return kept_pattern(
+    return re.compile(
         rf'(?<![\w.@/-])(?i:(?P<name>{named}))(?:\\{{0,7}}"\s?:\s?\\{{0,7}}"?|="?)(?P<value>[A-Za-z0-9][\w.-]{{0,120}})'.encode()
     )
 

@@ -9,7 +9,6 @@ import math
 import re
 from collections.abc import Callable, Sequence
 
-from rerail.kept_patterns import kept_pattern
 from rerail.late_dataclass import dataclass
 from rerail.log_parsers.mined_layouts import TIMES
 from rerail.log_parsers.piece import Piece, rows_of
@@ -98,7 +97,7 @@ def _beside(before: str, behind: str) -> re.Pattern[bytes] | None:
     if not re.search(r"[^\W\d]", front + rear):
         return None
     begin = _literal(front) if front.strip() else rb"(?<![\w.+-])"
-    return kept_pattern(
+    return re.compile(
         begin + _NUMBER + _literal(rear) + (rb"(?!\w)" if rear[-1:].isalnum() else rb"")
     )
 

@@ -276,7 +276,7 @@ def _rarest(layouts: Iterable[tuple[str, bytes]], sample: Sequence[bytes]) -> re
         choices = {word for word in found if word in line} or {b""}
         count = {word: sum(word in raw for raw in sample) for word in choices}
         words.add(min(choices, key=lambda word: (count[word], -len(word), word)))
-    return kept_pattern(b"|".join(re.escape(word) for word in sorted(words)))
+    return re.compile(b"|".join(re.escape(word) for word in sorted(words)))
 
 
 def _step_layouts(found: dict[str, Layout]) -> dict[str, Layout]:

@@ -179,3 +179,46 @@ def test_the_command_keeps_its_patterns(tmp_path: Path) -> None:
     assert said[0].returncode == said[1].returncode == 0, said[1].stderr
     (kept,) = (tmp_path / "cache").glob("patterns-*.json")
     assert len(content(kept)) > 50
+
+
+def test_what_is_made_of_the_words_of_a_log_is_not_kept(tmp_path: Path) -> None:
+    """The file outlives the log, and nobody looks for the names of hosts in it."""
+    steps = [
+        f"quaggahost-{n % 3} <{n}> elapsed_{n % 3}: alpha {n} beta {2.5 - n / 99:.4f} ibexes 0.{n}5 s"
+        for n in range(60)
+    ]
+    records = [
+        json.dumps({"zebrafield": "x", "okapigroup": {"rank": n % 4}, "message": f"step {n}"})
+        for n in range(60)
+    ]
+    oom = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
+    job = tmp_path / "job"
+    job.mkdir()
+    (job / "steps.log").write_text("\n".join([*steps, f"quaggahost-1 <60> {oom}", ""]))
+    (job / "records.log").write_text("\n".join([*records, ""]))
+    env = os.environ | {
+        "RERAIL_CACHE_DIR": str(tmp_path / "cache"),
+        "RERAIL_DATA_DIR": str(tmp_path),
+    }
+    call = [
+        sys.executable,
+        "-c",
+        "from rerail.assistant.entry import main; main()",
+        "diagnose",
+        str(job),
+    ]
+    said = subprocess.run(call, env=env, capture_output=True, check=False)
+    assert b"quaggahost-1" in said.stdout, said.stderr
+    (kept,) = (tmp_path / "cache").glob("patterns-*.json")
+    assert not re.search(b"quagga|zebra|okapi|ibexes", kept.read_bytes())
+
+
+def test_who_asks_for_more_than_are_kept_keeps_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_patterns, "_MOST", 2)
+    keeper = again(tmp_path)
+    for pattern in "abc":
+        keeper.compiled(pattern, 0, None)
+    keeper.save()
+    assert not list(tmp_path.iterdir())

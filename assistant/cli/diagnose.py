@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from rerail.assistant.verdict_out import exit_code, show
 from rerail.domain.diagnosis import Diagnosis, Outcome
 from rerail.errors import EvidenceError, UsageError
-from rerail.kept_patterns import kept_pattern
+from rerail.lazy_patterns import lazy
 
 if TYPE_CHECKING:
     from rerail.assistant.agent.explain import ModelClaim
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rerail.tools.forecast.compare import Expected
 
 _MOST_TOLD = 3
-_MAY_NAME_A_JOB = kept_pattern(r"[0-9]+(?:[_+][0-9]+)?$|[a-z][a-z0-9+.-]*://")
+_MAY_NAME_A_JOB = lazy(r"[0-9]+(?:[_+][0-9]+)?$|[a-z][a-z0-9+.-]*://")
 
 
 def diagnose_command(

@@ -244,8 +244,10 @@ def _initiating(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
     awaited = verdict.waiting.silent if verdict.waiting is not None else ()
     told = verdict.waiting.by(How.NAMED) if verdict.waiting is not None else None
     missed_by = told.line if told is not None else None
-    if not awaited and (apart := conclude.seen_apart(case, verdict.identities, verdict.waiting)):
-        awaited, missed_by = apart.ranks, apart.line
+    if not awaited:
+        seen = conclude.by_stacks(case, verdict.identities, verdict.waiting)
+        if seen is not None and len(seen.ranks) == 1:
+            awaited, missed_by = seen.ranks, seen.line
     at = place(
         case, verdict.selection, verdict.identities, verdict.exits, winner, awaited, missed_by
     )
@@ -343,15 +345,12 @@ def _stacks(case: Case, rules: dict[str, Rule], verdict: Verdict) -> bool:
     """Somebody looked where all processes are; whom time-outs name they name with more right, and stacks tell why."""
     found = verdict.waiting
     surer = found is not None and (found.by(How.NAMED) or found.by(How.ANOTHER_CALL))
-    looked = any("stack" in o.marks for o in case.observations)
     ended = exits.first_odd(verdict.exits)
     # Who waited in vain is aborted or told to end.
     waited = found is not None and ended is not None and ended.how in ("aborted", "ordered")
-    if (ended is not None and not waited) or not looked:
+    if ended is not None and not waited:
         return False
-    from rerail.knowledge_base.waiting.stacks import from_stacks
-
-    conclusion = from_stacks(case, verdict.identities, found)
+    conclusion = conclude.by_stacks(case, verdict.identities, found)
     if conclusion is None or (found is not None and not conclusion.ranks):
         return False
     if found is not None and surer and conclusion.ranks != found.suspects:

@@ -56,9 +56,8 @@ from rerail.lazy_patterns import lazy
 from rerail.log_parsers.host_names import address_in, is_address, may_be_host
 
 _DIGITS = lazy(r"\d+")
-_FEWEST_FIRSTS = (
-    3  # hosts whose first ranks alone are known: of two, the one between them may be silent
-)
+# Hosts whose first ranks alone are known: of two, the one between them may be silent.
+_FEWEST_FIRSTS = 3
 
 
 def build(case: Case, statements: list[Statement]) -> Identities:
@@ -509,7 +508,7 @@ def _fill_blocks(found: Identities, each: int | None = None) -> None:
     firsts = (
         _FEWEST_FIRSTS <= len(hosts) == (world or 0) // size
         and size <= GPUS_OF_A_NODE
-        and (sorted(known) == [block * size for block in range(len(hosts))])
+        and sorted(known) == [block * size for block in range(len(hosts))]
     )
     if not any(all(rank in known for rank in ranks) for ranks in blocks.values()) and not (
         (each or firsts) and _in_blocks(known, world // size if world else len(hosts))

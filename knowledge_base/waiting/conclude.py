@@ -179,14 +179,13 @@ def from_waiting(case: Case, waiting: Waiting, identities: Identities) -> Conclu
     )
 
 
-def seen_apart(case: Case, identities: Identities, waiting: Waiting | None) -> Conclusion | None:
-    """Return what stacks say of the one rank that is not where all others wait, or None."""
+def by_stacks(case: Case, identities: Identities, waiting: Waiting | None) -> Conclusion | None:
+    """Conclude from where all processes are, where somebody looked; or return None."""
     if not any("stack" in o.marks for o in case.observations):
         return None
     from rerail.knowledge_base.waiting.stacks import from_stacks
 
-    found = from_stacks(case, identities, waiting)
-    return found if found is not None and len(found.ranks) == 1 else None
+    return from_stacks(case, identities, waiting)
 
 
 def _rank_of(identities: Identities, line: LogLine) -> int | None:

@@ -78,20 +78,21 @@ class Keeper:
             self._held = self._read()
         key = f"{flags}|{pattern!r}" if change is None else f"{_code(change)}|{flags}|{pattern!r}"
         self._asked[key] = None
-        if (parts := self._held.get(key)) is not None:
-            with suppress(*_LOOKS_DIFFERENT):
-                return _last_step(pattern if change is None else None, *parts)
-        made = _compiled(pattern, flags, change)
+        parts = self._held.get(key)
         with suppress(*_LOOKS_DIFFERENT):
-            self._made[key] = _before_last_step(_parsed(pattern, flags, change), flags)
-        return made
+            if parts is None:
+                parts = _before_last_step(_parsed(pattern, flags, change), flags)
+                self._held[key] = self._made[key] = parts
+            return _last_step(pattern if change is None else None, *parts)
+        return _compiled(pattern, flags, change)
 
     def save(self) -> None:
         """Write what was compiled anew beside what the file holds by now; if that fails, a later start compiles it.
 
-        Of more than are of use those go that were asked for longest ago.
+        Of more than are of use those go that were asked for longest ago; who asks for more than are kept, as the tests
+        of all rules do, is no diagnosis and keeps none.
         """
-        if self._made:
+        if self._made and len(self._asked) <= _MOST:
             import json
 
             from rerail.cached_yaml import write_whole
