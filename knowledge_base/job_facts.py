@@ -169,6 +169,16 @@ class JobFacts:
             times += _times(windows, view.year, offset(view.name))
         return (min(times), max(times)) if times else None
 
+    def span(self, offset: Callable[[str], float]) -> float | None:
+        """Return how many seconds lie between the first and the last time that any lines tell, or None."""
+        times: list[float] = []
+        for view in self._views:
+            facts = view.survey.facts
+            windows = [one.first_window for one in facts.earliest(_LATEST, ANY)]
+            windows += [one.last_window for one in facts.latest(_LATEST, ANY)]
+            times += _times(windows, view.year, offset(view.name))
+        return max(times) - min(times) if times else None
+
     def end(self, offset: Callable[[str], float]) -> float | None:
         """Return the latest time that any line tells, in seconds since the epoch, or None."""
         times: list[float] = []

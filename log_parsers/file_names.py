@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -88,7 +89,39 @@ def is_no_machine(name: str) -> bool:
     return named_form("no_machine").match(name) is not None
 
 
-def file_of_a_host(name: str) -> tuple[tuple[str, str], str] | None:
+def hosts_side_by_side(files: Sequence[tuple[str, Origin]]) -> list[str | None]:
+    """Return for each path the host that is told by its folder or its name beside the others, or None.
+
+    Folders are hosts where they come in company, `hx-01/` and `hx-02/`, or around a dmesg; files too. A single folder
+    such as `exp7` is where somebody keeps a job, and no host. Where an origin tells a node, nothing is added.
+    """
+    groups: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for name, origin in files:
+        for group, node, _ in _numbered_folders(name):
+            groups[group].add(node)
+        if origin.rank is None and (file := _file_of_a_host(name)):
+            groups[file[0]].add(file[1])
+    around = {name.rpartition("/")[0] for name, one in files if one.stream is Stream.KERNEL}
+    return [_beside(name, origin, groups, around) for name, origin in files]
+
+
+def _beside(
+    name: str, origin: Origin, groups: dict[tuple[str, str], set[str]], around: set[str]
+) -> str | None:
+    if origin.node is not None or origin.stream is Stream.SCHEDULER:
+        return None
+    found = None
+    for group, node, folder in _numbered_folders(name):
+        in_company = len(groups[group]) > 1 or ("-" in node and folder in around)
+        if in_company and not is_no_machine(node):
+            found = node
+    file = _file_of_a_host(name) if origin.rank is None else None
+    if found is None and file is not None and len(groups[file[0]]) > 1:
+        return file[1]
+    return found
+
+
+def _file_of_a_host(name: str) -> tuple[tuple[str, str], str] | None:
     """Return place and form of a file that is called like a machine, and the machine."""
     match = named_form("file_of_a_host").search(name)
     if (
@@ -101,7 +134,7 @@ def file_of_a_host(name: str) -> tuple[tuple[str, str], str] | None:
     return (name[: match.start("node")], form), match["node"]
 
 
-def numbered_folders(name: str) -> Iterator[tuple[tuple[str, str], str, str]]:
+def _numbered_folders(name: str) -> Iterator[tuple[tuple[str, str], str, str]]:
     """Yield the numbered folders of a path: place and name without number, name, whole path."""
     for match in named_form("folder").finditer(name):
         stem = match["node"].rstrip("0123456789")

@@ -31,6 +31,7 @@ from rerail.log_parsers.named_after_hosts import named_after_hosts, told_by
 from rerail.log_parsers.outputs_of_jobs import hosts_of_outputs
 from rerail.log_parsers.prefixes import Origin
 from rerail.log_parsers.ranks_of_files import (
+    counted_on_each_host,
     hosts_by_folders,
     hosts_by_ranks,
     own_ranks,
@@ -230,15 +231,7 @@ def _ranks_of_processes(surveys: Sequence[FileSurvey], found: dict[str, Origin])
 def _counted_on_each_host(surveys: Sequence[FileSurvey], found: dict[str, Origin]) -> None:
     """Take numbers that stand in the names of files of several hosts for local ranks: `n1/rank_3.log`, `n2/rank_3.log`."""
     files = {one.source.name: found.get(one.source.name, one.source.origin) for one in surveys}
-    hosts: dict[int, set[str]] = defaultdict(set)
-    for origin in files.values():
-        if origin.rank is not None and origin.node is not None:
-            hosts[origin.rank].add(origin.node)
-    if (
-        len(hosts) < 2
-        or len(set(map(frozenset, hosts.values()))) > 1
-        or len(min(hosts.values(), key=len)) < 2
-    ):
+    if not counted_on_each_host((origin.rank, origin.node) for origin in files.values()):
         return
     for name, origin in files.items():
         if origin.rank is not None and origin.node is not None:

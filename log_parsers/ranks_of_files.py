@@ -106,6 +106,19 @@ def hosts_by_folders(files: Sequence[tuple[str, int | None]]) -> dict[str, str]:
     return {name: folder for name, _ in files if (folder := name.partition("/")[0]) in ranks}
 
 
+def counted_on_each_host(files: Iterable[tuple[int | None, str | None]]) -> bool:
+    """Tell whether the numbers of files of several hosts are local ranks: `n1/rank_3.log`, `n2/rank_3.log`.
+
+    Args:
+        files: the rank and the host that each is called after.
+    """
+    hosts: dict[int, set[str]] = defaultdict(set)
+    for rank, host in files:
+        if rank is not None and host is not None:
+            hosts[rank].add(host)
+    return len(set(map(frozenset, hosts.values()))) == 1 and len(min(hosts.values(), key=len)) > 1
+
+
 def ranks_across_hosts(files: Sequence[tuple[str, str | None]]) -> dict[str, tuple[str, int]]:
     """Return host and rank of files that are numbered on from host to host, so that all ranks of a job are there once.
 

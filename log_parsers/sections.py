@@ -19,7 +19,7 @@ from pathlib import Path
 from rerail.cached_yaml import load_cached
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
-from rerail.log_parsers.file_names import origin_of
+from rerail.log_parsers.file_names import hosts_side_by_side, origin_of
 from rerail.log_parsers.host_names import (
     is_counter,
     is_local,
@@ -28,6 +28,7 @@ from rerail.log_parsers.host_names import (
 )
 from rerail.log_parsers.named_after_hosts import Told, named_after_hosts
 from rerail.log_parsers.prefixes import Origin
+from rerail.log_parsers.ranks_of_files import counted_on_each_host
 from rerail.log_parsers.shell_loops import AskedHost, asked_host, looped
 from rerail.log_parsers.text import ZERO
 
@@ -376,6 +377,22 @@ def _called_after_hosts(
     return out
 
 
+def _side_by_side(found: list[tuple[int, Heading]]) -> list[tuple[int, Heading]]:
+    """Give sections of files to the hosts that their folders are called after; numbers that begin anew are local ranks."""
+    files = [at for at, (_, one) in enumerate(found) if one.path]
+    origins = [found[at][1].origin or Origin() for at in files]
+    paths = [found[at][1].path for at in files]
+    hosts = hosts_side_by_side(list(zip(paths, origins, strict=True)))
+    told = [replace(one, node=one.node or host) for one, host in zip(origins, hosts, strict=True)]
+    if counted_on_each_host((one.rank, one.node) for one in told):
+        told = [replace(one, rank=None, local_rank=one.rank) if one.node else one for one in told]
+    out = list(found)
+    for at, origin in zip(files, told, strict=True):
+        number, one = found[at]
+        out[at] = (number, replace(one, origin=_known(origin) or one.origin))
+    return out
+
+
 def _without_numbers(found: list[tuple[int, Heading]]) -> list[tuple[int, Heading]]:
     """Take the host from headings that only number it (node2.log), where other headings call hosts by names."""
     told = {one.origin.node for _, one in found if one.origin is not None} - {None}
@@ -472,7 +489,8 @@ def sections(lines: Iterable[tuple[int, bytes]], clean: Callable[[bytes], str]) 
         not_counted |= inner
     apart = [at for at, (_, one) in enumerate(found) if one.shape not in not_counted]
     found, told = [found[at] for at in apart], [told[at] for at in apart]
-    found = _without_numbers(_called_after_hosts(_named_alike(found), told))
+    found = _called_after_hosts(_named_alike(found), told)
+    found = _without_numbers(_side_by_side(found))
     telling = {(one.shape, one.rule) for _, one in found if one.origin is not None or one.file}
     ending = {shape.id for shape in shapes() if shape.ends}
     if not telling and all(one.shape not in ending for _, one in found):

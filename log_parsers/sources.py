@@ -20,7 +20,7 @@ from rerail.domain.evidence import Stream
 from rerail.errors import EvidenceError
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
-from rerail.log_parsers.file_names import file_of_a_host, is_no_machine, numbered_folders, origin_of
+from rerail.log_parsers.file_names import hosts_side_by_side, origin_of
 from rerail.log_parsers.prefixes import NOWHERE, Origin
 from rerail.log_parsers.redaction import redact
 from rerail.log_parsers.redactor import cut_of
@@ -353,35 +353,12 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 
 def _with_nodes(sources: list[Source]) -> list[Source]:
-    """Take folders for nodes where they come in company: `hx-01/`, `hx-02/`, or around a dmesg; files too.
-
-    A single folder such as `exp7` is where somebody keeps a job, and no host.
-    """
-    groups: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for source in sources:
-        for group, node, _ in numbered_folders(source.name):
-            groups[group].add(node)
-    for source in sources:
-        if source.origin.rank is None and (file := file_of_a_host(source.name)):
-            groups[file[0]].add(file[1])
-    around = {
-        source.name.rpartition("/")[0]
-        for source in sources
-        if source.origin.stream is Stream.KERNEL
-    }
-    result = []
-    for source in sources:
-        origin = source.origin
-        if origin.node is None and origin.stream is not Stream.SCHEDULER:
-            for group, node, folder in numbered_folders(source.name):
-                beside = "-" in node and folder in around
-                if (len(groups[group]) > 1 or beside) and not is_no_machine(node):
-                    source = replace(source, origin=replace(origin, node=node))
-            file = file_of_a_host(source.name) if origin.rank is None else None
-            if source.origin.node is None and file and len(groups[file[0]]) > 1:
-                source = replace(source, origin=replace(origin, node=file[1]))
-        result.append(source)
-    return result
+    """Give sources to the hosts that their folders, or they themselves, are called after."""
+    hosts = hosts_side_by_side([(source.name, source.origin) for source in sources])
+    return [
+        source if host is None else replace(source, origin=replace(source.origin, node=host))
+        for source, host in zip(sources, hosts, strict=True)
+    ]
 
 
 class Readable(Protocol):

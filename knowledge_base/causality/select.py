@@ -19,6 +19,10 @@ from rerail.knowledge_base.causality import roots
 from rerail.knowledge_base.causality.end_of_log import planned_steps
 from rerail.knowledge_base.causality.error_lines import first_cry
 from rerail.knowledge_base.causality.few_rows import rose
+from rerail.knowledge_base.causality.old_kernel_lines import (
+    told_before_the_job,
+    told_hours_before,
+)
 from rerail.knowledge_base.causality.own_failures import outweighed
 from rerail.knowledge_base.causality.progress import (
     LastStep,
@@ -43,7 +47,6 @@ from rerail.log_parsers.tracebacks import looks_like_exception
 from rerail.log_parsers.view import LogView
 
 _GRACE_STEPS = 50
-_SHORTLY_S, _LONG_BEFORE_S = 600.0, 6 * 3600.0
 _APART_S = 5.0
 """Clocks of two hosts differ by less; a collective waits for minutes."""
 _LAST_LINES = 2  # a blank one and what a shell says of the end
@@ -136,7 +139,16 @@ def select(
     _drop_hints(case, rules, result, one_ended=one_ended)
     _drop_healed(case, rules, result, one_ended=one_ended)
     _drop_late_starts(case, result)
-    _drop_old(case, result)
+    _drop(
+        result,
+        told_hours_before(case, result.candidates),
+        "told hours before the failure, and another fault just before it",
+    )
+    _drop(
+        result,
+        told_before_the_job(case, result.candidates),
+        "the kernel told it long before the job began",
+    )
     _drop_late_crashes(case, in_last, result)
     _drop(
         result,
@@ -238,22 +250,6 @@ def _ran_before(case: Case, line: LogLine) -> bool:
         "collective_timeout" in o.marks and o.line.file == line.file and o.line.number < line.number
         for o in case.observations
     )
-
-
-def _drop_old(case: Case, result: Selection) -> None:
-    """Reject what a kernel told long before the failure, where it tells of another fault shortly before it."""
-    felt = [
-        time
-        for o in case.observations
-        if o.line.stream is not Stream.KERNEL and o.role in (Role.CASCADE, Role.INITIATING, Role.TEARDOWN)
-        and (time := case.not_after(o.line)) is not None
-    ]  # fmt: skip
-    told = [(o, case.time(o.line)) for o in result.candidates if o.line.stream is Stream.KERNEL]
-    first = min(felt, default=None)
-    if first is None or not any(t is not None and 0 <= first - t < _SHORTLY_S for _, t in told):
-        return
-    gone = [o for o, t in told if t is not None and first - t > _LONG_BEFORE_S]
-    _drop(result, gone, "told hours before the failure, and another fault just before it")
 
 
 def _drop_late_crashes(case: Case, in_last: list[Observation], result: Selection) -> None:

@@ -168,7 +168,32 @@ def no_fault_told(
         return None
     if says("handled-in-words", observation.line.message) and _went_on(case, observation):
         return "its own sentence says how it was handled, and the work went on"
+    if _died_of_another(case, observation):
+        return "it is told as less than an error, and its process ended with another"
     return None
+
+
+def _died_of_another(case: Case, observation: Observation) -> bool:
+    """Tell whether a process told an error as less than one, and later raised another.
+
+    Who quotes an exception has caught it; a plain sentence may be the reason of what Python raises behind it.
+    """
+    line = observation.line
+    if observation.tier not in (Tier.APPLICATION, Tier.GENERIC):
+        return False
+    if not any(says(words, line.message) for words in ("below-an-error", "handled-in-words")):
+        return False
+    caught = says("claimed-exception", line.message)
+    return any(
+        o.lines
+        and o.role is Role.INITIATING
+        and (caught or o.tier is not Tier.GENERIC)
+        and o.leaf != observation.leaf
+        and o.line.file == line.file
+        and o.line.number > line.number
+        and line.rank in (None, o.line.rank)
+        for o in case.observations
+    )
 
 
 def _words_below(case: Case, observation: Observation) -> bool:

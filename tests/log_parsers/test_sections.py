@@ -117,6 +117,23 @@ def test_a_time_or_a_port_behind_a_colon_is_no_file_of_a_host() -> None:
         assert told is None or told.origin is None
 
 
+def test_headings_of_files_in_folders_of_hosts_tell_the_hosts_and_local_ranks() -> None:
+    one = view(
+        "==> /w/run7/gn-07/worker_3.log <==\nboom\n==> /w/run7/gn-08/worker_3.log <==\nbang\n"
+    )
+    told = [one.line(number) for number in (2, 4)]
+    assert [(line.node, line.rank, line.local_rank) for line in told if line is not None] == [
+        ("gn-07", None, 3),
+        ("gn-08", None, 3),
+    ]
+
+
+def test_a_single_folder_with_a_number_is_no_host() -> None:
+    one = view("==> exp-7/worker_3.log <==\nboom\n==> exp-7/worker_4.log <==\nbang\n")
+    told = [one.line(number) for number in (2, 4)]
+    assert [(line.node, line.rank) for line in told if line is not None] == [(None, 3), (None, 4)]
+
+
 def test_files_of_tail_tell_rank_and_host_as_their_names_do() -> None:
     one = view("==> logs/rank_19.err <==\nboom\n==> logs/rank_3.err <==\nbang\n")
     ranks = [line.rank for n in one.numbers if (line := one.line(n)) is not None]
