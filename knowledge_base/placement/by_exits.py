@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rerail.domain.evidence import Blames, Role, Tier
 from rerail.knowledge_base.causality.exits import ExitFact, ended_first
+from rerail.knowledge_base.phrases import says
 from rerail.knowledge_base.placement.names import short
 from rerail.knowledge_base.placement.place import Answer, Asked
 from rerail.knowledge_base.placement.raised_from import raised_from_it
@@ -36,7 +37,10 @@ def raised_exit(asked: Asked) -> Answer[int] | None:
         for c in asked.selection.candidates
         if c.lines and c.leaf == asked.event.leaf and not raised_from_it(asked, c.line)
     ]
-    if len(raised) != 1 or others or len(alike) > 1 or not (asked.event.lines or alike):
+    stopped = says("stops-itself", asked.line.message)
+    if len(raised) != 1 or others or len(alike) > 1:
+        return None
+    if not (asked.event.lines or alike or stopped):
         return None
     line, node = next((f.line, f.node) for f in workers if f.rank in raised)
     if not same_place(node, asked.line.node):

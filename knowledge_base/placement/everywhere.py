@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rerail.domain.evidence import Blames, LogLine
 from rerail.knowledge_base.placement.headings import named_above
+from rerail.knowledge_base.placement.names import short
 from rerail.knowledge_base.placement.one_node import GPUS_OF_A_NODE, one_node
 from rerail.knowledge_base.placement.own_loss import is_own_loss
 from rerail.knowledge_base.placement.place import Asked
@@ -31,25 +32,26 @@ def everywhere(asked: Asked) -> bool:
         or _on_hosts_at_once(asked)
     ):
         return False
-    hosts = {asked.identities.node_of(line) for line in same}
-    hosts |= {fact.node for fact in asked.exits if fact.rank in ranks}
+    told = [asked.identities.node_of(line) for line in same]
+    told += [fact.node for fact in asked.exits if fact.rank in ranks]
+    hosts = {short(asked.identities.host(host)) for host in told if host is not None}
     if _of_one_of_several_hosts(asked, ranks, hosts):
         return False
     found.reasons = [why for why in found.reasons if why.what != f"rank {found.rank}"]
     found.rank, found.everywhere = None, sorted(ranks)
-    if len(hosts - {None}) > 1:
+    if len(hosts) > 1:
         found.node = None
     return True
 
 
-def _of_one_of_several_hosts(asked: Asked, ranks: set[int], hosts: set[str | None]) -> bool:
+def _of_one_of_several_hosts(asked: Asked, ranks: set[int], hosts: set[str]) -> bool:
     """Name all ranks of a fault that only one host of the job had: the line that is told is that of the first."""
     known, found = asked.identities, asked.place
-    named = hosts | {known.node_of_rank.get(rank) for rank in ranks}
-    there = {known.host(host) for host in named if host is not None}
-    told = (*known.nodes_seen, *known.node_of_rank.values(), *known.node_of_task.values())
-    all_hosts = {known.host(one) for one in told} | {fact.node for fact in asked.exits}
-    if len(there) != 1 or not all_hosts - there - {None}:
+    placed = (known.node_of_rank.get(rank) for rank in ranks)
+    there = hosts | {short(known.host(host)) for host in placed if host is not None}
+    told = [*known.nodes_seen, *known.node_of_rank.values(), *known.node_of_task.values()]
+    told += [fact.node for fact in asked.exits if fact.node is not None]
+    if len(there) != 1 or not {short(known.host(one)) for one in told} - there:
         return False
     if max(ranks) - min(ranks) >= (known.per_node or known.most_per_node or GPUS_OF_A_NODE):
         return False  # a file of one host may hold what all ranks print

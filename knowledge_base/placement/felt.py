@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rerail.domain.evidence import LogLine, Observation, Role, Stream, Tier
+from rerail.domain.evidence import Blames, LogLine, Observation, Role, Stream, Tier
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.own_failures import is_own
 from rerail.knowledge_base.phrases import phrase_in_bytes, says
@@ -109,7 +109,9 @@ def felt_by(asked: Asked) -> int | None:
     others = [
         c
         for c in asked.selection.candidates
-        if (c.leaf == event.leaf or not is_own(c)) and not _only_waited(asked, c)
+        if (c.leaf == event.leaf or not is_own(c))
+        and c.blames is not Blames.NOBODY
+        and not _only_waited(asked, c)
     ]
     same = {_whose(asked, c) for c in others if c.leaf == event.leaf} - {None}
     felt = device or same or {_whose(asked, c) for c in others} - {None}
