@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import lru_cache
 
 from rerail.domain.evidence import LogLine, Observation, Role, Tier
 from rerail.kept_patterns import kept_pattern
+from rerail.knowledge_base.named_columns import by_title
 from rerail.knowledge_base.odd_row import without_like_rows
 from rerail.knowledge_base.one_device import of_one_device
 from rerail.knowledge_base.phrases import says
@@ -203,6 +204,10 @@ class _Matcher:
             return "nothing in the evidence matches 'in_log'"
         if rule.not_in_log and rule.not_in_log in self._present:
             return "something in the evidence matches 'not_in_log'"
+        return self._denied_around(rule, view, line)
+
+    def _denied_around(self, rule: Rule, view: LogView, line: LogLine) -> str | None:
+        """Return the condition on the lines around that fails, or None."""
         if rule.frames or rule.not_frames:
             above = self.traceback(view, line)
             text = "\n".join(x.message for x in above.lines)
@@ -212,6 +217,8 @@ class _Matcher:
                 return "a frame of the traceback matches 'not_frames'"
         if rule.nearby and not self._near(rule.nearby, rule, view, line):
             return "no line around it matches 'nearby'"
+        if rule.columns and not self._has_in_columns(rule, view, line):
+            return "no column of its row is as 'columns' say"
         if rule.not_nearby and self._near(rule.not_nearby, rule, view, line):
             return "a line around it matches 'not_nearby'"
         return None
@@ -221,6 +228,18 @@ class _Matcher:
         return any(
             number != line.number and search(view.text(number) or "")
             for number in self._around(rule, view, line)
+        )
+
+    def _row(self, rule: Rule, view: LogView, line: LogLine) -> Mapping[str, str]:
+        titles = self._nearest(rule.nearby or "", rule, view, line)
+        return by_title(view.text(titles) or "", line.whole) if titles is not None else {}
+
+    def _has_in_columns(self, rule: Rule, view: LogView, line: LogLine) -> bool:
+        row = self._row(rule, view, line)
+        return any(
+            compiled(title).search(name) and compiled(value).fullmatch(row[name])
+            for title, value in rule.columns
+            for name in row
         )
 
     def _around(self, rule: Rule, view: LogView, line: LogLine) -> Iterator[int]:
@@ -277,6 +296,14 @@ class _Matcher:
                     groups["thread"] = above.in_thread
                 if above.chained:
                     groups["chained"] = "yes"
+        if rule.column_fields:
+            row = self._row(rule, view, line)
+            groups |= {
+                key: row[name]
+                for key, title in rule.column_fields
+                for name in row
+                if compiled(title).search(name)
+            }
         if rule.tells_nearby and rule.nearby:
             number = self._nearest(rule.nearby, rule, view, line)
             line = (view.line(number) if number is not None else None) or line

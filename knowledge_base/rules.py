@@ -73,6 +73,8 @@ class Rule:
     taken_twice: bool = False
     one_device: bool = False
     odd_row: str = ""
+    columns: tuple[tuple[str, str], ...] = ()
+    column_fields: tuple[tuple[str, str], ...] = ()
     priority: int = 50
     weight: int = 0
     action: Action | None = None
@@ -90,7 +92,7 @@ class Rule:
         """How many conditions beyond its pattern the rule has; more is more specific."""
         asked = (
             self.unless, self.stream, self.frames, self.not_frames, self.nearby,
-            self.not_nearby, self.in_log, self.not_in_log, self.min_count > 1,
+            self.not_nearby, self.in_log, self.not_in_log, self.min_count > 1, self.columns,
         )  # fmt: skip
         return len(asked) - sum(map(not_, asked))
 
@@ -263,6 +265,8 @@ def make_rule(raw: dict[str, Any], file: str) -> Rule:
     values.setdefault("priority", 80 if values["role"] in _LOUD else 50)
     for key in ("matches", "must_not_match", "cleared_by"):
         values[key] = tuple(map(str, raw.get(key) or ()))
+    for key in ("columns", "column_fields"):
+        values[key] = tuple((raw.get(key) or {}).items())
     return Rule(file=file, **values)
 
 
@@ -303,6 +307,8 @@ def _complaint(raw: dict[str, Any], role: Role) -> str | None:
     for key in ("hint", "tells_nearby", "taken_twice", "one_device"):
         if not isinstance(raw.get(key, False), bool):
             return f"{key} is neither true nor false"
+    if raw.get("columns") and not raw.get("nearby"):
+        return "columns are titled on the line that 'nearby' finds, and there is none"
     if raw.get("tells_nearby") and not raw.get("nearby"):
         return "tells_nearby says that the line of 'nearby' tells most, and there is none"
     return None

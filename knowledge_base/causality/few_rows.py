@@ -58,7 +58,7 @@ def behind_plan(case: Case, view: LogView) -> int | None:
 
 
 def rose(view: LogView) -> bool:
-    """Tell whether the last third of the steps of some rank took a tenth longer than its first third, for the same work.
+    """Tell whether the last third of the steps of some rank took a tenth longer than two of its first, for the same work.
 
     It is no finding by itself, but such steps do not deny what a machine says of a device that is held back.
     """
@@ -69,7 +69,7 @@ def rose(view: LogView) -> bool:
             groups[row.form, row.rank].append(row.step_time)
             work.add(tuple(phrase("size-of-work").findall(view.text(row.line) or "")))
     return len(work) == 1 and any(
-        median(times[-(len(times) // 3) :]) >= _ROSE * median(times[1 : 1 + len(times) // 3])
+        median(times[-(len(times) // 3) :]) >= _ROSE * sorted(times[: 1 + len(times) // 3])[1]
         for times in groups.values()
         if len(times) > _LEAST * 2
     )
@@ -96,7 +96,7 @@ def _change(rows: Sequence[StepRow]) -> SlowPhase | None:
     times = [row.step_time or 0.0 for row in rows]
     if not 2 * _LEAST <= len(rows) <= _MOST_ROWS:
         return None
-    first = int(times[0] > times[1])  # the first step often starts things
+    first = int(times[0] > _STEADY * times[1])  # the first step often starts things
     for at in range(first + _LEAST, len(times) - _LEAST + 1):
         before, after = times[first:at], times[at:]
         if min(before) <= 0 or max(before) > _STEADY * min(before):

@@ -10,14 +10,12 @@ from rerail.knowledge_base.placement.headings import named_above
 from rerail.knowledge_base.placement.identities import rivals
 from rerail.knowledge_base.placement.launch_checks import waits_for_others
 from rerail.knowledge_base.placement.names import same_host
-from rerail.knowledge_base.placement.one_node import GPUS_OF_A_NODE, one_node
-from rerail.knowledge_base.placement.place import Answer, Asked
-from rerail.knowledge_base.taxonomy import Kind, has, leaves
+from rerail.knowledge_base.placement.one_node import one_node
+from rerail.knowledge_base.placement.place import Asked
+from rerail.knowledge_base.taxonomy import Kind, leaves
 
 _MOST_LINES = 20_000
 _HEAD = 4  # lines of a report above the rank that it names
-_OFTEN = 3  # reports of one slowest rank
-_MEASURES = 2  # a rank that is last by two of them, time and throughput for example, is no accident of one report
 
 
 def _lost_its_device(case: Case) -> set[int | None]:
@@ -132,62 +130,3 @@ def felt_by(asked: Asked) -> int | None:
         told = here
     felt = felt or {_printed_by(asked, line) for line in here or told} - {None}
     return felt.pop() if len(felt) == 1 else None
-
-
-def named_slow(asked: Asked) -> Answer[int] | None:
-    """The one rank that the framework's own reports name as the slowest, where it runs on the host of what is slow.
-
-    Where nothing tells who runs on that host and where the rank does, several reports must name it, or one that shows
-    its GPU throttled; where no host is told at all, several measures.
-    """
-    node = asked.event.fields.get("node") or asked.line.node
-    if not has(asked.event.leaf, "slow"):
-        return None
-    from rerail.log_parsers.straggler_lines import WORDS, straggler_notes
-
-    told: dict[int, LogLine] = {}
-    measures: set[str] = set()
-    reports, throttled = 0, False
-    for view in asked.case.views:
-        for number in view.numbers[:_MOST_LINES]:
-            line = view.line(number) if any(w in view.survey.kept[number] for w in WORDS) else None
-            notes = straggler_notes([(number, line.text)]) if line is not None else []
-            reports += bool(notes)
-            measures |= {note.metric for note in notes}
-            throttled = throttled or any(note.throttled for note in notes)
-            for note in notes:
-                if line is not None:
-                    told.setdefault(note.rank, line)
-    if not told and (apart := _far_behind(asked)) is not None:
-        told, reports = dict([apart]), _OFTEN
-    if len(told) != 1:
-        return None
-    ((rank, line),) = told.items()
-    there = asked.identities.ranks_on(node) if node is not None else []
-    if rank in there:
-        return Answer(rank, f"the framework names this rank of {node} as the slowest", line)
-    if there or (node is not None and rank in asked.identities.node_of_rank):
-        return None
-    if node is None and len(measures) >= _MEASURES:
-        return Answer(
-            rank, "the framework names this rank as the slowest by several measures", line
-        )
-    if node is None or (reports < _OFTEN and not throttled):
-        return None
-    how = "throttled" if throttled else "again and again"
-    return Answer(rank, f"the framework names this rank as the slowest, {how}", line)
-
-
-def _far_behind(asked: Asked) -> tuple[int, LogLine] | None:
-    """The rank that Megatron's timers of all ranks show far behind its peers, where it may be on the GPU that is slow."""
-    gpu, held = asked.place.gpu, asked.identities.per_node or GPUS_OF_A_NODE
-    for view in asked.case.views:
-        if not any(asked.case.lines_with(view, "timers-of-all-ranks")):
-            continue
-        from rerail.tools.localize.megatron_timers import outlier
-
-        one = outlier((number, view.text(number) or "") for number in view.numbers[:_MOST_LINES])
-        line = view.line(one.line) if one is not None else None
-        if one is not None and line is not None and gpu in (None, one.rank % held):
-            return one.rank, line
-    return None

@@ -16,7 +16,7 @@ from rerail.knowledge_base.placement.by_exits import (
     raised_exit,
 )
 from rerail.knowledge_base.placement.everywhere import EVERYWHERE
-from rerail.knowledge_base.placement.felt import felt_by, named_slow, on_their_gpus
+from rerail.knowledge_base.placement.felt import felt_by, on_their_gpus
 from rerail.knowledge_base.placement.gpu_sources import device_beside
 from rerail.knowledge_base.placement.gpu_sources import told as gpu_told
 from rerail.knowledge_base.placement.headings import named_above, odd_one_out
@@ -34,6 +34,7 @@ from rerail.knowledge_base.placement.place import Answer, Asked, Reason, Source
 from rerail.knowledge_base.placement.raised_behind import raises_behind
 from rerail.knowledge_base.placement.raised_from import raised_from
 from rerail.knowledge_base.placement.rank_of_local import rank_at
+from rerail.knowledge_base.placement.slowest_told import named_slow
 from rerail.knowledge_base.taxonomy import has
 
 _MOST_RANKS_OF_A_NODE = 64
