@@ -19,6 +19,7 @@ from rerail.domain.diagnosis import (
     Recovery,
     Relation,
     RuledOut,
+    Status,
     Suspects,
     Targets,
 )  # fmt: skip
@@ -99,7 +100,7 @@ def _first_fault(case: Case, verdict: Verdict) -> FirstFault | None:
     )
     told = None if elsewhere or verdict.nobody or _names_others(verdict) else line.rank
     node = _node_of_fault(case, verdict, line) or node_of_all_ranks(verdict.identities)
-    if _only_life(case, verdict, line):
+    if _only_life(case, verdict, line) or _only_waited(case, verdict, line):
         # Of a job on one host that is known all the same.
         told, node = None, node if len(verdict.identities.nodes_seen) < 2 else None
     file, number = line.lies
@@ -121,6 +122,14 @@ def _only_life(case: Case, verdict: Verdict, line: LogLine) -> bool:
     if verdict.outcome is not Outcome.INCONCLUSIVE or accused:
         return False
     return any(row.line == line.number for row in case.view(line).survey.steps)
+
+
+def _only_waited(case: Case, verdict: Verdict, line: LogLine) -> bool:
+    """Tell whether the line of a verdict that is not proven and accuses nobody is of one that waited, or lost another."""
+    if verdict.status is not Status.HYPOTHESIS or verdict.ranks or verdict.nodes:
+        return False
+    told = [o for o in case.observations if o.line == line]
+    return bool(told) and all(o.role is Role.CASCADE and o.blames is Blames.PEER for o in told)
 
 
 def _by_a_controller(case: Case, verdict: Verdict, line: LogLine) -> bool:

@@ -103,16 +103,18 @@ def from_lost_peer(case: Case, identities: Identities) -> Conclusion | None:
     """Conclude from connections that broke: the peer that all others name is gone."""
     peers: dict[str, LogLine] = {}
     first: LogLine | None = None
+    alive_by_name: set[str] = set()  # hosts of processes that complain themselves
     for observation in case.observations:
         if observation.role is not Role.CASCADE or survived(case, observation):
             continue
         first = first or observation.line
-        if says("socket-within-a-host", observation.line.text):
-            continue
         match = phrase("peer-that-left").search(observation.line.text)
-        peer = observation.fields.get("peer") or (match["peer"] if match else None)
-        if peer:
-            peers.setdefault(peer.split("<")[0].split(":")[0].strip("[]"), observation.line)
+        told = observation.fields.get("peer") or (match["peer"] if match else None) or ""
+        peer = told.split("<")[0].split(":")[0].strip("[]")
+        if says("socket-within-a-host", observation.line.text):
+            alive_by_name.add(peer)
+        elif peer:
+            peers.setdefault(peer, observation.line)
     named = {
         p: line for p, line in peers.items() if p and p != "localhost" and not p.startswith("127.")
     }
@@ -120,7 +122,9 @@ def from_lost_peer(case: Case, identities: Identities) -> Conclusion | None:
         peer, line = next(iter(named.items()))
         # Each host says with which address NCCL starts on it; its peers know it by nothing else.
         node = identities.host(peer)
-        alive = any(o.line.node == node for o in case.with_role(Role.CASCADE) if o.line is not line)
+        alive = peer in alive_by_name or any(
+            o.line.node == node for o in case.with_role(Role.CASCADE) if o.line is not line
+        )
         if line.node not in (peer, node) and not alive:
             who = peer if node == peer else f"{node} ({peer})"
             left = "error" if node in identities.nodes_seen else "line"

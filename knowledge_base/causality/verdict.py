@@ -504,7 +504,8 @@ def _take(verdict: Verdict, conclusion: Conclusion | None, outcome: Outcome) -> 
     verdict.outcome, verdict.status, verdict.leaf = outcome, conclusion.status, conclusion.leaf
     verdict.line, verdict.why = conclusion.line, conclusion.why
     verdict.ranks = list(conclusion.ranks)
-    at_work = (n for n in conclusion.nodes if not is_local(n) and not says("no-compute-host", n))
+    hosts = verdict.identities.hosts(conclusion.nodes)
+    at_work = (n for n in hosts if not is_local(n) and not says("no-compute-host", n))
     verdict.nodes = list(at_work)
     verdict.action, verdict.beside = conclusion.action, conclusion.beside
     verdict.silence = conclusion.silence

@@ -20,6 +20,7 @@ from rerail.knowledge_base.causality.progress import outlived
 from rerail.knowledge_base.causality.repeated_logs import without_copies
 from rerail.knowledge_base.placement.identities import Identities
 from rerail.knowledge_base.placement.names import same_host
+from rerail.knowledge_base.placement.processes import Identity
 from rerail.knowledge_base.waiting.engine import MOST_ODD, Waiting
 from rerail.knowledge_base.waiting.read import frames
 from rerail.log_parsers.stacks import Frame, Stack, read_rows, read_stacks
@@ -138,8 +139,8 @@ def _latest(stacks: list[Stack], identities: Identities) -> tuple[list[Standing]
 def _standing(stack: Stack, identities: Identities) -> Standing:
     head = stack.head
     known = identities.by_pid.get(stack.pid, head.node) if stack.pid is not None else None
-    rank = head.rank if head.rank is not None else known.rank if known else None
     node = head.node or (known.node if known else None)
+    rank = head.rank if head.rank is not None else _rank_of(known, node, identities)
     if node is None and rank is not None:
         node = identities.node_of_rank.get(rank)
     calls = stack.frames
@@ -158,6 +159,15 @@ def _standing(stack: Stack, identities: Identities) -> Standing:
     own = [f for f in calls if not _of_library(f.file)]
     site = next((f for f in own if f.line is not None), own[0] if own else calls[0])
     return Standing(stack, rank, node, waits, site)
+
+
+def _rank_of(known: Identity | None, node: str | None, identities: Identities) -> int | None:
+    """Return the rank of a process: its own, or that of its local rank on a host whose ranks are told without a gap."""
+    if known is None or known.rank is not None or known.local_rank is None or node is None:
+        return known.rank if known is not None else None
+    held = identities.ranks_on(node)
+    whole = held == list(range(held[0], held[0] + len(held))) if held else False
+    return held[known.local_rank] if whole and known.local_rank < len(held) else None
 
 
 def _of_library(file: str) -> bool:
