@@ -22,7 +22,7 @@ from rerail.log_parsers.view import LogView
 
 FILE = Path(__file__).with_name("column_tables.yaml")
 _NUMBERS = frozenset({"rank", "task", "local", "pid", "gpu"})
-_RUNS = frozenset({"rank", "task", "pod", "address"})
+_RUNS = frozenset({"rank", "ranks", "task", "pod", "address"})
 _WIDE = lazy(r"\s*[|│┃]\s*|\s{2,}|\t|,\s*")
 _RULE = lazy(r"[\s|│┃+=:─━┼╋├┤┡┩┏┓└┘╇-]*")
 _HOST = lazy(r"[A-Za-z0-9](?:[\w.-]{0,120}[A-Za-z0-9])?")

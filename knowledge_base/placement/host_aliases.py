@@ -6,11 +6,13 @@ says the host's own name, or a line lists both, the host goes by its own name ev
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import field
 
 from rerail.domain.evidence import LogLine
+from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.phrases import phrase, says
 from rerail.knowledge_base.placement.names import same_host, short
 from rerail.late_dataclass import dataclass
@@ -88,6 +90,17 @@ def without_domain(names: set[str], labels: set[str]) -> Iterator[tuple[str, str
     for name in sorted(longer):
         if short(name) in labels and shorts[short(name)] == 1:
             yield name, short(name)
+
+
+def stands_alone(case: Case, name: str) -> bool:
+    """Tell whether some line calls a host by this name, without a domain or anything else behind it."""
+    alone = re.compile(rb"(?<![\w.-])" + re.escape(name.encode()) + rb"(?![\w.-])")
+    bare = name.encode()
+    return any(
+        bare in view.survey.kept[number] and alone.search(view.survey.kept[number])
+        for view in case.views
+        for number in view.numbers[:_MOST_LINES]
+    )
 
 
 def _says_nothing(host: str) -> bool:

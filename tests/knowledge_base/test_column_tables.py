@@ -17,7 +17,7 @@ def told(text: str) -> dict[str, str]:
         beside = row.cells.get("node") or row.cells.get("rank")
         if "gpu" in row.cells and "pci" in row.cells:
             found[f"gpu {row.cells['gpu']}"] = row.cells["pci"]
-        for kind in ("rank", "pod", "address", "pid"):
+        for kind in ("rank", "ranks", "pod", "address", "pid"):
             if kind in row.cells and beside and (kind != "rank" or "node" in row.cells):
                 found[f"{kind} {row.cells[kind]}"] = beside
     return found
