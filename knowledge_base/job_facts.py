@@ -160,24 +160,23 @@ class JobFacts:
         self, rule_ids: Iterable[str], offset: Callable[[str], float]
     ) -> tuple[float, float] | None:
         """Return when the rules' patterns were first and last shown, in seconds since the epoch, or None."""
-        asked = self._asked(rule_ids)
-        times: list[float] = []
-        for view in self._views:
-            facts = view.survey.facts
-            windows = [one.first_window for one in facts.earliest(_LATEST, *asked)]
-            windows += [one.last_window for one in facts.latest(_LATEST, *asked)]
-            times += _times(windows, view.year, offset(view.name))
-        return (min(times), max(times)) if times else None
+        return self._first_and_last(self._asked(rule_ids), offset)
 
     def span(self, offset: Callable[[str], float]) -> float | None:
         """Return how many seconds lie between the first and the last time that any lines tell, or None."""
+        times = self._first_and_last([ANY], offset)
+        return times[1] - times[0] if times is not None else None
+
+    def _first_and_last(
+        self, signatures: list[int], offset: Callable[[str], float]
+    ) -> tuple[float, float] | None:
         times: list[float] = []
         for view in self._views:
             facts = view.survey.facts
-            windows = [one.first_window for one in facts.earliest(_LATEST, ANY)]
-            windows += [one.last_window for one in facts.latest(_LATEST, ANY)]
+            windows = [one.first_window for one in facts.earliest(_LATEST, *signatures)]
+            windows += [one.last_window for one in facts.latest(_LATEST, *signatures)]
             times += _times(windows, view.year, offset(view.name))
-        return max(times) - min(times) if times else None
+        return (min(times), max(times)) if times else None
 
     def end(self, offset: Callable[[str], float]) -> float | None:
         """Return the latest time that any line tells, in seconds since the epoch, or None."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from rerail.domain.evidence import LogLine, Observation, Role, Stream
 from rerail.knowledge_base.case import Case
@@ -42,23 +42,20 @@ def told_before_the_job(case: Case, candidates: Sequence[Observation]) -> list[O
     ran = case.facts.span(lambda name: case.offsets.get(name, 0.0))
     if ran is None:
         return []
-    return [
-        o for o, at in stamped if max(_of_host(case, o.line), default=at) - at > ran + _LOOKED_AT_S
-    ]
+    return [o for o, at in stamped if _last_of_host(case, o.line, at) - at > ran + _LOOKED_AT_S]
 
 
-def _of_host(case: Case, line: LogLine) -> Iterator[float]:
-    """Yield the seconds since boot of the lines that the same host's kernel wrote in the same part of a file."""
+def _last_of_host(case: Case, line: LogLine, at: float) -> float:
+    """Return the seconds since boot of the last line that the same host's kernel wrote in the same part of a file."""
     view = case.view(line)
     here = view.section(line.number)
-    for number in view.between(line.number, view.numbers[-1]):
-        if view.section(number) != here:
-            return
-        other = view.line(number)
+    for number in reversed([*view.between(line.number, view.numbers[-1])]):
+        other = view.line(number) if view.section(number) == here else None
         if other is not None and (other.node, other.label) == (line.node, line.label):
-            at = _since_boot(other)
-            if at is not None:
-                yield at
+            last = _since_boot(other)
+            if last is not None:
+                return last
+    return at
 
 
 def _since_boot(line: LogLine) -> float | None:
