@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _KEPT = 4
 _ENUMS: dict[str, type[Enum]] = {"role": Role, "tier": Tier, "blames": Blames, "action": Action}
 _TUPLES = ("cleared_by", "matches", "must_not_match")
+_PAIRS = ("columns", "column_fields")
 
 
 def prepared(
@@ -61,6 +62,8 @@ def _read(name: str, column: list[Any]) -> Iterable[Any]:
         return map(frozenset, column)
     if name == "stream":
         return (tuple(map(Stream, one)) for one in column)
+    if name in _PAIRS:
+        return (tuple((key, value) for key, value in one) for one in column)
     return map(tuple, column) if name in _TUPLES else column
 
 

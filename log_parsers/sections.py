@@ -47,6 +47,7 @@ _OUTPUT_OF = lazy(
     r"(?:\S*/)?(?:out|err|log|logs|stdout|stderr|output)[._-](?P<word>[A-Za-z][\w.-]{0,80})"
 )
 _BESIDE = lazy(r"\((?P<word>(?=[\w.-]*\d)[A-Za-z][\w.-]{1,80})\)")
+_AT_HOST = lazy(r"^\S+ @ (?=[\w.-]*\d)[A-Za-z][\w.-]{1,100}$")  # a pod, or a rank, at its host
 _DIGITS = lazy(r"\d+")
 _FOLDED = lazy(r"(?P<stem>[A-Za-z][\w.-]{0,80})\[\d[\d,-]{0,200}\]")
 _PARTS = lazy(r"[_/]|\.(?!\d)")
@@ -183,7 +184,8 @@ def heading(text: str, framed: bool = False) -> Heading | None:
             continue
         pod = next((m["pod"] for p in data.pods if (m := p.search(text))), None)
         if pod is not None:
-            return Heading(Origin(place=pod), shape.id)
+            # The rest of the name stands in a variable of the shell.
+            return Heading(None if pod.endswith("-") else Origin(place=pod), shape.id)
         slots = match.groupdict()
         if path := slots.get("path") or slots.get("path2"):
             host, _, of_host = path.partition(":")
@@ -313,7 +315,7 @@ def _host_in(title: str, shape: Shape, origin: Origin | None, data: _Data) -> st
     if shape.id != "banner":
         return _host(title, data)
     host = _titled(title, data)
-    if host is None and origin is not None and _BESIDE.search(title):
+    if host is None and ((origin is not None and _BESIDE.search(title)) or _AT_HOST.search(title)):
         host = _host(title, data)
     return host
 

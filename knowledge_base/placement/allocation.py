@@ -65,9 +65,31 @@ def _about_other_pods(case: Case, identities: Identities) -> frozenset[int]:
     system = _pods_of_the_system(case)
     known = {pod for _, pod in told} & identities.nodes_seen
     stems = {pod.split("-")[0] for pod in known}
+    # Where no event is about a pod that is known, one that shares no word with those that train is of something else.
+    words = set() if known else _words(_pods_of_training(case))
     return frozenset(
-        id(o) for o, pod in told if pod in system or (known and pod.split("-")[0] not in stems)
+        id(o)
+        for o, pod in told
+        if pod in system
+        or (known and pod.split("-")[0] not in stems)
+        or (words and not words & _words({pod}))
     )
+
+
+def _pods_of_training(case: Case) -> set[str]:
+    """Return the pods that print in files in which one of them trains."""
+    found: set[str] = set()
+    for view in case.views:
+        last = view.line(view.survey.steps[-1].line) if view.survey.steps else None
+        if last is not None and last.place is not None:
+            lines = map(view.line, view.numbers[:_HEAD])
+            found |= {one.place for one in lines if one is not None and one.place is not None}
+    return found
+
+
+def _words(pods: set[str]) -> set[str]:
+    """Return the words in the names of pods, without their numbers."""
+    return {word for pod in pods for word in pod.split("-") if word.isalpha()}
 
 
 def _pods_of_the_system(case: Case) -> set[str]:

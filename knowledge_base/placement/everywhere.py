@@ -60,7 +60,6 @@ def _of_one_of_several_hosts(asked: Asked, ranks: set[int], hosts: set[str]) -> 
         leaf is not None and leaf.layer == "infrastructure" and not has(leaf.id, "of_one_process")
     )
     if below and held and held <= ranks:
-        found.ranks = sorted(ranks)
         return False  # every rank there has it of the host
     found.together = sorted(ranks)
     return True

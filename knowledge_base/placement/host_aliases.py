@@ -6,10 +6,10 @@ says the host's own name, or a line lists both, the host goes by its own name ev
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import field
+from itertools import pairwise
 
 from rerail.domain.evidence import LogLine
 from rerail.knowledge_base.case import Case
@@ -23,6 +23,7 @@ from rerail.log_parsers.view import LogView
 _MOST_LABELS = 512
 _LEAST_PAIRS = 2
 _MOST_LINES, _FRONT = 4_000, 400
+_OF_NAMES = frozenset({b".", b"-", b"_"})
 _PAIR = lazy(
     r"(?<![\w.=/-])(?P<label>[A-Za-z0-9][\w.-]{0,80})=(?P<host>(?=[\w.-]*[A-Za-z])[\w.-]{2,100}\w)"
 )
@@ -94,12 +95,21 @@ def without_domain(names: set[str], labels: set[str]) -> Iterator[tuple[str, str
 
 def stands_alone(case: Case, name: str) -> bool:
     """Tell whether some line calls a host by this name, without a domain or anything else behind it."""
-    alone = re.compile(rb"(?<![\w.-])" + re.escape(name.encode()) + rb"(?![\w.-])")
     bare = name.encode()
     return any(
-        bare in view.survey.kept[number] and alone.search(view.survey.kept[number])
+        _between_others(bare, view.survey.kept[number])
         for view in case.views
         for number in view.numbers[:_MOST_LINES]
+    )
+
+
+def _between_others(name: bytes, raw: bytes) -> bool:
+    """Tell whether a name stands in a line with nothing around it that could be a part of it."""
+    parts = raw.split(name)
+    return any(
+        not (before[-1:].isalnum() or behind[:1].isalnum())
+        and not {before[-1:], behind[:1]} & _OF_NAMES
+        for before, behind in pairwise(parts)
     )
 
 

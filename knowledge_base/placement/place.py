@@ -215,8 +215,7 @@ def _as_the_scheduler_calls_it(asked: Asked) -> None:
         found.node = whole.pop() if len(whole) == 1 else found.node
         return
     called = {*known.node_of_task.values(), *known.lost_nodes, *listed(asked.case)}
-    launched = {fact.node for fact in asked.exits}
-    if short(found.node) in called | launched and found.node not in called:
+    if short(found.node) in called and found.node not in called:
         found.node = short(found.node)
 
 

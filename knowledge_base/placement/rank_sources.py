@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from rerail.domain.evidence import Blames, LogLine, Role, Stream, Tier
+from rerail.domain.evidence import Blames, LogLine, Observation, Role, Stream, Tier
 from rerail.knowledge_base.causality.exits import ExitFact
 from rerail.knowledge_base.phrases import phrase, says
 from rerail.knowledge_base.placement import witnesses
@@ -407,15 +407,15 @@ def _alone_there(asked: Asked) -> Answer[int] | None:
 
 
 def _told_with_process(asked: Asked) -> Answer[int] | None:
-    """Another line tells of the same fault on the same host, and of the process that it hit."""
+    """Another line tells of the same fault on the same host, and of the process or task that it hit."""
     node = asked.event.fields.get("node") or asked.line.node
     told = {
-        (who.rank, other.line)
+        (_of_process(asked.identities, other, there), other.line)
         for other in asked.selection.candidates
-        if other.leaf == asked.event.leaf and other.fields.get("pid", "").isdigit()
-        and (there := other.fields.get("node") or other.line.node) is not None and same_host(there, node)
-        and (who := asked.identities.by_pid.get(int(other.fields["pid"]), there)) is not None
-    }  # fmt: skip
+        if other.leaf == asked.event.leaf
+        and (there := other.fields.get("node") or other.line.node) is not None
+        and (same_host(there, node) or (node is None and "task" in other.fields))
+    }
     ranks = {rank for rank, _ in told} - {None}
     if len(ranks) != 1:
         return None
@@ -424,6 +424,16 @@ def _told_with_process(asked: Asked) -> Answer[int] | None:
         "another line of the same fault names its process",
         min(told, key=lambda t: t[1].number)[1],
     )
+
+
+def _of_process(known: Identities, told: Observation, node: str) -> int | None:
+    """Return the rank of the process, or of the scheduler's task, that a line of a fault names."""
+    pid, task = told.fields.get("pid", ""), told.fields.get("task", "")
+    if pid.isdigit() and (who := known.by_pid.get(int(pid), node)) is not None:
+        return who.rank
+    if not task.isdigit() or int(task) in known.launcher_tasks or known.tasks_per_node == 1:
+        return None
+    return known.rank_of_task.get(int(task), int(task))
 
 
 def _only_exit_there(asked: Asked) -> Answer[int] | None:
@@ -488,6 +498,7 @@ def _awaited(asked: Asked) -> Answer[int] | None:
         return None
     rank = asked.awaited[0]
     node = asked.event.fields.get("node") or asked.line.node
+    node = node or witnesses.node_in_words(asked.case, asked.selection, asked.event)
     node = asked.identities.node_of_place.get(node or "", node)
     where = asked.identities.node_of_rank.get(rank)
     there = bool(node) and same_host(node, where)
@@ -508,7 +519,7 @@ def _awaited(asked: Asked) -> Answer[int] | None:
 SOURCES: tuple[Source[int], ...] = (
     _from_one, _between_two, _slot, _lacked_by_several, _subject, _noticed, _of_the_job, _heading, _process,
     _named_process, _local_rank, _said_on, _label, logged_by, _introduced, _seat, _only_node, _own_words, own_shard,
-    raised_from, _told_with_process, _alone_there, _others, _only_exit_there, device_beside, _awaited, named_slow,
+    raised_from, _told_with_process, _alone_there, device_beside, _others, _only_exit_there, _awaited, named_slow,
     own_exit, raised_exit, first_of_all_hosts, launcher_saw, by_device, raises_behind, of_numbered_output, _hosts_the_store,
     _idle_device,
 )  # fmt: skip
@@ -537,7 +548,9 @@ def on_the_node(asked: Asked) -> None:
     ranks = known.ranks_on(found.node) or _of_its_task(known, found.node)
     if not ranks or not (known.per_node or 1) <= len(ranks) <= _MOST_RANKS_OF_A_NODE:
         return  # fewer names than processes: what is known of them may count the nodes
-    if len(ranks) == 1 and (known.per_node or known.tasks_per_node or 1) == 1:
+    tasks = [task for task, where in known.node_of_task.items() if same_host(where, found.node)]
+    alone = (known.per_node or known.tasks_per_node or 1) == 1 and len(tasks) <= 1
+    if len(ranks) == 1 and alone:
         found.rank = ranks[0]
     found.ranks = ranks
     line = asked.identities.told_by.get(("rank", ranks[0]))
