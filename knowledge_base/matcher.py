@@ -174,6 +174,7 @@ class _Matcher:
         self._present = present
         self._of_several = of_several
         self._tracebacks: dict[tuple[int, int], Traceback] = {}
+        self._rows: dict[tuple[str, int, int], Mapping[str, str]] = {}
         self._traceback_count: dict[str, int] = defaultdict(int)
 
     def win(
@@ -215,10 +216,11 @@ class _Matcher:
                 return "no frame of the traceback matches 'frames'"
             if rule.not_frames and compiled(rule.not_frames).search(text):
                 return "a frame of the traceback matches 'not_frames'"
-        if rule.nearby and not self._near(rule.nearby, rule, view, line):
+        if rule.columns:
+            if not self._has_in_columns(rule, view, line):
+                return "no column of its row, titled by 'nearby', is as 'columns' say"
+        elif rule.nearby and not self._near(rule.nearby, rule, view, line):
             return "no line around it matches 'nearby'"
-        if rule.columns and not self._has_in_columns(rule, view, line):
-            return "no column of its row is as 'columns' say"
         if rule.not_nearby and self._near(rule.not_nearby, rule, view, line):
             return "a line around it matches 'not_nearby'"
         return None
@@ -231,8 +233,14 @@ class _Matcher:
         )
 
     def _row(self, rule: Rule, view: LogView, line: LogLine) -> Mapping[str, str]:
-        titles = self._nearest(rule.nearby or "", rule, view, line)
-        return by_title(view.text(titles) or "", line.whole) if titles is not None else {}
+        """Return the values of a row by title, from the nearest line that lists titles."""
+        key = (rule.id, view.index, line.number)
+        found = self._rows.get(key)
+        if found is None:
+            titles = self._nearest(rule.nearby or "", rule, view, line)
+            found = by_title(view.text(titles) or "", line.whole) if titles is not None else {}
+            self._rows[key] = found
+        return found
 
     def _has_in_columns(self, rule: Rule, view: LogView, line: LogLine) -> bool:
         row = self._row(rule, view, line)

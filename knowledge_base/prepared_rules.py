@@ -63,7 +63,7 @@ def _read(name: str, column: list[Any]) -> Iterable[Any]:
     if name == "stream":
         return (tuple(map(Stream, one)) for one in column)
     if name in _PAIRS:
-        return (tuple((key, value) for key, value in one) for one in column)
+        return (tuple(map(tuple, one)) for one in column)
     return map(tuple, column) if name in _TUPLES else column
 
 

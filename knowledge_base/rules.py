@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from functools import lru_cache
 from operator import not_
@@ -193,11 +193,18 @@ def _add(rules: list[Rule], owner: dict[str, str], found: Sequence[Rule]) -> Non
     rules += found
 
 
+def _patterns(rule: Rule) -> Iterator[tuple[str, str]]:
+    """Yield all patterns of a rule with the keys under which they stand."""
+    yield from ((key, pattern) for key in _REGEX_KEYS if (pattern := getattr(rule, key)))
+    yield from (("columns", pattern) for pair in rule.columns for pattern in pair)
+    yield from (("column_fields", title) for _, title in rule.column_fields)
+
+
 def _check_patterns(rules: Sequence[Rule]) -> None:
     for rule in rules:
-        for key in _REGEX_KEYS:
+        for key, pattern in _patterns(rule):
             try:
-                re.compile(getattr(rule, key) or "")
+                re.compile(pattern)
             except re.error as error:
                 raise RuleError(
                     f"{rule.file}: rule {rule.id!r}: {key}: {error}",
@@ -307,10 +314,18 @@ def _complaint(raw: dict[str, Any], role: Role) -> str | None:
     for key in ("hint", "tells_nearby", "taken_twice", "one_device"):
         if not isinstance(raw.get(key, False), bool):
             return f"{key} is neither true nor false"
-    if raw.get("columns") and not raw.get("nearby"):
-        return "columns are titled on the line that 'nearby' finds, and there is none"
     if raw.get("tells_nearby") and not raw.get("nearby"):
         return "tells_nearby says that the line of 'nearby' tells most, and there is none"
+    return _complaint_of_columns(raw)
+
+
+def _complaint_of_columns(raw: dict[str, Any]) -> str | None:
+    for key in ("columns", "column_fields"):
+        pairs = raw.get(key) or {}
+        if not isinstance(pairs, dict) or not all(isinstance(one, str) for one in pairs.values()):
+            return f"{key} is no mapping of titles and texts"
+    if (raw.get("columns") or raw.get("column_fields")) and not raw.get("nearby"):
+        return "columns are titled on the line that 'nearby' finds, and there is none"
     return None
 
 
@@ -349,10 +364,7 @@ def lint(rules: tuple[Rule, ...]) -> list[str]:
             for name in rule.cleared_by
             if name not in names
         ]
-        for key in _REGEX_KEYS:
-            pattern = getattr(rule, key)
-            if not pattern:
-                continue
+        for key, pattern in _patterns(rule):
             try:
                 re.compile(pattern)
             except re.error as error:

@@ -159,23 +159,22 @@ def test_a_folder_that_cannot_be_written_costs_nothing_else(tmp_path: Path) -> N
     keeper.save()
 
 
+def diagnosed(path: Path, folder: Path) -> subprocess.CompletedProcess[bytes]:
+    """Run the command on a log or a folder, with its cache and its store in a folder."""
+    env = os.environ | {
+        "RERAIL_CACHE_DIR": str(folder / "cache"),
+        "RERAIL_DATA_DIR": str(folder),
+    }
+    call = [sys.executable, "-c", "from rerail.assistant.entry import main; main()"]
+    return subprocess.run([*call, "diagnose", str(path)], env=env, capture_output=True, check=False)
+
+
 def test_the_command_keeps_its_patterns(tmp_path: Path) -> None:
     log = tmp_path / "job.log"
     log.write_text(
         "[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n"
     )
-    env = os.environ | {
-        "RERAIL_CACHE_DIR": str(tmp_path / "cache"),
-        "RERAIL_DATA_DIR": str(tmp_path),
-    }
-    call = [
-        sys.executable,
-        "-c",
-        "from rerail.assistant.entry import main; main()",
-        "diagnose",
-        str(log),
-    ]
-    said = [subprocess.run(call, env=env, capture_output=True, check=False) for _ in range(2)]
+    said = [diagnosed(log, tmp_path) for _ in range(2)]
     assert said[0].returncode == said[1].returncode == 0, said[1].stderr
     (kept,) = (tmp_path / "cache").glob("patterns-*.json")
     assert len(content(kept)) > 50
@@ -196,18 +195,7 @@ def test_what_is_made_of_the_words_of_a_log_is_not_kept(tmp_path: Path) -> None:
     job.mkdir()
     (job / "steps.log").write_text("\n".join([*steps, f"quaggahost-1 <60> {oom}", ""]))
     (job / "records.log").write_text("\n".join([*records, ""]))
-    env = os.environ | {
-        "RERAIL_CACHE_DIR": str(tmp_path / "cache"),
-        "RERAIL_DATA_DIR": str(tmp_path),
-    }
-    call = [
-        sys.executable,
-        "-c",
-        "from rerail.assistant.entry import main; main()",
-        "diagnose",
-        str(job),
-    ]
-    said = subprocess.run(call, env=env, capture_output=True, check=False)
+    said = diagnosed(job, tmp_path)
     assert b"quaggahost-1" in said.stdout, said.stderr
     (kept,) = (tmp_path / "cache").glob("patterns-*.json")
     assert not re.search(b"quagga|zebra|okapi|ibexes", kept.read_bytes())

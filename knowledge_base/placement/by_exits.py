@@ -37,10 +37,9 @@ def raised_exit(asked: Asked) -> Answer[int] | None:
         for c in asked.selection.candidates
         if c.lines and c.leaf == asked.event.leaf and not raised_from_it(asked, c.line)
     ]
-    stopped = says("stops-itself", asked.line.message)
     if len(raised) != 1 or others or len(alike) > 1:
         return None
-    if not (asked.event.lines or alike or stopped):
+    if not (asked.event.lines or alike or says("stops-itself", asked.line.message)):
         return None
     line, node = next((f.line, f.node) for f in workers if f.rank in raised)
     if not same_place(node, asked.line.node):

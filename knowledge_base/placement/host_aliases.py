@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import field
-from itertools import pairwise
 
 from rerail.domain.evidence import LogLine
 from rerail.knowledge_base.case import Case
@@ -23,7 +22,10 @@ from rerail.log_parsers.view import LogView
 _MOST_LABELS = 512
 _LEAST_PAIRS = 2
 _MOST_LINES, _FRONT = 4_000, 400
-_OF_NAMES = frozenset({b".", b"-", b"_"})
+_NAMES_APART = bytes(
+    code if bytes([code]).isalnum() or code in b"._-" else ord(" ") for code in range(256)
+)
+"""Leaves of a line what may be part of a name."""
 _PAIR = lazy(
     r"(?<![\w.=/-])(?P<label>[A-Za-z0-9][\w.-]{0,80})=(?P<host>(?=[\w.-]*[A-Za-z])[\w.-]{2,100}\w)"
 )
@@ -93,24 +95,15 @@ def without_domain(names: set[str], labels: set[str]) -> Iterator[tuple[str, str
             yield name, short(name)
 
 
-def stands_alone(case: Case, name: str) -> bool:
-    """Tell whether some line calls a host by this name, without a domain or anything else behind it."""
-    bare = name.encode()
-    return any(
-        _between_others(bare, view.survey.kept[number])
-        for view in case.views
-        for number in view.numbers[:_MOST_LINES]
-    )
-
-
-def _between_others(name: bytes, raw: bytes) -> bool:
-    """Tell whether a name stands in a line with nothing around it that could be a part of it."""
-    parts = raw.split(name)
-    return any(
-        not (before[-1:].isalnum() or behind[:1].isalnum())
-        and not {before[-1:], behind[:1]} & _OF_NAMES
-        for before, behind in pairwise(parts)
-    )
+def standing_alone(case: Case, names: set[str]) -> set[str]:
+    """Return the names by which some line calls a host, without a domain or anything else behind it."""
+    left = {name.encode() for name in names}
+    for view in case.views:
+        for number in view.numbers[:_MOST_LINES]:
+            if not left:
+                return names
+            left.difference_update(view.survey.kept[number].translate(_NAMES_APART).split())
+    return names - {name.decode() for name in left}
 
 
 def _says_nothing(host: str) -> bool:

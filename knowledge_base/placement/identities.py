@@ -150,6 +150,11 @@ class Identities:
             if same_host(self.host(where), self.host(node))
         )
 
+    def block_on(self, node: str) -> list[int]:
+        """Return the ranks that are known to run on a node, in order, none where there is a gap between them."""
+        held = self.ranks_on(node)
+        return held if held and held[-1] - held[0] == len(held) - 1 else []
+
     def undisputed(self, rank: int) -> str | None:
         """Return the node of a rank; None where none is known, or lines tell of several."""
         return None if rank in self.conflicts else self.node_of_rank.get(rank)

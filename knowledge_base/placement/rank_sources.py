@@ -309,10 +309,9 @@ def _of_child(asked: Asked, child: int) -> int | None:
     known = asked.identities
     if len(known.nodes_at_work) != 1:
         return None
-    ranks = sorted(known.ranks_on(next(iter(known.nodes_at_work))))
+    ranks = known.block_on(next(iter(known.nodes_at_work)))
     first, count = next(iter(ranks), 0), len(ranks)
-    in_order = count > 1 and ranks == list(range(first, first + count)) and first % count == 0
-    return first + child if in_order and child < count else None
+    return first + child if count > 1 and first % count == 0 and child < count else None
 
 
 def _felt_by_several(asked: Asked) -> bool:
@@ -548,9 +547,8 @@ def on_the_node(asked: Asked) -> None:
     ranks = known.ranks_on(found.node) or _of_its_task(known, found.node)
     if not ranks or not (known.per_node or 1) <= len(ranks) <= _MOST_RANKS_OF_A_NODE:
         return  # fewer names than processes: what is known of them may count the nodes
-    tasks = [task for task, where in known.node_of_task.items() if same_host(where, found.node)]
-    alone = (known.per_node or known.tasks_per_node or 1) == 1 and len(tasks) <= 1
-    if len(ranks) == 1 and alone:
+    one_each = (known.per_node or known.tasks_per_node or 1) == 1
+    if len(ranks) == 1 and one_each and len(_tasks_on(known, found.node)) <= 1:
         found.rank = ranks[0]
     found.ranks = ranks
     line = asked.identities.told_by.get(("rank", ranks[0]))
@@ -559,9 +557,13 @@ def on_the_node(asked: Asked) -> None:
 
 def _of_its_task(known: Identities, node: str) -> list[int]:
     """Return the task of a host, where the scheduler starts one on each and labels of ranks do not contradict."""
-    tasks = [task for task, where in known.node_of_task.items() if same_host(where, node)]
+    tasks = _tasks_on(known, node)
     counted = known.tasks_per_node == 1 and (known.per_node or 1) == 1
     return tasks if counted and len(tasks) == 1 and not known.rank_of_task else []
+
+
+def _tasks_on(known: Identities, node: str) -> list[int]:
+    return [task for task, where in known.node_of_task.items() if same_host(where, node)]
 
 
 def _died(exits: list[ExitFact], asked: Asked) -> int | None:

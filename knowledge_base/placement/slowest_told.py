@@ -64,7 +64,6 @@ def named_slow(asked: Asked) -> Answer[int] | None:
 
 def _far_behind(asked: Asked) -> tuple[int, LogLine] | None:
     """The rank that Megatron's timers of all ranks show far behind its peers, where it may be on the GPU that is slow."""
-    gpu, held = asked.place.gpu, asked.identities.per_node or GPUS_OF_A_NODE
     for view in asked.case.views:
         if not any(asked.case.lines_with(view, "timers-of-all-ranks")):
             continue
@@ -72,15 +71,14 @@ def _far_behind(asked: Asked) -> tuple[int, LogLine] | None:
 
         one = outlier((number, view.text(number) or "") for number in view.numbers[:_MOST_LINES])
         line = view.line(one.line) if one is not None else None
-        if one is not None and line is not None and gpu in (None, one.rank % held):
+        if one is not None and line is not None and _may_have_it(asked, one.rank):
             return one.rank, line
     return None
 
 
 def _named_slowest(asked: Asked) -> tuple[int, LogLine] | None:
     """The rank that the last reports all name as the slowest, where it may be on the GPU that the machine shows slow."""
-    gpu, held = asked.place.gpu, asked.identities.per_node or GPUS_OF_A_NODE
-    if gpu is None:
+    if asked.place.gpu is None:
         return None
     reports = list(_reports(asked))[-_AGREED:]
     ranks = {rank for rank, _, _ in reports}
@@ -88,7 +86,13 @@ def _named_slowest(asked: Asked) -> tuple[int, LogLine] | None:
     if len(ranks) != 1 or not (listed or len(reports) == _AGREED):
         return None
     rank, line, _ = reports[-1]
-    return (rank, line) if rank % held == gpu else None
+    return (rank, line) if _may_have_it(asked, rank) else None
+
+
+def _may_have_it(asked: Asked, rank: int) -> bool:
+    """Tell whether a rank may sit at the GPU that the machine shows slow, where it says which that is."""
+    held = asked.identities.per_node or GPUS_OF_A_NODE
+    return asked.place.gpu in (None, rank % held)
 
 
 def _reports(asked: Asked) -> Iterator[tuple[int, LogLine, bool]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from rerail.domain.evidence import LogLine
 from rerail.knowledge_base.case import Case
@@ -14,13 +14,14 @@ from rerail.knowledge_base.placement.column_tables import Row, rows
 from rerail.knowledge_base.placement.described_pods import DescribedPods
 from rerail.knowledge_base.placement.environments import environments
 from rerail.knowledge_base.placement.free_seats import free_seats
-from rerail.knowledge_base.placement.host_aliases import stands_alone, without_domain
-from rerail.knowledge_base.placement.identities import MOST_RANKS, Identities, rivals
+from rerail.knowledge_base.placement.host_aliases import standing_alone, without_domain
+from rerail.knowledge_base.placement.identities import Identities, rivals
 from rerail.knowledge_base.placement.identity_statements import (
     MOST_TASKS,
     Reading,
     introduce,
     learn_threads,
+    numbers,
     read,
     read_labels,
     read_locals,
@@ -257,8 +258,10 @@ def _aliases(case: Case, found: Identities, reading: Reading) -> None:
             found.node_of_place.setdefault(place, place)
     for name, called in without_domain(found.nodes_seen, reading.labels):
         found.other_names.setdefault(name, called)
-    for name in found.nodes_seen:
-        if says("name-on-a-network", name) and stands_alone(case, short(name)):
+    on_networks = [name for name in found.nodes_seen if says("name-on-a-network", name)]
+    alone = standing_alone(case, set(map(short, on_networks)))
+    for name in on_networks:
+        if short(name) in alone:
             found.other_names.setdefault(name, short(name))
             found.node_of_place.setdefault(name, short(name))
     for name in sorted(
@@ -327,22 +330,16 @@ def _row(row: Row, found: Identities, *, numbered: bool) -> None:
             if kind == "pod" and node:
                 found.hosts_of_listed_pods.add(node)
     held = row.cells.get("ranks")
-    if node and held and (span := _span(held)) and not span & found.node_of_rank.keys():
-        _hold(found, node, range(min(span), max(span) + 1), line)
+    # A number alone may count the ranks.
+    told = numbers(held) if held and "-" in held else []
+    if node and len(told) > 1 and found.node_of_rank.keys().isdisjoint(told):
+        _hold(found, node, told, line)
     if task is not None and rank is None:
         found.keep(found.node_of_task, "task", task, node, line)
     if rank is not None:
         seat = gpu if numbered else None
         who = Identity(rank=rank, local_rank=row.number("local"), node=node, pid=pid, gpu=seat)
         found.learn(who, line)
-
-
-def _span(cell: str) -> set[int]:
-    """Return the ranks of a cell such as `8-15`, nothing where it holds something else."""
-    first, dash, last = cell.partition("-")
-    if not dash or not (first.isdigit() and last.isdigit()) or int(last) - int(first) >= MOST_RANKS:
-        return set()
-    return set(range(int(first), int(last) + 1))
 
 
 def _numbered(told: Iterable[Row]) -> bool:
@@ -374,7 +371,7 @@ def _rosters(case: Case, found: Identities) -> None:
                 _hold(found, node, one.ranks, one.line)
 
 
-def _hold(found: Identities, host: str, ranks: range, line: LogLine) -> None:
+def _hold(found: Identities, host: str, ranks: Sequence[int], line: LogLine) -> None:
     """Take the ranks of a host, in the order of its local ranks."""
     found.ranks_at.setdefault(host, tuple(ranks))
     found.nodes_seen.add(host)

@@ -165,9 +165,8 @@ def _rank_of(known: Identity | None, node: str | None, identities: Identities) -
     """Return the rank of a process: its own, or that of its local rank on a host whose ranks are told without a gap."""
     if known is None or known.rank is not None or known.local_rank is None or node is None:
         return known.rank if known is not None else None
-    held = identities.ranks_on(node)
-    whole = held == list(range(held[0], held[0] + len(held))) if held else False
-    return held[known.local_rank] if whole and known.local_rank < len(held) else None
+    held = identities.block_on(node)
+    return held[known.local_rank] if known.local_rank < len(held) else None
 
 
 def _of_library(file: str) -> bool:

@@ -26,6 +26,10 @@ BROKEN = {
     "no list": "2026-01-01: [1]\n",
     "no mapping": "schema_version: 1\nrules: [3]\n",
     "no pattern": GOOD.format(pattern="foo(").replace("site-frobnicator", "other"),
+    "no pattern of a column": GOOD.format(pattern="foo").replace("site-frobnicator", "another")
+    + "    nearby: 'index,'\n    columns: {'a$': '('}\n",
+    "no columns": GOOD.format(pattern="foo").replace("site-frobnicator", "third")
+    + "    nearby: 'index,'\n    columns: [a]\n",
     "an id of ours": GOOD.format(pattern="foo").replace("site-frobnicator", "nccl-remote-error"),
 }
 
