@@ -15,6 +15,7 @@ from rerail.domain.evidence import LogLine, Observation, Role, Stream
 from rerail.errors import RerailError
 from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.phrases import phrase, phrase_in_bytes, says
+from rerail.knowledge_base.placement.hosts_below import hosts_below
 from rerail.knowledge_base.placement.identities import Identities
 from rerail.knowledge_base.placement.names import short
 from rerail.knowledge_base.placement.own_words import node_in
@@ -184,9 +185,9 @@ def _beside(
     return observation.line.rank is None and elsewhere(node, own, schemes)
 
 
-def listed(case: Case) -> set[str]:
-    """Return the nodes that Slurm's list in front of the job's output names, without their domains."""
-    return {name for view in case.views for name in _lists(case, view)[0]}
+def listed(case: Case) -> dict[str, str]:
+    """Return the nodes that a list in front of the job's output names, without their domains, and as it names them."""
+    return {name: said for view in case.views for name, said in _lists(case, view)[0].items()}
 
 
 def only_node_of(case: Case, line: LogLine) -> str | None:
@@ -207,28 +208,32 @@ def given_back(case: Case) -> set[str]:
     return set[str]().union(*(before for _, before in told)).difference(*(last for last, _ in told))
 
 
-def _lists(case: Case, view: LogView) -> tuple[set[str], set[str]]:
+def _lists(case: Case, view: LogView) -> tuple[dict[str, str], set[str]]:
     """Return the nodes of the last allocation that a file tells of, and those of the ones before it.
 
     The list of a step, or of another variable, shares nodes with the job's; that of a new allocation may not.
     """
-    last, before = set[str](), set[str]()
+    last, before = dict[str, str](), set[str]()
     end = view.numbers[_HEAD] if len(view.numbers) > _HEAD else math.inf
     requeued = min(case.lines_with(view, "requeued"), default=end)
     named = [(number, name) for name in _LISTS for number in case.lines_with(view, name)]
-    for number, name in sorted(named):
+    told = [(number, _in_line(view, number, name)) for number, name in named]
+    told += [(line.number, {short(h): h for h in hosts}) for line, hosts in hosts_below(case, view)]
+    for number, found in sorted(told, key=lambda one: one[0]):
         if number >= end:
             break
-        match = phrase_in_bytes(name).search(view.survey.kept[number])
-        if not match or says("not-of-this-run", view.text(number) or ""):
-            continue
-        found = _expanded(
-            phrase("between-listed-hosts").sub(",", match["nodes"].decode()).rstrip(",")
-        )
-        if requeued <= number and last and found and not last & found:
-            before, last = before | last, set()
+        if requeued <= number and last and found and not last.keys() & found.keys():
+            before, last = before | last.keys(), {}
         last |= found
     return last, before
+
+
+def _in_line(view: LogView, number: int, name: str) -> dict[str, str]:
+    """Return the nodes that a line lists behind a phrase; none where it is not about this run."""
+    match = phrase_in_bytes(name).search(view.survey.kept[number])
+    if not match or says("not-of-this-run", view.text(number) or ""):
+        return {}
+    return _expanded(phrase("between-listed-hosts").sub(",", match["nodes"].decode()).rstrip(","))
 
 
 def nodes(case: Case, identities: Identities) -> frozenset[str]:
@@ -237,7 +242,7 @@ def nodes(case: Case, identities: Identities) -> frozenset[str]:
     placed = {short(name) for name in identities.node_of_rank.values()}
     if told:
         # A step's list may be a part of the job's.
-        return frozenset(told | placed)
+        return frozenset(told.keys() | placed)
     machines = {short(host) for host in identities.hosts_of_listed_pods}
     if len(machines) > 1 and all(
         short(identities.host(name)) in machines for name in identities.nodes_at_work
@@ -262,10 +267,10 @@ def _are_all(identities: Identities, world: int | None) -> bool:
     return count is not None and alone and len(hosts) == len(blocks) == count > 1
 
 
-def _expanded(text: str) -> set[str]:
+def _expanded(text: str) -> dict[str, str]:
     from rerail.tools.clusters.host_list import expand
 
     try:
-        return {short(name) for name in expand(text)}
+        return {short(name): name for name in expand(text)}
     except (RerailError, ValueError):
-        return set()
+        return {}

@@ -30,7 +30,7 @@ def node_not_joined(case: Case, identities: Identities, winner: Observation) -> 
     if told is None:
         return None
     at_work = {short(node) for node in identities.nodes_at_work}
-    nodes = listed(case)
+    nodes = {*listed(case)}
     silent = nodes - at_work
     if not nodes:
         nodes, silent = at_work, at_work - _hosts_that_gave_up(case, identities)

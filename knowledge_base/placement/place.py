@@ -214,7 +214,7 @@ def _as_the_scheduler_calls_it(asked: Asked) -> None:
         whole = {name for name in known.node_of_place.values() if short(name) == found.node}
         found.node = whole.pop() if len(whole) == 1 else found.node
         return
-    called = {*known.node_of_task.values(), *known.lost_nodes, *listed(asked.case)}
+    called = {*known.node_of_task.values(), *known.lost_nodes, *listed(asked.case).values()}
     if short(found.node) in called and found.node not in called:
         found.node = short(found.node)
 

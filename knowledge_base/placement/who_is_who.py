@@ -41,6 +41,7 @@ from rerail.knowledge_base.placement.pod_ranks import (
     ranks_of_counted,
 )
 from rerail.knowledge_base.placement.processes import Identity
+from rerail.knowledge_base.placement.hosts_below import orders_below
 from rerail.knowledge_base.placement.rank_tables import (
     Held,
     aliases,
@@ -91,8 +92,8 @@ def build(case: Case, statements: list[Statement]) -> Identities:
     learn_threads(found, reading)
     # Behind the labels, which may call the same host by a longer name.
     if len(given) == 1 and not found.nodes_seen:
-        found.nodes_seen |= given
-        found.nodes_at_work |= given
+        found.nodes_seen |= {*given.values()}
+        found.nodes_at_work |= {*given.values()}
     read_locals(case, found)
     learn_numbers(case, found)
     found.told_of_several = (
@@ -305,7 +306,8 @@ def _tables(case: Case, found: Identities, others: OtherRuns) -> None:
     else:
         known = found.node_of_task | known
     told = [held(lines)]
-    told += [placed(one, per_node, found.world_size, known) for one in orders(lines, case.says)]
+    listed_in_order = [*orders(lines, case.says), *orders_below(case)]
+    told += [placed(one, per_node, found.world_size, known) for one in listed_in_order]
     told.append(_by_node_rank(per_node, found))
     for blocks in told:
         rivalled = any(

@@ -25,6 +25,7 @@ from rerail.knowledge_base.waiting.behind_in_steps import behind_in_steps
 from rerail.knowledge_base.waiting.engine import Finding, How, Waiting, ask
 from rerail.knowledge_base.waiting.read import Position, read
 from rerail.knowledge_base.waiting.spoke import still_speaking, warns
+from rerail.knowledge_base.waiting.took_longest import took_longest
 from rerail.knowledge_base.waiting.torn import without_torn
 
 _MOST_STEPS_OF_PREFETCH = 50
@@ -64,7 +65,13 @@ def waiting_in(case: Case, identities: Identities) -> Waiting | None:
         when = case.near_time(result.first.line)
         if when is not None and result.first.limit_s is not None:
             result.started = when - result.first.limit_s
-    late = None if result.findings else _left_behind(case, result) or behind_in_steps(case, result)
+    late = (
+        None
+        if result.findings
+        else took_longest(case, result)
+        or _left_behind(case, result)
+        or behind_in_steps(case, result)
+    )
     if late is not None:
         result.findings.append(late)
     if not facts.some_unknown and (spoke := still_speaking(case, identities, result)):
