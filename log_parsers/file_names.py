@@ -13,7 +13,7 @@ from rerail.cached_yaml import load_cached
 from rerail.domain.evidence import Stream
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
-from rerail.log_parsers.host_names import looks_like_host
+from rerail.log_parsers.host_names import is_pod, looks_like_host
 from rerail.log_parsers.prefixes import Origin
 
 PATH = Path(__file__).with_name("file_names.yaml")
@@ -92,7 +92,7 @@ def is_no_machine(name: str) -> bool:
 def hosts_side_by_side(files: Sequence[tuple[str, Origin]]) -> list[str | None]:
     """Return for each path the host that is told by its folder or its name beside the others, or None.
 
-    Folders are hosts where they come in company, `hx-01/` and `hx-02/`, or around a dmesg; files too. A single folder
+    Folders are hosts where they come in company, `hx-01/` and `hx-02/`, or around a dmesg; files too, and what is called as pods are. A single folder
     such as `exp7` is where somebody keeps a job, and no host. Where an origin tells a node, nothing is added.
     """
     groups: dict[tuple[str, str], set[str]] = defaultdict(set)
@@ -112,7 +112,7 @@ def _beside(
         return None
     found = None
     for group, node, folder in _numbered_folders(name):
-        in_company = len(groups[group]) > 1 or ("-" in node and folder in around)
+        in_company = len(groups[group]) > 1 or ("-" in node and folder in around) or is_pod(node)
         if in_company and not is_no_machine(node):
             found = node
     file = _file_of_a_host(name) if origin.rank is None else None
