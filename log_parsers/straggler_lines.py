@@ -18,11 +18,15 @@ _WARNING = lazy(
     r"STRAGGLER DETECTION WARNING: Some (GPUs|sections) have worse (relative|individual) "
     r"performance\. Affected ranks: (.*)"
 )
+_LOWEST = lazy(
+    r"Ranks with lowest\s+Etpt ?\(TF\): ([0-9.]+)/(\d+), ?([0-9.]+)/\d+"
+)
 _EXTREME = lazy(r"(Mn|Mx)(\w+)/Rnk: ([0-9.]+)([A-Za-z/]*)/(\d+)")
-BELOW = 0.75
+BELOW, _APART = 0.75, 1.1
 _HOT_C = 88.0
-WORDS = (b"/Rnk: ", b" Score=", b"STRAGGLER DETECTION")
+WORDS = (b"/Rnk: ", b" Score=", b"STRAGGLER DETECTION", b"Ranks with lowest")
 """One of these stands in every line that names a slow rank."""
+_WORDS = tuple(word.decode() for word in WORDS)
 COMPARES = b"MxRtt/Rnk"
 """It stands in Megatron's line that compares the extremes of all ranks."""
 
@@ -45,11 +49,12 @@ def straggler_notes(lines: Iterable[tuple[int, str]]) -> list[StragglerNote]:
     """Return the ranks that NVRx scores below 0.75, or that Megatron shows far from the best.
 
     `lines` are (line number, text). A Megatron line always names an extreme rank; it counts only
-    when the round-trip or throughput of that rank is 10 % or more from the other extreme.
+    when the round-trip or throughput of that rank is 10 % or more from the other extreme, or,
+    in its list of the lowest, from the next.
     """
     out: list[StragglerNote] = []
     for number, text in lines:
-        if "/Rnk: " not in text and " Score=" not in text and "STRAGGLER DETECTION" not in text:
+        if not any(word in text for word in _WORDS):
             continue
         for rank, node, score in _SCORE.findall(text):
             if float(score) < BELOW:
@@ -59,6 +64,9 @@ def straggler_notes(lines: Iterable[tuple[int, str]]) -> list[StragglerNote]:
             for rank in re.findall(r"\b(\d+)\b", warned.group(3)):
                 out.append(StragglerNote(int(rank), None, None, warned.group(2), number, text))
         out += _megatron(number, text)
+        if (lowest := _LOWEST.search(text)) and float(lowest[3]) >= _APART * float(lowest[1]) > 0:
+            score = float(lowest[1]) / float(lowest[3])
+            out.append(StragglerNote(int(lowest[2]), None, score, "Etpt", number, text))
     return out
 
 
@@ -77,7 +85,7 @@ def _megatron(number: int, text: str) -> list[StragglerNote]:
         both = found.get(metric, {})
         if len(both) == 2 and both["Mn"][0] > 0:
             ratio = both["Mx"][0] / both["Mn"][0]
-            if ratio >= 1.1:
+            if ratio >= _APART:
                 rank = both[slow_end][1]
                 slow = rank in low or rank in hot
                 out.append(StragglerNote(rank, None, 1 / ratio, metric, number, text, slow))

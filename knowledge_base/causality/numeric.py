@@ -223,7 +223,9 @@ def _with_rank(case: Case, finding: NumericFinding) -> NumericFinding:
     if slow is None and (named := _named_slow(case, finding.line)) is not None:
         what = f"{finding.what}; the framework's own report names rank {named.rank} as the slowest from then on"
         line = case.view(finding.line).line(named.line) or finding.line
-        return replace(finding, rank=named.rank, what=what, line=line)
+        leaf = "slow_gpu" if named.throttled else finding.leaf
+        what += ", with its clock held back or too hot" if named.throttled else ""
+        return replace(finding, leaf=leaf, rank=named.rank, what=what, line=line)
     if slow is None:
         return replace(finding, rank=None)
     what = f"{finding.what}; {slow.describe()}"
@@ -243,7 +245,9 @@ def _named_slow(case: Case, onset: LogLine) -> StragglerNote | None:
     )
     notes = list(straggler_notes(lines))
     ranks = {note.rank for note in notes}
-    return notes[0] if len(notes) >= _LEAST_NOTES and len(ranks) == 1 else None
+    if len(notes) < _LEAST_NOTES or len(ranks) != 1:
+        return None
+    return next((note for note in notes if note.throttled), notes[0])
 
 
 def _announced(case: Case, view: LogView, row: StepRow) -> bool:

@@ -21,7 +21,7 @@ def named_slow(asked: Asked) -> Answer[int] | None:
     """The one rank that the framework's own reports name as the slowest, where it runs on the host of what is slow.
 
     Where nothing tells who runs on that host and where the rank does, several reports must name it, or one that shows
-    its GPU throttled; where no host is told at all, several measures.
+    its GPU throttled, or two a rank that may sit at the GPU that is slow; where no host is told at all, several measures.
     """
     node = asked.event.fields.get("node") or asked.line.node
     if not has(asked.event.leaf, "slow"):
@@ -56,7 +56,8 @@ def named_slow(asked: Asked) -> Answer[int] | None:
         return Answer(
             rank, "the framework names this rank as the slowest by several measures", line
         )
-    if node is None or (reports < _OFTEN and not throttled):
+    least = _AGREED if asked.place.gpu is not None and _may_have_it(asked, rank) else _OFTEN
+    if node is None or (reports < least and not throttled):
         return None
     how = "throttled" if throttled else "again and again"
     return Answer(rank, f"the framework names this rank as the slowest, {how}", line)
