@@ -305,11 +305,13 @@ def _only_node(asked: Asked) -> Answer[int] | None:
 
 
 def _of_child(asked: Asked, child: int) -> int | None:
-    """Return the rank of a spawned child on the only host of a log, all of whose ranks the log names, from the first on."""
-    known = asked.identities
-    if len(known.nodes_at_work) != 1:
+    """Return the rank of a spawned child on the only host, or the only one whose task failed; the log names all ranks there."""
+    known, hosts = asked.identities, asked.identities.nodes_at_work
+    if len(hosts) != 1:
+        hosts = {fact.node for fact in asked.exits if fact.node and fact.how == "plain"}
+    if len(hosts) != 1:
         return None
-    ranks = known.block_on(next(iter(known.nodes_at_work)))
+    ranks = known.block_on(next(iter(hosts)))
     first, count = next(iter(ranks), 0), len(ranks)
     return first + child if count > 1 and first % count == 0 and child < count else None
 
