@@ -11,6 +11,7 @@ from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.phrases import phrase, says
 from rerail.knowledge_base.placement.identities import Identities
 from rerail.knowledge_base.placement.names import short
+from rerail.knowledge_base.placement.one_node import GPUS_OF_A_NODE
 from rerail.log_parsers.host_names import is_local
 
 _SEVERAL, _HOSTS = 2, 3
@@ -29,7 +30,20 @@ def rank_at(identities: Identities, line: LogLine) -> int | None:
         return ranks[0]
     if local is not None and local < len(ranks):
         return ranks[local]
-    return None if local is None else identities.rank_of_seat.get((short(place or ""), local))
+    seat = None if local is None else identities.rank_of_seat.get((short(place or ""), local))
+    return _only_one_with_the_device(identities, place, line) if seat is None else seat
+
+
+def _only_one_with_the_device(
+    identities: Identities, place: str | None, line: LogLine
+) -> int | None:
+    """Return the only rank that is known of a host, where the device that a line of NCCL names there is its own.
+
+    Launchers give each host a block of ranks, one for each of its devices.
+    """
+    device, there = number_of_device(line), identities.ranks_on(place) if place else []
+    size = identities.per_node or GPUS_OF_A_NODE
+    return there[0] if device and len(there) == 1 and there[0] % size == device else None
 
 
 def ranks_of_a_host(identities: Identities) -> int:
