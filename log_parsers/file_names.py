@@ -92,8 +92,9 @@ def is_no_machine(name: str) -> bool:
 def hosts_side_by_side(files: Sequence[tuple[str, Origin]]) -> list[str | None]:
     """Return for each path the host that is told by its folder or its name beside the others, or None.
 
-    Folders are hosts where they come in company, `hx-01/` and `hx-02/`, or around a dmesg; files too, and what is called as pods are. A single folder
-    such as `exp7` is where somebody keeps a job, and no host. Where an origin tells a node, nothing is added.
+    Folders are hosts where they come in company, `hx-01/` and `hx-02/`, or around a dmesg; files too, and what is
+    called as pods are. A single folder such as `exp7` is where somebody keeps a job, and no host. Where an origin
+    tells a node, nothing is added.
     """
     groups: dict[tuple[str, str], set[str]] = defaultdict(set)
     for name, origin in files:

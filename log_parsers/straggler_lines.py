@@ -18,9 +18,7 @@ _WARNING = lazy(
     r"STRAGGLER DETECTION WARNING: Some (GPUs|sections) have worse (relative|individual) "
     r"performance\. Affected ranks: (.*)"
 )
-_LOWEST = lazy(
-    r"Ranks with lowest\s+Etpt ?\(TF\): ([0-9.]+)/(\d+), ?([0-9.]+)/\d+"
-)
+_LOWEST = lazy(r"Ranks with lowest\s+Etpt ?\(TF\): ([0-9.]+)/(\d+), ?([0-9.]+)/\d+")
 _EXTREME = lazy(r"(Mn|Mx)(\w+)/Rnk: ([0-9.]+)([A-Za-z/]*)/(\d+)")
 BELOW, _APART = 0.75, 1.1
 _HOT_C = 88.0

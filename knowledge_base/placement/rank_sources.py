@@ -305,7 +305,7 @@ def _only_node(asked: Asked) -> Answer[int] | None:
 
 
 def _of_child(asked: Asked, child: int) -> int | None:
-    """Return the rank of a spawned child on the only host, or the only one whose task failed; the log names all ranks there."""
+    """Return the rank of a spawned child on the only host, or the only one whose task failed, where all ranks are named."""
     known, hosts = asked.identities, asked.identities.nodes_at_work
     if len(hosts) != 1:
         hosts = {fact.node for fact in asked.exits if fact.node and fact.how == "plain"}

@@ -15,6 +15,7 @@ from rerail.knowledge_base.placement.described_pods import DescribedPods
 from rerail.knowledge_base.placement.environments import environments
 from rerail.knowledge_base.placement.free_seats import free_seats
 from rerail.knowledge_base.placement.host_aliases import standing_alone, without_domain
+from rerail.knowledge_base.placement.hosts_below import orders_below
 from rerail.knowledge_base.placement.identities import Identities, rivals
 from rerail.knowledge_base.placement.identity_statements import (
     MOST_TASKS,
@@ -41,7 +42,6 @@ from rerail.knowledge_base.placement.pod_ranks import (
     ranks_of_counted,
 )
 from rerail.knowledge_base.placement.processes import Identity
-from rerail.knowledge_base.placement.hosts_below import orders_below
 from rerail.knowledge_base.placement.rank_tables import (
     Held,
     aliases,

@@ -1,4 +1,4 @@
-"""Who was busy for as long as the others waited: all ranks say how long the same work took, and one needed the whole wait."""
+"""Who was busy for as long as the others waited: ranks say how long the same work took, and one needed the whole wait."""
 
 from __future__ import annotations
 

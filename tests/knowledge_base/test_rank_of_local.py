@@ -123,3 +123,21 @@ def test_a_gpu_names_a_rank_only_where_it_can_be_its_own(diagnose: Run) -> None:
     assert diagnose(log.format(gpu=0, more="")).suspects.ranks == []
     two = " Process 4472 has 8.1 GiB memory in use."
     assert diagnose(log.format(gpu=2, more=two)).suspects.ranks == []
+
+
+PORT = "[{}] transport/net_ib.cc:136 NCCL WARN NET/IB : mlx5_7:1 Got async event : port error\n"
+LOST = "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely."
+
+
+@pytest.mark.parametrize(("device", "rank"), [(5, 53), (4, None), (0, None)])
+def test_the_only_rank_heard_on_a_host_has_the_device_that_nccl_names_there(
+    device: int, rank: int | None, diagnose: Run
+) -> None:
+    said = {
+        0: "step=10820 loss=2.0911\n",
+        6: f"pre-worker-6:211:1904 {PORT.format(device)}",
+        4: f"[rank37]: {LOST}\n",
+    }
+    log = "".join(f"[pod/pre-worker-{pod}/trainer] {text}" for pod, text in said.items())
+    log += f"[pod/pre-worker-6/trainer] [rank53]: {LOST}\n"
+    assert place(diagnose(log)) == (rank, "pre-worker-6")

@@ -214,6 +214,14 @@ def test_what_frameworks_print_of_stragglers() -> None:
     assert [(note.rank, note.line) for note in notes] == [(17, 3), (5, 5)]
 
 
+def test_the_lowest_of_megatrons_list_is_slow_where_it_is_far_below_the_next() -> None:
+    listed = "INFO:megatron.core.utils:^^^^ Bottom 4 Ranks with lowest  Etpt{}: {}/11, 401.94/3, 402.20/17, 402.49/9,"
+    lines = enumerate([listed.format("(TF)", 241.88), listed.format(" (TF)", 226.01)])
+    assert [note.rank for note in straggler_notes(lines)] == [11, 11]
+    assert straggler_notes([(1, listed.format("(TF)", 399.10))]) == []
+    assert straggler_notes([(1, listed.format("(TF)", 0.0))]) == []
+
+
 def test_files_with_nothing_to_judge_are_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("nothing here\n")
     with pytest.raises(EvidenceError, match="nothing to localise"):
