@@ -24,7 +24,7 @@ _BESIDE = r"(?:[/:](?:[a-z][\w-]{0,20}|\d{1,6}))?"
 _PROGRAM = r"(?: {1,2}[a-z][\w.-]{0,30}\[\d{1,7}\])?"
 _HOST = r"(?P<host>(?=[\w.-]*\d)[A-Za-z][A-Za-z0-9]*(?:[-.][A-Za-z0-9]+){1,6})"
 _FRONT = lazy(rf"[\[(<@]?{_ROLE}{_HOST}{_BESIDE}[\])>]?{_PROGRAM}(?::|(?= ))")
-_RANK = lazy(r"/(?P<task>\d{1,6}) .{0,40}\[rank(?P<rank>\d{1,6})\]:")
+_RANK = lazy(r"[/:](?P<task>\d{1,6})[\])>]? .{0,40}\[rank(?P<rank>\d{1,6})\]:")
 
 
 def hosts_first(texts: Sequence[str], *, year: int) -> tuple[Label, ...]:

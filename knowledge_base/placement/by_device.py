@@ -71,7 +71,7 @@ def _by_uuid(asked: Asked) -> Answer[int] | None:
 def _on_several(asked: Asked, gpu: int | None) -> Answer[int] | None:
     """On a host whose ranks a table lists in order, one for each GPU, that of the GPU's number."""
     node = asked.event.fields.get("node") or asked.line.node or node_in(asked.line.message)
-    held = asked.identities.ranks_at.get(node or "", ())
+    held = asked.identities.held_on(node or "")
     words = asked.line.message
     own = number_in(words, "gpu") is not None and node_in(words) is not None
     if gpu is None or gpu >= len(held) or not (own or counted_by_the_machine(asked)):

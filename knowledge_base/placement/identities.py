@@ -155,6 +155,13 @@ class Identities:
         held = self.ranks_on(node)
         return held if held and held[-1] - held[0] == len(held) - 1 else []
 
+    def held_on(self, node: str) -> tuple[int, ...]:
+        """Return the ranks of a node, or of the only pod that runs there, in the order of their local ranks."""
+        if node in self.ranks_at:
+            return self.ranks_at[node]
+        pods = [pod for pod, where in self.node_of_place.items() if same_host(where, node)]
+        return self.ranks_at.get(pods[0], ()) if len(pods) == 1 else ()
+
     def undisputed(self, rank: int) -> str | None:
         """Return the node of a rank; None where none is known, or lines tell of several."""
         return None if rank in self.conflicts else self.node_of_rank.get(rank)

@@ -27,6 +27,7 @@ from rerail.knowledge_base.placement.names import named, same_host, short
 from rerail.knowledge_base.placement.numbered_outputs import of_numbered_output
 from rerail.knowledge_base.placement.odd_version import of_odd_version
 from rerail.knowledge_base.placement.one_node import device_in_front, local_that_is_rank, one_node
+from rerail.knowledge_base.placement.only_block_size import may_sit_at
 from rerail.knowledge_base.placement.own_loss import is_own_loss
 from rerail.knowledge_base.placement.own_shard import own_shard
 from rerail.knowledge_base.placement.own_words import number_in, numbers_in
@@ -547,8 +548,12 @@ def on_the_node(asked: Asked) -> None:
         return
     known = asked.identities
     ranks = known.ranks_on(found.node) or _of_its_task(known, found.node)
+    ended = {f.local_rank for f in asked.exits if same_host(f.node, found.node)} - {None}
+    others = len(ranks) == 1 and not any(may_sit_at(ranks[0], local or 0) for local in ended)
     if not ranks or not (known.per_node or 1) <= len(ranks) <= _MOST_RANKS_OF_A_NODE:
         return  # fewer names than processes: what is known of them may count the nodes
+    if ended and others:
+        return  # the launcher tells of another process there
     one_each = (known.per_node or known.tasks_per_node or 1) == 1
     if len(ranks) == 1 and one_each and len(_tasks_on(known, found.node)) <= 1:
         found.rank = ranks[0]

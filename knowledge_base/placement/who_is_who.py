@@ -32,6 +32,7 @@ from rerail.knowledge_base.placement.introductions import Introduced, introducti
 from rerail.knowledge_base.placement.names import pci_key, same_host, short
 from rerail.knowledge_base.placement.one_name import rename
 from rerail.knowledge_base.placement.one_node import GPUS_OF_A_NODE
+from rerail.knowledge_base.placement.only_block_size import learn_blocks
 from rerail.knowledge_base.placement.other_runs import OtherRuns
 from rerail.knowledge_base.placement.own_numbers import learn_numbers
 from rerail.knowledge_base.placement.parallel_ranks import with_ranks
@@ -108,6 +109,7 @@ def build(case: Case, statements: list[Statement]) -> Identities:
     _tables(case, found, reading.other_runs)
     _called_by_number(found, reading)
     _fill_blocks(found, each=found.per_node)
+    learn_blocks(found)
     _in_places(found, reading)
     rename(found, reading.hosts)
     told = found.node_count is not None or len(found.nodes_seen) <= 1
