@@ -54,6 +54,7 @@ _AROUND = 50
 DATA_WAIT_S = 0.3
 _NOTES = 4_000  # lines behind a change in which a framework's own reports are read
 _LEAST_NOTES = 3
+_THROTTLED = ", with its clock held back or too hot"
 _JUST_ABOVE = 2  # step lines above a change between which what announces it may stand
 _BEFORE, _BETTER = 20, 0.1
 """Steps whose spread a goal must outdo to be better, and by which part of itself."""
@@ -224,7 +225,7 @@ def _with_rank(case: Case, finding: NumericFinding) -> NumericFinding:
         what = f"{finding.what}; the framework's own report names rank {named.rank} as the slowest from then on"
         line = case.view(finding.line).line(named.line) or finding.line
         leaf = "slow_gpu" if named.throttled else finding.leaf
-        what += ", with its clock held back or too hot" if named.throttled else ""
+        what += _THROTTLED if named.throttled else ""
         return replace(finding, leaf=leaf, rank=named.rank, what=what, line=line)
     if slow is None:
         return replace(finding, rank=None)
@@ -395,7 +396,7 @@ def _told_slow(view: LogView) -> list[NumericFinding]:
     leaf = "slow_gpu" if first.throttled else "fail_slow_unexplained"
     what = f"the framework's own report names rank {first.rank} as the slowest"
     what += ", and did not before" if first.line != lines[0] else ""
-    what += ", with its clock held back or too hot" if first.throttled else ""
+    what += _THROTTLED if first.throttled else ""
     return [NumericFinding(leaf, line, what, rank=first.rank)]
 
 

@@ -12,19 +12,21 @@ from rerail.knowledge_base.placement.rank_tables import Order
 from rerail.log_parsers.host_names import series_of
 from rerail.log_parsers.view import LogView
 
-_MOST = 4096
-
 
 def hosts_below(case: Case, view: LogView) -> Iterator[tuple[LogLine, list[str]]]:
     """Yield each command of a file that prints the job's hosts, with the names that follow, as often as they stand there.
 
-    They are of one series: the first line that is not, or that holds more than a name, is no longer the command's.
+    They are of one series: the first line that is not, or that holds more than a name, is no longer the command's. A
+    list that goes on in lines that were not kept is none: its hosts would be taken for all of the job's.
     """
     for number in case.lines_with(view, "prints-hosts-of-job"):
         command, hosts = view.line(number), list[str]()
-        for below in range(number + 1, number + 1 + _MOST):
+        for below in range(number + 1, view.numbers[-1] + 1):
             line = view.line(below)
-            match = phrase("host-alone").fullmatch(line.message) if line is not None else None
+            if line is None:
+                hosts = []
+                break
+            match = phrase("host-alone").fullmatch(line.message)
             if match is None or (hosts and series_of(match["host"]) != series_of(hosts[0])):
                 break
             hosts.append(match["host"])

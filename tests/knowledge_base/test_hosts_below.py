@@ -59,3 +59,11 @@ def test_what_is_no_host_ends_the_list(diagnose: Run) -> None:
     found = diagnose(f"+ cat $PBS_NODEFILE\ngn-041\nseed42\ngn-042\n{STARTS}{WORLD}{FAULT}")
     assert "seed42" not in found.suspects.nodes
     assert found.suspects.nodes != ["gn-042"]
+
+
+def test_a_list_of_which_lines_were_not_kept_leaves_no_host_out(diagnose: Run) -> None:
+    """A fault on the last of 20,000 hosts is the job's, whatever was kept of the list."""
+    hosts = "".join(f"gn-{number:05d}\n" for number in range(20_000))
+    fault = FAULT.replace("[rank5]: ", "gn-19999: ")
+    found = diagnose(f"+ cat $PBS_NODEFILE\n{hosts}step 1 loss 2.1\n{fault}")
+    assert found.failure_type == "gpu_ecc_uncorrectable"
