@@ -5,6 +5,7 @@ from __future__ import annotations
 from rerail.domain.evidence import LogLine, Tier
 from rerail.knowledge_base.phrases import phrase, phrase_in_bytes
 from rerail.knowledge_base.placement.gpu_sources import told as gpu_told
+from rerail.knowledge_base.placement.headings import named_above
 from rerail.knowledge_base.placement.names import named, short
 from rerail.knowledge_base.placement.one_node import one_node
 from rerail.knowledge_base.placement.own_words import node_in, number_in
@@ -36,6 +37,8 @@ def by_device(asked: Asked) -> Answer[int] | None:
             )
     if not counted_by_the_machine(asked):
         gpu = gpu_of_its_own(asked.line.text)
+        if (there := _own_of_host(asked, node, gpu)) is not None:
+            return there
     known = asked.identities
     ranks = known.ranks_seen | known.ranks_heard
     if known.node_count == 1:
@@ -45,6 +48,16 @@ def by_device(asked: Asked) -> Answer[int] | None:
     if not one_node(asked.identities, gpu):
         return None
     return Answer(gpu, f"the job runs on one node, and GPU {gpu} is this rank's", asked.line)
+
+
+def _own_of_host(asked: Asked, node: str | None, gpu: int | None) -> Answer[int] | None:
+    """The rank at the GPU that a process calls its own, on the host of its line or of the heading above it."""
+    if node is None and (heading := named_above(asked.case, asked.line, "node")) is not None:
+        node = heading.slots["node"]
+    held = asked.identities.held_on(node) if node else ()
+    if gpu is None or gpu >= len(held) or reordered(asked):
+        return None
+    return Answer(held[gpu], f"GPU {gpu} of {node}, which holds {named(held)} in order", asked.line)
 
 
 def _by_uuid(asked: Asked) -> Answer[int] | None:

@@ -234,7 +234,7 @@ def _right_above(told: Observation, raised: Observation) -> bool:
 def rank_lost_by_jax(case: Case) -> int | None:
     """Return the only task that JAX's coordination service stopped hearing from, or None."""
     tasks = {
-        match["task"] or match["task2"]
+        match["task"] or match["task2"] or match["task3"]
         for o in case.observations
         if "task_lost" in o.marks and (match := phrase("lost-task").search(o.line.text))
     }

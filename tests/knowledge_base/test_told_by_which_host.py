@@ -106,6 +106,9 @@ def test_what_another_host_was_busy_with_is_not_what_the_missing_rank_did() -> N
     found = diagnosis(a=seats("") + busy + waited)
     assert (found.suspects.ranks, found.suspects.nodes) == ([6], ["tk-04"])  # by their labels
     found = diagnosis(a=busy + waited)
+    assert (found.suspects.ranks, found.suspects.nodes) == ([6], ["tk-04"])  # by its block
+    dealt = "".join(WATCHDOG.format(host=f"tk-0{3 + r % 2}", rank=r) for r in hosts if r != 6)
+    found = diagnosis(a=busy + dealt)
     assert (found.suspects.ranks, found.suspects.nodes) == ([6], [])
 
 
