@@ -96,7 +96,7 @@ class FrontTable:
         for start, stop in gaps:
             if at < start:
                 self._parts.extend((at, start))
-            at = max(at, stop)
+            at = stop
         if at < end:
             self._parts.extend((at, end))
         self._cuts.extend((_NOT_SO if slow else end, window, first, len(self._parts) // 2))

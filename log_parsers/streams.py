@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -356,7 +356,7 @@ class Streams:
             return _Cut(end=end, slow=True, stamped=stamped)
         if stamp and text[: stamp.end].encode() != line[: stamp.end]:
             window = 0
-        gaps = tuple(sorted(self._gaps(parsed, text[:end], stamp)))
+        gaps = _without_overlap(sorted(self._gaps(parsed, text[:end], stamp)))
         return _Cut(end, gaps, window, stamped=stamped)
 
     def _of_fields(
@@ -394,6 +394,16 @@ class Streams:
         other = f"{text[:at]}{(int(text[at]) + 1) % 10}{text[at + 1 :]}"
         read = parse_line("", 1, other, origin=self._fronts.origin, year=1970)
         return (read.rank, read.local_rank) != (parsed.rank, parsed.local_rank)
+
+
+def _without_overlap(gaps: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Return sorted gaps as ones that do not overlap: a number may begin in front of the time that it is glued to."""
+    found: list[tuple[int, int]] = []
+    for start, stop in gaps:
+        begin = max(start, found[-1][1]) if found else start
+        if begin < stop:
+            found.append((begin, stop))
+    return tuple(found)
 
 
 def codes_of_lines(tally: Tally) -> Any:

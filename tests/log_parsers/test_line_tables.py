@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rerail.log_parsers import line_tables, step_layouts, tallies
@@ -276,6 +276,7 @@ def both_ways(path: Path, size: int) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 @given(TEXTS, st.integers(100, 3_000))
+@example(b"92026-03-04 01:00:12 [rank3]: \n", 100)  # a number that is glued to the time behind it
 @settings(max_examples=25, deadline=None)
 def test_surveys_of_any_bytes_are_the_same(
     tmp_path_factory: pytest.TempPathFactory, text: bytes, size: int
