@@ -216,12 +216,18 @@ def _lists(case: Case, view: LogView) -> tuple[dict[str, str], set[str]]:
     last, before = dict[str, str](), set[str]()
     end = view.numbers[_HEAD] if len(view.numbers) > _HEAD else math.inf
     requeued = min(case.lines_with(view, "requeued"), default=end)
-    named = [(number, name) for name in _LISTS for number in case.lines_with(view, name)]
-    told = [(number, _in_line(view, number, name)) for number, name in named]
-    told += [(line.number, {short(h): h for h in hosts}) for line, hosts in hosts_below(case, view)]
+    told = [
+        (number, _in_line(view, number, name))
+        for name in _LISTS
+        for number in case.lines_with(view, name)
+        if number < end
+    ]
+    told += [
+        (line.number, {short(host): host for host in hosts})
+        for line, hosts in hosts_below(case, view)
+        if line.number < end
+    ]
     for number, found in sorted(told, key=lambda one: one[0]):
-        if number >= end:
-            break
         if requeued <= number and last and found and not last.keys() & found.keys():
             before, last = before | last.keys(), {}
         last |= found

@@ -54,10 +54,7 @@ def _own_of_host(asked: Asked, node: str | None, gpu: int | None) -> Answer[int]
     """The rank at the GPU that a process calls its own, on the host of its line or of the heading above it."""
     if node is None and (heading := named_above(asked.case, asked.line, "node")) is not None:
         node = heading.slots["node"]
-    held = asked.identities.held_on(node) if node else ()
-    if gpu is None or gpu >= len(held) or reordered(asked):
-        return None
-    return Answer(held[gpu], f"GPU {gpu} of {node}, which holds {named(held)} in order", asked.line)
+    return _in_order(asked, node, gpu)
 
 
 def _by_uuid(asked: Asked) -> Answer[int] | None:
@@ -84,12 +81,15 @@ def _by_uuid(asked: Asked) -> Answer[int] | None:
 def _on_several(asked: Asked, gpu: int | None) -> Answer[int] | None:
     """On a host whose ranks a table lists in order, one for each GPU, that of the GPU's number."""
     node = asked.event.fields.get("node") or asked.line.node or node_in(asked.line.message)
-    held = asked.identities.held_on(node or "")
     words = asked.line.message
     own = number_in(words, "gpu") is not None and node_in(words) is not None
-    if gpu is None or gpu >= len(held) or not (own or counted_by_the_machine(asked)):
-        return None
-    if reordered(asked):
+    return _in_order(asked, node, gpu) if own or counted_by_the_machine(asked) else None
+
+
+def _in_order(asked: Asked, node: str | None, gpu: int | None) -> Answer[int] | None:
+    """The rank at a GPU's number of a host whose ranks are known in the order of their local ranks."""
+    held = asked.identities.held_on(node) if node else ()
+    if gpu is None or gpu >= len(held) or reordered(asked):
         return None
     return Answer(held[gpu], f"GPU {gpu} of {node}, which holds {named(held)} in order", asked.line)
 

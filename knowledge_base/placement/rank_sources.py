@@ -548,11 +548,11 @@ def on_the_node(asked: Asked) -> None:
         return
     known = asked.identities
     ranks = known.ranks_on(found.node) or _of_its_task(known, found.node)
-    ended = {f.local_rank for f in asked.exits if same_host(f.node, found.node)} - {None}
-    others = len(ranks) == 1 and not any(may_sit_at(ranks[0], local or 0) for local in ended)
     if not ranks or not (known.per_node or 1) <= len(ranks) <= _MOST_RANKS_OF_A_NODE:
         return  # fewer names than processes: what is known of them may count the nodes
-    if ended and others:
+    here = (f.local_rank for f in asked.exits if same_host(f.node, found.node))
+    ended = [local for local in here if local is not None]
+    if len(ranks) == 1 and ended and not any(may_sit_at(ranks[0], local) for local in ended):
         return  # the launcher tells of another process there
     one_each = (known.per_node or known.tasks_per_node or 1) == 1
     if len(ranks) == 1 and one_each and len(_tasks_on(known, found.node)) <= 1:

@@ -93,8 +93,8 @@ def build(case: Case, statements: list[Statement]) -> Identities:
     learn_threads(found, reading)
     # Behind the labels, which may call the same host by a longer name.
     if len(given) == 1 and not found.nodes_seen:
-        found.nodes_seen |= {*given.values()}
-        found.nodes_at_work |= {*given.values()}
+        found.nodes_seen.update(given.values())
+        found.nodes_at_work.update(given.values())
     read_locals(case, found)
     learn_numbers(case, found)
     found.told_of_several = (
