@@ -21,6 +21,7 @@ from rerail.kept_patterns import kept_pattern
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.digit_blind import digit_blind
+from rerail.log_parsers.frames import drawn_over
 from rerail.log_parsers.needed_words import Needed, line_may_match, needed_words
 from rerail.log_parsers.text import ZERO, clean
 from rerail.log_parsers.view import LogView
@@ -29,7 +30,7 @@ FOLDER = Path(__file__).with_name("statements")
 HOST = r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,80}[A-Za-z0-9])?"
 """What `%host%` in a pattern stands for."""
 _SLOTS = frozenset({
-    "rank", "ranks", "local", "last_local", "task", "tasks", "node", "pid", "gpu", "pci", "address", "container", "place",
+    "rank", "ranks", "local", "last_local", "task", "tasks", "node", "pid", "gpu", "pci", "address", "lid", "container", "place",
     "world", "nodes", "job_nodes", "per_node", "last_device", "tasks_per_node", "node_rank", "code", "signal",
     "word", "root", "time", "began",
     "pod", "peers", "left", "grid_world", "stages", "tensor_rank", "stage",
@@ -290,7 +291,7 @@ def read(views: Iterable[LogView], known: Forms | None = None) -> list[Statement
         blocks: dict[tuple[str, str], _Open] = {}
         kept = view.survey.kept
         for number in view.numbers:
-            asked = chosen.of(kept[number])
+            asked = chosen.of(kept[number], whole=view.origin.tail is None)
             if asked:
                 found += _read_line(view, number, asked, blocks)
     return found
@@ -305,7 +306,7 @@ class _Chosen:
     def __init__(self, known: Forms) -> None:
         self._known = known
         self._read = 0
-        self._of_text: dict[tuple[bytes, ...], tuple[Form, ...]] = {}
+        self._of_text: dict[tuple[bytes | bool, ...], tuple[Form, ...]] = {}
         # Of two lines that differ in numbers alone one may hold such a word.
         words = (word.encode() for word in known.by_literal)
         self._numbered = [
@@ -315,8 +316,11 @@ class _Chosen:
         ]
         self._may_hold: dict[bytes, tuple[bytes, ...]] = {}
 
-    def of(self, raw: bytes) -> tuple[Form, ...]:
-        """Return the forms that a line may match, in the order of the words that ask for them."""
+    def of(self, raw: bytes, *, whole: bool) -> tuple[Form, ...]:
+        """Return the forms that a line may match, in the order of the words that ask for them.
+
+        Of a `whole` line no label is looked for at its end, so what a form asks for ends where the line ends.
+        """
         self._read += 1
         if self._read <= _FEW or len(raw) > _LONG:
             return self._asked(raw)
@@ -327,11 +331,14 @@ class _Chosen:
             if len(self._may_hold) >= _REMEMBERED:
                 self._may_hold.clear()
             self._may_hold[zeroed] = words
-        key = (zeroed, *(word for word in words if word in raw)) if words else (zeroed,)
+        key = (whole, zeroed, *(word for word in words if word in raw))
         chosen = self._of_text.get(key)
         if chosen is None:
             asked, text = self._asked(raw), clean(raw)
-            chosen = tuple(form for form in asked if not _blind(form) or _may_match(form, text))
+            whole = whole and not drawn_over(raw)
+            chosen = tuple(
+                form for form in asked if not _blind(form) or _may_match(form, text, whole)
+            )
             if len(self._of_text) >= _REMEMBERED:
                 self._of_text.clear()
             self._of_text[key] = chosen
@@ -356,9 +363,10 @@ def _blind(form: Form) -> bool:
     return all(digit_blind(text.replace("%host%", HOST)) for text in form.texts)
 
 
-def _may_match(form: Form, text: str) -> bool:
+def _may_match(form: Form, text: str, whole: bool) -> bool:
     if form.begins_line:
-        return True  # a label may stand in front
+        # A label may stand in front; one at the end would let the message end before the line does.
+        return not whole or _anywhere(form.texts).search(text) is not None
     pattern = form.patterns[0] if len(form.texts) == 1 else _anywhere(form.texts)
     return pattern.search(text) is not None
 

@@ -41,11 +41,12 @@ _LOOKED_AT = 40  # lines that show whether a file has such labels at all
 _COUNTS = ("number", "task", "process", "counted")
 _BARE_NUMBER = ("[", "", "\0number", "] ")
 _LEAST_SHARE = 0.4
-_NEARLY_ALL = 0.9
+_NEARLY_ALL, _MOST = 0.9, 0.7
 _MOST_PARTS, _MOST_WORDS = 3, 12
 _POD_AND_WORD = lazy(
     r"(?P<name>[a-z0-9][a-z0-9.-]{0,100}-[a-z0-9.-]{0,40}[a-z0-9]) (?P<word>[a-z][a-z0-9-]{0,40})(?: |$)"
 )
+_POD_FIRST = lazy(r"(?P<name>[a-z][a-z0-9]*(?:-[a-z0-9]+)*-\d{1,4}) ")
 # A name of three parts and more, one of which is drawn by chance or counts.
 _POD_ALONE = lazy(
     r"(?=[a-z0-9.-]*\d)[a-z][a-z0-9]{1,40}(?:-[a-z0-9.]{1,40}){2,8}(?: {1,3}\| ?|: | {1,2}|\t)"
@@ -85,7 +86,7 @@ def induce(texts: Sequence[str], *, year: int) -> tuple[Label, ...]:
     rest = [text for text in (_unknown(text, year) for text in texts) if text is not None]
     if len(rest) < _LEAST_LINES:
         return ()
-    one = _pod_and_container(rest) or _one_pod(rest)
+    one = _pod_and_container(rest) or _one_pod(rest) or _pods_of_one_series(rest)
     return (one,) if one is not None else ()
 
 
@@ -149,6 +150,18 @@ def _one_pod(texts: Sequence[str]) -> Label | None:
         f"(?P<place>{re.escape(name)}){re.escape(front[len(name) :])}",
         generic=True,
     )
+
+
+def _pods_of_one_series(texts: Sequence[str]) -> Label | None:
+    """Return the label of lines that begin with a pod's name alone, where pods that differ in their last number take turns."""
+    seen = [match["name"] for text in texts if (match := _POD_FIRST.match(text.removeprefix("\0")))]
+    named = Counter(map(series_of, seen)).most_common(1)
+    seen = [name for name in seen if series_of(name) == named[0][0]]
+    if len(seen) < _MOST * len(texts) or is_no_host(seen[0]) or not looks_counted(seen[0]):
+        return None
+    if not _takes_turns([(name,) for name in seen]):
+        return None
+    return Label(INDUCED, "collector", rf"(?P<place>{_names_like(seen)})(?: |$)", generic=True)
 
 
 def _labels(chains: Sequence[tuple[Front, ...]], texts: Sequence[str]) -> tuple[Label, ...]:

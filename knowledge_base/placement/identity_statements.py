@@ -10,7 +10,7 @@ from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.phrases import phrase
 from rerail.knowledge_base.placement.host_aliases import HostAliases
 from rerail.knowledge_base.placement.identities import MOST_RANKS, Identities
-from rerail.knowledge_base.placement.names import pci_key, same_host, short
+from rerail.knowledge_base.placement.names import lid_address, pci_key, same_host, short
 from rerail.knowledge_base.placement.other_runs import OtherRuns
 from rerail.knowledge_base.placement.own_words import node_in, number_in
 from rerail.knowledge_base.placement.processes import Identity, pid_in_front
@@ -178,6 +178,8 @@ def _learn(statement: Statement, found: Identities, reading: Reading) -> None:
         reading.ranks_of_places[who.rank].setdefault(line.place, line)
     if address := slots.get("address"):
         found.keep(found.node_of_address, "address", address, node, line)
+    if lid := slots.get("lid"):
+        found.keep(found.node_of_address, "address", lid_address(lid), node, line)
     if statement.form.about == "writer" or "own_host" in statement.form.tells:
         reading.aliases.told(line.node, slots.get("node"), line)
     if statement.form.about == "writer" and line.place and "node" in slots:

@@ -9,6 +9,7 @@ from rerail.log_parsers.host_names import is_address
 from rerail.log_parsers.number_ranges import ranges
 
 _MOST_NAMED = 8
+_LID = "LID "
 _HEX_BUS = lazy(r"[0-9a-f]{3,12}")
 
 
@@ -20,6 +21,16 @@ def short(name: str) -> str:
 def same_host(a: str | None, b: str | None) -> bool:
     """Tell whether two names are known to be of one host."""
     return bool(a) and bool(b) and short(a or "") == short(b or "")
+
+
+def lid_address(lid: str) -> str:
+    """Return what stands for a port of the InfiniBand fabric where other addresses do."""
+    return f"{_LID}{int(lid)}"
+
+
+def is_lid(name: str) -> bool:
+    """Tell whether a name is one of `lid_address`, which is no name of a host."""
+    return name.startswith(_LID)
 
 
 def pci_key(address: str) -> str:

@@ -14,7 +14,7 @@ from rerail.knowledge_base.placement.launch_checks import (
     waits_for_others,
 )
 from rerail.knowledge_base.placement.logged_tracebacks import logged_on
-from rerail.knowledge_base.placement.names import same_host, short
+from rerail.knowledge_base.placement.names import is_lid, same_host, short
 from rerail.knowledge_base.placement.odd_version import host_of_odd_version
 from rerail.knowledge_base.placement.one_node import GPUS_OF_A_NODE, one_node
 from rerail.knowledge_base.placement.own_words import node_in, number_in, own_pod, words_of_pods
@@ -42,6 +42,9 @@ def _accused(asked: Asked) -> Answer[str] | None:
         return Answer(None, "who tells it lost another host, and nothing says which")
     node = witnesses.accused_by_several(asked.selection, asked.identities, asked.event)
     told_by = witnesses.tellers(asked.selection, asked.identities, asked.event)
+    own = witnesses.accuses_several(asked.selection, asked.identities, asked.event)
+    if asked.event.fields.get("node") and own is not None:
+        return Answer(own, "it alone complains, and of several peers", asked.line)
     if node is None and _waited_alike(asked):
         return Answer(None, "several hosts waited, and of them none is the one that did not come")
     if node is None and len(told_by) > 2:
@@ -56,6 +59,8 @@ def _accused(asked: Asked) -> Answer[str] | None:
         return Answer(
             None, "it could not reach another host, and nothing says which of the two is at fault"
         )
+    if node is not None and is_lid(node):
+        return Answer(None, f"several hosts could not reach {node}, and nothing says whose that is")
     return Answer(node, "several hosts could not reach it", asked.line) if node else None
 
 

@@ -73,10 +73,12 @@ def _each_names_another(asked: Asked) -> bool:
 
 
 def _lacked_by_several(asked: Asked) -> Answer[int] | None:
-    """Who complains of a peer, as another rank does of the same one, is not the one that is lacking."""
+    """Who complains of a peer whose host the line names, or as another rank does of the same one, is not the one at fault."""
     event, peer = asked.event, asked.event.fields.get("peer")
     if event.blames is not Blames.PEER or not peer:
         return None
+    if event.fields.get("node"):
+        return Answer(None, f"the line accuses {peer}, and no rank there")
     told = (one for one in asked.selection.candidates if one.rule_id == event.rule_id)
     those = {asked.identities.rank_of(one.line) for one in told if one.fields.get("peer") == peer}
     return Answer(None, f"two lack {peer}") if 1 < len(those - {None}) < EVERYWHERE else None

@@ -12,7 +12,7 @@ from rerail.knowledge_base.causality.exits import ExitFact
 from rerail.knowledge_base.causality.select import Selection
 from rerail.knowledge_base.phrases import phrase, says
 from rerail.knowledge_base.placement.identities import Identities, rivals
-from rerail.knowledge_base.placement.names import same_host
+from rerail.knowledge_base.placement.names import lid_address, same_host
 from rerail.knowledge_base.taxonomy import has
 from rerail.log_parsers.host_names import is_address, is_local
 from rerail.log_parsers.text import without_digits
@@ -300,6 +300,15 @@ def accused_by_several(
     )
 
 
+def accuses_several(
+    selection: Selection, identities: Identities, winner: Observation
+) -> str | None:
+    """Return the only host that complains, where it does of several peers: it is what they have in common, or None."""
+    edges = {edge for edge in _complaints(selection, identities, winner) if edge[1]}
+    tellers = {teller for teller, _ in edges}
+    return tellers.pop() or None if len(tellers) == 1 and len(edges) > 1 else None
+
+
 def accuse_each_other(selection: Selection, identities: Identities, winner: Observation) -> bool:
     """Tell whether two hosts say the same, each of another peer, and nobody else says it."""
     edges = {edge for edge in _complaints(selection, identities, winner) if all(edge)}
@@ -328,6 +337,8 @@ def _teller(identities: Identities, told: Observation) -> str:
 
 def _peer(identities: Identities, told: Observation) -> str:
     peer = (told.fields.get("peer") or "").split("<")[0].strip("[]")
+    if not peer and (lid := told.fields.get("lid")):
+        peer = lid_address(lid)
     named = identities.node_of_address.get(peer) or identities.node_of_place.get(peer, peer)
     return "" if is_local(named) else named
 
