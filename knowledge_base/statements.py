@@ -30,8 +30,8 @@ FOLDER = Path(__file__).with_name("statements")
 HOST = r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,80}[A-Za-z0-9])?"
 """What `%host%` in a pattern stands for."""
 _SLOTS = frozenset({
-    "rank", "ranks", "local", "last_local", "task", "tasks", "node", "pid", "gpu", "pci", "address", "lid", "container", "place",
-    "world", "nodes", "job_nodes", "per_node", "last_device", "tasks_per_node", "node_rank", "code", "signal",
+    "rank", "ranks", "local", "last_local", "task", "tasks", "node", "pid", "gpu", "pci", "address", "lid", "container",
+    "place", "world", "nodes", "job_nodes", "per_node", "last_device", "tasks_per_node", "node_rank", "code", "signal",
     "word", "root", "time", "began",
     "pod", "peers", "left", "grid_world", "stages", "tensor_rank", "stage",
     "group", "member",
@@ -306,7 +306,7 @@ class _Chosen:
     def __init__(self, known: Forms) -> None:
         self._known = known
         self._read = 0
-        self._of_text: dict[tuple[bytes | bool, ...], tuple[Form, ...]] = {}
+        self._of_text: dict[tuple[object, ...], tuple[Form, ...]] = {}
         # Of two lines that differ in numbers alone one may hold such a word.
         words = (word.encode() for word in known.by_literal)
         self._numbered = [

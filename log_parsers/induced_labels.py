@@ -153,7 +153,7 @@ def _one_pod(texts: Sequence[str]) -> Label | None:
 
 
 def _pods_of_one_series(texts: Sequence[str]) -> Label | None:
-    """Return the label of lines that begin with a pod's name alone, where pods that differ in their last number take turns."""
+    """Return the label of lines that begin with a pod's name alone, where pods of one series take turns."""
     seen = [match["name"] for text in texts if (match := _POD_FIRST.match(text.removeprefix("\0")))]
     named = Counter(map(series_of, seen)).most_common(1)
     seen = [name for name in seen if series_of(name) == named[0][0]]

@@ -14,7 +14,7 @@ from rerail.log_parsers.records_of_lines import rank_of_record
 from rerail.log_parsers.sections import Sections, sections
 from rerail.log_parsers.survey import FileSurvey
 from rerail.log_parsers.text import clean
-from rerail.log_parsers.timestamps import WALL, find_stamp
+from rerail.log_parsers.timestamps import WALL, Stamp, find_stamp
 
 _NEAR = 3_000  # lines
 
@@ -40,7 +40,7 @@ class LogView:
         self.numbers = sorted(survey.kept)
         self._texts: dict[int, str] = {}
         self._lines: dict[int, LogLine] = {}
-        self._times: dict[int, float | None] = {}
+        self._stamps: dict[int, Stamp | None] = {}
         self._sections: Sections | None = None
 
     @property
@@ -97,14 +97,21 @@ class LogView:
 
     def wall_time(self, number: int) -> float | None:
         """Return the wall-clock time that a line tells; None where it tells none, or was not kept."""
-        if number not in self._times:
+        stamp = self._stamp(number)
+        return stamp.seconds if stamp is not None and stamp.clock == WALL else None
+
+    def tells_time(self, number: int) -> bool:
+        """Tell whether a line tells a time of any clock, without a look at its labels."""
+        return self._stamp(number) is not None
+
+    def _stamp(self, number: int) -> Stamp | None:
+        if number not in self._stamps:
             text = self.text(number)
             stamp = None if text is None else find_stamp(text, year=self.year)
             if stamp is None and number in self.originals:
                 stamp = find_stamp(clean(self.originals[number]), year=self.year)
-            known = stamp is not None and stamp.clock == WALL
-            self._times[number] = stamp.seconds if stamp is not None and known else None
-        return self._times[number]
+            self._stamps[number] = stamp
+        return self._stamps[number]
 
     def section(self, number: int) -> int:
         """Return the number of the heading that a line stands under; 0 above the first, or where there is none."""

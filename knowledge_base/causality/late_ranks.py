@@ -9,11 +9,13 @@ meant.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 from rerail.domain.evidence import LogLine
 from rerail.knowledge_base.case import Case
 from rerail.late_dataclass import dataclass
+from rerail.log_parsers.step_numbers import StepRow
 from rerail.log_parsers.text import without_digits
 
 _MOST_LINES = 2_000
@@ -89,7 +91,7 @@ def far_behind(case: Case) -> SlowPace | None:
     """
     last: dict[int, tuple[int, float, LogLine]] = {}
     for view in case.views:
-        for row in view.survey.steps[-_MOST_LINES:]:
+        for row in _that_may_be_last(view.survey.steps[-_MOST_LINES:]):
             line = view.line(row.line) if row.step and row.step_time else None
             rank = line.rank if line is not None else None
             if line is not None and rank is not None and row.step and row.step_time:
@@ -107,6 +109,13 @@ def far_behind(case: Case) -> SlowPace | None:
     return SlowPace(slow, step, min(steps), pace, max(paces), line)
 
 
+def _that_may_be_last(rows: Sequence[StepRow]) -> Sequence[StepRow]:
+    """Return the rows that may be the last of a rank: where the counter only goes up, one rank prints it."""
+    counted = [row.step for row in rows if row.step]
+    rises = all(before < after for before, after in pairwise(counted))
+    return rows[-1:] if rises and rows and rows[-1].step and rows[-1].step_time else rows
+
+
 def _said(case: Case) -> dict[str, dict[int, tuple[float, LogLine]]]:
     """Return by message, numbers included, when each rank printed it; what one prints twice is left out."""
     said: dict[str, dict[int, tuple[float, LogLine]]] = defaultdict(dict)
@@ -115,7 +124,7 @@ def _said(case: Case) -> dict[str, dict[int, tuple[float, LogLine]]]:
     counted_on_hosts = False
     for view in case.views:
         for number in view.numbers[:_MOST_LINES]:
-            line = view.line(number)
+            line = view.line(number) if view.tells_time(number) else None
             if line is None or line.time is None:
                 continue
             # The time of a day without its date is good enough within one file.

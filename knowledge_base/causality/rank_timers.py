@@ -137,10 +137,11 @@ def is_time(message: str, match: re.Match[str]) -> bool:
 def _rounds(case: Case) -> dict[str, list[dict[int, tuple[float, LogLine]]]]:
     """Return by part the readings of all ranks, round after round: a rank that comes again begins the next."""
     rounds: dict[str, list[dict[int, tuple[float, LogLine]]]] = defaultdict(list)
-    near = phrase_in_bytes("near-part-timer")
+    near, timer = phrase_in_bytes("near-part-timer"), phrase("part-timer")
     for view in case.views:
         for number in view.numbers[:_MOST_LINES]:
-            line = view.line(number) if near.search(view.survey.kept[number]) else None
+            held = near.search(view.survey.kept[number]) and timer.search(view.text(number) or "")
+            line = view.line(number) if held else None
             rank = _rank_of(line) if line is not None else None
             if line is None or rank is None:
                 continue

@@ -16,9 +16,10 @@ from rerail.knowledge_base.placement.column_tables import words
 from rerail.late_dataclass import dataclass
 from rerail.lazy_patterns import lazy
 from rerail.log_parsers.middle import median
+from rerail.log_parsers.text import ZERO
 from rerail.log_parsers.view import LogView
 
-_LEAST_RANKS, _MOST_TABLES, _MOST_ROWS = 4, 16, 4_096
+_LEAST_RANKS, _MOST_TABLES, _MOST_ROWS, _REMEMBERED = 4, 16, 4_096, 20_000
 _APART, _STANDS_OUT, _OF_ALL = 1.4, 3.0, 0.1
 """How far the odd one is above all others: as a factor, in spreads of the others, and as a share of a rank's time."""
 _WAITS_LESS, _CLOCK_LOW, _OF_DATA = 0.8, 0.8, 0.6
@@ -151,8 +152,10 @@ def _of_data(table: _Table, own: Sequence[str], waiting: Sequence[str]) -> Table
 
 def _tables(view: LogView) -> Iterator[_Table]:
     near, tables = phrase_in_bytes("near-table-of-ranks"), 0
+    no_titles: set[bytes] = set()  # of lines that differ in numbers alone, all are titles or none is
     for number in view.numbers:
-        if near.search(view.survey.kept[number][:400]) is None:
+        raw = view.survey.kept[number][:400]
+        if near.search(raw) is None or (alike := raw.translate(ZERO)) in no_titles:
             continue
         head = view.line(number)
         cells = _words(head, head) if head is not None else []
@@ -161,6 +164,8 @@ def _tables(view: LogView) -> Iterator[_Table]:
             or len(cells) < 2
             or not any(says("title-of-ranks", cell) for cell in cells[:2])
         ):
+            if len(no_titles) < _REMEMBERED:
+                no_titles.add(alike)
             continue
         table = _ranks_in_columns(view, head, cells) or _ranks_in_rows(view, head, cells)
         if table is not None:

@@ -73,7 +73,7 @@ def _each_names_another(asked: Asked) -> bool:
 
 
 def _lacked_by_several(asked: Asked) -> Answer[int] | None:
-    """Who complains of a peer whose host the line names, or as another rank does of the same one, is not the one at fault."""
+    """Who complains of a peer whose host the line names, or of one that another lacks as well, is not the one at fault."""
     event, peer = asked.event, asked.event.fields.get("peer")
     if event.blames is not Blames.PEER or not peer:
         return None

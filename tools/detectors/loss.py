@@ -55,10 +55,11 @@ def _faults_of(
     Where the loss rose by no more than its own noise, it is looked at anew with the noise of all its rows.
     """
     least = 0.0
+    read = [one.tolist() for one in (rows, step[rows], loss[rows], heights[rows])]
     for _ in range(2):
         watch = LossWatch(kind=EventKind.LOSS_SPIKE, least_noise=least)
-        for row in rows:
-            watch.take(int(row), int(step[row]), float(loss[row]), float(heights[row]))
+        for row in zip(*read, strict=True):
+            watch.take(*row)
         watch.finish()
         borne = [
             event
@@ -92,6 +93,7 @@ class LossWatch:
         self.seen = 0
         self.level = math.nan
         self.noise = 0.01
+        self.limit = self._limit()
         self.previous = math.nan
         self.score = 0.0
         self.since = -1
@@ -99,9 +101,8 @@ class LossWatch:
         self.calm = 0
         self.peak = -math.inf
 
-    @property
-    def limit(self) -> float:
-        """Log units above the level that are out of the ordinary."""
+    def _limit(self) -> float:
+        """Return the log units above the level that are out of the ordinary."""
         return max(LEAST_LIMIT, SIGMAS * max(self.noise, self.least_noise))
 
     def take(self, row: int, step: int, value: float, height: float) -> None:
@@ -147,11 +148,13 @@ class LossWatch:
         quiet = self.score == 0.0 and self.open is None
         if quiet:
             change = abs(height - self.previous) / math.sqrt(2) * 1.4826
-            gain = max(1.0 / seen, 0.01)
+            gain = 1.0 / seen if seen < 100 else 0.01
             # The difference of neighbours measures noise without the trend; its median is tracked.
-            step = gain * max(self.noise, 0.002)
-            self.noise += step if change > self.noise else -step
-            self.noise = min(0.5, max(0.0005, self.noise))
+            noise = self.noise
+            step = gain * (noise if noise > 0.002 else 0.002)
+            noise += step if change > noise else -step
+            self.noise = min(0.5, max(0.0005, noise))
+            self.limit = self._limit()
         self.previous = height
         start = max(0.0, 1.0 / seen - 0.02)
         if excess < 0:
