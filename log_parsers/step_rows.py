@@ -16,6 +16,9 @@ from rerail.log_parsers.step_layouts import FIELDS, INTEGERS, LARGEST
 from rerail.log_parsers.step_numbers import StepRow
 
 
+_LOOKED_AT = 16
+
+
 @dataclass(frozen=True, slots=True)
 class Columns:
     """Steps that were read by their layouts; `values` holds the numbers of each in the order of `FIELDS`, NaN for none."""
@@ -29,17 +32,21 @@ class Columns:
     def __len__(self) -> int:
         return len(self.which)
 
-    def column(self, name: str) -> Sequence[Any]:
-        """Return one number of every row, None where it has none."""
-        known = self.values[FIELDS.index(name) :: len(FIELDS)].tolist()
+    def column(self, name: str, first: int = 0, last: int | None = None) -> Sequence[Any]:
+        """Return one number of every row, or of those from `first` up to `last`, None where it has none."""
+        width = len(FIELDS)
+        end = None if last is None else last * width
+        known = self.values[first * width + FIELDS.index(name) : end : width].tolist()
         if name in INTEGERS:
             return [int(value) if abs(value) < LARGEST else None for value in known]
         return [None if value != value else value for value in known]
 
     def rows(self) -> Iterator[StepRow]:
-        """Yield the rows one by one."""
-        forms = map(self.forms.__getitem__, self.which)
-        return map(StepRow, self.lines, forms, *map(self.column, FIELDS))
+        """Yield the rows one by one; who looks at a few of them alone pays for a few."""
+        for first, last in ((0, _LOOKED_AT), (_LOOKED_AT, len(self))):
+            forms = map(self.forms.__getitem__, self.which[first:last])
+            columns = (self.column(name, first, last) for name in FIELDS)
+            yield from map(StepRow, self.lines[first:last], forms, *columns)
 
 
 class StepRows(Sequence[StepRow]):

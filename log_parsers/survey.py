@@ -66,7 +66,7 @@ from rerail.log_parsers.unnamed_series import STEPLESS
 
 # Each piece costs a millisecond or more, by how many kinds of lines it has, whatever its size. With pieces of 512 kB
 # a pass took 1.1 to 1.4 times as long, over real and made-up logs; larger ones take memory, and steps are sampled by them.
-# Behind the first 16 MB pieces of 3 MB save 5 to 35 % of a pass, for 40 MB of memory.
+# Behind the first 16 MB pieces of 3 MB save 5 to 35 % of a pass, for 40 MB of memory; so does a whole file of that size.
 CHUNK = 1 << 20
 _SMALL_CHUNKS, _TIMES_LARGER = 16, 3
 _BEFORE, _AFTER = 60, 25
@@ -142,6 +142,8 @@ def survey(
     except OSError as error:
         reader.result.problems.append(unopened(source, error))
         return reader.result
+    if chunk_size < source.size <= _TIMES_LARGER * chunk_size:
+        chunk_size = source.size
     with stream:
         _drain(stream, reader, on_bytes, chunk_size)
     return reader.finish()
@@ -252,6 +254,7 @@ class FilePass:
         self._redactor = Redactor()
         self._steps = StepReader(room.step_rows)
         self._mined: StepMiner | None = None
+        self._outgrown = False  # with its first piece
 
     def broken(self, error: Exception) -> None:
         """Note that reading stopped."""
@@ -290,7 +293,10 @@ class FilePass:
         # A file of one rank ends with the last step of it.
         apart = self._facts.several and not self._of_one_rank
         self._steps.feed(piece, first, streams if apart else None)
-        if self._mined is not None:
+        if self._outgrown:
+            self._outgrown = False
+            self._mine_steps(piece)
+        elif self._mined is not None:
             self._mined.feed(piece.lines(), first)
         pairs, seen = self._candidates.of(piece, first, self._hits.present, bulk=bulk)
         counted = None
@@ -323,6 +329,7 @@ class FilePass:
         self.result.whole = False
         if not so_far:
             self._kept.keep_rows(piece, 1, range(self._room.head), always=True)
+            self._outgrown = True
             return
         whole = Piece(b"".join(so_far))
         count = whole.rows if whole.raw else 0

@@ -165,7 +165,8 @@ def measure(data: Dataset, *, runs: int, size: int) -> list[Bar]:
 
     def over(path: Path, files: int = 1) -> None:
         # Of each of many files less is kept word for word, as a diagnosis of them all does it.
-        survey(Source(path, path.name), plan.signatures, scanner, room=Room().among(files))
+        source = Source(path, path.name, size=path.stat().st_size)
+        survey(source, plan.signatures, scanner, room=Room().among(files))
 
     bars, ratios = [], []
     for name, path in paths.items():

@@ -23,6 +23,7 @@ def test_forms_match_their_examples(form: dict[str, str | list[str]]) -> None:
     for text in form["matches"]:
         found = pattern.search(text)
         assert found is not None and found["rank"] == "11"
+        assert text[-3:].rstrip(load_cached(PATH)["tails_close"]).endswith("1")
     assert not any(pattern.search(text) for text in form["must_not_match"])
 
 
