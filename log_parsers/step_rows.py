@@ -15,7 +15,6 @@ from rerail.late_dataclass import dataclass
 from rerail.log_parsers.step_layouts import FIELDS, INTEGERS, LARGEST
 from rerail.log_parsers.step_numbers import StepRow
 
-
 _LOOKED_AT = 16
 
 

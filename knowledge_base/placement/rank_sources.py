@@ -8,6 +8,7 @@ from rerail.domain.evidence import Blames, LogLine, Observation, Role, Stream, T
 from rerail.knowledge_base.causality.exits import ExitFact
 from rerail.knowledge_base.phrases import phrase, says
 from rerail.knowledge_base.placement import witnesses
+from rerail.knowledge_base.placement.blocks import may_sit_at
 from rerail.knowledge_base.placement.by_device import by_device, counted_by_the_machine, reordered
 from rerail.knowledge_base.placement.by_exits import (
     first_of_all_hosts,
@@ -27,7 +28,6 @@ from rerail.knowledge_base.placement.names import named, same_host, short
 from rerail.knowledge_base.placement.numbered_outputs import of_numbered_output
 from rerail.knowledge_base.placement.odd_version import of_odd_version
 from rerail.knowledge_base.placement.one_node import device_in_front, local_that_is_rank, one_node
-from rerail.knowledge_base.placement.only_block_size import may_sit_at
 from rerail.knowledge_base.placement.own_loss import is_own_loss
 from rerail.knowledge_base.placement.own_shard import own_shard
 from rerail.knowledge_base.placement.own_words import number_in, numbers_in

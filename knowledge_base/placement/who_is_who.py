@@ -10,15 +10,14 @@ from rerail.knowledge_base.case import Case
 from rerail.knowledge_base.causality.progress import last_command
 from rerail.knowledge_base.phrases import phrase, says
 from rerail.knowledge_base.placement.allocation import listed, without_foreign
+from rerail.knowledge_base.placement.blocks import fill_blocks, free_seats, learn_blocks
 from rerail.knowledge_base.placement.column_tables import Row, rows
 from rerail.knowledge_base.placement.described_pods import DescribedPods
 from rerail.knowledge_base.placement.environments import environments
-from rerail.knowledge_base.placement.free_seats import free_seats
 from rerail.knowledge_base.placement.host_aliases import standing_alone, without_domain
 from rerail.knowledge_base.placement.hosts_below import orders_below
 from rerail.knowledge_base.placement.identities import Identities, rivals
 from rerail.knowledge_base.placement.identity_statements import (
-    MOST_TASKS,
     Reading,
     introduce,
     learn_threads,
@@ -32,7 +31,6 @@ from rerail.knowledge_base.placement.introductions import Introduced, introducti
 from rerail.knowledge_base.placement.names import pci_key, same_host, short
 from rerail.knowledge_base.placement.one_name import rename
 from rerail.knowledge_base.placement.one_node import GPUS_OF_A_NODE
-from rerail.knowledge_base.placement.only_block_size import learn_blocks
 from rerail.knowledge_base.placement.other_runs import OtherRuns
 from rerail.knowledge_base.placement.own_numbers import learn_numbers
 from rerail.knowledge_base.placement.parallel_ranks import with_ranks
@@ -59,8 +57,6 @@ from rerail.lazy_patterns import lazy
 from rerail.log_parsers.host_names import address_in, is_address, may_be_host
 
 _DIGITS = lazy(r"\d+")
-# Hosts whose first ranks alone are known: of two, the one between them may be silent.
-_FEWEST_FIRSTS = 3
 
 
 def build(case: Case, statements: list[Statement]) -> Identities:
@@ -108,7 +104,7 @@ def build(case: Case, statements: list[Statement]) -> Identities:
     _conclude(found, reading)
     _tables(case, found, reading.other_runs)
     _called_by_number(found, reading)
-    _fill_blocks(found, each=found.per_node)
+    fill_blocks(found, each=found.per_node)
     learn_blocks(found)
     _in_places(found, reading)
     rename(found, reading.hosts)
@@ -499,54 +495,6 @@ def _by_node_rank(per_node: int | None, found: Identities) -> list[Held]:
     ]
 
 
-def _fill_blocks(found: Identities, each: int | None = None) -> None:
-    """Give a rank of which nothing says where it ran the host whose block of ranks it is in.
-
-    Launchers give each host a block of consecutive ranks, or deal them out in turn. The first must be shown by the
-    hosts that are known: each rank known lies in the block of its host, no two hosts share one, and one block is known
-    as a whole; or, where a launcher tells how large `each` is, two ranks that would be dealt to one host are on two.
-    """
-    world, known = found.world_size, found.node_of_rank
-    hosts = sorted(set(known.values()))
-    size = each or (world // len(hosts) if world and hosts and world % len(hosts) == 0 else 0)
-    if each and any(len(ranks) != each for ranks in found.ranks_at.values()):
-        return
-    if size < 2 or len(hosts) < 2 or (world or 0) > MOST_TASKS or (world or 0) % size:
-        return
-    host_of: dict[int, str] = {}
-    for rank, host in known.items():
-        if host_of.setdefault(rank // size, host) != host:
-            return
-    if len(set(host_of.values())) != len(host_of):
-        return
-    blocks = {block: range(block * size, (block + 1) * size) for block in host_of}
-    # The first rank of each host, as programs print it, of as many hosts as there are blocks.
-    firsts = (
-        _FEWEST_FIRSTS <= len(hosts) == (world or 0) // size
-        and size <= GPUS_OF_A_NODE
-        and sorted(known) == [block * size for block in range(len(hosts))]
-    )
-    if not any(all(rank in known for rank in ranks) for ranks in blocks.values()) and not (
-        (each or firsts) and _in_blocks(known, world // size if world else len(hosts))
-    ):
-        return
-    for block, ranks in blocks.items():
-        host, near = host_of[block], next(rank for rank in ranks if rank in known)
-        found.ranks_at.setdefault(host, tuple(ranks))
-        for rank in ranks:
-            if rank not in known and ("rank", near) in found.told_by:
-                found.keep(known, "rank", rank, host, found.told_by["rank", near])
-
-
-def _in_blocks(known: dict[int, str], hosts: int) -> bool:
-    """Tell whether ranks that are known cannot have been dealt out to so many hosts in turn."""
-    dealt: dict[int, str] = {}
-    for rank, host in known.items():
-        if dealt.setdefault(rank % hosts, host) != host or known.get(rank + 1) == host:
-            return True
-    return False
-
-
 def _all_print_names(printed: dict[int, LogLine]) -> Iterable[tuple[int, LogLine]]:
     """Return lines that are nothing but a name where several print one, all of one series."""
     series = {_DIGITS.sub("0", line.message) for line in printed.values()}
@@ -586,7 +534,7 @@ def _conclude(found: Identities, reading: Reading) -> None:
             if task in found.ranks_seen:
                 found.keep(found.node_of_rank, "rank", task, where, found.told_by["task", task])
     _under_tasks(found, reading)
-    _fill_blocks(found)
+    fill_blocks(found)
     for node, pci, pid in reading.on_gpu:
         identity = found.by_pid.learn(pid, node=node)
         found.by_pci.setdefault(f"{node or ''}|{pci_key(pci)}", identity)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rerail.knowledge_base.placement.free_seats import free_seats
+from rerail.knowledge_base.placement.blocks import free_seats
 
 BLOCKS = {rank: f"gn-{rank // 4}" for rank in range(20)}
 
