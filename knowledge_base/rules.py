@@ -73,6 +73,7 @@ class Rule:
     taken_twice: bool = False
     one_device: bool = False
     odd_row: str = ""
+    odd_host: str | None = None
     columns: tuple[tuple[str, str], ...] = ()
     column_fields: tuple[tuple[str, str], ...] = ()
     priority: int = 50
@@ -301,6 +302,8 @@ def _complaint(raw: dict[str, Any], role: Role) -> str | None:
     leaf = raw.get("leaf")
     if leaf is not None and leaf not in leaves():
         return f"unknown leaf {leaf!r}"
+    if (odd := raw.get("odd_host")) is not None and odd not in leaves():
+        return f"odd_host: unknown leaf {odd!r}"
     if role is Role.INITIATING and leaf is None:
         return "an initiating rule needs a leaf"
     if (marks := raw.get("marks")) and (unknown := set(marks) - MARKS):

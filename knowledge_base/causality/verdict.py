@@ -19,6 +19,7 @@ from rerail.knowledge_base.causality.end_of_log import behind, says_done
 from rerail.knowledge_base.causality.error_lines import first_cry
 from rerail.knowledge_base.causality.failed_starts import starts_failed_on
 from rerail.knowledge_base.causality.left_behind import LeftBehind, left_behind, lost_with_host
+from rerail.knowledge_base.causality.odd_host import leaf_of_odd_host
 from rerail.knowledge_base.causality.overruled import (
     BY_A_SIGNAL,
     killed_before,
@@ -286,6 +287,10 @@ def _put(case: Case, verdict: Verdict, winner: Observation, at: Place) -> None:
         _stopped_first(verdict, left_behind(case, winner.line))
     if has(winner.leaf, "whole_host") and not at.nodes:
         _stopped_first(verdict, lost_with_host(case, verdict.identities, winner))
+    if odd := leaf_of_odd_host(
+        case, verdict.rule, winner, verdict.identities, verdict.exits, at.rank
+    ):
+        verdict.leaf, verdict.status = odd, Status.SUPPORTED
     if len(at.nodes) == 1 and (times := starts_failed_on(case, winner, at.nodes[0])):
         verdict.why = f"{times} starts failed on {at.nodes[0]} and on no other node: it fails every job that it gets"
         verdict.action = "restart_and_exclude_suspect_node"
