@@ -12,7 +12,7 @@ from rerail.knowledge_base.placement.own_words import number_in
 from rerail.knowledge_base.placement.place import Answer, Asked, Reason
 from rerail.knowledge_base.placement.processes import Identity, pid_in_front
 
-_BESIDE_S = 10.0
+_BESIDE_S, _BESIDE_LINES = 10.0, 5
 
 
 def device(asked: Asked) -> None:
@@ -102,7 +102,9 @@ def device_beside(asked: Asked) -> Answer[int] | None:
         ):
             continue
         apart = asked.case.seconds_between(asked.event, other)
-        if apart is None or abs(apart) > _BESIDE_S:
+        if (apart is None and not _right_beside(asked.line, other.line)) or (
+            apart is not None and abs(apart) > _BESIDE_S
+        ):
             continue
         gpu = asked.identities.gpu_of_pci.get((short(node or ""), pci_key(address)))
         held = asked.identities.ranks_at.get(asked.identities.host(short(node or "")), ())
@@ -115,6 +117,11 @@ def device_beside(asked: Asked) -> Answer[int] | None:
         return None
     rank, line = next(iter(found.items()))
     return Answer(rank, "the kernel names its GPU beside it", line)
+
+
+def _right_beside(line: LogLine, other: LogLine) -> bool:
+    """Tell whether two lines without a time stand close to each other, as the kernel's do behind a shared one."""
+    return line.file == other.file and abs(line.number - other.number) <= _BESIDE_LINES
 
 
 def _in_one_output(asked: Asked, other: Observation) -> bool:

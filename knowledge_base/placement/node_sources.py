@@ -332,8 +332,8 @@ def _of_exits(asked: Asked) -> Answer[str] | None:
     exits = witnesses.ended_before_order(
         asked.case, witnesses.ended_for_cause(asked.case, asked.exits), of_one=len(told) == 1
     )
-    if has(asked.event.leaf, "whole_host"):
-        # Ranks of other hosts end with plain codes when a host is lost.
+    if has(asked.event.leaf, "whole_host") and not asked.event.lines:
+        # Ranks of other hosts end with plain codes when a host is lost, unless one of its processes raised it.
         exits = [f for f in exits if f.how != "plain" or f.rank in {asked.place.rank} - {None}]
     node = _node_from_exits(
         _before_the_loss(asked, exits), asked.place.rank, labelled=asked.line.rank is not None

@@ -10,6 +10,9 @@ from rerail.domain.evidence import LogLine
 from rerail.knowledge_base.phrases import phrase
 from rerail.knowledge_base.placement.names import same_host
 from rerail.late_dataclass import dataclass
+from rerail.log_parsers.host_names import is_address
+
+_OF_A_HOST = 10_000  # ids in containers are lower, and alike in many
 
 
 @dataclass(slots=True)
@@ -41,6 +44,9 @@ class Processes:
         node = self.other_names.get(node or "", node)
         exact = [one for one in found if node and same_host(one.node, node)]
         near = exact or [one for one in found if not node or one.node is None]
+        if not near and pid >= _OF_A_HOST and node and not is_address(node):
+            # An address that no line ties to a host may be this one's.
+            near = found if all(is_address(one.node or "") for one in found) else []
         return near[0] if len(near) == 1 else None
 
     def rename(self, other_names: dict[str, str]) -> None:
@@ -99,11 +105,17 @@ class Processes:
 
 
 def pid_in_front(line: LogLine) -> int | None:
-    """Return the process id in front of a line; glog has a thread's there, which is the process's own for its first one."""
+    """Return the process id in front of a line, or that of a file that only its process writes.
+
+    glog has a thread's in front, which is the process's own for its first one.
+    """
     if line.pid is not None:
         return line.pid
     thread = phrase("thread-in-front").match(line.text)
-    return int(thread["pid"]) if thread is not None else None
+    if thread is not None:
+        return int(thread["pid"])
+    own = phrase("file-of-own-process").search(line.text)
+    return int(own["pid"] or own["pid2"]) if own is not None else None
 
 
 def _fill(one: Identity, told: Identity) -> None:
