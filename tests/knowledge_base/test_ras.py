@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rerail.domain.diagnosis import Diagnosis, Outcome
+from rerail.knowledge_base.placement.processes import Processes
 
 Run = Callable[[str | dict[str, str]], Diagnosis]
 
@@ -126,3 +127,15 @@ def test_an_incomplete_report_may_name_the_rank_with_its_process(diagnose: Run) 
     assert (found.suspects.ranks, found.suspects.nodes) == ([10], ["10.2.0.7"])
     # NCCL 2.27.3 printed numbers of freed memory (NVIDIA/nccl#1762).
     assert diagnose(report(named.format(n=255, rank=1057455228))).suspects.ranks == []
+
+
+def test_a_process_at_an_address_that_no_line_ties_to_a_host() -> None:
+    known = Processes()
+    known.learn(323034, rank=14, node="10.137.190.124")
+    known.learn(412, rank=3, node="10.137.190.125")
+    found = known.get(323034, "lam-h22")
+    assert found is not None and found.rank == 14
+    assert known.get(323034, "10.137.190.126") is None
+    assert known.get(412, "lam-h22") is None  # as it may be called in any container
+    known.learn(323034, rank=30, node="10.137.190.127")
+    assert known.get(323034, "lam-h22") is None
