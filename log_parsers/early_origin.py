@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from rerail.log_parsers.json_records import Fields, fields_of, is_like_a_record, may_be_cut
-from rerail.log_parsers.line_tails import tail_of
+from rerail.log_parsers.line_tails import may_end_so, tail_of
 from rerail.log_parsers.prefixes import Origin, parse_line
 from rerail.log_parsers.text import clean
 
@@ -44,7 +44,7 @@ def with_tail(origin: Origin, text: bytes) -> Origin:
     plain = replace(origin, records=None)
     lines = text[:_BEGINNING].split(b"\n")[:-1]
     sample = lines[:: max(1, len(lines) // _RECORDS)]
-    tail = tail_of(map(clean, sample), len(sample))
+    tail = tail_of(map(clean, sample), len(sample)) if may_end_so(sample) else None
     if tail is None:
         return origin
     told = [parse_line("", 1, clean(one), origin=plain, year=1970) for one in sample]

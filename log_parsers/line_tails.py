@@ -26,6 +26,7 @@ _BLANKS, _MOST_BLANKS = " \t\r", 2
 _LONGEST = 60  # characters of a tail
 _END = 200  # bytes of a line in which its tail is looked for
 _SHIFT = 20  # bits that hold a rank at the end of a line
+_ESCAPE, _UNSEEN = b"\x1b", bytes(range(33)) + b"\x7f"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,15 @@ class Tail:
 @lru_cache(maxsize=1)
 def _patterns() -> tuple[re.Pattern[str], ...]:
     return tuple(lazy(rf"{one['pattern']}$") for one in load_cached(PATH)["tails"])
+
+
+def may_end_so(lines: Sequence[bytes]) -> bool:
+    """Tell whether nearly all of some lines may end with a rank, before they are cleaned: cheap, and never wrongly not."""
+    if any(_ESCAPE in line for line in lines):
+        return True
+    closing = load_cached(PATH)["tails_close"].encode()
+    ends = [line.rstrip(_UNSEEN)[-3:].rstrip(closing) for line in lines if line[:1].strip()]
+    return sum(end[-1:].isdigit() for end in ends) >= _NEARLY_ALL * len(ends) > 0
 
 
 def tail_of(texts: Iterable[str], most_lines: int) -> Tail | None:

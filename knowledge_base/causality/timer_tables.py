@@ -152,9 +152,8 @@ def _of_data(table: _Table, own: Sequence[str], waiting: Sequence[str]) -> Table
 
 def _tables(view: LogView) -> Iterator[_Table]:
     near, tables = phrase_in_bytes("near-table-of-ranks"), 0
-    no_titles: set[bytes] = (
-        set()
-    )  # of lines that differ in numbers alone, all are titles or none is
+    # Of lines that differ in numbers alone, all are titles or none is.
+    no_titles: set[bytes] = set()
     for number in view.numbers:
         raw = view.survey.kept[number][:400]
         if near.search(raw) is None or (alike := raw.translate(ZERO)) in no_titles:

@@ -9,7 +9,7 @@ import pytest
 from rerail.cached_yaml import load_cached
 from rerail.log_parsers.early_origin import with_tail
 from rerail.log_parsers.labels import PATH
-from rerail.log_parsers.line_tails import Tail, tail_of
+from rerail.log_parsers.line_tails import Tail, may_end_so, tail_of
 from rerail.log_parsers.prefixes import NOWHERE, Origin, parse_line
 
 FORMS = load_cached(PATH)["tails"]
@@ -36,6 +36,16 @@ def test_nearly_all_lines_end_so() -> None:
     raised = ["Traceback (most recent call last):", '  File "a.py", line 3, in f', "    f()"]
     assert origin([*lines, *raised]).tail == TAIL
     assert origin([*lines, *("eval of another kind" for _ in range(9))]).tail is None
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form["id"])
+def test_what_may_end_so_is_told_before_lines_are_cleaned(form: dict[str, list[str]]) -> None:
+    lines = [text.encode() for text in form["matches"]]
+    assert may_end_so(lines)
+    assert may_end_so([line + b" \x00\r" for line in lines])
+    assert may_end_so([b"\x1b[0m" + line + b"\x1b[0m" for line in lines])
+    assert may_end_so([*lines, b"    f()", b""])
+    assert not may_end_so([*lines, *(b"eval of another kind" for _ in range(9))])
 
 
 def test_a_file_of_one_rank_or_with_labels_in_front_has_none() -> None:

@@ -103,7 +103,8 @@ class LossWatch:
 
     def _limit(self) -> float:
         """Return the log units above the level that are out of the ordinary."""
-        return max(LEAST_LIMIT, SIGMAS * max(self.noise, self.least_noise))
+        noise = self.noise if self.noise > self.least_noise else self.least_noise
+        return max(LEAST_LIMIT, SIGMAS * noise)
 
     def take(self, row: int, step: int, value: float, height: float) -> None:
         """Take one row: its number, step, loss, and loss on the scale that is watched (log)."""
@@ -126,7 +127,8 @@ class LossWatch:
         ratio = excess / wide
         if self.score == 0.0:
             self.since = len(self.rows) - 1
-        self.score = max(0.0, self.score + min(2.0, ratio - 0.5))
+        score = self.score + (ratio - 0.5 if ratio < 2.5 else 2.0)
+        self.score = score if score > 0.0 else 0.0
         if self.score >= ALARM:
             first = self._first_high()
             self.begun = first
@@ -153,10 +155,10 @@ class LossWatch:
             noise = self.noise
             step = gain * (noise if noise > 0.002 else 0.002)
             noise += step if change > noise else -step
-            self.noise = min(0.5, max(0.0005, noise))
+            self.noise = noise if 0.0005 < noise < 0.5 else min(0.5, max(0.0005, noise))
             self.limit = self._limit()
         self.previous = height
-        start = max(0.0, 1.0 / seen - 0.02)
+        start = 1.0 / seen - 0.02 if seen < 50 else 0.0
         if excess < 0:
             self.level += min(1.0, FALL + start) * excess
         elif quiet:
