@@ -364,11 +364,11 @@ def _blind(form: Form) -> bool:
 
 
 def _may_match(form: Form, text: str, whole: bool) -> bool:
-    if form.begins_line:
-        # A label may stand in front; one at the end would let the message end before the line does.
-        return not whole or _anywhere(form.texts).search(text) is not None
-    pattern = form.patterns[0] if len(form.texts) == 1 else _anywhere(form.texts)
-    return pattern.search(text) is not None
+    if form.begins_line and not whole:
+        return True  # a label at the end would let the message end before the line does
+    # A label may stand in front of what begins a line.
+    alone = len(form.texts) == 1 and not form.begins_line
+    return (form.patterns[0] if alone else _anywhere(form.texts)).search(text) is not None
 
 
 def _read_line(

@@ -81,15 +81,13 @@ def tail_of(texts: Iterable[str], most_lines: int) -> Tail | None:
     told: Counter[Tail] = Counter()
     ranks: dict[Tail, set[str]] = {}
     count = others = 0
-    closing = load_cached(PATH)["tails_close"]
     for text in texts:
         if not text.strip() or text[0] in _BLANKS:
             continue
         count += 1
         text = text.rstrip(_BLANKS)
         near = max(0, len(text) - _LONGEST)
-        held = text[-3:].rstrip(closing)[-1:].isdigit()
-        found = next((m for one in _patterns() if held and (m := one.search(text, near))), None)
+        found = next((m for one in _patterns() if (m := one.search(text, near)) is not None), None)
         if found is None:
             others += 1
             if others > (1 - _NEARLY_ALL) * most_lines:

@@ -254,7 +254,6 @@ class FilePass:
         self._redactor = Redactor()
         self._steps = StepReader(room.step_rows)
         self._mined: StepMiner | None = None
-        self._outgrown = False  # with its first piece
 
     def broken(self, error: Exception) -> None:
         """Note that reading stopped."""
@@ -293,9 +292,8 @@ class FilePass:
         # A file of one rank ends with the last step of it.
         apart = self._facts.several and not self._of_one_rank
         self._steps.feed(piece, first, streams if apart else None)
-        if self._outgrown:
-            self._outgrown = False
-            self._mine_steps(piece)
+        if self._small is None and not result.size:
+            self._mine_steps(piece)  # the first piece outgrew what is kept whole
         elif self._mined is not None:
             self._mined.feed(piece.lines(), first)
         pairs, seen = self._candidates.of(piece, first, self._hits.present, bulk=bulk)
@@ -329,7 +327,6 @@ class FilePass:
         self.result.whole = False
         if not so_far:
             self._kept.keep_rows(piece, 1, range(self._room.head), always=True)
-            self._outgrown = True
             return
         whole = Piece(b"".join(so_far))
         count = whole.rows if whole.raw else 0

@@ -20,9 +20,8 @@ _LEAST_HOSTS, _LEAST_RANKS = 2, 2
 """So many hosts of which so many ranks are known show a size that alone fits."""
 _LEAST_WHOLE = 3  # hosts of which all ranks are known
 _MOST_HOLES = 0.5  # of the hosts, those of which a rank is not known
-_FEWEST_FIRSTS = (
-    3  # hosts whose first ranks alone are known: of two, the one between them may be silent
-)
+_FEWEST_FIRSTS = 3
+"""So many hosts whose first ranks alone are known: of two, the one between them may be silent."""
 
 
 def fill_blocks(found: Identities, each: int | None = None) -> None:
@@ -49,9 +48,7 @@ def fill_blocks(found: Identities, each: int | None = None) -> None:
     )
     whole = any(all(rank in known for rank in _ranks(block, size)) for block in host_of)
     told = each or firsts
-    if not whole and not (
-        told and not _may_be_dealt(known, world // size if world else len(hosts))
-    ):
+    if not whole and (not told or _may_be_dealt(known, world // size if world else len(hosts))):
         return
     for block, host in host_of.items():
         _seat(found, host, _ranks(block, size), known)
@@ -73,7 +70,7 @@ def learn_blocks(found: Identities) -> None:
     for host, ranks in ranks_of.items():
         first = min(ranks) // size * size
         block = range(first, min(first + size, found.world_size or first + size))
-        _seat(found, host, block, sorted(ranks))
+        _seat(found, host, block, ranks)
 
 
 def free_seats(known: Mapping[int, str]) -> dict[int, str]:

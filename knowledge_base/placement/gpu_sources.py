@@ -102,9 +102,8 @@ def device_beside(asked: Asked) -> Answer[int] | None:
         ):
             continue
         apart = asked.case.seconds_between(asked.event, other)
-        if (apart is None and not _right_beside(asked.line, other.line)) or (
-            apart is not None and abs(apart) > _BESIDE_S
-        ):
+        near = _right_beside(asked.line, other.line) if apart is None else abs(apart) <= _BESIDE_S
+        if not near:
             continue
         gpu = asked.identities.gpu_of_pci.get((short(node or ""), pci_key(address)))
         held = asked.identities.ranks_at.get(asked.identities.host(short(node or "")), ())

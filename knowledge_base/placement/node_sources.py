@@ -42,8 +42,9 @@ def _accused(asked: Asked) -> Answer[str] | None:
         return Answer(None, "who tells it lost another host, and nothing says which")
     node = witnesses.accused_by_several(asked.selection, asked.identities, asked.event)
     told_by = witnesses.tellers(asked.selection, asked.identities, asked.event)
-    own = witnesses.accuses_several(asked.selection, asked.identities, asked.event)
-    if asked.event.fields.get("node") and own is not None:
+    if asked.event.fields.get("node") and (
+        own := witnesses.accuses_several(asked.selection, asked.identities, asked.event)
+    ):
         return Answer(own, "it alone complains, and of several peers", asked.line)
     if node is None and _waited_alike(asked):
         return Answer(None, "several hosts waited, and of them none is the one that did not come")
